@@ -1,1 +1,17 @@
-//! placeholder
+//! What the tests of this workspace share: real ZooKeeper servers as child processes, the other
+//! programs they run against (Java Curator, Python kazoo), and a test harness that says what it did
+//! not run and why.
+//!
+//! Everything blocks; nothing here needs an async runtime.
+
+pub mod peers;
+mod poll;
+mod ports;
+mod shared;
+mod suite;
+mod zookeeper;
+
+pub use poll::{TimedOut, poll_until};
+pub use shared::{shared_standalone, stop_shared, unique_path};
+pub use suite::{IntoOutcome, Suite};
+pub use zookeeper::{MemberAddrs, Mode, Options, ServerError, ZooKeeper};

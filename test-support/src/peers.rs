@@ -1,0 +1,316 @@
+//! The other programs that tests run against, and where this machine has them.
+//!
+//! Each function answers what is needed to start the peer, or [`Missing`] with the reason and the
+//! remedy. `REQUIRE_PEERS=1` in the environment says that a missing peer is a failure, not a test to
+//! leave out; [`crate::Suite`] sees to that.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// Where Debian puts jars.
+const DEBIAN_JARS: &str = "/usr/share/java";
+
+/// A peer that this machine does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    what: &'static str,
+    reason: String,
+    remedy: &'static str,
+}
+
+impl Missing {
+    /// Says that `what` cannot be run here because of `reason`, and what would help.
+    pub fn new(what: &'static str, reason: impl Into<String>, remedy: &'static str) -> Self {
+        Self {
+            what,
+            reason: reason.into(),
+            remedy,
+        }
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no {}: {} (try: {})", self.what, self.reason, self.remedy)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+/// Whether a missing peer is a failure: `REQUIRE_PEERS` is set to anything but nothing or `0`.
+#[must_use]
+pub fn required() -> bool {
+    env::var_os("REQUIRE_PEERS").is_some_and(|v| !v.is_empty() && v != "0")
+}
+
+/// What is needed to start ZooKeeper servers.
+#[derive(Debug, Clone)]
+pub struct ZooKeeperPeer {
+    /// The Java virtual machine.
+    pub java: PathBuf,
+    /// ZooKeeper, what it needs, and a logger that writes to stderr.
+    pub classpath: String,
+    /// The version in the jar's name, where it says one.
+    pub version: Option<String>,
+}
+
+/// What is needed to compile and run a Java program that uses Curator.
+#[derive(Debug, Clone)]
+pub struct CuratorPeer {
+    /// The Java virtual machine; it runs a single source file too (`java -cp .. Main.java`).
+    pub java: PathBuf,
+    /// The Java compiler.
+    pub javac: PathBuf,
+    /// Curator's recipes, ZooKeeper's client and what they need.
+    pub classpath: String,
+    /// The version in the jar's name, where it says one.
+    pub version: Option<String>,
+}
+
+/// What is needed to run a Python program that uses kazoo.
+#[derive(Debug, Clone)]
+pub struct KazooPeer {
+    /// A Python that can import kazoo.
+    pub python: PathBuf,
+    /// kazoo's version.
+    pub version: String,
+}
+
+/// The Java virtual machine: `$JAVA_HOME/bin/java`, else `java` on the path.
+///
+/// # Errors
+/// [`Missing`] when there is none.
+pub fn java() -> Result<PathBuf, Missing> {
+    java_tool("java").ok_or_else(|| {
+        Missing::new(
+            "Java",
+            "no `java` on the path",
+            "apt-get install default-jre-headless",
+        )
+    })
+}
+
+/// The Java compiler: `$JAVA_HOME/bin/javac`, else `javac` on the path.
+///
+/// # Errors
+/// [`Missing`] when there is none.
+pub fn javac() -> Result<PathBuf, Missing> {
+    java_tool("javac").ok_or_else(|| {
+        Missing::new(
+            "Java compiler",
+            "no `javac` on the path",
+            "apt-get install default-jdk-headless",
+        )
+    })
+}
+
+/// Java and the server's jars: `ZOOKEEPER_CLASSPATH`, else Debian's.
+///
+/// # Errors
+/// [`Missing`] when either is not there.
+pub fn zookeeper() -> Result<ZooKeeperPeer, Missing> {
+    static FOUND: OnceLock<Result<ZooKeeperPeer, Missing>> = OnceLock::new();
+    FOUND.get_or_init(find_zookeeper).clone()
+}
+
+/// Java, its compiler and Curator's jars: `CURATOR_CLASSPATH`, else Debian's.
+///
+/// # Errors
+/// [`Missing`] when one of them is not there.
+pub fn curator() -> Result<CuratorPeer, Missing> {
+    static FOUND: OnceLock<Result<CuratorPeer, Missing>> = OnceLock::new();
+    FOUND.get_or_init(find_curator).clone()
+}
+
+/// A Python with kazoo: `$PYTHON`, `python3` on the path, `/usr/bin/python3`, the first that can
+/// import it.
+///
+/// # Errors
+/// [`Missing`] when none can.
+pub fn kazoo() -> Result<KazooPeer, Missing> {
+    static FOUND: OnceLock<Result<KazooPeer, Missing>> = OnceLock::new();
+    FOUND.get_or_init(find_kazoo).clone()
+}
+
+fn find_zookeeper() -> Result<ZooKeeperPeer, Missing> {
+    const REMEDY: &str = "apt-get install zookeeper libzookeeper-java";
+    let java = java().map_err(|e| Missing::new("ZooKeeper", e.reason, REMEDY))?;
+    if let Some(classpath) = env::var("ZOOKEEPER_CLASSPATH").ok().filter(|c| !c.is_empty()) {
+        return Ok(ZooKeeperPeer {
+            java,
+            classpath,
+            version: None,
+        });
+    }
+    let jar = debian_jar("zookeeper.jar", "libzookeeper-java")
+        .ok_or_else(|| Missing::new("ZooKeeper", "no zookeeper.jar", REMEDY))?;
+    Ok(ZooKeeperPeer {
+        java,
+        version: version_of(&jar),
+        classpath: with_logger(&jar),
+    })
+}
+
+fn find_curator() -> Result<CuratorPeer, Missing> {
+    const REMEDY: &str = "apt-get install libcurator-recipes-java default-jdk-headless";
+    let missing = |reason: String| Missing::new("Curator", reason, REMEDY);
+    let java = java().map_err(|e| missing(e.reason))?;
+    let javac = javac().map_err(|e| missing(e.reason))?;
+    if let Some(classpath) = env::var("CURATOR_CLASSPATH").ok().filter(|c| !c.is_empty()) {
+        return Ok(CuratorPeer {
+            java,
+            javac,
+            classpath,
+            version: None,
+        });
+    }
+    let jar = debian_jar("curator-recipes.jar", "libcurator-recipes-java")
+        .ok_or_else(|| missing("no curator-recipes.jar".to_owned()))?;
+    let version = version_of(&jar);
+    // Debian's manifests name what each jar needs for the virtual machine, but the compiler resolves
+    // the classes of a source file against the class path itself.
+    let dir = jar.parent().map(Path::to_owned).unwrap_or_default();
+    let mut classpath = with_logger(&jar);
+    for sibling in [
+        "curator-framework",
+        "curator-client",
+        "zookeeper",
+        "zookeeper-jute",
+        "guava",
+        "slf4j-api",
+    ] {
+        let sibling = dir.join(format!("{sibling}.jar"));
+        if sibling.exists() {
+            classpath.push(':');
+            classpath.push_str(&sibling.to_string_lossy());
+        }
+    }
+    Ok(CuratorPeer {
+        java,
+        javac,
+        classpath,
+        version,
+    })
+}
+
+fn find_kazoo() -> Result<KazooPeer, Missing> {
+    let candidates = [
+        env::var_os("PYTHON").map(PathBuf::from),
+        on_path("python3"),
+        Some("/usr/bin/python3".into()),
+    ];
+    let mut reason = "no `python3` on the path".to_owned();
+    for python in candidates
+        .into_iter()
+        .flatten()
+        .filter(|p| !p.as_os_str().is_empty())
+    {
+        match said(&python, ["-c", "import kazoo.version as v; print(v.__version__)"]) {
+            Some(version) => {
+                return Ok(KazooPeer {
+                    python,
+                    version: version.trim().to_owned(),
+                });
+            }
+            None => reason = format!("{} cannot import kazoo", python.display()),
+        }
+    }
+    Err(Missing::new("kazoo", reason, "apt-get install python3-kazoo"))
+}
+
+fn java_tool(name: &str) -> Option<PathBuf> {
+    let home = env::var_os("JAVA_HOME").map(|h| Path::new(&h).join("bin").join(name));
+    home.filter(|p| p.is_file()).or_else(|| on_path(name))
+}
+
+/// The first file of that name in the directories of `PATH`.
+fn on_path(name: &str) -> Option<PathBuf> {
+    env::split_paths(&env::var_os("PATH")?)
+        .map(|dir| dir.join(name))
+        .find(|p| p.is_file())
+}
+
+/// A jar of a Debian package, with or without the package manager's help.
+fn debian_jar(name: &str, package: &str) -> Option<PathBuf> {
+    let usual = Path::new(DEBIAN_JARS).join(name);
+    if usual.exists() {
+        return Some(usual);
+    }
+    let files = said(&on_path("dpkg")?, ["-L", package])?;
+    files
+        .lines()
+        .map(PathBuf::from)
+        .find(|p| p.file_name() == Some(OsStr::new(name)) && p.exists())
+}
+
+/// The jar and, when it lies beside it, slf4j's logger to stderr: without one ZooKeeper is mute.
+fn with_logger(jar: &Path) -> String {
+    let logger = jar.with_file_name("slf4j-simple.jar");
+    let mut classpath = jar.to_string_lossy().into_owned();
+    if logger.exists() {
+        classpath.push(':');
+        classpath.push_str(&logger.to_string_lossy());
+    }
+    classpath
+}
+
+/// `3.8.0` of `zookeeper-3.8.0.jar`, through the symbolic link or from a file beside it.
+fn version_of(jar: &Path) -> Option<String> {
+    let stem = format!("{}-", jar.file_stem()?.to_str()?);
+    let version = |p: &Path| -> Option<String> {
+        let version = p.file_stem()?.to_str()?.strip_prefix(&stem)?;
+        version
+            .starts_with(|c: char| c.is_ascii_digit())
+            .then(|| version.to_owned())
+    };
+    let real = jar.canonicalize().ok()?;
+    version(&real).or_else(|| {
+        jar.parent()?
+            .read_dir()
+            .ok()?
+            .filter_map(Result::ok)
+            .find_map(|entry| version(&entry.path()))
+    })
+}
+
+/// What a program says on stdout when it succeeds.
+fn said<const N: usize>(program: &Path, args: [&str; N]) -> Option<String> {
+    let output = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_peer_says_what_to_install() {
+        let missing = Missing::new("ZooKeeper", "no zookeeper.jar", "apt-get install zookeeper");
+        assert_eq!(
+            missing.to_string(),
+            "no ZooKeeper: no zookeeper.jar (try: apt-get install zookeeper)"
+        );
+    }
+
+    #[test]
+    fn the_version_is_in_the_name_of_the_jar() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let jar = dir.path().join("zookeeper.jar");
+        for name in ["zookeeper.jar", "zookeeper-jute.jar", "zookeeper-3.9.5.jar"] {
+            std::fs::write(dir.path().join(name), "").expect("a file");
+        }
+        assert_eq!(version_of(&jar), Some("3.9.5".to_owned()));
+    }
+}

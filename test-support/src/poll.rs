@@ -1,0 +1,59 @@
+//! The one place that sleeps.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// How often [`poll_until`] looks.
+const INTERVAL: Duration = Duration::from_millis(10);
+
+/// What was waited for did not come in time.
+#[derive(Debug, Clone)]
+pub struct TimedOut {
+    what: String,
+    limit: Duration,
+}
+
+impl fmt::Display for TimedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "waited {:?} in vain for {}", self.limit, self.what)
+    }
+}
+
+impl std::error::Error for TimedOut {}
+
+/// Asks `probe` every 10 ms until it answers `Some`, for at most `limit`.
+///
+/// For conditions of other processes that announce themselves by no event: a server that begins to
+/// listen, a watch that appears in `wchp`. Inside one process wait for the event instead. The probe
+/// runs at least once, and once more at the deadline.
+///
+/// # Errors
+/// [`TimedOut`], which names `what`.
+pub fn poll_until<T>(
+    what: &str,
+    limit: Duration,
+    mut probe: impl FnMut() -> Option<T>,
+) -> Result<T, TimedOut> {
+    let start = Instant::now();
+    loop {
+        let late = start.elapsed() >= limit;
+        if let Some(found) = probe() {
+            return Ok(found);
+        }
+        if late {
+            return Err(TimedOut {
+                what: what.to_owned(),
+                limit,
+            });
+        }
+        nap();
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the poller of the workspace: other processes send us no event"
+)]
+fn nap() {
+    std::thread::sleep(INTERVAL);
+}

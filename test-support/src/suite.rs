@@ -1,0 +1,277 @@
+//! A test harness that counts what it did not run.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::process;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+use crate::peers::{self, Missing};
+use crate::shared::stop_shared;
+
+/// How long a trial may take unless the suite says otherwise.
+const TIME_LIMIT: Duration = Duration::from_secs(120);
+
+/// What a trial may answer: nothing, or a result whose error says what is wrong.
+pub trait IntoOutcome {
+    /// The trial's result, an error as text.
+    ///
+    /// # Errors
+    /// The trial's.
+    fn into_outcome(self) -> Result<(), String>;
+}
+
+impl IntoOutcome for () {
+    fn into_outcome(self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl<E: fmt::Display> IntoOutcome for Result<(), E> {
+    fn into_outcome(self) -> Result<(), String> {
+        self.map_err(|e| e.to_string())
+    }
+}
+
+/// The trials of a test binary with `harness = false`, each under the name of the back-end it runs on.
+///
+/// A trial whose peer is missing is ignored, its line and the last line of the output say why; with
+/// `REQUIRE_PEERS=1` it fails. A trial that does not end within the time limit fails.
+///
+/// ```no_run
+/// use test_support::{Suite, peers, shared_standalone};
+///
+/// fn main() {
+///     let mut suite = Suite::new();
+///     suite.add("in-process", "mutex::excludes", || {});
+///     suite.add_needing("zookeeper", "mutex::excludes", peers::zookeeper(), |_| {
+///         shared_standalone().map(drop)
+///     });
+///     suite.skip("in-process", "mutex::survives_an_election", "one server has no elections");
+///     suite.run()
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Suite {
+    trials: Vec<Trial>,
+    not_run: NotRun,
+    limit: Duration,
+    require: bool,
+}
+
+/// Why trials were not run, and how many for each reason.
+#[derive(Debug, Clone, Default)]
+struct NotRun(Arc<Mutex<BTreeMap<String, usize>>>);
+
+impl NotRun {
+    fn note(&self, why: &str) {
+        *self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(why.to_owned())
+            .or_default() += 1;
+    }
+
+    /// `None` when everything was run.
+    fn summary(&self) -> Option<String> {
+        let reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let total: usize = reasons.values().sum();
+        let each: Vec<_> = reasons.iter().map(|(why, n)| format!("{n}: {why}")).collect();
+        (total > 0).then(|| format!("not run: {total} ({})", each.join("; ")))
+    }
+}
+
+impl Default for Suite {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Suite {
+    /// A suite without trials.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            trials: Vec::new(),
+            not_run: NotRun::default(),
+            limit: TIME_LIMIT,
+            require: peers::required(),
+        }
+    }
+
+    /// How long each trial that is added from here on may take. Default: two minutes.
+    pub fn time_limit(&mut self, limit: Duration) {
+        self.limit = limit;
+    }
+
+    /// Adds a trial that every machine can run.
+    pub fn add<R: IntoOutcome>(
+        &mut self,
+        backend: &str,
+        name: &str,
+        test: impl FnOnce() -> R + Send + 'static,
+    ) {
+        let (limit, full_name) = (self.limit, format!("{backend}: {name}"));
+        let trial = Trial::test(name, move || {
+            within(limit, full_name, move || test().into_outcome()).map_err(Failed::from)
+        });
+        self.trials.push(trial.with_kind(backend));
+    }
+
+    /// Adds a trial that needs a peer, which it is given.
+    pub fn add_needing<P: Send + 'static, R: IntoOutcome>(
+        &mut self,
+        backend: &str,
+        name: &str,
+        peer: Result<P, Missing>,
+        test: impl FnOnce(P) -> R + Send + 'static,
+    ) {
+        match peer {
+            Ok(peer) => self.add(backend, name, move || test(peer)),
+            Err(missing) if self.require => {
+                let why = format!("{missing}, and REQUIRE_PEERS is set");
+                self.trials
+                    .push(Trial::test(name, || Err(why.into())).with_kind(backend));
+            }
+            Err(missing) => self.skip(backend, name, &missing.to_string()),
+        }
+    }
+
+    /// Adds a trial that is not run, whatever the machine has: what a back-end cannot do.
+    pub fn skip(&mut self, backend: &str, name: &str, reason: &str) {
+        let (not_run, reason) = (self.not_run.clone(), reason.to_owned());
+        let trial = Trial::ignorable_test(name, move || {
+            // Counted here, so that what the filter leaves out is not.
+            not_run.note(&reason);
+            Ok(Completion::ignored_with(reason))
+        });
+        self.trials.push(trial.with_kind(backend));
+    }
+
+    /// Runs the trials that the command line asks for, as `cargo test` would, says what was not run,
+    /// ends the shared servers and exits.
+    pub fn run(self) -> ! {
+        let conclusion = libtest_mimic::run(&Arguments::from_args(), self.trials);
+        if let Some(summary) = self.not_run.summary() {
+            println!("{summary}");
+        }
+        stop_shared();
+        process::exit(if conclusion.has_failed() { 101 } else { 0 })
+    }
+}
+
+/// Runs `test` in a thread of its own that is left behind when it takes too long.
+fn within(
+    limit: Duration,
+    name: String,
+    test: impl FnOnce() -> Result<(), String> + Send + 'static,
+) -> Result<(), String> {
+    let (done, outcome) = mpsc::channel();
+    let thread = thread::Builder::new()
+        .name(name)
+        .spawn(move || {
+            let result = test();
+            // Nobody listens any more when it took too long.
+            let _ = done.send(result);
+        })
+        .map_err(|e| format!("no thread for the trial: {e}"))?;
+    match outcome.recv_timeout(limit) {
+        Ok(result) => result,
+        Err(RecvTimeoutError::Timeout) => Err(format!("still running after {limit:?}")),
+        // It ended without a result, so it panicked.
+        Err(RecvTimeoutError::Disconnected) => match thread.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => Err("ended without a result".to_owned()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing() -> Result<(), Missing> {
+        Err(Missing::new(
+            "ZooKeeper",
+            "no zookeeper.jar",
+            "apt-get install zookeeper",
+        ))
+    }
+
+    fn run(suite: Suite) -> (libtest_mimic::Conclusion, Option<String>) {
+        // Not to stdout, where its failures would look like this binary's.
+        let log = tempfile::NamedTempFile::new().expect("a file");
+        let logfile = Some(log.path().to_string_lossy().into_owned());
+        let args = Arguments {
+            logfile,
+            ..Arguments::default()
+        };
+        let conclusion = libtest_mimic::run(&args, suite.trials);
+        (conclusion, suite.not_run.summary())
+    }
+
+    #[test]
+    fn what_is_not_run_is_counted_by_reason() {
+        let mut suite = Suite {
+            require: false,
+            ..Suite::new()
+        };
+        suite.add("in-process", "runs", || {});
+        suite.add_needing("zookeeper", "one", missing(), |()| {});
+        suite.add_needing("zookeeper", "two", missing(), |()| {});
+        suite.skip("in-process", "three", "no elections");
+        let (conclusion, summary) = run(suite);
+        assert_eq!(
+            (
+                conclusion.num_passed,
+                conclusion.num_ignored,
+                conclusion.num_failed
+            ),
+            (1, 3, 0)
+        );
+        assert_eq!(
+            summary.as_deref(),
+            Some(
+                "not run: 3 (2: no ZooKeeper: no zookeeper.jar (try: apt-get install zookeeper); 1: no elections)"
+            )
+        );
+    }
+
+    #[test]
+    fn a_missing_peer_fails_when_peers_are_required() {
+        let mut suite = Suite {
+            require: true,
+            ..Suite::new()
+        };
+        suite.add_needing("zookeeper", "one", missing(), |()| {});
+        suite.add_needing(
+            "zookeeper",
+            "two",
+            Ok(2),
+            |n| if n == 2 { Ok(()) } else { Err(n) },
+        );
+        let (conclusion, summary) = run(suite);
+        assert_eq!((conclusion.num_passed, conclusion.num_failed), (1, 1));
+        assert_eq!(summary, None);
+    }
+
+    #[test]
+    fn errors_panics_and_hanging_trials_fail() {
+        let (release, hang) = mpsc::channel::<()>();
+        let mut suite = Suite::new();
+        suite.add("in-process", "error", || Err::<(), _>("wrong"));
+        suite.add("in-process", "panic", || -> () { panic!("wrong too") });
+        suite.time_limit(Duration::from_millis(50));
+        suite.add("in-process", "hang", move || {
+            hang.recv().map_err(|e| e.to_string())
+        });
+        let (conclusion, _) = run(suite);
+        assert_eq!(conclusion.num_failed, 3);
+        drop(release);
+    }
+}

@@ -1,0 +1,839 @@
+//! Real ZooKeeper servers as child processes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write as _};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::peers::{self, Missing, ZooKeeperPeer};
+use crate::poll::{TimedOut, poll_until};
+use crate::ports::{BLOCK, Ports};
+
+/// How long servers may take to serve. A Java machine starts in under a second; this is for a machine
+/// on which everything else runs too.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// How many blocks of ports to try when somebody takes one of ours in between.
+const ATTEMPTS: usize = 3;
+/// A client port, a quorum port and an election port.
+const PORTS_PER_MEMBER: u16 = 3;
+/// How much of a log an error carries.
+const LOG_LINES: usize = 60;
+
+/// The quorum and the election address of a member, as another member is told them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberAddrs {
+    /// Where followers reach the leader: proposals, acknowledgements, pings.
+    pub quorum: SocketAddr,
+    /// Where votes are exchanged.
+    pub election: SocketAddr,
+}
+
+type QuorumAddr = Arc<dyn Fn(usize, usize, MemberAddrs) -> MemberAddrs + Send + Sync>;
+
+/// How servers are configured. The defaults suit tests: a tick of 200 ms, sessions from 400 ms (two
+/// ticks) to a minute, extended types on, all four-letter words, no sync to disk.
+#[derive(Clone)]
+pub struct Options {
+    tick: Duration,
+    init_limit: u32,
+    sync_limit: u32,
+    min_session: Option<Duration>,
+    max_session: Duration,
+    container_check: Option<Duration>,
+    extended_types: bool,
+    jvm_args: Vec<String>,
+    settings: Vec<(String, String)>,
+    quorum_addr: Option<QuorumAddr>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            tick: Duration::from_millis(200),
+            init_limit: 50,
+            sync_limit: 10,
+            min_session: None,
+            max_session: Duration::from_secs(60),
+            container_check: None,
+            extended_types: true,
+            jvm_args: Vec::new(),
+            settings: Vec::new(),
+            quorum_addr: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("tick", &self.tick)
+            .field("init_limit", &self.init_limit)
+            .field("sync_limit", &self.sync_limit)
+            .field("min_session", &self.min_session)
+            .field("max_session", &self.max_session)
+            .field("container_check", &self.container_check)
+            .field("extended_types", &self.extended_types)
+            .field("jvm_args", &self.jvm_args)
+            .field("settings", &self.settings)
+            .field("quorum_addr", &self.quorum_addr.is_some())
+            .finish()
+    }
+}
+
+impl Options {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `tickTime`: the unit of the limits, and the grain in which sessions expire. Default 200 ms.
+    #[must_use]
+    pub fn tick(mut self, tick: Duration) -> Self {
+        self.tick = tick;
+        self
+    }
+
+    /// `initLimit`, in ticks: how long a follower may take to catch up with a new leader. Default 50.
+    #[must_use]
+    pub fn init_limit(mut self, ticks: u32) -> Self {
+        self.init_limit = ticks;
+        self
+    }
+
+    /// `syncLimit`, in ticks: how long leader and follower put up with silence. Default 10. The lower,
+    /// the sooner a stopped leader is replaced, and the sooner a busy machine looks like one.
+    #[must_use]
+    pub fn sync_limit(mut self, ticks: u32) -> Self {
+        self.sync_limit = ticks;
+        self
+    }
+
+    /// `minSessionTimeout`. Default: two ticks.
+    #[must_use]
+    pub fn min_session_timeout(mut self, timeout: Duration) -> Self {
+        self.min_session = Some(timeout);
+        self
+    }
+
+    /// `maxSessionTimeout`. Default: one minute.
+    #[must_use]
+    pub fn max_session_timeout(mut self, timeout: Duration) -> Self {
+        self.max_session = timeout;
+        self
+    }
+
+    /// `znode.container.checkIntervalMs`: how often empty containers and old TTL nodes are deleted.
+    /// ZooKeeper's default is a minute.
+    #[must_use]
+    pub fn container_check(mut self, interval: Duration) -> Self {
+        self.container_check = Some(interval);
+        self
+    }
+
+    /// `extendedTypesEnabled`: whether there are TTL nodes. Default true.
+    #[must_use]
+    pub fn extended_types(mut self, enabled: bool) -> Self {
+        self.extended_types = enabled;
+        self
+    }
+
+    /// One more argument for the Java virtual machine.
+    #[must_use]
+    pub fn jvm_arg(mut self, arg: impl Into<String>) -> Self {
+        self.jvm_args.push(arg.into());
+        self
+    }
+
+    /// One more line in `zoo.cfg`; keys that the server does not know become `zookeeper.*` properties.
+    #[must_use]
+    pub fn setting(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.settings.push((key.into(), value.into()));
+        self
+    }
+
+    /// Tells member `viewer` another address of member `target` than the real one, so that something
+    /// can stand between them. Called once per pair before the servers start, members from 0.
+    ///
+    /// Members introduce themselves to each other with their real election address, so a vote may go
+    /// round what was interposed; the quorum connection never does.
+    #[must_use]
+    pub fn quorum_addr(
+        mut self,
+        view: impl Fn(usize, usize, MemberAddrs) -> MemberAddrs + Send + Sync + 'static,
+    ) -> Self {
+        self.quorum_addr = Some(Arc::new(view));
+        self
+    }
+}
+
+/// What a server says it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// The only one.
+    Standalone,
+    /// The member of an ensemble that orders writes.
+    Leader,
+    /// A member that votes.
+    Follower,
+    /// A member that does not.
+    Observer,
+}
+
+/// Servers could not be started, or did not do as they were told.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// This machine has no ZooKeeper.
+    Missing(Missing),
+    /// The system refused something.
+    Io(io::Error),
+    /// A server is not what it should be; the text ends with the end of its log.
+    Failed(String),
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(e) => e.fmt(f),
+            Self::Io(e) => e.fmt(f),
+            Self::Failed(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for ServerError {}
+
+impl From<Missing> for ServerError {
+    fn from(e: Missing) -> Self {
+        Self::Missing(e)
+    }
+}
+
+impl From<io::Error> for ServerError {
+    fn from(e: io::Error) -> Self {
+        Self::Io(e)
+    }
+}
+
+impl From<TimedOut> for ServerError {
+    fn from(e: TimedOut) -> Self {
+        Self::Failed(e.to_string())
+    }
+}
+
+/// One standalone server or the members of an ensemble, numbered from 0.
+///
+/// Dropping it kills the servers and deletes their data; while a test panics, data and logs stay and
+/// the place is printed. Should this process end without dropping it, a watchdog does the same.
+#[derive(Debug)]
+pub struct ZooKeeper {
+    // In the order in which they must go: the watchdog would kill by number, so it ends after the
+    // servers are reaped and before the directory.
+    members: Vec<Member>,
+    watchdog: Mutex<Watchdog>,
+    dir: Option<TempDir>,
+    peer: ZooKeeperPeer,
+    options: Options,
+    _ports: Ports,
+}
+
+#[derive(Debug)]
+struct Member {
+    dir: PathBuf,
+    client: SocketAddr,
+    real: MemberAddrs,
+    process: Mutex<Process>,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    child: Option<Child>,
+    paused: bool,
+}
+
+impl ZooKeeper {
+    /// Starts one server and waits until it serves.
+    ///
+    /// # Errors
+    /// [`ServerError::Missing`] where there is no ZooKeeper; else what went wrong, with the log.
+    pub fn standalone(options: &Options) -> Result<Self, ServerError> {
+        Self::start_all(1, options)
+    }
+
+    /// Starts `size` servers and waits until all of them serve under one leader.
+    ///
+    /// # Errors
+    /// [`ServerError::Missing`] where there is no ZooKeeper; else what went wrong, with the logs.
+    pub fn ensemble(size: usize, options: &Options) -> Result<Self, ServerError> {
+        Self::start_all(size, options)
+    }
+
+    fn start_all(size: usize, options: &Options) -> Result<Self, ServerError> {
+        let peer = peers::zookeeper()?;
+        let mut attempt = 1;
+        loop {
+            let servers = Self::prepare(size, &peer, options)?;
+            match servers.start_and_wait() {
+                Ok(()) => return Ok(servers),
+                Err(_) if attempt < ATTEMPTS && servers.lost_a_port() => attempt += 1,
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn prepare(size: usize, peer: &ZooKeeperPeer, options: &Options) -> Result<Self, ServerError> {
+        let most = usize::from((BLOCK - 1) / PORTS_PER_MEMBER);
+        let size = match u16::try_from(size) {
+            Ok(n) if (1..=most).contains(&size) => n,
+            _ => {
+                return Err(ServerError::Failed(format!(
+                    "an ensemble has 1 to {most} members, not {size}"
+                )));
+            }
+        };
+        let dir = tempfile::Builder::new().prefix("zookeeper-").tempdir()?;
+        let ports = Ports::take()?;
+        let local = |index| SocketAddr::from((Ipv4Addr::LOCALHOST, ports.port(index)));
+        let members: Vec<_> = (0..size)
+            .map(|i| Member {
+                dir: dir.path().join(format!("member-{i}")),
+                client: local(PORTS_PER_MEMBER * i),
+                real: MemberAddrs {
+                    quorum: local(PORTS_PER_MEMBER * i + 1),
+                    election: local(PORTS_PER_MEMBER * i + 2),
+                },
+                process: Mutex::default(),
+            })
+            .collect();
+        for (viewer, member) in members.iter().enumerate() {
+            fs::create_dir_all(member.dir.join("data"))?;
+            fs::write(member.dir.join("data/myid"), format!("{}\n", viewer + 1))?;
+            fs::write(member.dir.join("zoo.cfg"), config(viewer, &members, options))?;
+        }
+        let watchdog = Mutex::new(Watchdog::start(dir.path())?);
+        let (peer, options) = (peer.clone(), options.clone());
+        Ok(Self {
+            members,
+            watchdog,
+            dir: Some(dir),
+            peer,
+            options,
+            _ports: ports,
+        })
+    }
+
+    fn start_and_wait(&self) -> Result<(), ServerError> {
+        for member in 0..self.len() {
+            self.start(member)?;
+        }
+        for member in 0..self.len() {
+            self.wait_serving(member)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a server ended because somebody else was on its port.
+    fn lost_a_port(&self) -> bool {
+        (0..self.len()).any(|m| !self.is_running(m) && self.log(m).contains("Address already in use"))
+    }
+
+    /// How many members there are.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "there is always one")]
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The members' client addresses as ZooKeeper's clients want them: `127.0.0.1:20001,127.0.0.1:..`.
+    #[must_use]
+    pub fn connect_string(&self) -> String {
+        let addresses: Vec<_> = self.members.iter().map(|m| m.client.to_string()).collect();
+        addresses.join(",")
+    }
+
+    /// Where a member serves clients.
+    ///
+    /// # Panics
+    /// If there is no such member, as every function that takes one.
+    #[must_use]
+    pub fn address(&self, member: usize) -> SocketAddr {
+        self.members[member].client
+    }
+
+    /// The version of ZooKeeper, where the jar's name says it.
+    #[must_use]
+    pub fn version(&self) -> Option<&str> {
+        self.peer.version.as_deref()
+    }
+
+    /// The options it was started with.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The process number of a member that runs.
+    #[must_use]
+    pub fn pid(&self, member: usize) -> Option<u32> {
+        self.process(member).child.as_ref().map(Child::id)
+    }
+
+    /// Whether the process of a member is there, paused or not.
+    #[must_use]
+    pub fn is_running(&self, member: usize) -> bool {
+        let mut process = self.process(member);
+        process
+            .child
+            .as_mut()
+            .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// Everything a member has logged, over all its starts.
+    #[must_use]
+    pub fn log(&self, member: usize) -> String {
+        fs::read(self.members[member].dir.join("log"))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// Starts a member that does not run and does not wait for it; `restart` does.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn start(&self, member: usize) -> Result<(), ServerError> {
+        let mut process = self.process(member);
+        if process.child.is_some() {
+            return Ok(());
+        }
+        let dir = &self.members[member].dir;
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(dir.join("log"))?;
+        let mut command = Command::new(&self.peer.java);
+        command
+            .args(["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
+            .arg("-Djava.net.preferIPv4Stack=true")
+            .arg("-Dorg.slf4j.simpleLogger.showDateTime=true")
+            .arg("-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS")
+            .args(self.properties())
+            .args(&self.options.jvm_args)
+            .args([
+                "-cp",
+                &self.peer.classpath,
+                "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            ])
+            .arg(dir.join("zoo.cfg"))
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        own_group(&mut command);
+        *process = Process {
+            child: Some(command.spawn()?),
+            paused: false,
+        };
+        drop(process);
+        self.tell_watchdog();
+        Ok(())
+    }
+
+    /// Kills a member at once, as a power cut would; data that it had written stays.
+    pub fn kill(&self, member: usize) {
+        let child = {
+            let mut process = self.process(member);
+            process.paused = false;
+            process.child.take()
+        };
+        if let Some(mut child) = child {
+            // A process that has just ended by itself is as dead as we want it.
+            let _ = child.kill();
+            // Before the number is free for somebody else.
+            self.tell_watchdog();
+            let _ = child.wait();
+        }
+    }
+
+    /// Kills a member if it runs, starts it on the same data and ports and waits until it serves.
+    ///
+    /// # Errors
+    /// When it does not, as it cannot without a quorum.
+    pub fn restart(&self, member: usize) -> Result<(), ServerError> {
+        self.kill(member);
+        self.start(member)?;
+        self.wait_serving(member).map(drop)
+    }
+
+    /// Stops a member where it stands (`SIGSTOP`): connections stay open, nothing answers.
+    ///
+    /// # Errors
+    /// When the member does not run or does not stop.
+    pub fn pause(&self, member: usize) -> Result<(), ServerError> {
+        let mut process = self.process(member);
+        let pid = signal(&process, "STOP")?;
+        // The signal is on its way when `kill` returns; what follows must find it arrived.
+        if let Some(stopped) = is_stopped(pid) {
+            if !stopped {
+                poll_until("a process to stop", Duration::from_secs(10), || {
+                    is_stopped(pid).unwrap_or(true).then_some(())
+                })?;
+            }
+        }
+        process.paused = true;
+        Ok(())
+    }
+
+    /// Lets a paused member go on (`SIGCONT`).
+    ///
+    /// # Errors
+    /// When the member does not run.
+    pub fn resume(&self, member: usize) -> Result<(), ServerError> {
+        let mut process = self.process(member);
+        signal(&process, "CONT")?;
+        process.paused = false;
+        Ok(())
+    }
+
+    /// What a member says to a four-letter word such as `wchp`, `mntr` or `cons`.
+    ///
+    /// # Errors
+    /// When it cannot be reached or does not answer within 5 s.
+    pub fn four_letter(&self, member: usize, word: &str) -> io::Result<String> {
+        four_letter(self.address(member), word, Duration::from_secs(5))
+    }
+
+    /// The watches that a member's clients have set, by path: the sessions (`0x..`) that watch it.
+    ///
+    /// # Errors
+    /// As [`four_letter`](Self::four_letter).
+    pub fn watches(&self, member: usize) -> io::Result<BTreeMap<String, BTreeSet<String>>> {
+        Ok(by_path(&self.four_letter(member, "wchp")?))
+    }
+
+    /// What a member is; `None` while it does not serve.
+    #[must_use]
+    pub fn mode(&self, member: usize) -> Option<Mode> {
+        let process = self.process(member);
+        if process.child.is_none() || process.paused {
+            return None;
+        }
+        drop(process);
+        let answer = four_letter(self.address(member), "srvr", Duration::from_millis(500)).ok()?;
+        match answer
+            .lines()
+            .find_map(|line| line.strip_prefix("Mode: "))?
+            .trim()
+        {
+            "standalone" => Some(Mode::Standalone),
+            "leader" => Some(Mode::Leader),
+            "follower" => Some(Mode::Follower),
+            "observer" => Some(Mode::Observer),
+            _ => None,
+        }
+    }
+
+    /// The member that says it leads, if one does; paused members are not asked.
+    #[must_use]
+    pub fn leader(&self) -> Option<usize> {
+        (0..self.len()).find(|&member| self.mode(member) == Some(Mode::Leader))
+    }
+
+    /// A member that says it follows, if one does.
+    #[must_use]
+    pub fn follower(&self) -> Option<usize> {
+        (0..self.len()).find(|&member| self.mode(member) == Some(Mode::Follower))
+    }
+
+    /// Waits until a member leads.
+    ///
+    /// # Errors
+    /// When none does within a minute.
+    pub fn wait_leader(&self) -> Result<usize, ServerError> {
+        poll_until("a leader", START_LIMIT, || self.leader()).map_err(|e| self.failed(&e.to_string()))
+    }
+
+    /// Waits until a member serves.
+    ///
+    /// # Errors
+    /// When its process ends, or it does not within a minute; with the end of its log.
+    pub fn wait_serving(&self, member: usize) -> Result<Mode, ServerError> {
+        let what = format!("ZooKeeper member {member} to serve");
+        let found = poll_until(&what, START_LIMIT, || match self.mode(member) {
+            Some(mode) => Some(Ok(mode)),
+            None if self.is_running(member) => None,
+            None => Some(Err(())),
+        });
+        match found {
+            Ok(Ok(mode)) => Ok(mode),
+            Ok(Err(())) => Err(self.failed(&format!("ZooKeeper member {member} ended"))),
+            Err(e) => Err(self.failed(&e.to_string())),
+        }
+    }
+
+    /// Kills all members. Dropping does it too; this is for values that are never dropped.
+    pub fn shutdown(&self) {
+        for member in 0..self.len() {
+            self.kill(member);
+        }
+    }
+
+    /// Keeps data and logs, and says where.
+    fn keep(&mut self) {
+        if let Some(dir) = self.dir.take() {
+            eprintln!("ZooKeeper's data and logs are kept in {}", dir.path().display());
+            std::mem::forget(dir);
+        }
+    }
+
+    fn failed(&self, why: &str) -> ServerError {
+        let mut text = why.to_owned();
+        for member in 0..self.len() {
+            let log = self.log(member);
+            let lines: Vec<_> = log.lines().collect();
+            let from = lines.len().saturating_sub(LOG_LINES);
+            let _ = write!(
+                text,
+                "\n--- the end of the log of member {member} ---\n{}",
+                lines[from..].join("\n")
+            );
+        }
+        ServerError::Failed(text)
+    }
+
+    fn properties(&self) -> Vec<String> {
+        let mut properties = vec![
+            format!("-Dzookeeper.extendedTypesEnabled={}", self.options.extended_types),
+            // A killed process loses nothing that the system has; only a power cut would.
+            "-Dzookeeper.forceSync=no".to_owned(),
+            // Kilobytes: the default is 64 MiB for every log.
+            "-Dzookeeper.preAllocSize=256".to_owned(),
+        ];
+        if let Some(interval) = self.options.container_check {
+            properties.push(format!(
+                "-Dznode.container.checkIntervalMs={}",
+                interval.as_millis()
+            ));
+        }
+        properties
+    }
+
+    fn process(&self, member: usize) -> MutexGuard<'_, Process> {
+        lock(&self.members[member].process)
+    }
+
+    fn tell_watchdog(&self) {
+        let live: Vec<_> = (0..self.len()).filter_map(|m| self.pid(m)).collect();
+        lock(&self.watchdog).guard(&live);
+    }
+}
+
+impl Drop for ZooKeeper {
+    fn drop(&mut self) {
+        self.shutdown();
+        lock(&self.watchdog).end();
+        if std::thread::panicking() {
+            self.keep();
+        }
+    }
+}
+
+/// Kills the servers and deletes their directory when this process ends without having done so: when
+/// it is killed, or exits with servers in a static.
+#[derive(Debug)]
+struct Watchdog {
+    child: Child,
+}
+
+impl Watchdog {
+    /// A shell that reads process numbers, a line replacing the one before, and acts when there is no
+    /// more to read: when this process has closed the pipe, which it does by ending.
+    fn start(dir: &Path) -> io::Result<Self> {
+        const SCRIPT: &str = "live=; while read -r line; do live=$line; done; \
+                              if [ -n \"$live\" ]; then kill -s KILL $live; fi; rm -rf -- \"$0\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", SCRIPT]).arg(dir).current_dir("/");
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        // Or the Ctrl-C that ends this process would end it too.
+        own_group(&mut command);
+        Ok(Self {
+            child: command.spawn()?,
+        })
+    }
+
+    fn guard(&mut self, live: &[u32]) {
+        let line: Vec<_> = live.iter().map(u32::to_string).collect();
+        if let Some(pipe) = &mut self.child.stdin {
+            // Without a watchdog there is still Drop.
+            let _ = pipe.write_all(format!("{}\n", line.join(" ")).as_bytes());
+        }
+    }
+
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn own_group(command: &mut Command) {
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(command, 0);
+    #[cfg(not(unix))]
+    let _ = command;
+}
+
+/// Sends a signal to a child that has not been waited for, so the number is still its own.
+fn signal(process: &Process, name: &str) -> Result<u32, ServerError> {
+    let Some(child) = &process.child else {
+        return Err(ServerError::Failed(format!(
+            "SIG{name} for a member that does not run"
+        )));
+    };
+    let pid = child.id();
+    let script = format!("kill -s {name} {pid}");
+    let status = Command::new("sh")
+        .args(["-c", &script])
+        .stdin(Stdio::null())
+        .status()?;
+    if status.success() {
+        Ok(pid)
+    } else {
+        Err(ServerError::Failed(format!("`{script}` failed")))
+    }
+}
+
+/// Whether a process is stopped; `None` where the system has no `/proc` to say so.
+fn is_stopped(pid: u32) -> Option<bool> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before it is in parentheses and may hold anything.
+    Some(stat.rsplit_once(") ")?.1.starts_with(['T', 't']))
+}
+
+fn config(viewer: usize, members: &[Member], options: &Options) -> String {
+    let me = &members[viewer];
+    let tick = options.tick.as_millis();
+    let mut lines = vec![
+        format!("dataDir={}", me.dir.join("data").display()),
+        format!("clientPortAddress={}", me.client.ip()),
+        format!("clientPort={}", me.client.port()),
+        format!("tickTime={tick}"),
+        format!("initLimit={}", options.init_limit),
+        format!("syncLimit={}", options.sync_limit),
+        format!(
+            "minSessionTimeout={}",
+            options.min_session.map_or(2 * tick, |t| t.as_millis())
+        ),
+        format!("maxSessionTimeout={}", options.max_session.as_millis()),
+        "maxClientCnxns=0".to_owned(),
+        "admin.enableServer=false".to_owned(),
+        "4lw.commands.whitelist=*".to_owned(),
+    ];
+    if members.len() > 1 {
+        for (target, member) in members.iter().enumerate() {
+            let addrs = match &options.quorum_addr {
+                Some(view) if target != viewer => view(viewer, target, member.real),
+                _ => member.real,
+            };
+            let host = addrs.quorum.ip();
+            lines.push(format!(
+                "server.{}={host}:{}:{}",
+                target + 1,
+                addrs.quorum.port(),
+                addrs.election.port()
+            ));
+        }
+    }
+    lines.extend(
+        options
+            .settings
+            .iter()
+            .map(|(key, value)| format!("{key}={value}")),
+    );
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+fn four_letter(address: SocketAddr, word: &str, patience: Duration) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, patience)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    stream.write_all(word.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    // The server closes first; that it has done so already is no error.
+    let _ = stream.shutdown(Shutdown::Both);
+    Ok(answer)
+}
+
+/// Reads `wchp`: a path, then the sessions that watch it, each indented.
+fn by_path(wchp: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut watches: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    let mut path = None;
+    for line in wchp.lines().filter(|line| !line.is_empty()) {
+        match (line.strip_prefix('\t'), &path) {
+            (Some(session), Some(path)) => {
+                watches
+                    .entry(String::clone(path))
+                    .or_default()
+                    .insert(session.trim().to_owned());
+            }
+            (Some(_), None) => {}
+            (None, _) => path = Some(line.to_owned()),
+        }
+    }
+    watches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wchp_is_read_by_path() {
+        let watches = by_path("/a/lock-0000000001\n\t0x1000001\n\t0x1000002\n/b\n\t0x1000001\n\n");
+        let sessions: Vec<_> = watches["/a/lock-0000000001"].iter().map(String::as_str).collect();
+        assert_eq!(sessions, ["0x1000001", "0x1000002"]);
+        assert_eq!(watches.len(), 2);
+    }
+
+    #[test]
+    fn each_member_is_told_its_own_view() {
+        let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let member = |port| Member {
+            dir: PathBuf::from("/data"),
+            client: at(port),
+            real: MemberAddrs {
+                quorum: at(port + 1),
+                election: at(port + 2),
+            },
+            process: Mutex::default(),
+        };
+        let members = [member(10), member(20)];
+        let options = Options::new()
+            .setting("snapCount", "7")
+            .quorum_addr(|viewer, target, real| {
+                assert_ne!(viewer, target);
+                MemberAddrs {
+                    quorum: SocketAddr::new(real.quorum.ip(), 99),
+                    ..real
+                }
+            });
+        let config = config(0, &members, &options);
+        assert!(config.contains("\nserver.1=127.0.0.1:11:12\nserver.2=127.0.0.1:99:22\nsnapCount=7\n"));
+        assert!(config.contains("\nminSessionTimeout=400\n"));
+    }
+}

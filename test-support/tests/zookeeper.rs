@@ -1,0 +1,271 @@
+//! The real servers do as they are told.
+#![expect(
+    clippy::expect_used,
+    reason = "a test fails by panicking; clippy knows this only of #[test] functions"
+)]
+
+use std::error::Error;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use test_support::peers::{self, ZooKeeperPeer};
+use test_support::{
+    MemberAddrs, Mode, Options, Suite, ZooKeeper, poll_until, shared_standalone, stop_shared, unique_path,
+};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+fn main() {
+    if std::env::var_os(HOLD).is_some() {
+        return hold_a_server().expect("a server");
+    }
+    let mut suite = Suite::new();
+    for (name, test) in [
+        (
+            "a_standalone_server_answers",
+            standalone as fn(ZooKeeperPeer) -> Outcome,
+        ),
+        ("options_reach_the_server", options),
+        ("an_ensemble_replaces_its_leader", ensemble),
+        ("a_paused_leader_is_replaced_and_comes_back", paused_leader),
+        ("a_killed_process_leaves_no_server_behind", orphans),
+        ("dropping_kills_paused_members_too", drop_paused),
+        ("a_server_that_cannot_start_shows_its_log", bad_config),
+        ("quorum_connections_go_where_they_are_told", interposed),
+        ("servers_started_at_once_get_different_ports", parallel),
+        ("the_shared_server_is_one_and_stops", shared),
+    ] {
+        suite.add_needing("zookeeper", name, peers::zookeeper(), test);
+    }
+    suite.run()
+}
+
+fn ensure(condition: bool, what: impl Into<String>) -> Outcome {
+    if condition {
+        Ok(())
+    } else {
+        Err(what.into().into())
+    }
+}
+
+fn exists(pid: u32) -> bool {
+    // A zombie is gone as well: it only waits for its parent.
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+fn standalone(_: ZooKeeperPeer) -> Outcome {
+    let server = ZooKeeper::standalone(&Options::default())?;
+    let pid = server.pid(0).ok_or("it runs")?;
+    assert_eq!(server.mode(0), Some(Mode::Standalone));
+    assert_eq!(server.leader(), None);
+    assert_eq!(server.four_letter(0, "ruok")?, "imok");
+    assert_eq!(server.connect_string(), server.address(0).to_string());
+    assert!(server.watches(0)?.is_empty());
+
+    server.restart(0)?;
+    assert_ne!(server.pid(0), Some(pid));
+    assert!(!exists(pid));
+    server.kill(0);
+    assert_eq!(
+        (server.pid(0), server.mode(0), server.is_running(0)),
+        (None, None, false)
+    );
+    assert!(server.pause(0).is_err());
+    Ok(())
+}
+
+fn options(_: ZooKeeperPeer) -> Outcome {
+    let options = Options::new()
+        .tick(Duration::from_millis(300))
+        .min_session_timeout(Duration::from_millis(700))
+        .max_session_timeout(Duration::from_secs(5))
+        .container_check(Duration::from_millis(250))
+        .jvm_arg("-Dtest.marker=1")
+        .setting("snapCount", "1234");
+    let server = ZooKeeper::standalone(&options)?;
+    let conf = server.four_letter(0, "conf")?;
+    for line in [
+        "tickTime=300",
+        "minSessionTimeout=700",
+        "maxSessionTimeout=5000",
+        "maxClientCnxns=0",
+    ] {
+        ensure(conf.lines().any(|l| l == line), format!("{line} not in {conf}"))?;
+    }
+    let env = fs::read_to_string(format!("/proc/{}/cmdline", server.pid(0).ok_or("it runs")?))?;
+    for arg in [
+        "-Dznode.container.checkIntervalMs=250",
+        "-Dzookeeper.extendedTypesEnabled=true",
+        "-Dtest.marker=1",
+        "-Xmx128m",
+    ] {
+        ensure(env.split('\0').any(|a| a == arg), format!("{arg} not in {env}"))?;
+    }
+    Ok(())
+}
+
+fn ensemble(_: ZooKeeperPeer) -> Outcome {
+    let servers = ZooKeeper::ensemble(3, &Options::default())?;
+    let leader = servers.leader().ok_or("a leader")?;
+    let modes: Vec<_> = (0..3).map(|m| servers.mode(m)).collect();
+    assert_eq!(modes.iter().filter(|m| **m == Some(Mode::Follower)).count(), 2);
+    assert_ne!(servers.follower(), Some(leader));
+    assert_eq!(servers.connect_string().split(',').count(), 3);
+
+    servers.kill(leader);
+    let next = servers.wait_leader()?;
+    assert_ne!(next, leader);
+    servers.restart(leader)?;
+    assert_eq!(servers.mode(leader), Some(Mode::Follower));
+    assert_eq!(servers.leader(), Some(next));
+    Ok(())
+}
+
+fn paused_leader(_: ZooKeeperPeer) -> Outcome {
+    let servers = ZooKeeper::ensemble(3, &Options::default())?;
+    let leader = servers.leader().ok_or("a leader")?;
+    servers.pause(leader)?;
+    assert!(servers.is_running(leader));
+    assert_eq!(servers.mode(leader), None);
+    // It accepts a connection, as the kernel does for it, and says nothing.
+    let mut stream = TcpStream::connect(servers.address(leader))?;
+    stream.set_read_timeout(Some(Duration::from_millis(100)))?;
+    stream.write_all(b"ruok")?;
+    assert!(stream.read(&mut [0; 4]).is_err());
+
+    let next = poll_until("another leader", Duration::from_secs(30), || servers.leader())?;
+    assert_ne!(next, leader);
+    servers.resume(leader)?;
+    poll_until("the old leader to follow", Duration::from_secs(30), || {
+        (servers.mode(leader) == Some(Mode::Follower)).then_some(())
+    })?;
+    Ok(())
+}
+
+fn drop_paused(_: ZooKeeperPeer) -> Outcome {
+    let servers = ZooKeeper::standalone(&Options::default())?;
+    let pid = servers.pid(0).ok_or("it runs")?;
+    servers.pause(0)?;
+    drop(servers);
+    ensure(!exists(pid), "the server is still there")
+}
+
+fn bad_config(_: ZooKeeperPeer) -> Outcome {
+    let start = Instant::now();
+    let error = match ZooKeeper::standalone(&Options::new().setting("syncLimit", "many")) {
+        Ok(_) => return Err("it started".into()),
+        Err(e) => e.to_string(),
+    };
+    ensure(
+        error.contains("member 0 ended") && error.contains("Invalid config"),
+        error,
+    )?;
+    ensure(
+        start.elapsed() < Duration::from_secs(30),
+        "it waited for a process that was gone",
+    )
+}
+
+/// A listener stands in for each follower's view of the others and passes on what it gets.
+fn interposed(_: ZooKeeperPeer) -> Outcome {
+    let (seen, connections) = mpsc::channel();
+    let seen = std::sync::Mutex::new(seen);
+    let options = Options::new().quorum_addr(move |viewer, target, real| {
+        let proxy = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let quorum = proxy.local_addr().expect("its address");
+        let seen = seen.lock().expect("not poisoned").clone();
+        std::thread::spawn(move || {
+            for connection in proxy.incoming().map_while(Result::ok) {
+                // Before the target listens, the connection ends; the member tries again.
+                if let Ok(server) = TcpStream::connect(real.quorum) {
+                    let _ = seen.send((viewer, target));
+                    pass(&connection, &server);
+                    pass(&server, &connection);
+                }
+            }
+        });
+        MemberAddrs { quorum, ..real }
+    });
+    let servers = ZooKeeper::ensemble(3, &options)?;
+    let leader = servers.leader().ok_or("a leader")?;
+    let pairs: Vec<_> = connections.try_iter().collect();
+    for follower in (0..3).filter(|m| *m != leader) {
+        ensure(
+            pairs.contains(&(follower, leader)),
+            format!("{follower} to {leader} not in {pairs:?}"),
+        )?;
+    }
+    Ok(())
+}
+
+fn pass(from: &TcpStream, to: &TcpStream) {
+    let (mut from, mut to) = (
+        from.try_clone().expect("a handle"),
+        to.try_clone().expect("a handle"),
+    );
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut from, &mut to);
+        let _ = to.shutdown(std::net::Shutdown::Both);
+    });
+}
+
+fn parallel(_: ZooKeeperPeer) -> Outcome {
+    let start = || ZooKeeper::standalone(&Options::default()).map_err(|e| e.to_string());
+    let servers = std::thread::scope(|scope| {
+        let starts: Vec<_> = (0..3).map(|_| scope.spawn(start)).collect();
+        starts
+            .into_iter()
+            .map(|s| s.join().expect("no panic"))
+            .collect::<Result<Vec<_>, _>>()
+    })?;
+    let mut addresses: Vec<SocketAddr> = servers.iter().map(|s| s.address(0)).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    assert_eq!(addresses.len(), servers.len());
+    Ok(())
+}
+
+fn shared(_: ZooKeeperPeer) -> Outcome {
+    let server = shared_standalone()?;
+    assert_eq!(server.pid(0), shared_standalone()?.pid(0));
+    assert_ne!(unique_path("lock"), unique_path("lock"));
+    let pid = server.pid(0).ok_or("it runs")?;
+    stop_shared();
+    ensure(!exists(pid), "the server is still there")
+}
+
+/// Set for the other half of `orphans`, the process that is killed.
+const HOLD: &str = "TEST_SUPPORT_HOLD_A_SERVER";
+
+fn hold_a_server() -> Outcome {
+    let server = ZooKeeper::standalone(&Options::default())?;
+    println!("holding {}", server.pid(0).ok_or("it runs")?);
+    // Until it is killed.
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+fn orphans(_: ZooKeeperPeer) -> Outcome {
+    use std::io::{BufRead as _, BufReader};
+    let mut child = Command::new(std::env::current_exe()?)
+        .env(HOLD, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let stdout = child.stdout.take().ok_or("its stdout")?;
+    let pid = BufReader::new(stdout)
+        .lines()
+        .map_while(Result::ok)
+        .find_map(|line| line.strip_prefix("holding ")?.parse::<u32>().ok());
+    let killed = child.kill().and_then(|()| child.wait());
+    let pid = pid.ok_or("it said no number")?;
+    killed?;
+    poll_until("the server to be gone", Duration::from_secs(10), || {
+        (!exists(pid)).then_some(())
+    })?;
+    Ok(())
+}
