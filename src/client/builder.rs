@@ -1,0 +1,235 @@
+//! How a client is set up.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::{self, Handle};
+use tokio::sync::oneshot;
+use zookeeper_client as zk;
+
+use super::reaper::Reaper;
+use super::retry::RetryPolicy;
+use super::servers::Servers;
+use super::supervisor::{Dialer, Shared, supervise};
+use super::{Client, Inner};
+use crate::error::ConnectError;
+use crate::options::Acl;
+use crate::path::{LockPath, parse_namespace};
+
+/// Options of a [`Client`].
+#[must_use = "it does nothing until `connect` is called"]
+#[derive(Clone)]
+pub struct ClientBuilder {
+    session_timeout: Duration,
+    connect_timeout: Duration,
+    retry: RetryPolicy,
+    namespace: String,
+    acl: Vec<Acl>,
+    auth: Vec<(String, Vec<u8>)>,
+    connector: Option<zk::Connector>,
+}
+
+/// Long enough to ride out the election of a new leader, short enough that the lock of a crashed process is not
+/// missed for long.
+pub(crate) const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
+pub(crate) const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        Self {
+            session_timeout: DEFAULT_SESSION_TIMEOUT,
+            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            retry: RetryPolicy::default(),
+            namespace: String::new(),
+            acl: vec![Acl::open()],
+            auth: Vec::new(),
+            connector: None,
+        }
+    }
+}
+
+impl ClientBuilder {
+    /// For how long the servers keep the session, and its locks, without hearing from this process. By default
+    /// 15 s, which rides out the election of a new leader; Curator's default is 60 s. The servers move it into
+    /// their limits, by default 2 to 20 of their ticks (4 to 40 s at ZooKeeper's default tick);
+    /// [`Client::session_timeout`] says what they made of it. Shorter means that the lock of a crashed holder
+    /// is free sooner, and that a shorter interruption loses a lock.
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// For how long one try to get a session may take; by default 5 s, as in the articles' Curator set-up
+    /// (Curator's own default is 15 s). It is also how long [`try_lock`](crate::InterProcessMutex::try_lock) waits for an answer.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How often to try again to replace a lost session, or to repeat a request that failed. By default
+    /// [`RetryPolicy::exponential(1 s, 3, 5 s)`](RetryPolicy::exponential).
+    pub fn retry_policy(mut self, policy: RetryPolicy) -> Self {
+        self.retry = policy;
+        self
+    }
+
+    /// A prefix of all paths, created when it is missing: with `shop`, the lock `/sku-42` is the node
+    /// `/shop/sku-42` at the servers. By default none. It comes after a path in the connect string.
+    #[doc(alias = "usingNamespace")]
+    pub fn namespace(mut self, namespace: &str) -> Self {
+        namespace.clone_into(&mut self.namespace);
+        self
+    }
+
+    /// The ACL of everything that is created, unless a recipe has its own. By default [open](Acl::open).
+    #[doc(alias = "aclProvider")]
+    pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
+        self.acl = acl.into();
+        self
+    }
+
+    /// Credentials, for example `auth("digest", "user:password")`. Several are possible.
+    #[doc(alias = "authorization")]
+    pub fn auth(mut self, scheme: &str, credentials: impl Into<Vec<u8>>) -> Self {
+        self.auth.push((scheme.to_owned(), credentials.into()));
+        self
+    }
+
+    /// A connector of the client library, for what it can do and this builder has no name for: TLS (feature
+    /// `tls`), SASL (features `sasl-digest-md5`, `sasl-gssapi`). The session timeout and the credentials of this builder
+    /// are put on top. Servers are spoken to by TLS where the connect string says `tcp+tls://host:port`.
+    pub fn connector(mut self, connector: zk::Connector) -> Self {
+        self.connector = Some(connector);
+        self
+    }
+
+    /// Connects to `host:port[,host:port…][/namespace]`.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    ///
+    /// # Cancel safety
+    /// As [`Client::connect`].
+    pub async fn connect(self, servers: &str) -> Result<Client, ConnectError> {
+        let unusable = |reason: &str| ConnectError::InvalidConnectString {
+            servers: servers.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let servers = Servers::parse(servers).map_err(|reason| unusable(reason))?;
+        let namespace = parse_namespace(servers.namespace())? + &parse_namespace(&self.namespace)?;
+        let mut connector = self.connector.unwrap_or_else(zk::Client::connector);
+        for (scheme, credentials) in &self.auth {
+            connector = connector.with_auth(scheme, credentials);
+        }
+        let dialer = Dialer {
+            servers,
+            connector,
+            // ZooKeeper counts milliseconds in 32 bits.
+            session_timeout: self
+                .session_timeout
+                .clamp(Duration::from_millis(1), Duration::from_millis(i32::MAX as u64)),
+            connect_timeout: self.connect_timeout,
+            retry: self.retry,
+        };
+        let setup = |error| ConnectError::Setup {
+            servers: dialer.servers.given().to_owned(),
+            source: Arc::new(error),
+        };
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .map_err(setup)?;
+        let shared = Shared::new();
+        let (reaper, reap) = Reaper::new();
+        // Made before the first try: if this future is dropped, its drop stops the thread.
+        let client = Client {
+            inner: Arc::new(Inner {
+                shared: Arc::clone(&shared),
+                runtime: runtime.handle().clone(),
+                reaper: reaper.clone(),
+                retry: self.retry,
+                connect_timeout: self.connect_timeout,
+                namespace,
+                acl: self.acl.into(),
+                rooms: Mutex::new(HashMap::new()),
+            }),
+        };
+        let (connected, first) = oneshot::channel();
+        let thread_dialer = dialer.clone();
+        // A thread of its own, as Java's client has: an executor that is blocked must not lose the lock (rule 20).
+        let run = move || {
+            runtime.block_on(async move {
+                let mut stop = shared.stop.subscribe();
+                let dialled = tokio::select! {
+                    dialled = thread_dialer.dial() => dialled,
+                    _ = stop.wait_for(|stop| *stop) => return,
+                };
+                match dialled {
+                    Ok(session) => {
+                        tokio::spawn(reap);
+                        if connected.send(Ok(())).is_ok() {
+                            supervise(shared, session, Some(thread_dialer), reaper).await;
+                        }
+                    }
+                    // The caller may have gone; nobody else wants to know.
+                    Err(error) => drop(connected.send(Err(error))),
+                }
+            });
+        };
+        thread::Builder::new()
+            .name("zookeeper-recipes".to_owned())
+            .spawn(run)
+            .map_err(setup)?;
+        match first.await {
+            Ok(Ok(())) => Ok(client),
+            Ok(Err(error)) => Err(error),
+            // The thread ended without a word: it cannot, short of a panic in the client library.
+            Err(gone) => Err(ConnectError::Setup {
+                servers: dialer.servers.given().to_owned(),
+                source: Arc::new(gone),
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Credentials stay out of logs.
+        f.debug_struct("ClientBuilder")
+            .field("session_timeout", &self.session_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("retry", &self.retry)
+            .field("namespace", &self.namespace)
+            .field("acl", &self.acl)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A client on a session that it does not own; see [`Client::from_session`].
+pub(super) fn borrow(session: zk::Client) -> Result<Client, ConnectError> {
+    let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+    if session.state().is_terminated() {
+        return Err(ConnectError::SessionEnded);
+    }
+    let shared = Shared::new();
+    let (reaper, reap) = Reaper::new();
+    runtime.spawn(reap);
+    runtime.spawn(supervise(Arc::clone(&shared), session, None, reaper.clone()));
+    let defaults = ClientBuilder::default();
+    let inner = Inner {
+        shared,
+        runtime,
+        reaper,
+        retry: defaults.retry,
+        connect_timeout: defaults.connect_timeout,
+        namespace: String::new(),
+        acl: defaults.acl.into(),
+        rooms: Mutex::<HashMap<LockPath, _>>::default(),
+    };
+    Ok(Client {
+        inner: Arc::new(inner),
+    })
+}

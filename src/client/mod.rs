@@ -1,0 +1,303 @@
+//! The client: outlives sessions, owns the rooms, and runs the sessions on a thread of its own.
+
+mod builder;
+pub(crate) mod epoch;
+pub(crate) mod reaper;
+mod retry;
+mod servers;
+mod supervisor;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+pub use self::builder::ClientBuilder;
+use self::epoch::Epoch;
+use self::reaper::Reaper;
+pub use self::retry::RetryPolicy;
+pub use self::supervisor::ConnectionState;
+use self::supervisor::{Closing, Phase, Shared};
+use crate::engine::name::Family;
+use crate::engine::room::Room;
+use crate::error::{AcquireError, BuildError, ConnectError, ReleaseError};
+use crate::options::{Acl, Asked};
+use crate::path::LockPath;
+
+/// A connection to ZooKeeper that outlives sessions, and where all recipes begin.
+///
+/// Cheap to clone; clones share everything. It keeps one session, on a thread of its own, so that a task that
+/// blocks your runtime does not cost you your locks. When the session ends, everything held in it is lost, and
+/// the client gets a new one by its [`RetryPolicy`]; waiters start again in it.
+///
+/// The session lives as long as any client, recipe or guard that came from it. When the last is dropped it is
+/// closed in the background; a process that exits right then may not get that far, and its locks stay until the
+/// session expires: call [`close`](Self::close) at the end of `main`.
+///
+/// Forked children must not use it: they have the memory, but neither the thread nor the connection.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// # let servers = server.connect_string();
+/// use std::time::Duration;
+/// use zookeeper_recipes::{Client, ConnectionState};
+///
+/// let client = Client::builder()
+///     .session_timeout(Duration::from_secs(10))
+///     .namespace("shop")
+///     .connect(&servers)
+///     .await?;
+/// assert_eq!(client.state(), ConnectionState::Connected);
+/// client.close().await?;
+/// # Ok(())
+/// # })
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+/// What clients, rooms and guards share. Its drop ends the session.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    shared: Arc<Shared>,
+    runtime: Handle,
+    reaper: Reaper,
+    retry: RetryPolicy,
+    connect_timeout: Duration,
+    namespace: String,
+    acl: Arc<[Acl]>,
+    /// A room is found here by its server path as long as a handle, an attempt or a guard keeps it.
+    rooms: Mutex<HashMap<LockPath, Weak<Room>>>,
+}
+
+/// There is no session to be had.
+#[derive(Debug)]
+pub(crate) enum NoEpoch {
+    Unreachable(ConnectError),
+    AuthFailed,
+    Closed,
+}
+
+impl NoEpoch {
+    pub(crate) fn into_error(self, path: &LockPath) -> AcquireError {
+        let path = path.user().to_owned();
+        match self {
+            Self::Unreachable(error) => AcquireError::Connection {
+                path,
+                source: Arc::new(error),
+            },
+            Self::AuthFailed => AcquireError::AuthFailed { path },
+            Self::Closed => AcquireError::Closed { path },
+        }
+    }
+}
+
+impl Client {
+    /// Connects with the defaults: `host:port[,host:port…][/namespace]`.
+    ///
+    /// # Errors
+    /// [`ConnectError::TimedOut`] when no server gives a session within the connect timeout (5 s by default), and the
+    /// others as they say.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves at most a session without nodes, which expires.
+    pub async fn connect(servers: &str) -> Result<Self, ConnectError> {
+        Self::builder().connect(servers).await
+    }
+
+    /// Options, then [`connect`](ClientBuilder::connect).
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// Uses a session that somebody else owns. It is never replaced: when it ends, this client is closed. It runs
+    /// where its owner runs it, so a blocked runtime can cost the locks; and closing this client deletes its
+    /// nodes, but leaves the session to its owner.
+    ///
+    /// # Errors
+    /// [`ConnectError::NoRuntime`] outside a tokio runtime, [`ConnectError::SessionEnded`] if it has ended.
+    pub fn from_session(session: zookeeper_client::Client) -> Result<Self, ConnectError> {
+        builder::borrow(session)
+    }
+
+    /// How it is connected now.
+    #[must_use]
+    pub fn state(&self) -> ConnectionState {
+        *self.inner.shared.state.borrow()
+    }
+
+    /// The same, to wait for changes.
+    #[must_use]
+    #[doc(alias = "ConnectionStateListener")]
+    pub fn watch_state(&self) -> watch::Receiver<ConnectionState> {
+        self.inner.shared.state.subscribe()
+    }
+
+    /// The id of the present session, if there is one.
+    #[must_use]
+    pub fn session_id(&self) -> Option<i64> {
+        self.inner.live().map(|epoch| epoch.session_id())
+    }
+
+    /// The session timeout that the servers granted, if there is a session: they may have moved the one that was
+    /// asked for into their own limits (by default 2 to 20 of their ticks).
+    #[must_use]
+    pub fn session_timeout(&self) -> Option<Duration> {
+        self.inner.live().map(|epoch| epoch.timeout())
+    }
+
+    /// Waits until everything that was dropped, cancelled or timed out before this call has been cleaned up at the
+    /// servers.
+    ///
+    /// # Errors
+    /// [`ReleaseError::TimedOut`] when that takes longer than `timeout`; it goes on in the background.
+    ///
+    /// # Cancel safety
+    /// It only waits.
+    pub async fn flush(&self, timeout: Duration) -> Result<(), ReleaseError> {
+        let mut pending = self.inner.reaper.pending();
+        let clean = pending.wait_for(|pending| *pending == 0);
+        match tokio::time::timeout(timeout, clean).await {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                let nodes = *self.inner.reaper.pending().borrow();
+                Err(ReleaseError::TimedOut {
+                    nodes,
+                    waited: timeout,
+                })
+            }
+        }
+    }
+
+    /// Closes the session, and with it deletes every node that this client has; all guards turn lost first, and
+    /// waiters end with [`AcquireError::Closed`]. Whatever else still uses the client gets that error too. Waits
+    /// until a server has confirmed it, at most for the session timeout. Calling it again answers the same.
+    ///
+    /// A borrowed session ([`from_session`](Self::from_session)) stays open; our nodes in it are deleted one by one.
+    ///
+    /// # Errors
+    /// [`ReleaseError::SessionNotClosed`] when no server confirmed it in time: the nodes go when the session
+    /// expires.
+    ///
+    /// # Cancel safety
+    /// The client closes in any case, from the first poll on; dropping the future loses the report.
+    pub async fn close(&self) -> Result<(), ReleaseError> {
+        let started = std::time::Instant::now();
+        self.inner.shared.stop.send_replace(true);
+        let mut closed = self.inner.shared.session_closed.subscribe();
+        let confirmed = closed.wait_for(Option::is_some).await;
+        match confirmed.as_deref() {
+            Ok(Some(true)) => Ok(()),
+            _ => Err(ReleaseError::SessionNotClosed {
+                waited: started.elapsed(),
+            }),
+        }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+}
+
+impl Inner {
+    pub(crate) fn reaper(&self) -> &Reaper {
+        &self.reaper
+    }
+
+    pub(crate) fn retry(&self) -> &RetryPolicy {
+        &self.retry
+    }
+
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.connect_timeout
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Runs a task where the session runs. After the end of the client it is dropped at once.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(task);
+    }
+
+    fn live(&self) -> Option<Arc<Epoch>> {
+        match &*self.shared.phase.borrow() {
+            Phase::Live(epoch) if epoch.end_reason().is_none() => Some(Arc::clone(epoch)),
+            _ => None,
+        }
+    }
+
+    /// The present session, or the next, for as long as the retry policy allows.
+    pub(crate) async fn epoch(&self) -> Result<Arc<Epoch>, NoEpoch> {
+        let mut phases = self.shared.phase.subscribe();
+        // A round of connecting that had failed before we came does not count: ask for another.
+        let mut before = None;
+        let mut first = true;
+        loop {
+            match &*phases.borrow_and_update() {
+                Phase::Live(epoch) if epoch.end_reason().is_none() => return Ok(Arc::clone(epoch)),
+                Phase::Live(_) | Phase::Connecting => {}
+                Phase::Down { round, .. } if first => {
+                    before = Some(*round);
+                    self.shared.wanted.notify_one();
+                }
+                Phase::Down { round, .. } if before == Some(*round) => {}
+                Phase::Down { error, .. } => return Err(NoEpoch::Unreachable(error.clone())),
+                Phase::Closed(Closing::Asked) => return Err(NoEpoch::Closed),
+                Phase::Closed(Closing::AuthFailed) => return Err(NoEpoch::AuthFailed),
+            }
+            first = false;
+            if phases.changed().await.is_err() {
+                return Err(NoEpoch::Closed);
+            }
+        }
+    }
+
+    /// The room of a path: the one there is, if the options agree, or a new one.
+    pub(crate) fn room(
+        self: &Arc<Self>,
+        path: LockPath,
+        family: Family,
+        asked: &Asked,
+    ) -> Result<Arc<Room>, BuildError> {
+        let options = asked.resolve(&path, &self.acl)?;
+        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(room) = rooms.get(&path).and_then(Weak::upgrade) {
+            return match asked.agrees_with(room.options()) {
+                Ok(()) => Ok(room),
+                Err(option) => {
+                    // Not while the rooms are locked: this may be the last handle, whose drop locks them.
+                    drop(rooms);
+                    Err(BuildError::ConflictingOptions {
+                        path: path.user().to_owned(),
+                        option,
+                    })
+                }
+            };
+        }
+        let room = Arc::new(Room::new(Arc::clone(self), path.clone(), family, options));
+        rooms.insert(path, Arc::downgrade(&room));
+        Ok(room)
+    }
+
+    /// The last handle of a path is gone, unless a new room has taken its place already.
+    pub(crate) fn forget_room(&self, path: &LockPath) {
+        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        if rooms.get(path).is_some_and(|room| room.strong_count() == 0) {
+            rooms.remove(path);
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.stop.send_replace(true);
+    }
+}

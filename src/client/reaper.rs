@@ -1,0 +1,279 @@
+//! Deletes what must go: nodes of released and dropped guards, of cancelled and timed-out attempts, and nodes that
+//! may or may not exist.
+//!
+//! Handing something over never blocks, so a `Drop` can do it. Each item is worked on until its node is known to
+//! be gone or its epoch is over, with a growing pause between tries; what the server refuses for good is reported
+//! and given up, because only the end of the session can delete it then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use zookeeper_client as zk;
+
+use super::epoch::{Epoch, EpochOver, cause};
+use crate::engine::contender::Failure;
+use crate::engine::name::{Family, prefix};
+use crate::error::{Lost, LostReason, ReleaseError};
+use crate::path::LockPath;
+
+/// The pauses between tries. The requests of a session without a connection are queued, not failed, so a try is
+/// long already while the servers are away; the pause is for servers that answer nonsense.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What to delete.
+#[derive(Debug)]
+pub(crate) enum Debt {
+    /// This node, by name. It exists, or did.
+    Node(String),
+    /// Whatever a create with this id led to, whose outcome is unknown.
+    Unsettled { id: String, family: Family },
+}
+
+/// One thing to delete, and what depends on it.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) epoch: Arc<Epoch>,
+    pub(crate) directory: LockPath,
+    pub(crate) debt: Debt,
+    /// Kept until the node is gone: a place in the room's gate.
+    pub(crate) permit: Option<Arc<OwnedSemaphorePermit>>,
+    /// Told the result.
+    pub(crate) done: Option<oneshot::Sender<Result<(), ReleaseError>>>,
+}
+
+/// Something that is to be cleaned up and is not yet; [`Reaper::pending`] counts them.
+#[derive(Debug)]
+pub(crate) struct Ticket(watch::Sender<usize>);
+
+impl Ticket {
+    fn new(pending: &watch::Sender<usize>) -> Self {
+        pending.send_modify(|pending| *pending += 1);
+        Self(pending.clone())
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.0.send_modify(|pending| *pending = pending.saturating_sub(1));
+    }
+}
+
+/// The sending side; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Reaper {
+    items: mpsc::UnboundedSender<(Item, Ticket)>,
+    pending: watch::Sender<usize>,
+}
+
+impl Reaper {
+    /// A reaper and the task that does its work, to be spawned where the sessions run.
+    pub(crate) fn new() -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (items, receiver) = mpsc::unbounded_channel();
+        let pending = watch::Sender::new(0);
+        let task = run(receiver);
+        (Self { items, pending }, task)
+    }
+
+    /// Hands an item over. The queue holds no more than there are nodes, which the rooms bound.
+    pub(crate) fn reap(&self, item: Item) {
+        if let Err(mpsc::error::SendError((item, _ticket))) = self.items.send((item, self.ticket())) {
+            // The session's thread has stopped, so the session is closed and its nodes with it.
+            tracing::debug!(directory = ?item.directory, debt = ?item.debt, "ended with its session");
+            finish(item.done, Err(lost(&item.directory, LostReason::Closed)));
+        }
+    }
+
+    /// Hands over a node of which only the server path is known.
+    pub(crate) fn reap_path(&self, epoch: &Arc<Epoch>, path: &str) {
+        let Some((directory, name)) = path.rsplit_once('/') else {
+            return;
+        };
+        // Our nodes are always below a lock's directory, which was parsed once already.
+        let Ok(directory) = LockPath::parse("", directory) else {
+            return;
+        };
+        let debt = Debt::Node(name.to_owned());
+        self.reap(Item {
+            epoch: Arc::clone(epoch),
+            directory,
+            debt,
+            permit: None,
+            done: None,
+        });
+    }
+
+    /// Counts as pending from now on, for what will be handed over, or found to be nothing, a little later.
+    pub(crate) fn ticket(&self) -> Ticket {
+        Ticket::new(&self.pending)
+    }
+
+    /// How many items are not done yet.
+    pub(crate) fn pending(&self) -> watch::Receiver<usize> {
+        self.pending.subscribe()
+    }
+}
+
+async fn run(mut items: mpsc::UnboundedReceiver<(Item, Ticket)>) {
+    let mut working = JoinSet::new();
+    loop {
+        tokio::select! {
+            item = items.recv() => match item {
+                Some((item, ticket)) => {
+                    working.spawn(async move {
+                        work(item).await;
+                        drop(ticket);
+                    });
+                }
+                None => break,
+            },
+            Some(_) = working.join_next() => {}
+        }
+    }
+    while working.join_next().await.is_some() {}
+}
+
+async fn work(item: Item) {
+    let Item {
+        epoch,
+        directory,
+        debt,
+        permit,
+        done,
+    } = item;
+    let gone = epoch.gone();
+    let result = tokio::select! {
+        biased;
+        result = settle(&epoch, &directory, &debt) => result,
+        // Its session is over: the servers delete the node, if they have not already.
+        () = gone => over(&epoch, &directory),
+    };
+    if let Err(ReleaseError::Refused { node, source }) = &result {
+        tracing::error!(node, error = %source, "a lock node could not be deleted and stays until its session ends");
+    }
+    // The place in the gate is free before the caller learns that the node is gone, so that it can be taken at once.
+    drop(permit);
+    finish(done, result);
+}
+
+async fn settle(epoch: &Epoch, directory: &LockPath, debt: &Debt) -> Result<(), ReleaseError> {
+    match debt {
+        Debt::Node(name) => match delete(epoch, directory, name).await? {
+            Deleted::ByUs => Ok(()),
+            Deleted::Before => Err(lost(directory, LostReason::NodeDeleted)),
+        },
+        Debt::Unsettled { id, family } => {
+            // The deletion of a name that cannot exist is a committed write of this session. Whatever the session
+            // sent before is decided once it is answered (a `sync` would prove less: a deposed leader answers it).
+            let beginning = prefix(id, *family);
+            delete(epoch, directory, &beginning).await?;
+            while let Some(name) = find(epoch, directory, &beginning).await? {
+                delete(epoch, directory, &name).await?;
+            }
+            // A request that some server still holds may come to light later.
+            epoch.owe(id.clone());
+            Ok(())
+        }
+    }
+}
+
+enum Deleted {
+    /// It was there until now, as far as anyone can tell.
+    ByUs,
+    /// It was gone before we asked.
+    Before,
+}
+
+/// Deletes one node, until it is gone.
+async fn delete(epoch: &Epoch, directory: &LockPath, name: &str) -> Result<Deleted, ReleaseError> {
+    let path = directory.child(name);
+    let deleted = delete_path(epoch, directory, &path).await;
+    if deleted.is_ok() {
+        epoch.disown(&path);
+    }
+    deleted
+}
+
+async fn delete_path(epoch: &Epoch, directory: &LockPath, path: &str) -> Result<Deleted, ReleaseError> {
+    let mut pause = FIRST_PAUSE;
+    let mut first = true;
+    loop {
+        let result = match epoch.session() {
+            Ok(session) => session.delete(path, None).await,
+            Err(EpochOver) => return over(epoch, directory),
+        };
+        let error = match result {
+            Ok(()) => return Ok(Deleted::ByUs),
+            // After an unknown outcome it was most likely us.
+            Err(zk::Error::NoNode) => return Ok(if first { Deleted::Before } else { Deleted::ByUs }),
+            Err(error) => error,
+        };
+        match epoch.judge(&error) {
+            Failure::Refused => {
+                let node = directory.to_user(path).to_owned();
+                return Err(ReleaseError::Refused {
+                    node,
+                    source: cause(error),
+                });
+            }
+            Failure::EpochOver => return over(epoch, directory),
+            Failure::NoNode | Failure::NotNow | Failure::Unknown => {
+                tracing::debug!(path, %error, "deleting again");
+                first = false;
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+/// Looks for a node whose name begins with `beginning`.
+async fn find(epoch: &Epoch, directory: &LockPath, beginning: &str) -> Result<Option<String>, ReleaseError> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let result = match epoch.session() {
+            Ok(session) => session.list_children(directory.server()).await,
+            Err(EpochOver) => return over(epoch, directory),
+        };
+        let error = match result {
+            Ok(children) => return Ok(children.into_iter().find(|name| name.starts_with(beginning))),
+            Err(zk::Error::NoNode) => return Ok(None),
+            Err(error) => error,
+        };
+        match epoch.judge(&error) {
+            Failure::Refused => {
+                let node = format!("{}/{beginning}*", directory.user());
+                return Err(ReleaseError::Refused {
+                    node,
+                    source: cause(error),
+                });
+            }
+            Failure::EpochOver => return over(epoch, directory),
+            Failure::NoNode | Failure::NotNow | Failure::Unknown => {
+                tracing::debug!(?directory, %error, "listing again");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+fn over<T>(epoch: &Epoch, directory: &LockPath) -> Result<T, ReleaseError> {
+    Err(lost(directory, epoch.end_reason().unwrap_or(LostReason::Closed)))
+}
+
+fn lost(directory: &LockPath, reason: LostReason) -> ReleaseError {
+    ReleaseError::Lost(Lost {
+        path: directory.user().into(),
+        reason,
+    })
+}
+
+fn finish(done: Option<oneshot::Sender<Result<(), ReleaseError>>>, result: Result<(), ReleaseError>) {
+    if let Some(done) = done {
+        // Nobody waits any more: a release that was cancelled goes on, and its result has no reader.
+        let _ = done.send(result);
+    }
+}

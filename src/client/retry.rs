@@ -1,0 +1,169 @@
+//! When to try again, and when to stop.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+/// How often, and after which pauses, to try again when no server can be reached.
+///
+/// It governs connecting, replacing an expired session, and repeating a request whose outcome is established. It
+/// never governs the waiting for a lock that somebody holds: that has the deadline of the call.
+///
+/// The names and formulas are Curator's. The default is the policy that Curator's documentation and the wider
+/// world use, `ExponentialBackoffRetry(1000, 3, 5000)`: [`exponential(1 s, 3, 5 s)`](Self::exponential).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Exponential {
+        base: Duration,
+        retries: u32,
+        most: Duration,
+    },
+    Times {
+        retries: u32,
+        pause: Duration,
+    },
+    Elapsed {
+        most: Duration,
+        pause: Duration,
+    },
+    Forever {
+        pause: Duration,
+    },
+}
+
+/// Curator's cap on the exponent: beyond it the random factor would leave 32 bits.
+const MAX_EXPONENT: u32 = 29;
+
+impl RetryPolicy {
+    /// Up to `retries` further tries; the pause before the n-th is `base` times a random number from 1 to 2^n,
+    /// at most `most`.
+    #[doc(alias = "ExponentialBackoffRetry")]
+    #[doc(alias = "BoundedExponentialBackoffRetry")]
+    #[must_use]
+    pub const fn exponential(base: Duration, retries: u32, most: Duration) -> Self {
+        Self {
+            kind: Kind::Exponential { base, retries, most },
+        }
+    }
+
+    /// Up to `retries` further tries, with the same `pause` before each.
+    #[doc(alias = "RetryNTimes")]
+    #[must_use]
+    pub const fn n_times(retries: u32, pause: Duration) -> Self {
+        Self {
+            kind: Kind::Times { retries, pause },
+        }
+    }
+
+    /// One further try after `pause`.
+    #[doc(alias = "RetryOneTime")]
+    #[must_use]
+    pub const fn one_time(pause: Duration) -> Self {
+        Self::n_times(1, pause)
+    }
+
+    /// Further tries, with the same `pause` before each, until `most` has passed since the first.
+    #[doc(alias = "RetryUntilElapsed")]
+    #[must_use]
+    pub const fn until_elapsed(most: Duration, pause: Duration) -> Self {
+        Self {
+            kind: Kind::Elapsed { most, pause },
+        }
+    }
+
+    /// Further tries without end, with the same `pause` before each. A call with a deadline still ends by it; one
+    /// without (`lock()`) waits for a server for ever.
+    #[doc(alias = "RetryForever")]
+    #[must_use]
+    pub const fn forever(pause: Duration) -> Self {
+        Self {
+            kind: Kind::Forever { pause },
+        }
+    }
+
+    /// The pause before try number `retry` (0 for the first repetition), `elapsed` after the first try; nothing
+    /// when it is time to give up.
+    pub(crate) fn pause(&self, retry: u32, elapsed: Duration) -> Option<Duration> {
+        self.pause_with(retry, elapsed, random())
+    }
+
+    fn pause_with(&self, retry: u32, elapsed: Duration, random: u64) -> Option<Duration> {
+        match self.kind {
+            Kind::Exponential { base, retries, most } => (retry < retries).then(|| {
+                let bound = 1_u32 << (retry.min(MAX_EXPONENT) + 1);
+                let factor = u32::try_from(random % u64::from(bound))
+                    .unwrap_or(u32::MAX)
+                    .max(1);
+                base.saturating_mul(factor).min(most)
+            }),
+            Kind::Times { retries, pause } => (retry < retries).then_some(pause),
+            Kind::Elapsed { most, pause } => (elapsed < most).then_some(pause),
+            // A policy without any pause would keep a core busy for as long as the servers are away.
+            Kind::Forever { pause } => Some(pause.max(Duration::from_millis(1))),
+        }
+    }
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self::exponential(Duration::from_secs(1), 3, Duration::from_secs(5))
+    }
+}
+
+/// Random enough to spread retries; `uuid` is the one source of randomness among our dependencies.
+pub(crate) fn random() -> u64 {
+    Uuid::new_v4().as_u64_pair().1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn the_default_is_curators_exponential_1s_3_5s() {
+        assert_eq!(RetryPolicy::default(), RetryPolicy::exponential(S, 3, 5 * S));
+    }
+
+    #[test]
+    fn exponential_by_curators_formula() {
+        let policy = RetryPolicy::exponential(S, 3, 5 * S);
+        // random(2^(n+1)), at least 1, times the base, at most the cap
+        assert_eq!(policy.pause_with(0, Duration::ZERO, 0), Some(S));
+        assert_eq!(policy.pause_with(0, Duration::ZERO, 1), Some(S));
+        assert_eq!(policy.pause_with(1, Duration::ZERO, 3), Some(3 * S));
+        assert_eq!(policy.pause_with(2, Duration::ZERO, 4), Some(4 * S));
+        assert_eq!(policy.pause_with(2, Duration::ZERO, 7), Some(5 * S));
+        assert_eq!(policy.pause_with(3, Duration::ZERO, 0), None);
+    }
+
+    #[test]
+    fn no_value_overflows() {
+        let wild = RetryPolicy::exponential(Duration::MAX, u32::MAX, Duration::MAX);
+        assert_eq!(
+            wild.pause_with(u32::MAX - 1, Duration::MAX, u64::MAX),
+            Some(Duration::MAX)
+        );
+        assert_eq!(wild.pause_with(u32::MAX, Duration::MAX, u64::MAX), None);
+    }
+
+    #[test]
+    fn the_others() {
+        assert_eq!(RetryPolicy::one_time(S).pause(0, 9 * S), Some(S));
+        assert_eq!(RetryPolicy::one_time(S).pause(1, S), None);
+        assert_eq!(RetryPolicy::n_times(0, S).pause(0, S), None);
+        assert_eq!(RetryPolicy::until_elapsed(3 * S, S).pause(100, 2 * S), Some(S));
+        assert_eq!(RetryPolicy::until_elapsed(3 * S, S).pause(0, 3 * S), None);
+        assert_eq!(RetryPolicy::forever(S).pause(u32::MAX, 9 * S), Some(S));
+        assert_eq!(
+            RetryPolicy::forever(Duration::ZERO).pause(0, S),
+            Some(Duration::from_millis(1))
+        );
+    }
+}

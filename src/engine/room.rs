@@ -1,0 +1,327 @@
+//! Where all handles of one client for one path meet: a fair gate, and the local holder.
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
+
+use super::driver;
+use super::name::Family;
+use super::queue::Queue;
+use crate::client::Inner;
+use crate::client::epoch::Epoch;
+use crate::client::reaper::{Debt, Item, Reaper, Ticket};
+use crate::error::{AcquireError, LocalHolder, LostReason, ReleaseError};
+use crate::options::LockOptions;
+use crate::path::LockPath;
+use crate::token::FencingToken;
+
+/// How long to try.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Budget {
+    /// Only ask; wait for the servers' answers no longer than `patience`.
+    Try {
+        patience: Duration,
+    },
+    Until(Instant),
+    Forever,
+}
+
+/// No grant.
+#[derive(Debug)]
+pub(crate) enum Denied {
+    WouldBlock,
+    Error(AcquireError),
+}
+
+/// The handles of one client for one path.
+///
+/// Contenders of one room queue by znodes of their own, at most `max_znodes` at a time; whoever finds no place
+/// waits in memory, in order of arrival ([`Semaphore`] is fair). So a thousand tasks cost the servers no more than
+/// `max_znodes` nodes, and none of them is overtaken.
+#[derive(Debug)]
+pub(crate) struct Room {
+    client: Arc<Inner>,
+    path: LockPath,
+    family: Family,
+    options: LockOptions,
+    gate: Arc<Semaphore>,
+    holder: Mutex<Option<Holder>>,
+    strays_reported: AtomicBool,
+}
+
+/// This process's own hold, for error messages and `is_acquired_in_this_process`.
+#[derive(Debug)]
+struct Holder {
+    node: Arc<str>,
+    epoch: Arc<Epoch>,
+    since: Instant,
+    location: &'static Location<'static>,
+}
+
+impl Room {
+    pub(crate) fn new(client: Arc<Inner>, path: LockPath, family: Family, options: LockOptions) -> Self {
+        let gate = Arc::new(Semaphore::new(options.max_znodes));
+        Self {
+            client,
+            path,
+            family,
+            options,
+            gate,
+            holder: Mutex::default(),
+            strays_reported: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn client(&self) -> &Arc<Inner> {
+        &self.client
+    }
+
+    pub(crate) fn path(&self) -> &LockPath {
+        &self.path
+    }
+
+    pub(crate) fn family(&self) -> Family {
+        self.family
+    }
+
+    pub(crate) fn options(&self) -> &LockOptions {
+        &self.options
+    }
+
+    /// Gets the lock, or not, within the budget.
+    ///
+    /// Dropping the future leaves nothing behind: before the attempt has begun there is nothing but the place in
+    /// the gate; after that the attempt is told, and cleans up by itself.
+    pub(crate) async fn acquire(
+        self: Arc<Self>,
+        budget: Budget,
+        location: &'static Location<'static>,
+    ) -> Result<Hold, Denied> {
+        let started = Instant::now();
+        let gate = Arc::clone(&self.gate);
+        let permit = match budget {
+            Budget::Try { .. } => match gate.try_acquire_owned() {
+                Ok(permit) => permit,
+                // This client alone has `max_znodes` contenders in the queue.
+                Err(TryAcquireError::NoPermits) => return Err(Denied::WouldBlock),
+                Err(TryAcquireError::Closed) => return Err(self.closed()),
+            },
+            Budget::Until(deadline) => {
+                match tokio::time::timeout_at(deadline.into(), gate.acquire_owned()).await {
+                    Ok(permit) => permit.map_err(|_| self.closed())?,
+                    Err(_) => return Err(Denied::Error(self.timed_out(started.elapsed()))),
+                }
+            }
+            Budget::Forever => gate.acquire_owned().await.map_err(|_| self.closed())?,
+        };
+        let (reply, granted) = oneshot::channel();
+        let (cancel, cancelled) = oneshot::channel();
+        let cancel = CancelOnDrop {
+            cancel: Some(cancel),
+            reaper: self.client.reaper().clone(),
+        };
+        let attempt = driver::Attempt {
+            room: Arc::clone(&self),
+            permit: Arc::new(permit),
+            budget,
+            reply,
+            cancelled,
+        };
+        self.client.spawn(driver::run(attempt));
+        // A grant that arrives here and is not taken is a `Hold` in a channel: its drop gives the lock back.
+        let result = granted.await;
+        cancel.disarm();
+        match result {
+            Ok(Ok(hold)) => {
+                hold.announce(location);
+                Ok(hold)
+            }
+            Ok(Err(denied)) => Err(denied),
+            // The runtime that the attempt ran on is gone.
+            Err(_) => Err(self.closed()),
+        }
+    }
+
+    fn closed(&self) -> Denied {
+        Denied::Error(AcquireError::Closed {
+            path: self.path.user().to_owned(),
+        })
+    }
+
+    /// The error of a wait that was too long, with this process's own hold in it if there is one.
+    pub(crate) fn timed_out(&self, waited: Duration) -> AcquireError {
+        let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        let holder = holder
+            .as_ref()
+            .filter(|holder| holder.epoch.end_reason().is_none())
+            .map(|holder| LocalHolder {
+                held_for: holder.since.elapsed(),
+                location: holder.location,
+            });
+        AcquireError::TimedOut {
+            path: self.path.user().to_owned(),
+            waited,
+            holder,
+        }
+    }
+
+    /// Whether a guard of this room holds the lock.
+    pub(crate) fn is_held(&self) -> bool {
+        let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        holder
+            .as_ref()
+            .is_some_and(|holder| holder.epoch.end_reason().is_none())
+    }
+
+    /// Says once that there are nodes here that no lock recipe made.
+    pub(crate) fn report_strays(&self, children: &[String]) {
+        if self.strays_reported.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(queue) = Queue::read(children, self.family) else {
+            return;
+        };
+        if let [stray, ..] = queue.strays() {
+            if !self.strays_reported.swap(true, Ordering::Relaxed) {
+                let (path, count) = (self.path.user(), queue.strays().len());
+                tracing::warn!(
+                    path,
+                    stray,
+                    count,
+                    "a lock's directory has children that are not contenders; they are ignored, but Curator peers would wait for them"
+                );
+            }
+        }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.client.forget_room(&self.path);
+    }
+}
+
+/// Tells the attempt that its caller has gone.
+struct CancelOnDrop {
+    cancel: Option<oneshot::Sender<Ticket>>,
+    reaper: Reaper,
+}
+
+impl CancelOnDrop {
+    fn disarm(mut self) {
+        self.cancel = None;
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(cancel) = self.cancel.take() {
+            // The ticket makes a flush that is called right after this wait for the clean-up. If the attempt has
+            // ended already, it comes back and is dropped.
+            drop(cancel.send(self.reaper.ticket()));
+        }
+    }
+}
+
+/// The lock, held by one node of one epoch. Dropping it hands the node to the reaper.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    room: Arc<Room>,
+    epoch: Arc<Epoch>,
+    node: Arc<str>,
+    token: FencingToken,
+    permit: Option<Arc<OwnedSemaphorePermit>>,
+    released: bool,
+}
+
+impl Hold {
+    pub(crate) fn new(
+        room: Arc<Room>,
+        epoch: Arc<Epoch>,
+        node: String,
+        token: FencingToken,
+        permit: Arc<OwnedSemaphorePermit>,
+    ) -> Self {
+        Self {
+            room,
+            epoch,
+            node: node.into(),
+            token,
+            permit: Some(permit),
+            released: false,
+        }
+    }
+
+    /// Makes it known in the process that it is held.
+    fn announce(&self, location: &'static Location<'static>) {
+        let holder = Holder {
+            node: Arc::clone(&self.node),
+            epoch: Arc::clone(&self.epoch),
+            since: Instant::now(),
+            location,
+        };
+        *self.room.holder.lock().unwrap_or_else(PoisonError::into_inner) = Some(holder);
+    }
+
+    pub(crate) fn room(&self) -> &Arc<Room> {
+        &self.room
+    }
+
+    /// How it was lost, if it was.
+    pub(crate) fn lost(&self) -> Option<LostReason> {
+        self.epoch.end_reason()
+    }
+
+    /// Resolves when it is lost.
+    pub(crate) fn when_lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+        self.epoch.ended()
+    }
+
+    pub(crate) fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// The node's name.
+    pub(crate) fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// Gives the lock back and answers when the node is gone. The work is the reaper's, so dropping the future does
+    /// not stop it.
+    pub(crate) fn release(mut self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static {
+        let (done, result) = oneshot::channel();
+        self.give_back(Some(done));
+        async move {
+            // The reaper answers every item; it is gone only with the session, and the node with it.
+            result.await.unwrap_or(Ok(()))
+        }
+    }
+
+    fn give_back(&mut self, done: Option<oneshot::Sender<Result<(), ReleaseError>>>) {
+        if std::mem::replace(&mut self.released, true) {
+            return;
+        }
+        let mut holder = self.room.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody else of this process may hold it by now, if this hold was lost.
+        if holder.as_ref().is_some_and(|holder| holder.node == self.node) {
+            *holder = None;
+        }
+        drop(holder);
+        self.room.client.reaper().reap(Item {
+            epoch: Arc::clone(&self.epoch),
+            directory: self.room.path.clone(),
+            debt: Debt::Node(self.node.as_ref().to_owned()),
+            permit: self.permit.take(),
+            done,
+        });
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.give_back(None);
+    }
+}

@@ -1,0 +1,442 @@
+//! One small error type per question that a caller can ask.
+//!
+//! Each names the path, says what to do where there is something to do, answers `is_retryable()` where the
+//! question makes sense, and keeps what the server or the connection said as [`source`](std::error::Error::source).
+
+use std::error::Error;
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// What ZooKeeper's client library said; opaque, so that its version is not part of our interface.
+pub(crate) type Cause = Arc<dyn Error + Send + Sync>;
+
+/// A lock path, or a namespace, that ZooKeeper would refuse.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("invalid lock path {path:?}: {reason}")]
+pub struct InvalidPath {
+    path: String,
+    reason: &'static str,
+}
+
+impl InvalidPath {
+    pub(crate) fn new(path: &str, reason: &'static str) -> Self {
+        Self {
+            path: path.to_owned(),
+            reason,
+        }
+    }
+
+    /// The path as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+/// Why a recipe could not be made. No I/O is done by constructors, so none of these is worth a retry.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// ZooKeeper would refuse the path.
+    #[error(transparent)]
+    InvalidPath(#[from] InvalidPath),
+    /// An option has a value that cannot work.
+    #[error("option `{option}` of the lock {path:?}: {reason}")]
+    InvalidOption {
+        /// The lock's path.
+        path: String,
+        /// The setter's name.
+        option: &'static str,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// Another handle of the same client for the same path was made with other options. All handles of one path
+    /// share one queue, so they cannot differ: set the option where the first handle is made, or clone that one.
+    #[error(
+        "option `{option}` of the lock {path:?} differs from the one that a live handle of this client was made with"
+    )]
+    ConflictingOptions {
+        /// The lock's path.
+        path: String,
+        /// The setter's name.
+        option: &'static str,
+    },
+}
+
+/// Why no session could be had.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// No server answered in time. The servers may be down, unreachable, or without a quorum.
+    #[error("no ZooKeeper server of {servers} gave a session within {timeout:?}")]
+    TimedOut {
+        /// The connect string.
+        servers: String,
+        /// The connect timeout.
+        timeout: Duration,
+        /// What the client library said last, if it said anything.
+        #[source]
+        source: Option<Cause>,
+    },
+    /// The connect string cannot be used.
+    #[error(
+        "the connect string {servers:?} cannot be used: {reason}; it is `host:port[,host:port...][/namespace]`"
+    )]
+    InvalidConnectString {
+        /// The connect string.
+        servers: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The namespace cannot be used.
+    #[error("the namespace cannot be used")]
+    InvalidNamespace(#[from] InvalidPath),
+    /// The servers refused the credentials. No retry helps.
+    #[error("ZooKeeper at {servers} refused the authentication")]
+    AuthFailed {
+        /// The connect string.
+        servers: String,
+    },
+    /// The client could not be set up: TLS or SASL options, or no thread for the session.
+    #[error("the client for {servers} could not be set up")]
+    Setup {
+        /// The connect string.
+        servers: String,
+        /// What failed.
+        #[source]
+        source: Cause,
+    },
+    /// The session that was handed in has ended.
+    #[error("the session that was handed in has ended: a new one is needed")]
+    SessionEnded,
+    /// [`Client::from_session`](crate::Client::from_session) was called outside a tokio runtime.
+    #[error("a borrowed session needs the tokio runtime that drives it: call from_session inside one")]
+    NoRuntime,
+}
+
+impl ConnectError {
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::TimedOut { .. })
+    }
+}
+
+/// Where and since when this process itself holds a lock; part of [`AcquireError::TimedOut`], because the
+/// commonest cause of a timeout is a guard kept further up in the same program.
+#[derive(Clone, Debug)]
+pub struct LocalHolder {
+    pub(crate) held_for: Duration,
+    pub(crate) location: &'static Location<'static>,
+}
+
+impl LocalHolder {
+    /// For how long it had been held when the error was made.
+    #[must_use]
+    pub fn held_for(&self) -> Duration {
+        self.held_for
+    }
+
+    /// The line of the call that acquired it.
+    #[must_use]
+    pub fn location(&self) -> &'static Location<'static> {
+        self.location
+    }
+}
+
+impl fmt::Display for LocalHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "this process itself has held it for {:?}, acquired at {}",
+            self.held_for, self.location
+        )
+    }
+}
+
+/// Why a lock was not acquired. Whatever the answer, nothing of the attempt keeps its place in the queue: a node
+/// that could not be deleted yet is deleted in the background ([`Client::flush`](crate::Client::flush) waits
+/// for it).
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// Others held the lock for the whole time.
+    #[error("the lock {path:?} was not free within {waited:?}{}", holder.as_ref().map(|h| format!(": {h}")).unwrap_or_default())]
+    TimedOut {
+        /// The lock's path.
+        path: String,
+        /// The time that was given.
+        waited: Duration,
+        /// This process's own hold, if it is the one in the way.
+        holder: Option<LocalHolder>,
+    },
+    /// No server could be reached, for as long as the retry policy allows or for the time given, whichever was
+    /// shorter.
+    #[error("no ZooKeeper server to ask for the lock {path:?}")]
+    Connection {
+        /// The lock's path.
+        path: String,
+        /// What the connection said last.
+        #[source]
+        source: Cause,
+    },
+    /// The ACL of the lock's directory, or of one above it, does not let this client in.
+    #[error(
+        "no permission for the lock {path:?}: its directory, or one above it, needs CREATE, DELETE and READ for this client"
+    )]
+    NoAuth {
+        /// The lock's path.
+        path: String,
+    },
+    /// The directory holds contenders of another recipe, which order themselves by other rules: both sides
+    /// would be let in. Use a path of its own for each recipe.
+    #[error(
+        "the lock {path:?} is in use by another recipe: its node {node:?} does not queue with ours; use a path of its own"
+    )]
+    MixedRecipes {
+        /// The lock's path.
+        path: String,
+        /// One of the other recipe's nodes.
+        node: String,
+    },
+    /// More than 2^31 nodes were created under the directory; from here on Java and Go clients sort new
+    /// contenders before old ones. Stop all contenders and delete the directory, which starts the numbers again.
+    #[error(
+        "the sequence numbers of the lock {path:?} are used up: stop its contenders and delete the directory"
+    )]
+    SequenceExhausted {
+        /// The lock's path.
+        path: String,
+    },
+    /// Somebody deleted this contender's own node, again and again.
+    #[error("the node of this contender for the lock {path:?} was deleted by somebody else {times} times")]
+    NodeDeleted {
+        /// The lock's path.
+        path: String,
+        /// How often.
+        times: u32,
+    },
+    /// The server refuses to create the node, for a reason that a retry will not change.
+    #[error("ZooKeeper refuses a node for the lock {path:?}")]
+    Rejected {
+        /// The lock's path.
+        path: String,
+        /// What the server said.
+        #[source]
+        source: Cause,
+    },
+    /// The servers refused the client's credentials: it is closed.
+    #[error("no lock {path:?}: ZooKeeper refused the client's authentication")]
+    AuthFailed {
+        /// The lock's path.
+        path: String,
+    },
+    /// The client was closed, or the session that it borrowed has ended.
+    #[error("no lock {path:?}: its client is closed")]
+    Closed {
+        /// The lock's path.
+        path: String,
+    },
+}
+
+impl AcquireError {
+    /// Whether the same call may succeed later without anything else being changed.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Self::TimedOut { .. } | Self::Connection { .. } | Self::NodeDeleted { .. }
+        )
+    }
+
+    /// The lock's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::TimedOut { path, .. }
+            | Self::Connection { path, .. }
+            | Self::NoAuth { path }
+            | Self::MixedRecipes { path, .. }
+            | Self::SequenceExhausted { path }
+            | Self::NodeDeleted { path, .. }
+            | Self::Rejected { path, .. }
+            | Self::AuthFailed { path }
+            | Self::Closed { path } => path,
+        }
+    }
+}
+
+/// Why `try_lock` did not answer with a guard.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum TryLockError {
+    /// Somebody else holds the lock or is ahead in its queue.
+    #[error("the lock {path:?} is held by somebody else")]
+    WouldBlock {
+        /// The lock's path.
+        path: String,
+    },
+    /// The lock could not be asked for.
+    #[error(transparent)]
+    Acquire(#[from] AcquireError),
+}
+
+impl TryLockError {
+    /// Whether the same call may succeed later without anything else being changed.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::WouldBlock { .. } => true,
+            Self::Acquire(error) => error.is_retryable(),
+        }
+    }
+}
+
+/// The lock is no longer ours, although its guard is still there.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the lock {path:?} is lost: {reason}")]
+pub struct Lost {
+    pub(crate) path: Arc<str>,
+    pub(crate) reason: LostReason,
+}
+
+impl Lost {
+    /// How it was lost.
+    #[must_use]
+    pub fn reason(&self) -> LostReason {
+        self.reason
+    }
+
+    /// The lock's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+/// How a lock was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The servers, or this client on their behalf, ended the session because they had not heard of each other
+    /// for the session timeout.
+    SessionExpired,
+    /// A server gave this client another session than the one that holds the lock.
+    SessionReplaced,
+    /// Somebody deleted the lock node.
+    NodeDeleted,
+    /// The client was closed, or the session that it borrowed was.
+    Closed,
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SessionExpired => "its session expired",
+            Self::SessionReplaced => "a server replaced its session by another",
+            Self::NodeDeleted => "somebody deleted its node",
+            Self::Closed => "its client was closed",
+        })
+    }
+}
+
+/// Why a release, a [`flush`](crate::Client::flush) or a [`close`](crate::Client::close) could not report success.
+/// The lock is not kept by any of these: what is left is deleted in the background or ends with the session.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// The lock had been lost before the release: what was done under it since may have overlapped with another
+    /// holder.
+    #[error("released too late")]
+    Lost(#[from] Lost),
+    /// The server refuses the deletion (its ACL lacks DELETE for this client). The node stays until the session
+    /// ends; nobody else can have the lock before.
+    #[error("ZooKeeper refuses to delete the node {node:?}; it stays until the session ends")]
+    Refused {
+        /// The lock node.
+        node: String,
+        /// What the server said.
+        #[source]
+        source: Cause,
+    },
+    /// Not everything could be confirmed in time; it goes on in the background.
+    #[error("{nodes} lock nodes are not confirmed to be gone after {waited:?}")]
+    TimedOut {
+        /// How many nodes are left.
+        nodes: usize,
+        /// The time that was given.
+        waited: Duration,
+    },
+    /// The session could not be closed in time; the servers end it, and its nodes, when it expires.
+    #[error(
+        "no server confirmed the end of the session within {waited:?}; it ends, with its nodes, when it expires"
+    )]
+    SessionNotClosed {
+        /// How long was waited.
+        waited: Duration,
+    },
+}
+
+mod sealed {
+    #[expect(unnameable_types, reason = "sealing is the point")]
+    pub trait Sealed {}
+    impl<T> Sealed for Result<T, super::AcquireError> {}
+    impl<T> Sealed for Result<T, super::TryLockError> {}
+}
+
+/// Turns "not in time" and "somebody has it" into `None`, for callers to whom these are no errors.
+///
+/// ```no_run
+/// # async fn example(mutex: zookeeper_recipes::InterProcessMutex) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use zookeeper_recipes::OptionalExt;
+///
+/// if let Some(guard) = mutex.acquire(Duration::from_millis(200)).await.optional()? {
+///     // the lock is ours
+///     guard.release().await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub trait OptionalExt: sealed::Sealed {
+    /// What is inside the `Ok`.
+    type Guard;
+    /// The error without the answers that became `None`; of the same type.
+    type Error;
+
+    /// `Ok(None)` instead of [`AcquireError::TimedOut`] and [`TryLockError::WouldBlock`].
+    ///
+    /// # Errors
+    /// Every other error, unchanged.
+    fn optional(self) -> Result<Option<Self::Guard>, Self::Error>;
+}
+
+impl<T> OptionalExt for Result<T, AcquireError> {
+    type Guard = T;
+    type Error = AcquireError;
+
+    fn optional(self) -> Result<Option<T>, AcquireError> {
+        match self {
+            Ok(guard) => Ok(Some(guard)),
+            Err(AcquireError::TimedOut { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl<T> OptionalExt for Result<T, TryLockError> {
+    type Guard = T;
+    type Error = TryLockError;
+
+    fn optional(self) -> Result<Option<T>, TryLockError> {
+        match self {
+            Ok(guard) => Ok(Some(guard)),
+            Err(TryLockError::WouldBlock { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

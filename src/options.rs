@@ -1,0 +1,278 @@
+//! What the builders share: ACLs, how parents are made, and the options of a lock.
+
+use std::sync::Arc;
+
+use crate::error::BuildError;
+use crate::path::LockPath;
+
+/// Who may do what with the nodes that a recipe creates.
+///
+/// The default is [`Acl::open`], Curator's and ZooKeeper's default too: anyone may do anything. All processes that
+/// share a lock need CREATE, DELETE and READ on its directory; a waiter that may not read its predecessor still
+/// works, it asks whether the node exists instead.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Acl {
+    pub(crate) scheme: String,
+    pub(crate) id: String,
+    pub(crate) permissions: Permissions,
+}
+
+impl Acl {
+    /// Anyone may do anything: `world:anyone:cdrwa`.
+    #[must_use]
+    pub fn open() -> Self {
+        Self::new("world", "anyone", Permissions::ALL)
+    }
+
+    /// Whoever has the same credentials as the creator may do anything: `auth::cdrwa`. The client needs
+    /// credentials for it ([`ClientBuilder::auth`](crate::ClientBuilder::auth)).
+    #[must_use]
+    pub fn creator_all() -> Self {
+        Self::new("auth", "", Permissions::ALL)
+    }
+
+    /// An entry as ZooKeeper writes it: `scheme:id:permissions`, for example `digest`, `user:hash`.
+    #[must_use]
+    pub fn new(scheme: impl Into<String>, id: impl Into<String>, permissions: Permissions) -> Self {
+        Self {
+            scheme: scheme.into(),
+            id: id.into(),
+            permissions,
+        }
+    }
+}
+
+/// A set of ZooKeeper's permissions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Permissions(pub(crate) u8);
+
+impl Permissions {
+    /// Read a node's data and list its children.
+    pub const READ: Self = Self(1);
+    /// Set a node's data.
+    pub const WRITE: Self = Self(2);
+    /// Create children.
+    pub const CREATE: Self = Self(4);
+    /// Delete children.
+    pub const DELETE: Self = Self(8);
+    /// Set a node's ACL.
+    pub const ADMIN: Self = Self(16);
+    /// All of them.
+    pub const ALL: Self = Self(31);
+
+    /// Whether all of `other` are in this set.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl std::ops::BitOr for Permissions {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// What kind of node a missing directory above the lock nodes is created as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Parents {
+    /// Containers, as Curator does: the server removes one some time after its last child is gone, so that
+    /// locks with many different names leave nothing behind. Needs ZooKeeper 3.5.1 or later. The default.
+    #[default]
+    Container,
+    /// Ordinary nodes, which stay for ever.
+    Persistent,
+}
+
+/// The most data a lock node can carry: ZooKeeper's limit for a whole request (`jute.maxbuffer`, 1 MiB less one
+/// byte) less room for the path and the ACL. A larger request is answered by a closed connection, which looks
+/// like a network fault.
+const MAX_DATA_BYTES: usize = 1_000_000;
+
+/// Curator writes its host's address into its nodes, nobody reads it; ours say what they are.
+const DEFAULT_DATA: &[u8] = b"zookeeper-recipes";
+
+/// The options that one handle was given; what it left open is taken from the room, or from the defaults.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asked {
+    pub(crate) max_znodes: Option<usize>,
+    pub(crate) data: Option<Arc<[u8]>>,
+    pub(crate) acl: Option<Arc<[Acl]>>,
+    pub(crate) parents: Option<Parents>,
+}
+
+/// The options of a room, which all handles of one client for one path share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LockOptions {
+    pub(crate) max_znodes: usize,
+    pub(crate) data: Arc<[u8]>,
+    pub(crate) acl: Arc<[Acl]>,
+    pub(crate) parents: Parents,
+}
+
+impl LockOptions {
+    /// How many nodes one client keeps under one path at most, by default; further waiters queue in memory.
+    pub(crate) const DEFAULT_MAX_ZNODES: usize = 64;
+}
+
+impl Asked {
+    /// Checks the values and fills what was left open.
+    pub(crate) fn resolve(
+        &self,
+        path: &LockPath,
+        client_acl: &Arc<[Acl]>,
+    ) -> Result<LockOptions, BuildError> {
+        let invalid = |option, reason| {
+            Err(BuildError::InvalidOption {
+                path: path.user().to_owned(),
+                option,
+                reason,
+            })
+        };
+        let max_znodes = self.max_znodes.unwrap_or(LockOptions::DEFAULT_MAX_ZNODES);
+        if max_znodes == 0 || max_znodes > 10_000 {
+            return invalid("max_znodes", "it is between 1 and 10,000");
+        }
+        let data = self.data.clone().unwrap_or_else(|| DEFAULT_DATA.into());
+        if data.len() > MAX_DATA_BYTES {
+            return invalid(
+                "data",
+                "it is at most 1,000,000 bytes: ZooKeeper refuses requests over 1 MiB",
+            );
+        }
+        let acl = self.acl.clone().unwrap_or_else(|| Arc::clone(client_acl));
+        if acl.is_empty() {
+            return invalid("acl", "it needs an entry: ZooKeeper refuses nodes without any");
+        }
+        Ok(LockOptions {
+            max_znodes,
+            data,
+            acl,
+            parents: self.parents.unwrap_or_default(),
+        })
+    }
+
+    /// Whether a room that was made with `room` serves this handle too; otherwise the option that differs.
+    pub(crate) fn agrees_with(&self, room: &LockOptions) -> Result<(), &'static str> {
+        fn same<T: PartialEq + ?Sized>(asked: Option<&T>, room: &T) -> bool {
+            asked.is_none_or(|asked| asked == room)
+        }
+        if !same(self.max_znodes.as_ref(), &room.max_znodes) {
+            Err("max_znodes")
+        } else if !same(self.data.as_ref(), &room.data) {
+            Err("data")
+        } else if !same(self.acl.as_ref(), &room.acl) {
+            Err("acl")
+        } else if !same(self.parents.as_ref(), &room.parents) {
+            Err("parents")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path() -> LockPath {
+        LockPath::parse("", "/l").unwrap()
+    }
+
+    fn open() -> Arc<[Acl]> {
+        [Acl::open()].into()
+    }
+
+    #[test]
+    fn defaults() {
+        let options = Asked::default().resolve(&path(), &open()).unwrap();
+        assert_eq!(options.max_znodes, 64);
+        assert_eq!(options.parents, Parents::Container);
+        assert_eq!(*options.acl, [Acl::open()]);
+    }
+
+    #[test]
+    fn values_that_cannot_work_are_refused_by_name() {
+        let bad = [
+            (
+                Asked {
+                    max_znodes: Some(0),
+                    ..Asked::default()
+                },
+                "max_znodes",
+            ),
+            (
+                Asked {
+                    max_znodes: Some(10_001),
+                    ..Asked::default()
+                },
+                "max_znodes",
+            ),
+            (
+                Asked {
+                    data: Some(vec![0; 1_000_001].into()),
+                    ..Asked::default()
+                },
+                "data",
+            ),
+            (
+                Asked {
+                    acl: Some([].into()),
+                    ..Asked::default()
+                },
+                "acl",
+            ),
+        ];
+        for (asked, name) in bad {
+            match asked.resolve(&path(), &open()).unwrap_err() {
+                BuildError::InvalidOption { path, option, .. } => assert_eq!((&*path, option), ("/l", name)),
+                other => panic!("{other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_handle_leaves_open_never_conflicts() {
+        let room = Asked {
+            max_znodes: Some(3),
+            ..Asked::default()
+        }
+        .resolve(&path(), &open())
+        .unwrap();
+        assert_eq!(Asked::default().agrees_with(&room), Ok(()));
+        assert_eq!(
+            Asked {
+                max_znodes: Some(3),
+                ..Asked::default()
+            }
+            .agrees_with(&room),
+            Ok(())
+        );
+        assert_eq!(
+            Asked {
+                max_znodes: Some(4),
+                ..Asked::default()
+            }
+            .agrees_with(&room),
+            Err("max_znodes")
+        );
+        let data = Asked {
+            data: Some(b"x"[..].into()),
+            ..Asked::default()
+        };
+        assert_eq!(data.agrees_with(&room), Err("data"));
+        let parents = Asked {
+            parents: Some(Parents::Persistent),
+            ..Asked::default()
+        };
+        assert_eq!(parents.agrees_with(&room), Err("parents"));
+        let acl = Asked {
+            acl: Some([Acl::creator_all()].into()),
+            ..Asked::default()
+        };
+        assert_eq!(acl.agrees_with(&room), Err("acl"));
+    }
+}
