@@ -1,0 +1,657 @@
+//! One client's connection: frames in, frames out, in order.
+//!
+//! Three loops share a task. The reader parses frames and hands them over; the processor applies them one after
+//! another; the writer sends what was queued. Requests that have arrived are applied even when the socket is gone by
+//! then, as ZooKeeper's pipeline does.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+
+use crate::counters::{LogKind, Op};
+use crate::fault::{Asked, Cell, Hit, Loss, Verdict};
+use crate::server::{Direction, Shared};
+use crate::signal::{Signal, lock};
+use crate::state::Ask;
+use crate::wire::AuthId;
+use crate::wire::jute::Reader;
+use crate::wire::request::{Connect, Request};
+use crate::words;
+
+/// How a socket ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// In order.
+    Fin,
+    /// By a reset.
+    Reset,
+    /// The client has ended it.
+    Gone,
+}
+
+/// Bytes of replies above which no further request is taken from the queue.
+const SOFT_OUT: usize = 4 << 20;
+/// Bytes of replies and notifications above which a client that does not read is thrown out.
+const HARD_OUT: usize = 64 << 20;
+/// Bytes and number of requests that may wait behind one that is held.
+const MAX_IN: u32 = 16 << 20;
+const MAX_QUEUED: usize = 4096;
+/// How long a closed socket waits for the client to close its side.
+const DRAIN: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+enum Out {
+    Frame(Vec<u8>, Option<Replied>),
+    /// Whatever follows waits for this.
+    Held(Arc<Cell>),
+    End(End),
+    Silence,
+}
+
+/// What the log says once a reply is written.
+#[derive(Debug)]
+pub(crate) struct Replied {
+    request: u64,
+    session: i64,
+    op: Op,
+    opcode: i32,
+    path: String,
+    error: i32,
+}
+
+#[derive(Debug, Default)]
+struct Outbound {
+    queue: VecDeque<Out>,
+    bytes: usize,
+    closed: bool,
+}
+
+/// What the rest of the server knows of a connection.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) id: u64,
+    pub(crate) peer: SocketAddr,
+    pub(crate) since: Instant,
+    session: AtomicI64,
+    ids: Mutex<Vec<AuthId>>,
+    out: Mutex<Outbound>,
+    moved: Signal,
+    end: watch::Sender<Option<End>>,
+    silent: AtomicBool,
+    received: AtomicU64,
+    sent: AtomicU64,
+    last: Mutex<(i32, i32)>,
+}
+
+impl Conn {
+    pub(crate) fn new(id: u64, peer: SocketAddr) -> Self {
+        Self {
+            id,
+            peer,
+            since: Instant::now(),
+            session: AtomicI64::new(0),
+            ids: Mutex::new(vec![AuthId::new("ip", peer.ip().to_string())]),
+            out: Mutex::default(),
+            moved: Signal::new(),
+            end: watch::Sender::new(None),
+            silent: AtomicBool::new(false),
+            received: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            last: Mutex::new((0, 0)),
+        }
+    }
+
+    /// The session, or the one that the client asks for, or 0.
+    pub(crate) fn session(&self) -> i64 {
+        self.session.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_session(&self, id: i64) {
+        self.session.store(id, Ordering::Release);
+    }
+
+    pub(crate) fn ids(&self) -> Vec<AuthId> {
+        lock(&self.ids).clone()
+    }
+
+    pub(crate) fn add_id(&self, id: AuthId) {
+        let mut ids = lock(&self.ids);
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+
+    /// Frames received and sent, bytes queued, the last request's number and xid.
+    pub(crate) fn traffic(&self) -> (u64, u64, usize, i32, i32) {
+        let (opcode, xid) = *lock(&self.last);
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (
+            count(&self.received),
+            count(&self.sent),
+            lock(&self.out).queue.len(),
+            opcode,
+            xid,
+        )
+    }
+
+    /// Queues a frame; does nothing once the connection is closed.
+    pub(crate) fn push(&self, frame: Vec<u8>, replied: Option<Replied>) {
+        let mut out = lock(&self.out);
+        if out.closed {
+            return;
+        }
+        out.bytes += frame.len();
+        out.queue.push_back(Out::Frame(frame, replied));
+        let bytes = out.bytes;
+        drop(out);
+        self.moved.raise();
+        if bytes > HARD_OUT {
+            self.kill(End::Reset);
+        }
+    }
+
+    fn queue(&self, item: Out) {
+        let mut out = lock(&self.out);
+        if !out.closed {
+            out.queue.push_back(item);
+            drop(out);
+            self.moved.raise();
+        }
+    }
+
+    /// Ends the socket at once, whatever is queued.
+    pub(crate) fn kill(&self, end: End) {
+        self.end.send_modify(|known| {
+            known.get_or_insert(end);
+        });
+    }
+
+    /// Nothing is queued any more.
+    pub(crate) fn close(&self) {
+        *lock(&self.out) = Outbound {
+            closed: true,
+            ..Outbound::default()
+        };
+        self.moved.raise();
+    }
+
+    fn lose(&self, loss: Loss) {
+        match loss {
+            Loss::Close => self.queue(Out::End(End::Fin)),
+            Loss::Reset => self.queue(Out::End(End::Reset)),
+            Loss::Stall => {
+                self.silent.store(true, Ordering::Release);
+                self.queue(Out::Silence);
+            }
+        }
+    }
+
+    async fn killed(&self) -> End {
+        let mut end = self.end.subscribe();
+        loop {
+            if let Some(end) = *end.borrow_and_update() {
+                return end;
+            }
+            // The sender lives as long as `self`.
+            let _ = end.changed().await;
+        }
+    }
+
+    /// Resolves when there is room for another reply, or nobody to send it to.
+    async fn room(&self) {
+        self.moved.until(|| lock(&self.out).bytes < SOFT_OUT).await;
+    }
+
+    async fn next_out(&self) -> Out {
+        self.moved.until(|| !lock(&self.out).queue.is_empty()).await;
+        self.next_ready().unwrap_or(Out::End(End::Gone))
+    }
+
+    fn next_ready(&self) -> Option<Out> {
+        let item = lock(&self.out).queue.pop_front();
+        if item.is_some() {
+            self.sent.fetch_add(1, Ordering::Relaxed);
+        }
+        item
+    }
+
+    fn next_frame(&self) -> Option<(Vec<u8>, Option<Replied>)> {
+        let mut out = lock(&self.out);
+        if !matches!(out.queue.front(), Some(Out::Frame(..))) {
+            return None;
+        }
+        match out.queue.pop_front() {
+            Some(Out::Frame(frame, replied)) => {
+                self.sent.fetch_add(1, Ordering::Relaxed);
+                Some((frame, replied))
+            }
+            _ => None,
+        }
+    }
+
+    fn written(&self, bytes: usize) {
+        let mut out = lock(&self.out);
+        out.bytes = out.bytes.saturating_sub(bytes);
+        drop(out);
+        self.moved.raise();
+    }
+}
+
+/// What the reader hands to the processor.
+#[derive(Debug)]
+enum Inbound {
+    Connect(u64, Connect),
+    Ask(Ask),
+}
+
+/// Serves a connection until both its socket and its last request are done with.
+pub(crate) async fn serve(mut stream: TcpStream, conn: Arc<Conn>, shared: Arc<Shared>) {
+    let (to_processor, from_reader) = mpsc::channel(MAX_QUEUED);
+    let socket = async {
+        // A frame is written at once; without this, Nagle's algorithm would hold notifications back.
+        let _ = stream.set_nodelay(true);
+        let (read, write) = stream.split();
+        let end = tokio::select! {
+            biased;
+            end = conn.killed() => end,
+            end = write_all(write, &conn, &shared) => end,
+            end = read_all(read, &conn, &shared, to_processor) => end,
+        };
+        shared.change(|state| state.disconnect(&conn));
+        match end {
+            End::Gone => {}
+            End::Reset => {
+                let _ = stream.set_zero_linger();
+            }
+            End::Fin => {
+                // Closing with unread bytes would send a reset, so they are read first.
+                let _ = stream.shutdown().await;
+                let mut scratch = [0; 4096];
+                let drained = async { while matches!(stream.read(&mut scratch).await, Ok(1..)) {} };
+                let _ = tokio::time::timeout(DRAIN, drained).await;
+            }
+        }
+        drop(stream);
+    };
+    tokio::join!(socket, process_all(from_reader, &conn, &shared));
+}
+
+async fn write_all(mut write: WriteHalf<'_>, conn: &Conn, shared: &Shared) -> End {
+    let mut batch = Vec::new();
+    loop {
+        let item = conn.next_out().await;
+        shared.until_flows(conn, Direction::ToClient).await;
+        match item {
+            Out::Held(cell) => cell.until_end().await,
+            Out::End(end) => return end,
+            Out::Silence => std::future::pending().await,
+            Out::Frame(frame, replied) => {
+                batch.clear();
+                batch.extend_from_slice(&frame);
+                let mut logged: Vec<Replied> = replied.into_iter().collect();
+                while batch.len() < 64 * 1024 {
+                    let Some((frame, replied)) = conn.next_frame() else {
+                        break;
+                    };
+                    batch.extend_from_slice(&frame);
+                    logged.extend(replied);
+                }
+                if !logged.is_empty() {
+                    shared.change(|state| {
+                        for r in logged {
+                            state.record(
+                                LogKind::Replied,
+                                r.request,
+                                r.session,
+                                r.op,
+                                r.opcode,
+                                &r.path,
+                                r.error,
+                            );
+                        }
+                    });
+                }
+                if write.write_all(&batch).await.is_err() {
+                    return End::Gone;
+                }
+                conn.written(batch.len());
+            }
+        }
+    }
+}
+
+type ToProcessor = mpsc::Sender<(Inbound, OwnedSemaphorePermit)>;
+
+async fn read_all(
+    mut read: ReadHalf<'_>,
+    conn: &Arc<Conn>,
+    shared: &Shared,
+    to_processor: ToProcessor,
+) -> End {
+    let max_frame = shared.max_frame();
+    let budget = Arc::new(Semaphore::new(MAX_IN as usize));
+    let mut input = Input {
+        bytes: Vec::new(),
+        start: 0,
+    };
+    let mut connected = false;
+    let mut dead = false;
+    loop {
+        loop {
+            let pending = input.pending();
+            let Some((head, _)) = pending.split_first_chunk::<4>() else {
+                break;
+            };
+            if !connected {
+                if let Some(text) = words::answer(shared, *head) {
+                    conn.push(text.into_bytes(), None);
+                    conn.lose(Loss::Close);
+                    return std::future::pending().await;
+                }
+            }
+            let Some(len) = usize::try_from(i32::from_be_bytes(*head))
+                .ok()
+                .filter(|len| *len <= max_frame)
+            else {
+                return End::Fin;
+            };
+            if pending.len() < 4 + len {
+                break;
+            }
+            if !connected {
+                // The session is known before the frame counts as arrived: it may be stalled.
+                let Ok(connect) = Connect::decode(&pending[4..4 + len]) else {
+                    return End::Fin;
+                };
+                conn.set_session(connect.session);
+            }
+            if let Some(end) = stalled(&mut read, &mut input, conn, shared, max_frame).await {
+                return end;
+            }
+            let Some(inbound) = arrive(conn, shared, &input.pending()[4..4 + len], connected) else {
+                return End::Fin;
+            };
+            connected = true;
+            input.start += 4 + len;
+            let permits = u32::try_from(len).unwrap_or(u32::MAX).min(MAX_IN);
+            let Ok(permit) = Arc::clone(&budget).acquire_many_owned(permits).await else {
+                return End::Gone;
+            };
+            dead |= to_processor.send((inbound, permit)).await.is_err();
+            if dead {
+                break;
+            }
+        }
+        if dead {
+            // Nothing is processed any more. What else comes is thrown away until the client gives up.
+            input = Input {
+                bytes: Vec::new(),
+                start: 0,
+            };
+            connected = true;
+        }
+        if let Some(end) = input.fill(&mut read).await {
+            return end;
+        }
+    }
+}
+
+/// Waits while bytes to the server are stalled; they pile up, and an end of the connection is still noticed.
+async fn stalled(
+    read: &mut ReadHalf<'_>,
+    input: &mut Input,
+    conn: &Conn,
+    shared: &Shared,
+    max_frame: usize,
+) -> Option<End> {
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.until_flows(conn, Direction::ToServer) => return None,
+            end = input.fill(read), if input.pending().len() < max_frame => {
+                if end.is_some() {
+                    return end;
+                }
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Input {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Input {
+    fn pending(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    /// Reads what there is; answers how the connection ended when it did.
+    async fn fill(&mut self, read: &mut ReadHalf<'_>) -> Option<End> {
+        if self.start > 0 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        self.bytes.reserve(16 * 1024);
+        match read.read_buf(&mut self.bytes).await {
+            Ok(0) | Err(_) => Some(End::Gone),
+            Ok(_) => None,
+        }
+    }
+}
+
+/// A frame has arrived: it is read, counted, logged, and its session is alive.
+fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option<Inbound> {
+    conn.received.fetch_add(1, Ordering::Relaxed);
+    if !connected {
+        let connect = Connect::decode(frame).ok()?;
+        let number = shared.change(|state| {
+            let number = state.next_request();
+            state.counters.count(connect.session, Op::Connect);
+            state.record(LogKind::Arrived, number, connect.session, Op::Connect, 0, "", 0);
+            number
+        });
+        return Some(Inbound::Connect(number, connect));
+    }
+    let mut reader = Reader::new(frame);
+    let (xid, opcode) = (reader.i32().ok()?, reader.i32().ok()?);
+    let body = Request::decode(opcode, &mut reader);
+    let op = Op::of(opcode);
+    *lock(&conn.last) = (opcode, xid);
+    let number = shared.change(|state| {
+        let (number, session) = (state.next_request(), conn.session());
+        let now = state.now();
+        if state
+            .sessions
+            .get(session)
+            .is_some_and(|known| known.connection == Some(conn.id))
+        {
+            state.sessions.touch(session, now);
+        }
+        state.counters.count(session, op);
+        let path = body.as_ref().map_or("", Request::path);
+        state.record(LogKind::Arrived, number, session, op, opcode, path, 0);
+        number
+    });
+    Some(Inbound::Ask(Ask {
+        number,
+        xid,
+        opcode,
+        op,
+        body,
+    }))
+}
+
+async fn process_all(
+    mut from_reader: mpsc::Receiver<(Inbound, OwnedSemaphorePermit)>,
+    conn: &Arc<Conn>,
+    shared: &Shared,
+) {
+    while let Some((inbound, _permit)) = from_reader.recv().await {
+        conn.room().await;
+        let verdict = shared.with(|state| {
+            if state.plan.is_empty() {
+                return Verdict::default();
+            }
+            let asked = match &inbound {
+                Inbound::Connect(_, connect) => Asked {
+                    op: Op::Connect,
+                    opcode: 0,
+                    session: connect.session,
+                    paths: Vec::new(),
+                },
+                Inbound::Ask(ask) => Asked {
+                    op: ask.op,
+                    opcode: ask.opcode,
+                    session: conn.session(),
+                    paths: ask.body.iter().flat_map(Request::paths).collect(),
+                },
+            };
+            state.plan.judge(&asked)
+        });
+        for cell in &verdict.hold_request {
+            cell.hit(hit(conn, &inbound, None));
+            cell.until_end().await;
+        }
+        if let Some((loss, cell)) = verdict.drop_request {
+            conn.lose(loss);
+            cell.hit(hit(conn, &inbound, None));
+            return;
+        }
+        let go_on = match &inbound {
+            Inbound::Connect(number, connect) => greet(conn, shared, *number, connect, verdict),
+            Inbound::Ask(ask) => answer(conn, shared, ask, &inbound, verdict),
+        };
+        if !go_on {
+            return;
+        }
+    }
+}
+
+fn hit(conn: &Conn, inbound: &Inbound, path: Option<&str>) -> Hit {
+    let (op, asked) = match inbound {
+        Inbound::Connect(..) => (Op::Connect, ""),
+        Inbound::Ask(ask) => (ask.op, ask.body.as_ref().map_or("", Request::path)),
+    };
+    Hit {
+        session: conn.session(),
+        op,
+        path: path.unwrap_or(asked).to_owned(),
+    }
+}
+
+/// Answers a connect; `false` when the connection is over.
+fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, verdict: Verdict) -> bool {
+    let struck = |cell: &Cell| {
+        cell.hit(Hit {
+            session: conn.session(),
+            op: Op::Connect,
+            path: String::new(),
+        });
+    };
+    let (go_on, cells) = shared.change(|state| {
+        // A client that has gone while its connect waited does not take the session along.
+        if !state.connections.contains_key(&conn.id) {
+            return (false, Vec::new());
+        }
+        if let Some((_, cell)) = verdict.fail {
+            conn.queue(Out::End(End::Fin));
+            return (false, vec![cell]);
+        }
+        let Some((frame, accepted)) = state.connect(conn, connect) else {
+            conn.queue(Out::End(End::Fin));
+            return (false, Vec::new());
+        };
+        let session = conn.session();
+        state.record(
+            LogKind::Applied,
+            number,
+            session,
+            Op::Connect,
+            0,
+            "",
+            if accepted { 0 } else { -112 },
+        );
+        if let Some((loss, cell)) = verdict.drop_reply {
+            conn.lose(loss);
+            return (false, vec![cell]);
+        }
+        for cell in &verdict.hold_reply {
+            conn.queue(Out::Held(Arc::clone(cell)));
+        }
+        let replied = Replied {
+            request: number,
+            session,
+            op: Op::Connect,
+            opcode: 0,
+            path: String::new(),
+            error: 0,
+        };
+        conn.push(frame, Some(replied));
+        if !accepted {
+            conn.queue(Out::End(End::Fin));
+        }
+        (accepted, verdict.hold_reply)
+    });
+    cells.iter().for_each(|cell| struck(cell));
+    go_on
+}
+
+/// Applies a request and queues its reply; `false` when the connection is over.
+fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound, verdict: Verdict) -> bool {
+    let (go_on, cells, path) = shared.change(|state| {
+        let Some(answer) = state.submit(conn, ask, verdict.fail.as_ref().map(|(code, _)| *code)) else {
+            return (false, Vec::new(), String::new());
+        };
+        let session = conn.session();
+        let Ask {
+            number, op, opcode, ..
+        } = *ask;
+        state.record(
+            LogKind::Applied,
+            number,
+            session,
+            op,
+            opcode,
+            &answer.path,
+            answer.error,
+        );
+        let mut cells: Vec<Arc<Cell>> = verdict.fail.into_iter().map(|(_, cell)| cell).collect();
+        if let Some((loss, cell)) = verdict.drop_reply {
+            conn.lose(loss);
+            cells.push(cell);
+            return (false, cells, answer.path);
+        }
+        for cell in verdict.hold_reply {
+            conn.queue(Out::Held(Arc::clone(&cell)));
+            cells.push(cell);
+        }
+        let (path, error) = (answer.path.clone(), answer.error);
+        let replied = Replied {
+            request: number,
+            session,
+            op,
+            opcode,
+            path,
+            error,
+        };
+        conn.push(answer.frame, Some(replied));
+        if answer.close {
+            conn.queue(Out::End(End::Fin));
+        }
+        (!answer.close, cells, answer.path)
+    });
+    for cell in cells {
+        cell.hit(hit(conn, inbound, Some(&path)));
+    }
+    go_on
+}

@@ -1,0 +1,82 @@
+//! The protocol's error codes.
+
+use thiserror::Error;
+
+/// Why the server refused an operation: the protocol's error codes.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// Not an error: what the operations of a failed multi that stood before the failing one answer.
+    #[error("ok")]
+    Ok,
+    /// What the operations of a failed multi that stood behind the failing one answer.
+    #[error("not tried: an earlier operation of the multi failed")]
+    RuntimeInconsistency,
+    /// The request could not be read.
+    #[error("malformed request")]
+    Marshalling,
+    /// The server does not do that.
+    #[error("unimplemented")]
+    Unimplemented,
+    /// A path or a flag makes no sense.
+    #[error("bad arguments")]
+    BadArguments,
+    /// The node does not exist.
+    #[error("no such node")]
+    NoNode,
+    /// The access control list forbids it.
+    #[error("not authorised")]
+    NoAuth,
+    /// The node has another version.
+    #[error("wrong version")]
+    BadVersion,
+    /// An ephemeral node cannot have children.
+    #[error("ephemeral nodes have no children")]
+    NoChildrenForEphemerals,
+    /// The node exists already.
+    #[error("the node exists")]
+    NodeExists,
+    /// The node has children.
+    #[error("the node has children")]
+    NotEmpty,
+    /// The session is over.
+    #[error("the session is over")]
+    SessionExpired,
+    /// The access control list is not valid.
+    #[error("invalid access control list")]
+    InvalidAcl,
+    /// The client did not prove who it is.
+    #[error("authentication failed")]
+    AuthFailed,
+    /// There is no such watch.
+    #[error("no such watch")]
+    NoWatcher,
+    /// Any other code.
+    #[error("error {0}")]
+    Other(i32),
+}
+
+impl ServerError {
+    /// The number on the wire.
+    #[must_use]
+    pub fn code(self) -> i32 {
+        match self {
+            Self::Ok => 0,
+            Self::RuntimeInconsistency => -2,
+            Self::Marshalling => -5,
+            Self::Unimplemented => -6,
+            Self::BadArguments => -8,
+            Self::NoNode => -101,
+            Self::NoAuth => -102,
+            Self::BadVersion => -103,
+            Self::NoChildrenForEphemerals => -108,
+            Self::NodeExists => -110,
+            Self::NotEmpty => -111,
+            Self::SessionExpired => -112,
+            Self::InvalidAcl => -114,
+            Self::AuthFailed => -115,
+            Self::NoWatcher => -121,
+            Self::Other(code) => code,
+        }
+    }
+}

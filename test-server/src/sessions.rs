@@ -1,0 +1,128 @@
+//! Sessions and when they expire. The clock is told: milliseconds since the server started.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    pub(crate) password: [u8; 16],
+    pub(crate) timeout_ms: u64,
+    pub(crate) expires_at: u64,
+    pub(crate) connection: Option<u64>,
+    pub(crate) created_at: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    by_id: BTreeMap<i64, Session>,
+    tick_ms: u64,
+    next_id: i64,
+    pub(crate) frozen: bool,
+}
+
+impl Sessions {
+    /// Ids begin at a number made of the wall clock, as ZooKeeper's do, so that two servers do not share them.
+    pub(crate) fn new(tick_ms: u64, wall_ms: i64) -> Self {
+        let next_id = (wall_ms << 24 >> 8) & 0x00ff_ffff_ffff_ffff | 1 << 56;
+        Self {
+            by_id: BTreeMap::new(),
+            tick_ms: tick_ms.max(1),
+            next_id,
+            frozen: false,
+        }
+    }
+
+    pub(crate) fn create(&mut self, timeout_ms: u64, now: u64) -> i64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        let mut password = [0; 16];
+        for half in password.chunks_exact_mut(8) {
+            let mut hasher = RandomState::new().build_hasher();
+            hasher.write_i64(id);
+            half.copy_from_slice(&hasher.finish().to_be_bytes());
+        }
+        let session = Session {
+            password,
+            timeout_ms,
+            expires_at: 0,
+            connection: None,
+            created_at: now,
+        };
+        self.by_id.insert(id, session);
+        self.touch(id, now);
+        id
+    }
+
+    pub(crate) fn get(&self, id: i64) -> Option<&Session> {
+        self.by_id.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: i64) -> Option<&mut Session> {
+        self.by_id.get_mut(&id)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &Session)> {
+        self.by_id.iter().map(|(id, session)| (*id, session))
+    }
+
+    pub(crate) fn remove(&mut self, id: i64) -> Option<Session> {
+        self.by_id.remove(&id)
+    }
+
+    /// The session was heard of: it lives for its timeout, rounded up to a tick later than that.
+    pub(crate) fn touch(&mut self, id: i64, now: u64) {
+        let tick = self.tick_ms;
+        if let Some(session) = self.by_id.get_mut(&id) {
+            session.expires_at = (now.saturating_add(session.timeout_ms) / tick + 1).saturating_mul(tick);
+        }
+    }
+
+    /// Every session gets a fresh timeout, as after a restart or an election.
+    pub(crate) fn renew_all(&mut self, now: u64) {
+        for id in self.by_id.keys().copied().collect::<Vec<_>>() {
+            self.touch(id, now);
+        }
+    }
+
+    /// The sessions whose time is over.
+    pub(crate) fn overdue(&self, now: u64) -> Vec<i64> {
+        let due = |(id, session): (&i64, &Session)| (session.expires_at <= now).then_some(*id);
+        if self.frozen {
+            Vec::new()
+        } else {
+            self.by_id.iter().filter_map(due).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_expires_within_one_tick_after_its_timeout() {
+        let mut sessions = Sessions::new(50, 1);
+        for heard in [0, 1, 49, 50, 51, 99] {
+            let id = sessions.create(100, heard);
+            let at = sessions.get(id).map_or(0, |session| session.expires_at);
+            assert!(
+                at > heard + 100 && at <= heard + 150,
+                "heard at {heard}, expires at {at}"
+            );
+            assert!(!sessions.overdue(at - 1).contains(&id));
+            assert!(sessions.overdue(at).contains(&id));
+            sessions.remove(id);
+        }
+    }
+
+    #[test]
+    fn ids_are_positive_and_passwords_differ() {
+        let mut sessions = Sessions::new(50, 1_700_000_000_000);
+        let (a, b) = (sessions.create(1, 0), sessions.create(1, 0));
+        assert!(a > 0 && b > 0 && a != b);
+        assert_ne!(
+            sessions.get(a).map(|s| s.password),
+            sessions.get(b).map(|s| s.password)
+        );
+    }
+}

@@ -1,0 +1,624 @@
+//! The server without its sockets: what a request does to the tree, the sessions and the watches, and what it answers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::connection::{Conn, End};
+use crate::counters::{Counters, Log, LogEntry, LogKind, Op};
+use crate::digest;
+use crate::error::ServerError;
+use crate::fault::Plan;
+use crate::sessions::Sessions;
+use crate::tree::{Stamp, Tree};
+use crate::txn::{self, Change, Effect, Who};
+use crate::watch::{self, Event, Mode, Table, Watches};
+use crate::wire::jute::Malformed;
+use crate::wire::reply::{self, Outcome};
+use crate::wire::request::{Connect, Read, Request, SetWatches, Write};
+use crate::wire::{AuthId, opcode};
+
+/// Which ZooKeeper the server behaves like, where releases differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Version {
+    /// 3.8.0: a create inside a multi answers no Stat (ZOOKEEPER-4026), and watch events carry the zxid -1.
+    #[default]
+    V3_8,
+    /// 3.9: a create inside a multi answers its Stat, and watch events carry the zxid of their transaction.
+    V3_9,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) tick: Duration,
+    pub(crate) min_timeout: Duration,
+    pub(crate) max_timeout: Duration,
+    pub(crate) version: Version,
+    pub(crate) max_frame: usize,
+}
+
+/// A request after its header was read.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) number: u64,
+    pub(crate) xid: i32,
+    pub(crate) opcode: i32,
+    pub(crate) op: Op,
+    pub(crate) body: Result<Request, Malformed>,
+}
+
+/// What to send back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) frame: Vec<u8>,
+    pub(crate) error: i32,
+    pub(crate) path: String,
+    pub(crate) close: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) config: Config,
+    started: Instant,
+    pub(crate) tree: Tree,
+    pub(crate) sessions: Sessions,
+    pub(crate) watches: Watches,
+    pub(crate) plan: Plan,
+    pub(crate) counters: Counters,
+    pub(crate) log: Log,
+    pub(crate) connections: HashMap<u64, Arc<Conn>>,
+    pub(crate) zxid: i64,
+    pub(crate) refusing: bool,
+    next_connection: u64,
+    next_request: u64,
+}
+
+/// The wall clock shows in a Stat and in session ids and decides nothing.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "ctime and mtime are wall-clock times by definition"
+)]
+fn wall_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl State {
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            started: Instant::now(),
+            tree: Tree::new(),
+            sessions: Sessions::new(ms(config.tick), wall_ms()),
+            watches: Watches::default(),
+            plan: Plan::default(),
+            counters: Counters::default(),
+            log: Log::default(),
+            connections: HashMap::new(),
+            zxid: 1 << 32,
+            refusing: false,
+            next_connection: 1,
+            next_request: 1,
+            config,
+        }
+    }
+
+    /// Milliseconds since the server started: the clock of sessions and TTLs.
+    pub(crate) fn now(&self) -> u64 {
+        ms(self.started.elapsed())
+    }
+
+    /// The next transaction.
+    pub(crate) fn stamp(&mut self) -> Stamp {
+        self.zxid += 1;
+        Stamp {
+            zxid: self.zxid,
+            wall_ms: wall_ms(),
+            mono_ms: self.now(),
+        }
+    }
+
+    pub(crate) fn next_request(&mut self) -> u64 {
+        self.next_request += 1;
+        self.next_request - 1
+    }
+
+    pub(crate) fn register(&mut self, peer: std::net::SocketAddr) -> Arc<Conn> {
+        let conn = Arc::new(Conn::new(self.next_connection, peer));
+        self.next_connection += 1;
+        self.connections.insert(conn.id, Arc::clone(&conn));
+        conn
+    }
+
+    /// The connection is gone; its watches go with it, its session stays.
+    pub(crate) fn disconnect(&mut self, conn: &Conn) {
+        conn.close();
+        self.watches.disconnect(conn.id);
+        if self.connections.remove(&conn.id).is_some() {
+            if let Some(session) = self.sessions.get_mut(conn.session()) {
+                session.connection = session.connection.filter(|id| *id != conn.id);
+            }
+        }
+    }
+
+    pub(crate) fn disconnect_all(&mut self) {
+        for conn in self.connections.values().cloned().collect::<Vec<_>>() {
+            self.disconnect(&conn);
+        }
+    }
+
+    pub(crate) fn connection_of(&self, session: i64) -> Option<&Arc<Conn>> {
+        self.connections.get(&self.sessions.get(session)?.connection?)
+    }
+
+    /// Answers a connect: the frame and whether the connection may go on. `None`: close without an answer.
+    pub(crate) fn connect(&mut self, conn: &Conn, request: &Connect) -> Option<(Vec<u8>, bool)> {
+        if request.last_zxid_seen > self.zxid {
+            // The client has seen more than this server: it must try another one.
+            return None;
+        }
+        let asked = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+        let timeout = asked.max(self.config.min_timeout).min(self.config.max_timeout);
+        let timeout_ms = ms(timeout);
+        let now = self.now();
+        let id = if request.session == 0 {
+            self.stamp();
+            self.sessions.create(timeout_ms, now)
+        } else {
+            let known = self.sessions.get(request.session);
+            if known.is_none_or(|session| session.password[..] != request.password[..]) {
+                return Some((reply::connect(None, request.knows_read_only), false));
+            }
+            if let Some(old) = self.connection_of(request.session).cloned() {
+                self.disconnect(&old);
+                old.kill(End::Fin);
+            }
+            request.session
+        };
+        self.sessions.get_mut(id)?.timeout_ms = timeout_ms;
+        self.sessions.get_mut(id)?.connection = Some(conn.id);
+        self.sessions.touch(id, now);
+        conn.set_session(id);
+        let password = self.sessions.get(id)?.password;
+        let timeout = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
+        Some((
+            reply::connect(Some((id, timeout, &password)), request.knows_read_only),
+            true,
+        ))
+    }
+
+    /// Applies a request and says what to answer. `None` when there is nobody to answer: the session has moved.
+    pub(crate) fn submit(&mut self, conn: &Conn, ask: &Ask, fail: Option<i32>) -> Option<Answer> {
+        let session = conn.session();
+        let mut close = false;
+        let result = if let Some(known) = self.sessions.get(session) {
+            if known.connection.is_some_and(|connection| connection != conn.id) {
+                return None;
+            }
+            match (&ask.body, fail) {
+                (_, Some(code)) => {
+                    self.spend_zxid(ask.op);
+                    if code == 0 {
+                        Ok(Outcome::Empty)
+                    } else {
+                        Err(ServerError::Other(code))
+                    }
+                }
+                (Err(Malformed), None) => {
+                    self.spend_zxid(ask.op);
+                    Err(ServerError::Marshalling)
+                }
+                (Ok(request), None) => self.execute(conn, session, ask, request),
+            }
+        } else {
+            close = true;
+            Err(ServerError::SessionExpired)
+        };
+        let mut path = ask.body.as_ref().map_or("", Request::path).to_owned();
+        match (&result, &ask.body) {
+            (Ok(Outcome::Path(created) | Outcome::PathStat(created, _)), Ok(Request::Write(_))) => {
+                path.clone_from(created);
+            }
+            (Ok(Outcome::Multi(results)), Ok(Request::Multi(_))) => {
+                if let Some((_, Ok(Outcome::Path(created) | Outcome::PathStat(created, _)))) = results.first()
+                {
+                    path.clone_from(created);
+                }
+            }
+            _ => {}
+        }
+        let error = result.as_ref().map_or_else(|error| error.code(), |_| 0);
+        close |= fail.is_none() && matches!((ask.op, error), (Op::CloseSession, 0) | (Op::Auth, -115));
+        close |= fail.is_none()
+            && matches!(ask.body, Ok(Request::Unimplemented))
+            && !matches!(ask.opcode, opcode::RECONFIG | opcode::SASL);
+        let zxid = if ask.op == Op::Auth { 0 } else { self.zxid };
+        let mut writer = reply::header(ask.xid, zxid, error);
+        if let Ok(outcome) = &result {
+            outcome.encode(&mut writer);
+        }
+        Some(Answer {
+            frame: writer.frame(),
+            error,
+            path,
+            close,
+        })
+    }
+
+    /// A write that fails before it is applied still takes a transaction number, as ZooKeeper's do.
+    fn spend_zxid(&mut self, op: Op) {
+        if matches!(
+            op,
+            Op::Create | Op::Delete | Op::SetData | Op::SetAcl | Op::Multi | Op::Check
+        ) {
+            self.stamp();
+        }
+    }
+
+    fn execute(
+        &mut self,
+        conn: &Conn,
+        session: i64,
+        ask: &Ask,
+        request: &Request,
+    ) -> Result<Outcome, ServerError> {
+        let ids = conn.ids();
+        let who = Who {
+            session,
+            ids: &ids,
+            trusted: ids.iter().any(|id| id.scheme == "super"),
+        };
+        // A connection that is gone watches nothing.
+        let watcher = self.connections.contains_key(&conn.id).then_some(conn.id);
+        match request {
+            Request::Write(write) => {
+                let effects = self
+                    .commit(who, std::slice::from_ref(write))
+                    .map_err(|(_, error)| error)?;
+                let effect = effects.into_iter().next().ok_or(ServerError::Marshalling)?;
+                Ok(outcome(effect, ask.opcode == opcode::CREATE))
+            }
+            Request::Multi(writes) => Ok(Outcome::Multi(self.multi(who, writes))),
+            Request::Read(read) => self.read(who, watcher, read),
+            Request::MultiRead(reads) => {
+                let one = |read: &Read| {
+                    let op = match read {
+                        Read::Data { .. } => opcode::GET_DATA,
+                        Read::Children { .. } => opcode::GET_CHILDREN,
+                    };
+                    (op, self.read(who, watcher, read))
+                };
+                Ok(Outcome::Multi(reads.iter().map(one).collect()))
+            }
+            Request::Exists { path, watch } => {
+                plain(path)?;
+                if let (true, Some(watcher)) = (*watch, watcher) {
+                    self.watches.add(watcher, Table::Data, path, Mode::OneShot);
+                }
+                Ok(Outcome::Stat(
+                    self.tree.get(path).ok_or(ServerError::NoNode)?.stat(),
+                ))
+            }
+            Request::GetAcl { path } => {
+                plain(path)?;
+                let node = self.tree.get(path).ok_or(ServerError::NoNode)?;
+                txn::permit(who, &node.acl, txn::READ | txn::ADMIN)?;
+                let mut acl = node.acl.to_vec();
+                if txn::permit(who, &node.acl, txn::ADMIN).is_err() {
+                    for entry in acl.iter_mut().filter(|entry| entry.id.scheme == "digest") {
+                        let name = entry.id.id.split(':').next().unwrap_or_default();
+                        entry.id.id = format!("{name}:x");
+                    }
+                }
+                Ok(Outcome::Acl(acl, node.stat()))
+            }
+            Request::Sync { path } => Ok(Outcome::Path(path.clone())),
+            Request::Ping => Ok(Outcome::Empty),
+            Request::RemoveWatches {
+                path,
+                kind,
+                check_only,
+            } => {
+                self.watches.remove(conn.id, path, *kind, *check_only)?;
+                Ok(Outcome::Empty)
+            }
+            Request::SetWatches(wanted) => {
+                if let Some(watcher) = watcher {
+                    self.set_watches(watcher, wanted);
+                }
+                Ok(Outcome::Empty)
+            }
+            Request::AddWatch { path, mode } => {
+                let recursive = match mode {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(ServerError::Marshalling),
+                };
+                if let Some(watcher) = watcher {
+                    self.watches.add_persistent(watcher, path, recursive);
+                }
+                Ok(Outcome::Number(0))
+            }
+            Request::Auth { scheme, data } => {
+                match scheme.as_str() {
+                    "digest" => {
+                        let id = digest::identity(&String::from_utf8_lossy(data));
+                        conn.add_id(AuthId::new("digest", id));
+                    }
+                    // Every connection has its address from the start.
+                    "ip" => {}
+                    _ => return Err(ServerError::AuthFailed),
+                }
+                Ok(Outcome::Empty)
+            }
+            Request::WhoAmI => {
+                let user = |id: &AuthId| {
+                    let name = if id.scheme == "digest" {
+                        id.id.split(':').next()
+                    } else {
+                        Some(&*id.id)
+                    };
+                    (id.scheme.clone(), name.unwrap_or_default().to_owned())
+                };
+                Ok(Outcome::Ids(ids.iter().map(user).collect()))
+            }
+            Request::GetEphemerals { prefix } => {
+                let mine = self
+                    .tree
+                    .ephemerals(session)
+                    .filter(|path| path.starts_with(prefix.as_str()));
+                Ok(Outcome::Strings(mine.map(str::to_owned).collect()))
+            }
+            Request::GetAllChildrenNumber { path } => {
+                plain(path)?;
+                let node = self.tree.get(path).ok_or(ServerError::NoNode)?;
+                txn::permit(who, &node.acl, txn::READ)?;
+                let below = format!("{}/", path.trim_end_matches('/'));
+                let number = self
+                    .tree
+                    .paths()
+                    .filter(|path| path.len() > 1 && path.starts_with(&below))
+                    .count();
+                Ok(Outcome::Number(crate::wire::jute::length(number)))
+            }
+            Request::CloseSession => {
+                self.end_session(session);
+                Ok(Outcome::Empty)
+            }
+            Request::Unimplemented => Err(ServerError::Unimplemented),
+        }
+    }
+
+    fn read(&mut self, who: Who<'_>, watcher: Option<u64>, read: &Read) -> Result<Outcome, ServerError> {
+        plain(read.path())?;
+        let node = self.tree.get(read.path()).ok_or(ServerError::NoNode)?;
+        txn::permit(who, &node.acl, txn::READ)?;
+        let (outcome, watch, table) = match read {
+            Read::Data { watch, .. } => (Outcome::Data(node.data.clone(), node.stat()), watch, Table::Data),
+            Read::Children { watch, stat, .. } => {
+                let names = node.children.iter().cloned().collect();
+                (
+                    Outcome::Children(names, stat.then(|| node.stat())),
+                    watch,
+                    Table::Child,
+                )
+            }
+        };
+        if let (true, Some(watcher)) = (*watch, watcher) {
+            self.watches.add(watcher, table, read.path(), Mode::OneShot);
+        }
+        Ok(outcome)
+    }
+
+    fn multi(&mut self, who: Who<'_>, writes: &[Write]) -> Vec<(i32, Result<Outcome, ServerError>)> {
+        match self.commit(who, writes) {
+            Ok(effects) => effects
+                .into_iter()
+                .zip(writes)
+                .map(|(effect, write)| {
+                    let (op, bare) = match write {
+                        Write::Delete { .. } => (opcode::DELETE, false),
+                        Write::SetData { .. } | Write::SetAcl { .. } => (opcode::SET_DATA, false),
+                        Write::Check { .. } => (opcode::CHECK, false),
+                        // Until 3.8.1 a create2 in a multi was taken for a plain create, which answers no Stat.
+                        Write::Create(create) => match (create.opcode, self.config.version) {
+                            (opcode::CREATE, _) | (opcode::CREATE2, Version::V3_8) => (opcode::CREATE, true),
+                            _ => (opcode::CREATE2, false),
+                        },
+                    };
+                    (op, Ok(outcome(effect, bare)))
+                })
+                .collect(),
+            Err((failed, error)) => (0..writes.len())
+                .map(|index| {
+                    let error = match index.cmp(&failed) {
+                        std::cmp::Ordering::Less => ServerError::Ok,
+                        std::cmp::Ordering::Equal => error,
+                        std::cmp::Ordering::Greater => ServerError::RuntimeInconsistency,
+                    };
+                    (opcode::ERROR, Err(error))
+                })
+                .collect(),
+        }
+    }
+
+    /// One transaction: applied as a whole, told to the watchers before anybody hears of it otherwise.
+    pub(crate) fn commit(
+        &mut self,
+        who: Who<'_>,
+        writes: &[Write],
+    ) -> Result<Vec<Effect>, (usize, ServerError)> {
+        let at = self.stamp();
+        let (effects, changes) = txn::apply(&mut self.tree, who, writes, at)?;
+        self.publish(&changes);
+        Ok(effects)
+    }
+
+    pub(crate) fn publish(&mut self, changes: &[Change]) {
+        for change in changes {
+            for event in self.watches.fire(change) {
+                self.notify(&event);
+            }
+        }
+    }
+
+    fn notify(&mut self, event: &Event) {
+        let Some(conn) = self.connections.get(&event.connection) else {
+            return;
+        };
+        let zxid = match self.config.version {
+            Version::V3_8 => -1,
+            Version::V3_9 => self.zxid,
+        };
+        let session = conn.session();
+        conn.push(reply::notification(event.kind, &event.path, zxid), None);
+        self.counters.count_notification(session);
+        self.record(
+            LogKind::Notified,
+            0,
+            session,
+            Op::Other(event.kind),
+            event.kind,
+            &event.path,
+            0,
+        );
+    }
+
+    fn set_watches(&mut self, connection: u64, wanted: &SetWatches) {
+        let missed = |state: &mut Self, path: &str, kind| {
+            state.notify(&Event {
+                connection,
+                kind,
+                path: path.to_owned(),
+            });
+        };
+        for path in &wanted.data {
+            match self.tree.get(path) {
+                None => missed(self, path, watch::DELETED),
+                Some(node) if node.mzxid > wanted.relative_zxid => missed(self, path, watch::DATA_CHANGED),
+                Some(_) => self.watches.add(connection, Table::Data, path, Mode::OneShot),
+            }
+        }
+        for path in &wanted.exist {
+            if self.tree.get(path).is_some() {
+                missed(self, path, watch::CREATED);
+            } else {
+                self.watches.add(connection, Table::Data, path, Mode::OneShot);
+            }
+        }
+        for path in &wanted.child {
+            match self.tree.get(path) {
+                None => missed(self, path, watch::DELETED),
+                Some(node) if node.pzxid > wanted.relative_zxid => {
+                    missed(self, path, watch::CHILDREN_CHANGED);
+                }
+                Some(_) => self.watches.add(connection, Table::Child, path, Mode::OneShot),
+            }
+        }
+        for path in &wanted.persistent {
+            self.watches.add_persistent(connection, path, false);
+        }
+        for path in &wanted.recursive {
+            self.watches.add_persistent(connection, path, true);
+        }
+    }
+
+    /// Ends a session: its nodes go in one transaction. `false` when there is no such session.
+    pub(crate) fn end_session(&mut self, id: i64) -> bool {
+        if self.sessions.remove(id).is_none() {
+            return false;
+        }
+        let zxid = self.stamp().zxid;
+        let paths: Vec<String> = self.tree.ephemerals(id).map(str::to_owned).collect();
+        let mut changes = Vec::new();
+        for path in paths {
+            if self.tree.delete(&path, zxid).is_some() {
+                changes.push(Change::Deleted(path));
+            }
+        }
+        self.publish(&changes);
+        true
+    }
+
+    /// Ends a session as its expiry does: the connection is closed without an answer.
+    pub(crate) fn expire(&mut self, id: i64) -> bool {
+        let conn = self.connection_of(id).cloned();
+        let ended = self.end_session(id);
+        if let Some(conn) = conn {
+            self.disconnect(&conn);
+            conn.kill(End::Fin);
+        }
+        ended
+    }
+
+    /// Expires what is overdue.
+    pub(crate) fn tick(&mut self) -> bool {
+        let overdue = self.sessions.overdue(self.now());
+        for id in &overdue {
+            tracing::debug!(session = %format_args!("{id:#x}"), "session expired");
+            self.expire(*id);
+        }
+        !overdue.is_empty()
+    }
+
+    /// Deletes the containers and TTL nodes that are due, one transaction each.
+    pub(crate) fn sweep(&mut self) -> usize {
+        let due = self.tree.perished(self.now());
+        for path in &due {
+            let zxid = self.stamp().zxid;
+            if self.tree.delete(path, zxid).is_some() {
+                self.publish(&[Change::Deleted(path.clone())]);
+            }
+        }
+        due.len()
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the columns of a log entry")]
+    pub(crate) fn record(
+        &mut self,
+        kind: LogKind,
+        request: u64,
+        session: i64,
+        op: Op,
+        opcode: i32,
+        path: &str,
+        error: i32,
+    ) {
+        let (zxid, at) = (self.zxid, Instant::now());
+        let path = path.to_owned();
+        self.log.push(LogEntry {
+            n: 0,
+            request,
+            session,
+            op,
+            opcode,
+            path,
+            zxid,
+            error,
+            at,
+            kind,
+        });
+    }
+}
+
+/// Reads look paths up as they are; only a NUL is refused.
+fn plain(path: &str) -> Result<(), ServerError> {
+    if path.contains('\0') {
+        Err(ServerError::BadArguments)
+    } else {
+        Ok(())
+    }
+}
+
+fn outcome(effect: Effect, bare: bool) -> Outcome {
+    match effect {
+        Effect::Created(path, _) if bare => Outcome::Path(path),
+        Effect::Created(path, stat) => Outcome::PathStat(path, stat),
+        Effect::Set(stat) => Outcome::Stat(stat),
+        Effect::Deleted | Effect::Checked => Outcome::Empty,
+    }
+}

@@ -1,0 +1,378 @@
+//! The znodes and their numbers. No clock, no network, no permissions: what changes is told, and can be undone.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::wire::jute::length;
+use crate::wire::{Acl, AuthId, Stat};
+
+/// When a change happens: its transaction, the wall clock for the times in a Stat, a monotonic clock for TTLs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stamp {
+    pub(crate) zxid: i64,
+    pub(crate) wall_ms: i64,
+    pub(crate) mono_ms: u64,
+}
+
+/// What kind of node a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NodeKind {
+    /// Stays until it is deleted.
+    Persistent,
+    /// Goes with the session of its owner.
+    Ephemeral {
+        /// The session that owns it.
+        owner: i64,
+    },
+    /// Goes some time after its last child.
+    Container,
+    /// Goes when it had no child and no change for that long.
+    Ttl {
+        /// The time to live in milliseconds.
+        ms: i64,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) data: Option<Vec<u8>>,
+    pub(crate) acl: Arc<[Acl]>,
+    pub(crate) kind: NodeKind,
+    pub(crate) children: HashSet<String>,
+    pub(crate) czxid: i64,
+    pub(crate) mzxid: i64,
+    pub(crate) pzxid: i64,
+    pub(crate) ctime: i64,
+    pub(crate) mtime: i64,
+    pub(crate) version: i32,
+    pub(crate) aversion: i32,
+    /// How many children were created so far, which is the next sequence suffix. What clients see is derived.
+    pub(crate) creates: i32,
+    touched_ms: u64,
+}
+
+impl Node {
+    fn new(data: Option<Vec<u8>>, acl: Arc<[Acl]>, kind: NodeKind, at: Stamp) -> Self {
+        Self {
+            data,
+            acl,
+            kind,
+            children: HashSet::new(),
+            czxid: at.zxid,
+            mzxid: at.zxid,
+            pzxid: at.zxid,
+            ctime: at.wall_ms,
+            mtime: at.wall_ms,
+            version: 0,
+            aversion: 0,
+            creates: 0,
+            touched_ms: at.mono_ms,
+        }
+    }
+
+    pub(crate) fn stat(&self) -> Stat {
+        let num_children = length(self.children.len());
+        Stat {
+            czxid: self.czxid,
+            mzxid: self.mzxid,
+            ctime: self.ctime,
+            mtime: self.mtime,
+            version: self.version,
+            // Clients see the number of creates and deletes; the server counts creates only.
+            cversion: self.creates.wrapping_mul(2).wrapping_sub(num_children),
+            aversion: self.aversion,
+            ephemeral_owner: self.owner(),
+            data_length: length(self.data.as_ref().map_or(0, Vec::len)),
+            num_children,
+            pzxid: self.pzxid,
+        }
+    }
+
+    /// The session of an ephemeral node, else 0.
+    pub(crate) fn owner(&self) -> i64 {
+        match self.kind {
+            NodeKind::Ephemeral { owner } => owner,
+            NodeKind::Persistent | NodeKind::Container | NodeKind::Ttl { .. } => 0,
+        }
+    }
+}
+
+/// How to take a change back. Changes are taken back in reverse order.
+#[derive(Debug)]
+pub(crate) enum Undo {
+    Created {
+        path: String,
+        parent_pzxid: i64,
+    },
+    Deleted {
+        path: String,
+        node: Box<Node>,
+        parent_pzxid: i64,
+    },
+    Data {
+        path: String,
+        data: Option<Vec<u8>>,
+        version: i32,
+        mzxid: i64,
+        mtime: i64,
+        touched_ms: u64,
+    },
+    Acl {
+        path: String,
+        acl: Arc<[Acl]>,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Tree {
+    nodes: HashMap<String, Node>,
+    ephemerals: BTreeMap<i64, BTreeSet<String>>,
+    /// Containers and TTL nodes.
+    perishable: BTreeSet<String>,
+}
+
+/// Everybody may do everything.
+pub(crate) fn open_acl() -> Arc<[Acl]> {
+    Arc::from([Acl {
+        perms: 31,
+        id: AuthId::new("world", "anyone"),
+    }])
+}
+
+/// The parent's path and the name in it; `None` without a slash. The parent of a top node is the empty string.
+pub(crate) fn split(path: &str) -> Option<(&str, &str)> {
+    path.rsplit_once('/')
+}
+
+impl Tree {
+    /// The tree of a fresh server.
+    pub(crate) fn new() -> Self {
+        let fresh = |acl| Node::new(Some(Vec::new()), acl, NodeKind::Persistent, Stamp::default());
+        let read_only: Arc<[Acl]> = Arc::from([Acl {
+            perms: 1,
+            id: AuthId::new("world", "anyone"),
+        }]);
+        let mut nodes = HashMap::new();
+        let mut root = fresh(open_acl());
+        root.children.insert("zookeeper".to_owned());
+        let mut system = fresh(open_acl());
+        system.children.extend(["config".to_owned(), "quota".to_owned()]);
+        nodes.insert("/".to_owned(), root);
+        nodes.insert("/zookeeper".to_owned(), system);
+        nodes.insert("/zookeeper/config".to_owned(), fresh(read_only));
+        nodes.insert("/zookeeper/quota".to_owned(), fresh(open_acl()));
+        Self {
+            nodes,
+            ephemerals: BTreeMap::new(),
+            perishable: BTreeSet::new(),
+        }
+    }
+
+    /// The node at a path; the empty path is the root, as it is for ZooKeeper.
+    pub(crate) fn get(&self, path: &str) -> Option<&Node> {
+        self.nodes.get(root_if_empty(path))
+    }
+
+    fn get_mut(&mut self, path: &str) -> Option<&mut Node> {
+        self.nodes.get_mut(root_if_empty(path))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Approximate size in bytes: paths and data.
+    pub(crate) fn size(&self) -> usize {
+        self.nodes
+            .iter()
+            .map(|(path, node)| path.len() + node.data.as_ref().map_or(0, Vec::len))
+            .sum()
+    }
+
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.nodes.keys().map(String::as_str)
+    }
+
+    /// The ephemeral nodes of a session, in order.
+    pub(crate) fn ephemerals(&self, session: i64) -> impl Iterator<Item = &str> {
+        self.ephemerals
+            .get(&session)
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+    }
+
+    /// Sessions that own ephemeral nodes.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = i64> {
+        self.ephemerals.keys().copied()
+    }
+
+    /// Adds a node. The caller has checked that its parent exists and that it does not; without a parent: `None`.
+    pub(crate) fn create(
+        &mut self,
+        path: &str,
+        data: Option<Vec<u8>>,
+        acl: Arc<[Acl]>,
+        kind: NodeKind,
+        at: Stamp,
+    ) -> Option<Undo> {
+        let (parent, name) = split(path)?;
+        let parent = self.get_mut(parent)?;
+        let parent_pzxid = parent.pzxid;
+        parent.children.insert(name.to_owned());
+        parent.creates = parent.creates.wrapping_add(1);
+        parent.pzxid = at.zxid;
+        self.insert(path.to_owned(), Node::new(data, acl, kind, at));
+        Some(Undo::Created {
+            path: path.to_owned(),
+            parent_pzxid,
+        })
+    }
+
+    /// Removes a node. The caller has checked that it has no children.
+    pub(crate) fn delete(&mut self, path: &str, zxid: i64) -> Option<Undo> {
+        let (parent, name) = split(path)?;
+        let node = self.remove(path)?;
+        let parent = self.get_mut(parent)?;
+        let parent_pzxid = parent.pzxid;
+        parent.children.remove(name);
+        parent.pzxid = parent.pzxid.max(zxid);
+        Some(Undo::Deleted {
+            path: path.to_owned(),
+            node: Box::new(node),
+            parent_pzxid,
+        })
+    }
+
+    pub(crate) fn set_data(&mut self, path: &str, data: Option<Vec<u8>>, at: Stamp) -> Option<Undo> {
+        let node = self.get_mut(path)?;
+        let undo = Undo::Data {
+            path: path.to_owned(),
+            data: std::mem::replace(&mut node.data, data),
+            version: node.version,
+            mzxid: node.mzxid,
+            mtime: node.mtime,
+            touched_ms: node.touched_ms,
+        };
+        node.version = node.version.wrapping_add(1);
+        node.mzxid = at.zxid;
+        node.mtime = at.wall_ms;
+        node.touched_ms = at.mono_ms;
+        Some(undo)
+    }
+
+    pub(crate) fn set_acl(&mut self, path: &str, acl: Arc<[Acl]>) -> Option<Undo> {
+        let node = self.get_mut(path)?;
+        let old = std::mem::replace(&mut node.acl, acl);
+        node.aversion = node.aversion.wrapping_add(1);
+        Some(Undo::Acl {
+            path: path.to_owned(),
+            acl: old,
+        })
+    }
+
+    pub(crate) fn set_next_sequence(&mut self, path: &str, next: i32) -> bool {
+        self.get_mut(path).map(|node| node.creates = next).is_some()
+    }
+
+    pub(crate) fn undo(&mut self, undo: Undo) {
+        match undo {
+            Undo::Created { path, parent_pzxid } => {
+                self.remove(&path);
+                if let Some((parent, name)) = split(&path) {
+                    if let Some(parent) = self.get_mut(parent) {
+                        parent.children.remove(name);
+                        parent.creates = parent.creates.wrapping_sub(1);
+                        parent.pzxid = parent_pzxid;
+                    }
+                }
+            }
+            Undo::Deleted {
+                path,
+                node,
+                parent_pzxid,
+            } => {
+                if let Some((parent, name)) = split(&path) {
+                    if let Some(parent) = self.get_mut(parent) {
+                        parent.children.insert(name.to_owned());
+                        parent.pzxid = parent_pzxid;
+                    }
+                }
+                self.insert(path, *node);
+            }
+            Undo::Data {
+                path,
+                data,
+                version,
+                mzxid,
+                mtime,
+                touched_ms,
+            } => {
+                if let Some(node) = self.get_mut(&path) {
+                    (node.data, node.version, node.mzxid, node.mtime) = (data, version, mzxid, mtime);
+                    node.touched_ms = touched_ms;
+                }
+            }
+            Undo::Acl { path, acl } => {
+                if let Some(node) = self.get_mut(&path) {
+                    node.acl = acl;
+                    node.aversion = node.aversion.wrapping_sub(1);
+                }
+            }
+        }
+    }
+
+    /// Containers that had children and have none, and TTL nodes whose time is over.
+    pub(crate) fn perished(&self, mono_ms: u64) -> Vec<String> {
+        let due = |path: &&String| {
+            self.nodes.get(path.as_str()).is_some_and(|node| {
+                node.children.is_empty()
+                    && match node.kind {
+                        NodeKind::Container => node.creates > 0,
+                        NodeKind::Ttl { ms } => {
+                            mono_ms.saturating_sub(node.touched_ms) > u64::try_from(ms).unwrap_or(0)
+                        }
+                        NodeKind::Persistent | NodeKind::Ephemeral { .. } => false,
+                    }
+            })
+        };
+        self.perishable.iter().filter(due).cloned().collect()
+    }
+
+    fn insert(&mut self, path: String, node: Node) {
+        match node.kind {
+            NodeKind::Persistent => {}
+            NodeKind::Ephemeral { owner } => {
+                self.ephemerals.entry(owner).or_default().insert(path.clone());
+            }
+            NodeKind::Container | NodeKind::Ttl { .. } => {
+                self.perishable.insert(path.clone());
+            }
+        }
+        self.nodes.insert(path, node);
+    }
+
+    fn remove(&mut self, path: &str) -> Option<Node> {
+        let node = self.nodes.remove(path)?;
+        match node.kind {
+            NodeKind::Persistent => {}
+            NodeKind::Ephemeral { owner } => {
+                if let Some(paths) = self.ephemerals.get_mut(&owner) {
+                    paths.remove(path);
+                    if paths.is_empty() {
+                        self.ephemerals.remove(&owner);
+                    }
+                }
+            }
+            NodeKind::Container | NodeKind::Ttl { .. } => {
+                self.perishable.remove(path);
+            }
+        }
+        Some(node)
+    }
+}
+
+fn root_if_empty(path: &str) -> &str {
+    if path.is_empty() { "/" } else { path }
+}

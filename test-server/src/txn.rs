@@ -1,0 +1,278 @@
+//! Transactions: the rules a write must pass, permissions, and multis that happen as a whole or not at all.
+
+use std::sync::Arc;
+
+use crate::error::ServerError;
+use crate::tree::{NodeKind, Stamp, Tree, Undo, split};
+use crate::wire::request::{Create, Write};
+use crate::wire::{Acl, AuthId, Stat, opcode};
+
+pub(crate) const READ: i32 = 1;
+pub(crate) const WRITE: i32 = 2;
+pub(crate) const CREATE: i32 = 4;
+pub(crate) const DELETE: i32 = 8;
+pub(crate) const ADMIN: i32 = 16;
+
+/// On whose behalf something is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Who<'a> {
+    pub(crate) session: i64,
+    pub(crate) ids: &'a [AuthId],
+    /// The owner of the server: no permission is asked for.
+    pub(crate) trusted: bool,
+}
+
+/// What a write did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Created(String, Stat),
+    Deleted,
+    Set(Stat),
+    Checked,
+}
+
+/// What watches are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Created(String),
+    Deleted(String),
+    Data(String),
+}
+
+/// Applies writes in order. When one fails, all are taken back and its index is told.
+pub(crate) fn apply(
+    tree: &mut Tree,
+    who: Who<'_>,
+    writes: &[Write],
+    at: Stamp,
+) -> Result<(Vec<Effect>, Vec<Change>), (usize, ServerError)> {
+    let mut effects = Vec::with_capacity(writes.len());
+    let (mut changes, mut undos) = (Vec::new(), Vec::new());
+    for (index, write) in writes.iter().enumerate() {
+        match one(tree, who, write, at) {
+            Ok((effect, change, undo)) => {
+                effects.push(effect);
+                changes.extend(change);
+                undos.extend(undo);
+            }
+            Err(error) => {
+                while let Some(undo) = undos.pop() {
+                    tree.undo(undo);
+                }
+                return Err((index, error));
+            }
+        }
+    }
+    Ok((effects, changes))
+}
+
+type Done = (Effect, Option<Change>, Option<Undo>);
+
+fn one(tree: &mut Tree, who: Who<'_>, write: &Write, at: Stamp) -> Result<Done, ServerError> {
+    match write {
+        Write::Create(request) => create(tree, who, request, at),
+        Write::Delete { path, version } => delete(tree, who, path, *version, at),
+        Write::SetData { path, data, version } => {
+            validate(path)?;
+            let node = tree.get(path).ok_or(ServerError::NoNode)?;
+            permit(who, &node.acl, WRITE)?;
+            expect_version(*version, node.version)?;
+            let undo = tree.set_data(path, data.clone(), at);
+            Ok((
+                Effect::Set(stat(tree, path)?),
+                Some(Change::Data(path.clone())),
+                undo,
+            ))
+        }
+        Write::SetAcl { path, acl, version } => {
+            validate(path)?;
+            let acl = settle_acl(who, acl)?;
+            let node = tree.get(path).ok_or(ServerError::NoNode)?;
+            permit(who, &node.acl, ADMIN)?;
+            expect_version(*version, node.aversion)?;
+            let undo = tree.set_acl(path, acl);
+            Ok((Effect::Set(stat(tree, path)?), None, undo))
+        }
+        Write::Check { path, version } => {
+            validate(path)?;
+            let node = tree.get(path).ok_or(ServerError::NoNode)?;
+            permit(who, &node.acl, READ)?;
+            expect_version(*version, node.version)?;
+            Ok((Effect::Checked, None, None))
+        }
+    }
+}
+
+/// What the flags of a create say: the kind of node and whether it gets a number.
+fn mode(request: &Create, session: i64) -> Result<(NodeKind, bool), ServerError> {
+    let (ephemeral, sequential) = match request.flags {
+        0 | 4 | 5 => (false, false),
+        1 => (true, false),
+        2 | 6 => (false, true),
+        3 => (true, true),
+        _ => return Err(ServerError::BadArguments),
+    };
+    let ttl_wanted = request.flags >= 5;
+    let ttl_valid = if ttl_wanted {
+        (1..1 << 40).contains(&request.ttl)
+    } else {
+        request.ttl < 0
+    };
+    if !ttl_valid {
+        return Err(ServerError::BadArguments);
+    }
+    // As in ZooKeeper, the number of the request makes a container or a TTL node, and the flags an ephemeral one.
+    let kind = match request.opcode {
+        opcode::CREATE_CONTAINER => NodeKind::Container,
+        opcode::CREATE_TTL if ttl_wanted => NodeKind::Ttl { ms: request.ttl },
+        _ if ephemeral => NodeKind::Ephemeral { owner: session },
+        _ => NodeKind::Persistent,
+    };
+    Ok((kind, sequential))
+}
+
+fn create(tree: &mut Tree, who: Who<'_>, request: &Create, at: Stamp) -> Result<Done, ServerError> {
+    let (kind, sequential) = mode(request, who.session)?;
+    let (parent_path, _) = split(&request.path).ok_or(ServerError::BadArguments)?;
+    if request.path.contains('\0') {
+        return Err(ServerError::BadArguments);
+    }
+    let acl = settle_acl(who, &request.acl)?;
+    let parent = tree.get(parent_path).ok_or(ServerError::NoNode)?;
+    permit(who, &parent.acl, CREATE)?;
+    let mut path = request.path.clone();
+    if sequential {
+        // Java's %010d: ten places, the sign included.
+        path.push_str(&format!("{:010}", parent.creates));
+    }
+    validate(&path)?;
+    if tree.get(&path).is_some() {
+        return Err(ServerError::NodeExists);
+    }
+    if parent.owner() != 0 {
+        return Err(ServerError::NoChildrenForEphemerals);
+    }
+    let undo = tree.create(&path, request.data.clone(), acl, kind, at);
+    let stat = stat(tree, &path)?;
+    Ok((
+        Effect::Created(path.clone(), stat),
+        Some(Change::Created(path)),
+        undo,
+    ))
+}
+
+fn delete(tree: &mut Tree, who: Who<'_>, path: &str, version: i32, at: Stamp) -> Result<Done, ServerError> {
+    let special = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
+    let (parent, _) = split(path).ok_or(ServerError::BadArguments)?;
+    if path.contains('\0') || special.contains(&path) {
+        return Err(ServerError::BadArguments);
+    }
+    let parent = tree.get(parent).ok_or(ServerError::NoNode)?;
+    permit(who, &parent.acl, DELETE)?;
+    let node = tree.get(path).ok_or(ServerError::NoNode)?;
+    expect_version(version, node.version)?;
+    if !node.children.is_empty() {
+        return Err(ServerError::NotEmpty);
+    }
+    let undo = tree.delete(path, at.zxid);
+    Ok((Effect::Deleted, Some(Change::Deleted(path.to_owned())), undo))
+}
+
+fn stat(tree: &Tree, path: &str) -> Result<Stat, ServerError> {
+    tree.get(path)
+        .map(crate::tree::Node::stat)
+        .ok_or(ServerError::NoNode)
+}
+
+fn expect_version(expected: i32, actual: i32) -> Result<(), ServerError> {
+    if expected == -1 || expected == actual {
+        Ok(())
+    } else {
+        Err(ServerError::BadVersion)
+    }
+}
+
+/// The rules of ZooKeeper's paths, counted in UTF-16 units as Java does: nothing beyond the basic plane passes.
+pub(crate) fn validate(path: &str) -> Result<(), ServerError> {
+    if path == "/" {
+        return Ok(());
+    }
+    let parts = path.strip_prefix('/').ok_or(ServerError::BadArguments)?;
+    let forbidden = |c: char| matches!(u32::from(c), 0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..=0xffff | 0x1_0000..);
+    if parts.split('/').any(|part| matches!(part, "" | "." | "..")) || parts.contains(forbidden) {
+        return Err(ServerError::BadArguments);
+    }
+    Ok(())
+}
+
+/// Asks an access control list whether any of the wanted permissions is given.
+pub(crate) fn permit(who: Who<'_>, acl: &[Acl], wanted: i32) -> Result<(), ServerError> {
+    let given = |entry: &Acl| {
+        entry.perms & wanted != 0
+            && (entry.id == AuthId::new("world", "anyone") || who.ids.iter().any(|id| covers(&entry.id, id)))
+    };
+    if who.trusted || acl.is_empty() || acl.iter().any(given) {
+        Ok(())
+    } else {
+        Err(ServerError::NoAuth)
+    }
+}
+
+fn covers(entry: &AuthId, id: &AuthId) -> bool {
+    if entry.scheme != id.scheme {
+        return false;
+    }
+    if entry.scheme != "ip" {
+        return entry.id == id.id;
+    }
+    let Some((network, bits)) = network(&entry.id) else {
+        return false;
+    };
+    let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+    id.id
+        .parse::<std::net::Ipv4Addr>()
+        .is_ok_and(|address| (u32::from(address) ^ network) & mask == 0)
+}
+
+fn network(id: &str) -> Option<(u32, u32)> {
+    let (address, bits) = id.split_once('/').unwrap_or((id, "32"));
+    let bits = bits.parse().ok().filter(|bits| *bits <= 32)?;
+    Some((u32::from(address.parse::<std::net::Ipv4Addr>().ok()?), bits))
+}
+
+/// Checks a list that a client sent and puts its own identities where it says `auth`.
+fn settle_acl(who: Who<'_>, acl: &[Acl]) -> Result<Arc<[Acl]>, ServerError> {
+    let mut settled = Vec::new();
+    for (index, entry) in acl.iter().enumerate() {
+        if acl[..index].contains(entry) {
+            continue;
+        }
+        match (entry.id.scheme.as_str(), entry.id.id.as_str()) {
+            ("world", "anyone") => settled.push(entry.clone()),
+            ("auth", _) => {
+                let before = settled.len();
+                let mine = who
+                    .ids
+                    .iter()
+                    .filter(|id| id.scheme == "digest" || id.scheme == "super");
+                settled.extend(mine.map(|id| Acl {
+                    perms: entry.perms,
+                    id: id.clone(),
+                }));
+                if settled.len() == before {
+                    return Err(ServerError::InvalidAcl);
+                }
+            }
+            ("digest", id) if id.split(':').filter(|part| !part.is_empty()).count() == 2 => {
+                settled.push(entry.clone());
+            }
+            ("ip", id) if network(id).is_some() => settled.push(entry.clone()),
+            _ => return Err(ServerError::InvalidAcl),
+        }
+    }
+    if settled.is_empty() {
+        Err(ServerError::InvalidAcl)
+    } else {
+        Ok(settled.into())
+    }
+}

@@ -1,0 +1,260 @@
+//! Who watches what. Watches belong to connections and go with them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use crate::error::ServerError;
+use crate::txn::Change;
+
+pub(crate) const CREATED: i32 = 1;
+pub(crate) const DELETED: i32 = 2;
+pub(crate) const DATA_CHANGED: i32 = 3;
+pub(crate) const CHILDREN_CHANGED: i32 = 4;
+
+/// Which table a watch stands in. `exists` and `getData` share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Table {
+    Data,
+    Child,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Mode {
+    OneShot,
+    Persistent,
+    Recursive,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Modes {
+    one_shot: bool,
+    persistent: bool,
+    recursive: bool,
+}
+
+impl Modes {
+    fn flag(&mut self, mode: Mode) -> &mut bool {
+        match mode {
+            Mode::OneShot => &mut self.one_shot,
+            Mode::Persistent => &mut self.persistent,
+            Mode::Recursive => &mut self.recursive,
+        }
+    }
+
+    fn none(self) -> bool {
+        !(self.one_shot || self.persistent || self.recursive)
+    }
+}
+
+/// An event for a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Event {
+    pub(crate) connection: u64,
+    pub(crate) kind: i32,
+    pub(crate) path: String,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    entries: HashMap<(Table, String), BTreeMap<u64, Modes>>,
+    of_connection: HashMap<u64, HashSet<(Table, String)>>,
+    recursive: usize,
+}
+
+impl Watches {
+    pub(crate) fn add(&mut self, connection: u64, table: Table, path: &str, mode: Mode) {
+        let key = (table, path.to_owned());
+        let modes = self
+            .entries
+            .entry(key.clone())
+            .or_default()
+            .entry(connection)
+            .or_default();
+        if mode == Mode::Recursive && !modes.recursive {
+            self.recursive += 1;
+        }
+        *modes.flag(mode) = true;
+        self.of_connection.entry(connection).or_default().insert(key);
+    }
+
+    /// `addWatch`: persistent watches stand in both tables, recursive ones need only the first.
+    pub(crate) fn add_persistent(&mut self, connection: u64, path: &str, recursive: bool) {
+        if recursive {
+            self.add(connection, Table::Data, path, Mode::Recursive);
+        } else {
+            self.add(connection, Table::Data, path, Mode::Persistent);
+            self.add(connection, Table::Child, path, Mode::Persistent);
+        }
+    }
+
+    /// `checkWatches` and `removeWatches`: 1 child, 2 data, 3 any, 4 persistent, 5 recursive.
+    pub(crate) fn remove(
+        &mut self,
+        connection: u64,
+        path: &str,
+        kind: i32,
+        check_only: bool,
+    ) -> Result<(), ServerError> {
+        let all = [Mode::OneShot, Mode::Persistent, Mode::Recursive];
+        let targets: &[(Table, &[Mode])] = match kind {
+            1 => &[(Table::Child, &all)],
+            2 => &[(Table::Data, &all)],
+            3 => &[(Table::Data, &all), (Table::Child, &all)],
+            4 => &[
+                (Table::Data, &[Mode::Persistent]),
+                (Table::Child, &[Mode::Persistent]),
+            ],
+            5 => &[(Table::Data, &[Mode::Recursive])],
+            _ => return Err(ServerError::Marshalling),
+        };
+        let mut found = false;
+        for (table, modes) in targets {
+            for mode in *modes {
+                found |= self.take(connection, *table, path, *mode, check_only);
+            }
+        }
+        if found {
+            Ok(())
+        } else {
+            Err(ServerError::NoWatcher)
+        }
+    }
+
+    fn take(&mut self, connection: u64, table: Table, path: &str, mode: Mode, check_only: bool) -> bool {
+        let key = (table, path.to_owned());
+        let Some(watchers) = self.entries.get_mut(&key) else {
+            return false;
+        };
+        let Some(modes) = watchers.get_mut(&connection) else {
+            return false;
+        };
+        if !*modes.flag(mode) || check_only {
+            return *modes.flag(mode);
+        }
+        *modes.flag(mode) = false;
+        if mode == Mode::Recursive {
+            self.recursive -= 1;
+        }
+        if modes.none() {
+            watchers.remove(&connection);
+            if watchers.is_empty() {
+                self.entries.remove(&key);
+            }
+            if let Some(keys) = self.of_connection.get_mut(&connection) {
+                keys.remove(&key);
+            }
+        }
+        true
+    }
+
+    pub(crate) fn disconnect(&mut self, connection: u64) {
+        for (table, path) in self.of_connection.remove(&connection).unwrap_or_default() {
+            for mode in [Mode::OneShot, Mode::Persistent, Mode::Recursive] {
+                self.take(connection, table, &path, mode, false);
+            }
+        }
+    }
+
+    /// The events of a change, in the order in which ZooKeeper sends them.
+    pub(crate) fn fire(&mut self, change: &Change) -> Vec<Event> {
+        let mut events = Vec::new();
+        let mut tell = |connections: BTreeSet<u64>, kind: i32, path: &str| {
+            let event = |connection| Event {
+                connection,
+                kind,
+                path: path.to_owned(),
+            };
+            events.extend(connections.into_iter().map(event));
+        };
+        match change {
+            Change::Created(path) => {
+                tell(self.trigger(Table::Data, path, true), CREATED, path);
+                let parent = parent(path);
+                tell(
+                    self.trigger(Table::Child, parent, false),
+                    CHILDREN_CHANGED,
+                    parent,
+                );
+            }
+            Change::Deleted(path) => {
+                // Once per connection, whichever tables it stands in.
+                let mut watchers = self.trigger(Table::Data, path, true);
+                watchers.append(&mut self.trigger(Table::Child, path, false));
+                tell(watchers, DELETED, path);
+                let parent = parent(path);
+                tell(
+                    self.trigger(Table::Child, parent, false),
+                    CHILDREN_CHANGED,
+                    parent,
+                );
+            }
+            Change::Data(path) => tell(self.trigger(Table::Data, path, true), DATA_CHANGED, path),
+        }
+        events
+    }
+
+    fn trigger(&mut self, table: Table, path: &str, ancestors: bool) -> BTreeSet<u64> {
+        let mut told = BTreeSet::new();
+        let mut spent = Vec::new();
+        if let Some(watchers) = self.entries.get(&(table, path.to_owned())) {
+            for (connection, modes) in watchers {
+                if modes.one_shot {
+                    spent.push(*connection);
+                }
+                if modes.one_shot || modes.persistent || (modes.recursive && ancestors) {
+                    told.insert(*connection);
+                }
+            }
+        }
+        for connection in spent {
+            self.take(connection, table, path, Mode::OneShot, false);
+        }
+        if ancestors && self.recursive > 0 && path != "/" {
+            let mut at = path;
+            while at != "/" {
+                at = parent(at);
+                if let Some(watchers) = self.entries.get(&(Table::Data, at.to_owned())) {
+                    told.extend(
+                        watchers
+                            .iter()
+                            .filter(|(_, modes)| modes.recursive)
+                            .map(|(id, _)| *id),
+                    );
+                }
+            }
+        }
+        told
+    }
+
+    /// How many (path, table, connection) there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.values().map(BTreeMap::len).sum()
+    }
+
+    /// The connections that watch a path, in either table.
+    pub(crate) fn on(&self, path: &str) -> BTreeSet<u64> {
+        let of = |table| self.entries.get(&(table, path.to_owned()));
+        [of(Table::Data), of(Table::Child)]
+            .into_iter()
+            .flatten()
+            .flat_map(BTreeMap::keys)
+            .copied()
+            .collect()
+    }
+
+    /// Paths and connections of the data table, which is the one that ZooKeeper's words show.
+    pub(crate) fn data_watches(&self) -> BTreeMap<&str, Vec<u64>> {
+        let data = self
+            .entries
+            .iter()
+            .filter(|((table, _), _)| *table == Table::Data);
+        data.map(|((_, path), watchers)| (path.as_str(), watchers.keys().copied().collect()))
+            .collect()
+    }
+}
+
+fn parent(path: &str) -> &str {
+    match path.rsplit_once('/') {
+        None | Some(("", _)) => "/",
+        Some((parent, _)) => parent,
+    }
+}
