@@ -15,7 +15,7 @@
 //!    exist by id ([`Leave`]). Nobody but the driver's caller may keep one of them.
 //! 5. Each repetition is counted against the retry policy, except those that an answer from a peer asked for.
 
-use super::name::{Family, prefix};
+use super::name::{Child, Family, classify, prefix};
 use super::queue::{Place, Queue, Unusable};
 
 /// What to do next.
@@ -152,7 +152,8 @@ pub(crate) struct Contender {
     node: Option<Node>,
     /// Creates whose outcome is unknown, oldest first.
     unsettled: Vec<String>,
-    /// Nodes of ours that queue for nobody.
+    /// Nodes of ours that queue for nobody. They have to go at once: kept until the end, one of them could come to
+    /// stand before the node that queues for us, and we would wait for ourselves.
     surplus: Vec<String>,
     /// The predecessor being watched was the only node before ours.
     sole: bool,
@@ -193,6 +194,11 @@ impl Contender {
     /// How often somebody else deleted our node.
     pub(crate) fn times_deleted(&self) -> u32 {
         self.deleted
+    }
+
+    /// Nodes that exist and are of no use any more, to be deleted now. To be asked after each step.
+    pub(crate) fn take_surplus(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.surplus)
     }
 
     /// Takes what came of the last step and answers with the next.
@@ -292,25 +298,26 @@ impl Contender {
 
     /// Judges a list of the directory.
     fn look(&mut self, children: &[String]) -> Step {
-        // Creates whose outcome was unknown and that turn out to have happened: the oldest node has the best
-        // place, so it is the one that queues; all others are surplus.
-        let mut found = Vec::new();
+        // Creates whose outcome was unknown and that turn out to have happened: the oldest of our nodes has the
+        // best place, so it is the one that queues; all others are surplus.
         let family = self.family;
+        let mut found = Vec::new();
         self.unsettled.retain(|id| match find(children, id, family) {
             Some(name) => {
-                found.push(name.to_owned());
+                // Known from a list only: it has to prove by its owner that it is ours, and the token needs its czxid.
+                found.push(Node {
+                    name: name.to_owned(),
+                    czxid: None,
+                });
                 false
             }
             None => true,
         });
-        if let Some(oldest) = (!found.is_empty()).then(|| found.remove(0)) {
-            self.surplus.append(&mut found);
-            self.surplus.extend(self.node.take().map(|node| node.name));
-            // Known from a list only: it has to be ours by its owner, and the token needs its czxid.
-            self.node = Some(Node {
-                name: oldest,
-                czxid: None,
-            });
+        if !found.is_empty() {
+            found.extend(self.node.take());
+            found.sort_by_key(|node| sequence(&node.name, family));
+            self.node = Some(found.remove(0));
+            self.surplus.extend(found.into_iter().map(|node| node.name));
         }
         let Some(node) = &self.node else {
             return self.pause(AfterPause::Create);
@@ -332,8 +339,7 @@ impl Contender {
             Some(Place::Behind { .. }) if self.patience == Patience::Try => self.end(Ending::WouldBlock),
             Some(Place::Behind { predecessor, sole }) => {
                 self.failures = 0;
-                // Of our own surplus nodes nobody else tells us that they go; they are not "the only one before".
-                self.sole = sole && !self.surplus.iter().any(|name| name == predecessor);
+                self.sole = sole;
                 Step::Watch {
                     predecessor: predecessor.to_owned(),
                 }
@@ -407,4 +413,333 @@ fn find<'a>(children: &'a [String], id: &str, family: Family) -> Option<&'a str>
         .iter()
         .map(String::as_str)
         .find(|name| name.starts_with(&prefix))
+}
+
+/// The sequence number of a node of ours. They were all created within moments, so the wrap does not matter: a
+/// directory with wrapped numbers is refused anyway.
+fn sequence(name: &str, family: Family) -> i32 {
+    match classify(name, family) {
+        Child::Contender(sequence) => sequence,
+        Child::OtherOrder | Child::Stray => i32::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "aaaa";
+    const B: &str = "bbbb";
+
+    fn name(id: &str, sequence: u32) -> String {
+        format!("_c_{id}-lock-{sequence:010}")
+    }
+
+    fn node(id: &str, sequence: u32) -> Node {
+        Node {
+            name: name(id, sequence),
+            czxid: Some(i64::from(sequence) + 100),
+        }
+    }
+
+    fn created(id: &str, create: Answer<Node>, list: Answer<Vec<String>>) -> Event {
+        Event::Created {
+            id: id.to_owned(),
+            create,
+            list,
+        }
+    }
+
+    fn list(names: &[String]) -> Answer<Vec<String>> {
+        Answer::Is(names.to_vec())
+    }
+
+    fn waiting() -> Contender {
+        let (contender, first) = Contender::new(Family::Exclusive, Patience::Wait);
+        assert_eq!(first, Step::CreateAndList);
+        contender
+    }
+
+    fn granted(id: &str, sequence: u32) -> Step {
+        let Node { name, czxid } = node(id, sequence);
+        Step::Finish(Outcome::Granted {
+            name,
+            czxid: czxid.unwrap(),
+            also: Leave::default(),
+        })
+    }
+
+    fn ended(why: Ending, nodes: &[String], unsettled: &[&str]) -> Step {
+        let unsettled = unsettled.iter().map(ToString::to_string).collect();
+        Step::Finish(Outcome::Ended {
+            why,
+            leave: Leave {
+                nodes: nodes.to_vec(),
+                unsettled,
+            },
+        })
+    }
+
+    fn request_again(failures: u32) -> Step {
+        Step::Pause {
+            failures,
+            why: Trouble::Request,
+        }
+    }
+
+    #[test]
+    fn a_free_lock_is_granted_by_the_first_flight() {
+        let mut contender = waiting();
+        let step = contender.on(created(
+            A,
+            Answer::Is(node(A, 3)),
+            list(&["stray".to_owned(), name(A, 3)]),
+        ));
+        assert_eq!(step, granted(A, 3));
+    }
+
+    #[test]
+    fn the_only_one_before_us_gone_means_ours_without_another_look() {
+        let mut contender = waiting();
+        let step = contender.on(created(
+            A,
+            Answer::Is(node(A, 3)),
+            list(&[name(A, 3), name(B, 2)]),
+        ));
+        assert_eq!(
+            step,
+            Step::Watch {
+                predecessor: name(B, 2)
+            }
+        );
+        assert_eq!(contender.on(Event::Deleted), granted(A, 3));
+    }
+
+    #[test]
+    fn one_of_several_before_us_gone_means_looking_again() {
+        let mut contender = waiting();
+        let all = [name(A, 3), name(B, 2), name("c", 1)];
+        assert_eq!(
+            contender.on(created(A, Answer::Is(node(A, 3)), list(&all))),
+            Step::Watch {
+                predecessor: name(B, 2)
+            }
+        );
+        // It gave up; the holder is still there.
+        assert_eq!(contender.on(Event::Deleted), Step::List);
+        let left = [name(A, 3), name("c", 1)];
+        assert_eq!(
+            contender.on(Event::Listed(list(&left))),
+            Step::Watch {
+                predecessor: name("c", 1)
+            }
+        );
+        assert_eq!(
+            contender.on(Event::Changed),
+            Step::List,
+            "a change of its data is no deletion"
+        );
+        assert_eq!(
+            contender.on(Event::Listed(list(&left))),
+            Step::Watch {
+                predecessor: name("c", 1)
+            }
+        );
+        assert_eq!(contender.on(Event::Deleted), granted(A, 3));
+    }
+
+    /// Review finding 13: the create's reply is lost, the list comes over the new connection and shows nobody.
+    #[test]
+    fn a_list_that_lacks_our_node_grants_nothing() {
+        let mut contender = waiting();
+        let step = contender.on(created(A, Answer::No(Failure::Unknown), list(&[])));
+        assert_eq!(step, request_again(0));
+        assert_eq!(contender.on(Event::Retry), Step::CreateAndList);
+        // The repetition is the barrier: its list shows whether the first create happened.
+        let step = contender.on(created(B, Answer::Is(node(B, 8)), list(&[name(B, 8)])));
+        let also = Leave {
+            nodes: Vec::new(),
+            unsettled: vec![A.to_owned()],
+        };
+        assert_eq!(
+            step,
+            Step::Finish(Outcome::Granted {
+                name: name(B, 8),
+                czxid: 108,
+                also
+            })
+        );
+    }
+
+    #[test]
+    fn a_lost_reply_is_found_in_the_list_and_checked_before_it_counts() {
+        let mut contender = waiting();
+        let step = contender.on(created(A, Answer::No(Failure::Unknown), list(&[name(A, 4)])));
+        assert_eq!(step, Step::Inspect { name: name(A, 4) });
+        assert_eq!(contender.on(Event::Inspected(Answer::Is(node(A, 4)))), Step::List);
+        assert_eq!(contender.on(Event::Listed(list(&[name(A, 4)]))), granted(A, 4));
+    }
+
+    #[test]
+    fn of_two_nodes_of_one_attempt_the_older_queues() {
+        let mut contender = waiting();
+        assert_eq!(
+            contender.on(created(
+                A,
+                Answer::No(Failure::Unknown),
+                Answer::No(Failure::Unknown)
+            )),
+            request_again(0)
+        );
+        assert_eq!(contender.on(Event::Retry), Step::CreateAndList);
+        let both = [name(A, 4), name(B, 5)];
+        let step = contender.on(created(B, Answer::Is(node(B, 5)), list(&both)));
+        assert_eq!(step, Step::Inspect { name: name(A, 4) });
+        assert_eq!(contender.on(Event::Inspected(Answer::Is(node(A, 4)))), Step::List);
+        let also = Leave {
+            nodes: vec![name(B, 5)],
+            unsettled: Vec::new(),
+        };
+        assert_eq!(
+            contender.on(Event::Listed(list(&both))),
+            Step::Finish(Outcome::Granted {
+                name: name(A, 4),
+                czxid: 104,
+                also
+            })
+        );
+    }
+
+    #[test]
+    fn a_node_without_a_czxid_is_inspected_before_it_makes_a_token() {
+        let mut contender = waiting();
+        let unsaid = Node {
+            name: name(A, 1),
+            czxid: None,
+        };
+        let step = contender.on(created(A, Answer::Is(unsaid), list(&[name(A, 1)])));
+        assert_eq!(step, Step::Inspect { name: name(A, 1) });
+    }
+
+    #[test]
+    fn a_created_node_with_a_lost_list_is_listed_again() {
+        let mut contender = waiting();
+        let step = contender.on(created(A, Answer::Is(node(A, 1)), Answer::No(Failure::Unknown)));
+        assert_eq!(step, request_again(0));
+        assert_eq!(contender.on(Event::Retry), Step::List);
+        assert_eq!(
+            contender.on(Event::Listed(Answer::No(Failure::Unknown))),
+            request_again(1)
+        );
+    }
+
+    #[test]
+    fn parents_are_made_once_at_once_and_then_by_the_policy() {
+        let mut contender = waiting();
+        let no = || created(A, Answer::No(Failure::NoNode), Answer::No(Failure::NoNode));
+        assert_eq!(contender.on(no()), Step::MakeParents);
+        assert_eq!(
+            contender.on(Event::ParentsMade(Answer::Is(()))),
+            Step::CreateAndList
+        );
+        // A container was reaped in between.
+        assert_eq!(contender.on(no()), request_again(1));
+        assert_eq!(contender.on(Event::Retry), Step::MakeParents);
+        assert_eq!(
+            contender.on(Event::ParentsMade(Answer::No(Failure::Refused))),
+            ended(Ending::Refused, &[], &[])
+        );
+    }
+
+    #[test]
+    fn an_own_node_deleted_by_hand_queues_again_at_the_end() {
+        let mut contender = waiting();
+        contender.on(created(
+            A,
+            Answer::Is(node(A, 3)),
+            list(&[name(A, 3), name(B, 2), name("c", 1)]),
+        ));
+        assert_eq!(contender.on(Event::Deleted), Step::List);
+        let step = contender.on(Event::Listed(list(&[name("c", 1)])));
+        assert_eq!(
+            step,
+            Step::Pause {
+                failures: 0,
+                why: Trouble::NodeDeleted
+            }
+        );
+        assert_eq!(contender.on(Event::Retry), Step::CreateAndList);
+        assert_eq!(contender.times_deleted(), 1);
+        // Should it exist after all, it goes.
+        assert_eq!(contender.take_surplus(), [name(A, 3)]);
+    }
+
+    #[test]
+    fn a_try_does_not_wait_and_takes_its_node_along() {
+        let (mut contender, _) = Contender::new(Family::Exclusive, Patience::Try);
+        let step = contender.on(created(
+            A,
+            Answer::Is(node(A, 3)),
+            list(&[name(A, 3), name(B, 2)]),
+        ));
+        assert_eq!(step, ended(Ending::WouldBlock, &[name(A, 3)], &[]));
+    }
+
+    #[test]
+    fn whoever_leaves_during_the_create_learns_its_outcome_first() {
+        let mut contender = waiting();
+        contender.leave_after_create();
+        let step = contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3)])));
+        assert_eq!(step, ended(Ending::Left, &[name(A, 3)], &[]));
+
+        let mut contender = waiting();
+        contender.leave_after_create();
+        let step = contender.on(created(A, Answer::No(Failure::Unknown), list(&[])));
+        assert_eq!(step, ended(Ending::Left, &[], &[A]));
+
+        let mut contender = waiting();
+        contender.leave_after_create();
+        let step = contender.on(created(
+            A,
+            Answer::No(Failure::NoNode),
+            Answer::No(Failure::NoNode),
+        ));
+        assert_eq!(step, ended(Ending::Left, &[], &[]));
+    }
+
+    #[test]
+    fn unusable_directories_end_it_and_leave_nothing() {
+        for (other, why) in [
+            (
+                "x-__WRIT__0000000001",
+                Ending::OtherOrder("x-__WRIT__0000000001".to_owned()),
+            ),
+            ("x-lock--000000001", Ending::Exhausted),
+        ] {
+            let mut contender = waiting();
+            let both = [name(A, 3), other.to_owned()];
+            let step = contender.on(created(A, Answer::Is(node(A, 3)), list(&both)));
+            assert_eq!(step, ended(why, &[name(A, 3)], &[]));
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_session_ends_it_everywhere() {
+        let over = || Failure::EpochOver;
+        let mut contender = waiting();
+        assert_eq!(
+            contender.on(created(A, Answer::No(over()), Answer::No(over()))),
+            ended(Ending::EpochOver, &[], &[])
+        );
+        let mut contender = waiting();
+        contender.on(created(
+            A,
+            Answer::Is(node(A, 3)),
+            list(&[name(A, 3), name(B, 2)]),
+        ));
+        assert_eq!(
+            contender.on(Event::WatchFailed(over())),
+            ended(Ending::EpochOver, &[name(A, 3)], &[])
+        );
+    }
 }

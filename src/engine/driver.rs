@@ -237,6 +237,10 @@ impl Contest<'_> {
                 };
                 self.last_error = error.or(self.last_error);
                 step = contender.on(event);
+                self.clean_up(Leave {
+                    nodes: contender.take_surplus(),
+                    unsettled: Vec::new(),
+                });
                 if let Step::Finish(Outcome::Ended {
                     why: Ending::Left,
                     leave,
@@ -275,7 +279,12 @@ impl Contest<'_> {
             step = match event {
                 Waited::Came((event, error)) => {
                     self.last_error = error.or(self.last_error);
-                    contender.on(event)
+                    let step = contender.on(event);
+                    self.clean_up(Leave {
+                        nodes: contender.take_surplus(),
+                        unsettled: Vec::new(),
+                    });
+                    step
                 }
                 Waited::Interrupted(interruption) => {
                     let ticket = caller.interrupted(interruption);

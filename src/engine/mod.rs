@@ -8,3 +8,5 @@ pub(crate) mod driver;
 pub(crate) mod name;
 pub(crate) mod queue;
 pub(crate) mod room;
+#[cfg(test)]
+mod simulation;
