@@ -118,7 +118,7 @@ impl ClientBuilder {
             servers: servers.to_owned(),
             reason: reason.to_owned(),
         };
-        let servers = Servers::parse(servers).map_err(|reason| unusable(reason))?;
+        let servers = Servers::parse(servers).map_err(unusable)?;
         let namespace = parse_namespace(servers.namespace())? + &parse_namespace(&self.namespace)?;
         let mut connector = self.connector.unwrap_or_else(zk::Client::connector);
         for (scheme, credentials) in &self.auth {

@@ -4,27 +4,23 @@
 //! it a message, and what it created it has deleted. All decisions are the contender's; here are the requests, the
 //! deadline, and what errors mean.
 
-use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+mod requests;
+
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use uuid::Uuid;
 use zookeeper_client as zk;
 
-use super::contender::{
-    Answer, Contender, Ending, Event, Failure, Leave, Node, Outcome, Patience, Step, Trouble,
-};
-use super::name::prefix;
-use super::queue::{Queue, Unusable};
+pub(crate) use self::requests::participants;
+use self::requests::{create_and_list, is_busy, perform};
+use super::contender::{Contender, Ending, Event, Leave, Outcome, Patience, Step, Trouble};
 use super::room::{Budget, Denied, Hold, Room};
 use crate::client::epoch::{Epoch, cause};
 use crate::client::reaper::{Debt, Item, Ticket};
-use crate::error::{AcquireError, Cause, LostReason};
-use crate::options::{Acl, Parents, Permissions};
+use crate::error::{AcquireError, Cause};
 use crate::token::FencingToken;
 
 /// What an attempt is given, and how it talks to its caller.
@@ -196,7 +192,7 @@ impl Contest<'_> {
             Budget::Until(_) | Budget::Forever => Patience::Wait,
         };
         if patience == Patience::Try {
-            let busy = self.is_busy(&session);
+            let busy = is_busy(self.room, &session);
             match self.wait(busy, interrupted.as_mut()).await {
                 Waited::Came(true) => {
                     caller.answer(Err(Denied::WouldBlock));
@@ -422,273 +418,6 @@ impl Contest<'_> {
                 permit: Some(Arc::clone(self.permit)),
                 done: None,
             });
-        }
-    }
-
-    /// Whether somebody is in the queue already: asked before a try creates anything. A member may lag behind, so
-    /// "yes" is said only by a list that was sent right behind a `sync` (rule 19). Errors are left to the create.
-    async fn is_busy(&self, session: &zk::Client) -> bool {
-        let directory = self.room.path().server();
-        let queued = |children: &[String]| {
-            Queue::read(children, self.room.family()).is_ok_and(|queue| !queue.is_empty())
-        };
-        match session.list_children(directory).await {
-            Ok(children) if queued(&children) => {}
-            _ => return false,
-        }
-        let synced = session.sync(directory);
-        let listed = session.list_children(directory);
-        match tokio::join!(synced, listed) {
-            (Ok(()), Ok(children)) => queued(&children),
-            _ => false,
-        }
-    }
-}
-
-/// An event, and the error that it came from.
-type Came = (Event, Option<zk::Error>);
-
-/// Sends the create and the list together: the client library sends when the method is called, and a session's
-/// requests are answered in order (rule 1).
-async fn create_and_list(room: &Room, epoch: &Arc<Epoch>, session: &zk::Client, id: &str) -> Came {
-    let beginning = prefix(id, room.family());
-    let path = room.path().child(&beginning);
-    let acls = to_library(&room.options().acl);
-    let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&acls));
-    let create = session.create(&path, &room.options().data, &options);
-    let list = session.list_children(room.path().server());
-    let (create, list) = tokio::join!(create, list);
-    let mut error = None;
-    let create = match create {
-        Ok((stat, sequence)) => {
-            let name = format!("{beginning}{sequence}");
-            epoch.adopt(room.path().child(&name));
-            owned(epoch, name, &stat)
-        }
-        Err(failed) => Answer::No(failure(epoch, failed, &mut error)),
-    };
-    let list = listed(room, epoch, list, &mut error);
-    (
-        Event::Created {
-            id: id.to_owned(),
-            create,
-            list,
-        },
-        error,
-    )
-}
-
-/// Does any other step.
-async fn perform(room: &Room, epoch: &Arc<Epoch>, session: &zk::Client, step: Step) -> Came {
-    let mut error = None;
-    let event = match step {
-        Step::MakeParents => Event::ParentsMade(match make_parents(room, session).await {
-            Ok(()) => Answer::Is(()),
-            Err(failed) => Answer::No(failure(epoch, failed, &mut error)),
-        }),
-        Step::List => {
-            let list = session.list_children(room.path().server()).await;
-            Event::Listed(listed(room, epoch, list, &mut error))
-        }
-        Step::Inspect { name } => {
-            let path = room.path().child(&name);
-            Event::Inspected(match session.check_stat(&path).await {
-                Ok(Some(stat)) => {
-                    epoch.adopt(path);
-                    owned(epoch, name, &stat)
-                }
-                Ok(None) => Answer::No(Failure::NoNode),
-                Err(failed) => Answer::No(failure(epoch, failed, &mut error)),
-            })
-        }
-        Step::Watch { predecessor } => match watch(session, &room.path().child(&predecessor)).await {
-            Ok(event) => event,
-            Err(failed) => Event::WatchFailed(failure(epoch, failed, &mut error)),
-        },
-        // The caller's: never reached, and harmless if it were.
-        Step::CreateAndList | Step::Pause { .. } | Step::Finish(_) => Event::Retry,
-    };
-    (event, error)
-}
-
-/// A node that the server says exists, if it is this session's.
-fn owned(epoch: &Arc<Epoch>, name: String, stat: &zk::Stat) -> Answer<Node> {
-    if stat.is_invalid() {
-        return Answer::Is(Node { name, czxid: None });
-    }
-    if stat.ephemeral_owner != epoch.session_id() {
-        // The server gave us another session and did not say so (ClickHouse Keeper does). What we made belongs to
-        // that one and goes when the connection is closed, which the end of the epoch does.
-        epoch.end(LostReason::SessionReplaced);
-        return Answer::No(Failure::EpochOver);
-    }
-    Answer::Is(Node {
-        name,
-        czxid: Some(stat.czxid),
-    })
-}
-
-fn failure(epoch: &Epoch, error: zk::Error, last: &mut Option<zk::Error>) -> Failure {
-    let failure = epoch.judge(&error);
-    tracing::debug!(%error, ?failure, "request failed");
-    *last = Some(error);
-    failure
-}
-
-/// Judges a list, and has late creates that nobody waits for any more deleted.
-fn listed(
-    room: &Room,
-    epoch: &Arc<Epoch>,
-    list: Result<Vec<String>, zk::Error>,
-    last: &mut Option<zk::Error>,
-) -> Answer<Vec<String>> {
-    match list {
-        Ok(children) => {
-            for late in epoch.collect_debts(&children) {
-                tracing::debug!(
-                    path = room.path().user(),
-                    node = late,
-                    "a create came through after it was given up"
-                );
-                room.client().reaper().reap(Item {
-                    epoch: Arc::clone(epoch),
-                    directory: room.path().clone(),
-                    debt: Debt::Node(late.to_owned()),
-                    permit: None,
-                    done: None,
-                });
-            }
-            room.report_strays(&children);
-            Answer::Is(children)
-        }
-        // The create's error says more, if there is one.
-        Err(error) => {
-            let mut own = None;
-            let failure = failure(epoch, error, &mut own);
-            *last = last.take().or(own);
-            Answer::No(failure)
-        }
-    }
-}
-
-/// Watches a node and waits until something happens to it.
-async fn watch(session: &zk::Client, path: &str) -> Result<Event, zk::Error> {
-    let watcher = match session.get_and_watch_data(path).await {
-        Ok((_, _, watcher)) => watcher,
-        Err(zk::Error::NoNode) => return Ok(Event::Changed),
-        // We may not read the predecessor, but anybody may ask whether it exists. If it does not, the watch that
-        // was set on its creation is removed again by the drop of the watcher.
-        Err(zk::Error::NoAuth) => match session.check_and_watch_stat(path).await? {
-            (Some(_), watcher) => watcher,
-            (None, _) => return Ok(Event::Changed),
-        },
-        Err(error) => return Err(error),
-    };
-    // `changed` panics if the task that serves the session dies (review finding 18).
-    let mut changed = pin!(watcher.changed());
-    let event = poll_fn(
-        |context| match catch_unwind(AssertUnwindSafe(|| changed.as_mut().poll(context))) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(event)) => Poll::Ready(Some(event)),
-            Err(_) => Poll::Ready(None),
-        },
-    );
-    match event.await {
-        Some(event) => match (event.event_type, event.session_state) {
-            (zk::EventType::NodeDeleted, _) => Ok(Event::Deleted),
-            (zk::EventType::Session, zk::SessionState::Expired) => Err(zk::Error::SessionExpired),
-            (zk::EventType::Session, state) if state.is_terminated() => Err(zk::Error::ClientClosed),
-            _ => Ok(Event::Changed),
-        },
-        None => Err(zk::Error::UnexpectedError(
-            "the session's task has died".to_owned(),
-        )),
-    }
-}
-
-/// Creates the lock's directory and those above it that are missing, from the leaf upwards as long as there is
-/// none, then down again.
-async fn make_parents(room: &Room, session: &zk::Client) -> Result<(), zk::Error> {
-    let mode = match room.options().parents {
-        Parents::Container => zk::CreateMode::Container,
-        Parents::Persistent => zk::CreateMode::Persistent,
-    };
-    let acls = to_library(&room.options().acl);
-    let options = mode.with_acls(zk::Acls::new(&acls));
-    session.mkdir(room.path().server(), &options).await
-}
-
-fn to_library(acl: &[Acl]) -> Vec<zk::Acl> {
-    let permission = |set: Permissions| {
-        [
-            (Permissions::READ, zk::Permission::READ),
-            (Permissions::WRITE, zk::Permission::WRITE),
-            (Permissions::CREATE, zk::Permission::CREATE),
-            (Permissions::DELETE, zk::Permission::DELETE),
-            (Permissions::ADMIN, zk::Permission::ADMIN),
-        ]
-        .into_iter()
-        .filter(|(ours, _)| set.contains(*ours))
-        .fold(zk::Permission::NONE, |all, (_, theirs)| all | theirs)
-    };
-    acl.iter()
-        .map(|acl| zk::Acl::new(permission(acl.permissions), zk::AuthId::new(&acl.scheme, &acl.id)))
-        .collect()
-}
-
-/// The nodes that queue for a lock, in order, as the user would write their paths.
-pub(crate) async fn participants(room: &Room) -> Result<Vec<String>, AcquireError> {
-    let path = room.path();
-    let started = Instant::now();
-    let mut failures = 0;
-    loop {
-        let epoch = room
-            .client()
-            .epoch()
-            .await
-            .map_err(|no_epoch| no_epoch.into_error(path))?;
-        let Ok(session) = epoch.session() else { continue };
-        let error = match session.list_children(path.server()).await {
-            Ok(children) => {
-                return match Queue::read(&children, room.family()) {
-                    Ok(queue) => {
-                        let nodes = queue.in_order().into_iter();
-                        Ok(nodes
-                            .map(|name| path.to_user(&path.child(name)).to_owned())
-                            .collect())
-                    }
-                    Err(Unusable::OtherOrder(name)) => Err(AcquireError::MixedRecipes {
-                        path: path.user().to_owned(),
-                        node: path.to_user(&path.child(name)).to_owned(),
-                    }),
-                    Err(Unusable::Exhausted) => Err(AcquireError::SequenceExhausted {
-                        path: path.user().to_owned(),
-                    }),
-                };
-            }
-            Err(zk::Error::NoNode) => return Ok(Vec::new()),
-            Err(error) => error,
-        };
-        let path = path.user().to_owned();
-        match epoch.judge(&error) {
-            Failure::Refused if error == zk::Error::NoAuth => return Err(AcquireError::NoAuth { path }),
-            Failure::Refused => {
-                return Err(AcquireError::Rejected {
-                    path,
-                    source: cause(error),
-                });
-            }
-            Failure::EpochOver => {}
-            Failure::NoNode | Failure::NotNow | Failure::Unknown => {
-                let Some(pause) = room.client().retry().pause(failures, started.elapsed()) else {
-                    return Err(AcquireError::Connection {
-                        path,
-                        source: cause(error),
-                    });
-                };
-                failures += 1;
-                tokio::time::sleep(pause).await;
-            }
         }
     }
 }
