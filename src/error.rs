@@ -24,10 +24,7 @@ pub struct InvalidPath {
 
 impl InvalidPath {
     pub(crate) fn new(path: &str, reason: &'static str) -> Self {
-        Self {
-            path: path.to_owned(),
-            reason,
-        }
+        Self { path: path.to_owned(), reason }
     }
 
     /// The path as it was given.
@@ -150,11 +147,7 @@ impl LocalHolder {
 
 impl fmt::Display for LocalHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "this process itself has held it for {:?}, acquired at {}",
-            self.held_for, self.location
-        )
+        write!(f, "this process itself has held it for {:?}, acquired at {}", self.held_for, self.location)
     }
 }
 
@@ -247,10 +240,7 @@ impl AcquireError {
     /// Whether the same call may succeed later without anything else being changed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(
-            self,
-            Self::TimedOut { .. } | Self::Connection { .. } | Self::NodeDeleted { .. }
-        )
+        matches!(self, Self::TimedOut { .. } | Self::Connection { .. } | Self::NodeDeleted { .. })
     }
 
     /// The lock's path.

@@ -57,12 +57,7 @@ impl LockGuard {
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
         let lost = self.hold.when_lost();
         let path = self.path().into();
-        async move {
-            Lost {
-                path,
-                reason: lost.await,
-            }
-        }
+        async move { Lost { path, reason: lost.await } }
     }
 
     /// The number by which a resource can tell this grant from earlier ones; see [`FencingToken`].
@@ -114,9 +109,5 @@ impl LockGuard {
 pub(crate) fn after(timeout: Duration) -> Option<std::time::Instant> {
     // tokio's timers reach about two years; an instant beyond that would be moved up silently.
     const LONG: Duration = Duration::from_secs(60 * 60 * 24 * 365);
-    if timeout > LONG {
-        None
-    } else {
-        std::time::Instant::now().checked_add(timeout)
-    }
+    if timeout > LONG { None } else { std::time::Instant::now().checked_add(timeout) }
 }

@@ -71,11 +71,7 @@ impl InterProcessMutex {
 
     /// The same with options.
     pub fn builder(client: &Client, path: &str) -> InterProcessMutexBuilder {
-        InterProcessMutexBuilder {
-            client: client.clone(),
-            path: path.to_owned(),
-            asked: Asked::default(),
-        }
+        InterProcessMutexBuilder { client: client.clone(), path: path.to_owned(), asked: Asked::default() }
     }
 
     /// Gets the lock within `timeout`, which covers everything: making the directory, repetitions, reconnects, and
@@ -115,11 +111,7 @@ impl InterProcessMutex {
         &self,
         deadline: Instant,
     ) -> impl Future<Output = Result<LockGuard, AcquireError>> + Send + 'static {
-        let budget = if deadline <= Instant::now() {
-            self.ask()
-        } else {
-            Budget::Until(deadline)
-        };
+        let budget = if deadline <= Instant::now() { self.ask() } else { Budget::Until(deadline) };
         self.clone().acquire_in(budget, Location::caller())
     }
 
@@ -154,9 +146,9 @@ impl InterProcessMutex {
         async move {
             match Arc::clone(&room).acquire(budget, location).await {
                 Ok(hold) => Ok(LockGuard::new(hold)),
-                Err(Denied::WouldBlock) => Err(TryLockError::WouldBlock {
-                    path: room.path().user().to_owned(),
-                }),
+                Err(Denied::WouldBlock) => {
+                    Err(TryLockError::WouldBlock { path: room.path().user().to_owned() })
+                }
                 Err(Denied::Error(error)) => Err(error.into()),
             }
         }
@@ -188,9 +180,7 @@ impl InterProcessMutex {
     }
 
     fn ask(&self) -> Budget {
-        Budget::Try {
-            patience: self.room.client().connect_timeout(),
-        }
+        Budget::Try { patience: self.room.client().connect_timeout() }
     }
 
     async fn acquire_in(

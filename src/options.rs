@@ -34,11 +34,7 @@ impl Acl {
     /// An entry as ZooKeeper writes it: `scheme:id:permissions`, for example `digest`, `user:hash`.
     #[must_use]
     pub fn new(scheme: impl Into<String>, id: impl Into<String>, permissions: Permissions) -> Self {
-        Self {
-            scheme: scheme.into(),
-            id: id.into(),
-            permissions,
-        }
+        Self { scheme: scheme.into(), id: id.into(), permissions }
     }
 }
 
@@ -125,34 +121,21 @@ impl Asked {
         path: &LockPath,
         client_acl: &Arc<[Acl]>,
     ) -> Result<LockOptions, BuildError> {
-        let invalid = |option, reason| {
-            Err(BuildError::InvalidOption {
-                path: path.user().to_owned(),
-                option,
-                reason,
-            })
-        };
+        let invalid =
+            |option, reason| Err(BuildError::InvalidOption { path: path.user().to_owned(), option, reason });
         let max_znodes = self.max_znodes.unwrap_or(LockOptions::DEFAULT_MAX_ZNODES);
         if max_znodes == 0 || max_znodes > 10_000 {
             return invalid("max_znodes", "it is between 1 and 10,000");
         }
         let data = self.data.clone().unwrap_or_else(|| DEFAULT_DATA.into());
         if data.len() > MAX_DATA_BYTES {
-            return invalid(
-                "data",
-                "it is at most 1,000,000 bytes: ZooKeeper refuses requests over 1 MiB",
-            );
+            return invalid("data", "it is at most 1,000,000 bytes: ZooKeeper refuses requests over 1 MiB");
         }
         let acl = self.acl.clone().unwrap_or_else(|| Arc::clone(client_acl));
         if acl.is_empty() {
             return invalid("acl", "it needs an entry: ZooKeeper refuses nodes without any");
         }
-        Ok(LockOptions {
-            max_znodes,
-            data,
-            acl,
-            parents: self.parents.unwrap_or_default(),
-        })
+        Ok(LockOptions { max_znodes, data, acl, parents: self.parents.unwrap_or_default() })
     }
 
     /// Whether a room that was made with `room` serves this handle too; otherwise the option that differs.
@@ -197,34 +180,10 @@ mod tests {
     #[test]
     fn values_that_cannot_work_are_refused_by_name() {
         let bad = [
-            (
-                Asked {
-                    max_znodes: Some(0),
-                    ..Asked::default()
-                },
-                "max_znodes",
-            ),
-            (
-                Asked {
-                    max_znodes: Some(10_001),
-                    ..Asked::default()
-                },
-                "max_znodes",
-            ),
-            (
-                Asked {
-                    data: Some(vec![0; 1_000_001].into()),
-                    ..Asked::default()
-                },
-                "data",
-            ),
-            (
-                Asked {
-                    acl: Some([].into()),
-                    ..Asked::default()
-                },
-                "acl",
-            ),
+            (Asked { max_znodes: Some(0), ..Asked::default() }, "max_znodes"),
+            (Asked { max_znodes: Some(10_001), ..Asked::default() }, "max_znodes"),
+            (Asked { data: Some(vec![0; 1_000_001].into()), ..Asked::default() }, "data"),
+            (Asked { acl: Some([].into()), ..Asked::default() }, "acl"),
         ];
         for (asked, name) in bad {
             match asked.resolve(&path(), &open()).unwrap_err() {
@@ -236,43 +195,15 @@ mod tests {
 
     #[test]
     fn what_a_handle_leaves_open_never_conflicts() {
-        let room = Asked {
-            max_znodes: Some(3),
-            ..Asked::default()
-        }
-        .resolve(&path(), &open())
-        .unwrap();
+        let room = Asked { max_znodes: Some(3), ..Asked::default() }.resolve(&path(), &open()).unwrap();
         assert_eq!(Asked::default().agrees_with(&room), Ok(()));
-        assert_eq!(
-            Asked {
-                max_znodes: Some(3),
-                ..Asked::default()
-            }
-            .agrees_with(&room),
-            Ok(())
-        );
-        assert_eq!(
-            Asked {
-                max_znodes: Some(4),
-                ..Asked::default()
-            }
-            .agrees_with(&room),
-            Err("max_znodes")
-        );
-        let data = Asked {
-            data: Some(b"x"[..].into()),
-            ..Asked::default()
-        };
+        assert_eq!(Asked { max_znodes: Some(3), ..Asked::default() }.agrees_with(&room), Ok(()));
+        assert_eq!(Asked { max_znodes: Some(4), ..Asked::default() }.agrees_with(&room), Err("max_znodes"));
+        let data = Asked { data: Some(b"x"[..].into()), ..Asked::default() };
         assert_eq!(data.agrees_with(&room), Err("data"));
-        let parents = Asked {
-            parents: Some(Parents::Persistent),
-            ..Asked::default()
-        };
+        let parents = Asked { parents: Some(Parents::Persistent), ..Asked::default() };
         assert_eq!(parents.agrees_with(&room), Err("parents"));
-        let acl = Asked {
-            acl: Some([Acl::creator_all()].into()),
-            ..Asked::default()
-        };
+        let acl = Asked { acl: Some([Acl::creator_all()].into()), ..Asked::default() };
         assert_eq!(acl.agrees_with(&room), Err("acl"));
     }
 }

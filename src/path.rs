@@ -36,10 +36,7 @@ impl LockPath {
         if namespace.len() + path.len() > MAX_PATH_BYTES {
             return refuse("it is longer than 16 KiB");
         }
-        Ok(Self {
-            server: format!("{namespace}{path}").into(),
-            namespace: namespace.len(),
-        })
+        Ok(Self { server: format!("{namespace}{path}").into(), namespace: namespace.len() })
     }
 
     /// The path as the server knows it.
@@ -78,10 +75,9 @@ pub(crate) fn parse_namespace(namespace: &str) -> Result<String, InvalidPath> {
     let prefix = format!("/{given}");
     match problem(&prefix) {
         Some(reason) => Err(InvalidPath::new(namespace, reason)),
-        None if prefix == "/zookeeper" || prefix.starts_with("/zookeeper/") => Err(InvalidPath::new(
-            namespace,
-            "`/zookeeper` is reserved for the server itself",
-        )),
+        None if prefix == "/zookeeper" || prefix.starts_with("/zookeeper/") => {
+            Err(InvalidPath::new(namespace, "`/zookeeper` is reserved for the server itself"))
+        }
         None => Ok(prefix),
     }
 }
@@ -120,14 +116,7 @@ mod tests {
 
     #[test]
     fn accepts_what_zookeeper_accepts() {
-        for path in [
-            "/a",
-            "/lock/lockId_111/111",
-            "/a/.b/..c/d.",
-            "/库存/sku-42",
-            "/zookeeperx",
-            "/a b",
-        ] {
+        for path in ["/a", "/lock/lockId_111/111", "/a/.b/..c/d.", "/库存/sku-42", "/zookeeperx", "/a b"] {
             let parsed = LockPath::parse("", path).unwrap();
             assert_eq!(parsed.server(), path);
             assert_eq!(parsed.user(), path);

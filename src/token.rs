@@ -63,10 +63,7 @@ impl FencingToken {
     #[must_use]
     pub const fn from_be_bytes(bytes: [u8; 16]) -> Self {
         let both = u128::from_be_bytes(bytes);
-        Self {
-            zxid: (((both >> 64) as u64) ^ (1 << 63)) as i64,
-            counter: both as u64,
-        }
+        Self { zxid: (((both >> 64) as u64) ^ (1 << 63)) as i64, counter: both as u64 }
     }
 }
 

@@ -138,10 +138,7 @@ impl ClientBuilder {
             servers: dialer.servers.given().to_owned(),
             source: Arc::new(error),
         };
-        let runtime = runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .map_err(setup)?;
+        let runtime = runtime::Builder::new_current_thread().enable_time().build().map_err(setup)?;
         let shared = Shared::new();
         let (reaper, reap) = Reaper::new();
         // Made before the first try: if this future is dropped, its drop stops the thread.
@@ -179,10 +176,7 @@ impl ClientBuilder {
                 }
             });
         };
-        thread::Builder::new()
-            .name("zookeeper-recipes".to_owned())
-            .spawn(run)
-            .map_err(setup)?;
+        thread::Builder::new().name("zookeeper-recipes".to_owned()).spawn(run).map_err(setup)?;
         match first.await {
             Ok(Ok(())) => Ok(client),
             Ok(Err(error)) => Err(error),
@@ -229,7 +223,5 @@ pub(super) fn borrow(session: zk::Client) -> Result<Client, ConnectError> {
         acl: defaults.acl.into(),
         rooms: Mutex::<HashMap<LockPath, _>>::default(),
     };
-    Ok(Client {
-        inner: Arc::new(inner),
-    })
+    Ok(Client { inner: Arc::new(inner) })
 }

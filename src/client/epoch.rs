@@ -75,11 +75,7 @@ impl Epoch {
     /// The session, to send requests by. A clone is for one piece of work, not to be kept: the session is closed
     /// when the last clone is dropped.
     pub(crate) fn session(&self) -> Result<zk::Client, EpochOver> {
-        self.session
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-            .ok_or(EpochOver)
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or(EpochOver)
     }
 
     /// How the epoch ended, if it has.
@@ -146,28 +142,17 @@ impl Epoch {
 
     /// A node of ours exists.
     pub(crate) fn adopt(&self, path: String) {
-        self.nodes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(path);
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
     }
 
     /// A node of ours is gone.
     pub(crate) fn disown(&self, path: &str) {
-        self.nodes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(path);
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
     }
 
     /// The server paths of our nodes.
     pub(crate) fn nodes(&self) -> Vec<String> {
-        self.nodes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .cloned()
-            .collect()
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     /// Remembers a create whose outcome nobody could establish: should a later list of its directory show it, it is
@@ -188,15 +173,13 @@ impl Epoch {
             return Vec::new();
         }
         let mut found = Vec::new();
-        debts.retain(
-            |id| match children.iter().find(|name| name.contains(id.as_str())) {
-                Some(name) => {
-                    found.push(name.as_str());
-                    false
-                }
-                None => true,
-            },
-        );
+        debts.retain(|id| match children.iter().find(|name| name.contains(id.as_str())) {
+            Some(name) => {
+                found.push(name.as_str());
+                false
+            }
+            None => true,
+        });
         found
     }
 
@@ -225,11 +208,7 @@ impl Epoch {
             }
             zk::Error::UnexpectedError(_) => {
                 self.end_if_dead();
-                if self.end_reason().is_some() {
-                    Failure::EpochOver
-                } else {
-                    Failure::Unknown
-                }
+                if self.end_reason().is_some() { Failure::EpochOver } else { Failure::Unknown }
             }
             // ConnectionLoss, Custom, an unknown code, anything a later version adds.
             _ => Failure::Unknown,
@@ -256,9 +235,7 @@ pub(crate) struct Attempt(Arc<Epoch>);
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        self.0
-            .attempts
-            .send_modify(|attempts| *attempts = attempts.saturating_sub(1));
+        self.0.attempts.send_modify(|attempts| *attempts = attempts.saturating_sub(1));
     }
 }
 

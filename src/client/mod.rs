@@ -88,10 +88,7 @@ impl NoEpoch {
     pub(crate) fn into_error(self, path: &LockPath) -> AcquireError {
         let path = path.user().to_owned();
         match self {
-            Self::Unreachable(error) => AcquireError::Connection {
-                path,
-                source: Arc::new(error),
-            },
+            Self::Unreachable(error) => AcquireError::Connection { path, source: Arc::new(error) },
             Self::AuthFailed => AcquireError::AuthFailed { path },
             Self::Closed => AcquireError::Closed { path },
         }
@@ -167,10 +164,7 @@ impl Client {
             Ok(_) => Ok(()),
             Err(_) => {
                 let nodes = *self.inner.reaper.pending().borrow();
-                Err(ReleaseError::TimedOut {
-                    nodes,
-                    waited: timeout,
-                })
+                Err(ReleaseError::TimedOut { nodes, waited: timeout })
             }
         }
     }
@@ -194,9 +188,7 @@ impl Client {
         let confirmed = closed.wait_for(Option::is_some).await;
         match confirmed.as_deref() {
             Ok(Some(true)) => Ok(()),
-            _ => Err(ReleaseError::SessionNotClosed {
-                waited: started.elapsed(),
-            }),
+            _ => Err(ReleaseError::SessionNotClosed { waited: started.elapsed() }),
         }
     }
 
@@ -275,10 +267,7 @@ impl Inner {
                 Err(option) => {
                     // Not while the rooms are locked: this may be the last handle, whose drop locks them.
                     drop(rooms);
-                    Err(BuildError::ConflictingOptions {
-                        path: path.user().to_owned(),
-                        option,
-                    })
+                    Err(BuildError::ConflictingOptions { path: path.user().to_owned(), option })
                 }
             };
         }

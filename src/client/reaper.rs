@@ -96,13 +96,7 @@ impl Reaper {
             return;
         };
         let debt = Debt::Node(name.to_owned());
-        self.reap(Item {
-            epoch: Arc::clone(epoch),
-            directory,
-            debt,
-            permit: None,
-            done: None,
-        });
+        self.reap(Item { epoch: Arc::clone(epoch), directory, debt, permit: None, done: None });
     }
 
     /// Counts as pending from now on, for what will be handed over, or found to be nothing, a little later.
@@ -136,13 +130,7 @@ async fn run(mut items: mpsc::UnboundedReceiver<(Item, Ticket)>) {
 }
 
 async fn work(item: Item) {
-    let Item {
-        epoch,
-        directory,
-        debt,
-        permit,
-        done,
-    } = item;
+    let Item { epoch, directory, debt, permit, done } = item;
     let gone = epoch.gone();
     let result = tokio::select! {
         biased;
@@ -213,10 +201,7 @@ async fn delete_path(epoch: &Epoch, directory: &LockPath, path: &str) -> Result<
         match epoch.judge(&error) {
             Failure::Refused => {
                 let node = directory.to_user(path).to_owned();
-                return Err(ReleaseError::Refused {
-                    node,
-                    source: cause(error),
-                });
+                return Err(ReleaseError::Refused { node, source: cause(error) });
             }
             Failure::EpochOver => return over(epoch, directory),
             Failure::NoNode | Failure::NotNow | Failure::Unknown => {
@@ -245,10 +230,7 @@ async fn find(epoch: &Epoch, directory: &LockPath, beginning: &str) -> Result<Op
         match epoch.judge(&error) {
             Failure::Refused => {
                 let node = format!("{}/{beginning}*", directory.user());
-                return Err(ReleaseError::Refused {
-                    node,
-                    source: cause(error),
-                });
+                return Err(ReleaseError::Refused { node, source: cause(error) });
             }
             Failure::EpochOver => return over(epoch, directory),
             Failure::NoNode | Failure::NotNow | Failure::Unknown => {
@@ -265,10 +247,7 @@ fn over<T>(epoch: &Epoch, directory: &LockPath) -> Result<T, ReleaseError> {
 }
 
 fn lost(directory: &LockPath, reason: LostReason) -> ReleaseError {
-    ReleaseError::Lost(Lost {
-        path: directory.user().into(),
-        reason,
-    })
+    ReleaseError::Lost(Lost { path: directory.user().into(), reason })
 }
 
 fn finish(done: Option<oneshot::Sender<Result<(), ReleaseError>>>, result: Result<(), ReleaseError>) {

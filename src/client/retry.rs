@@ -18,22 +18,10 @@ pub struct RetryPolicy {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Exponential {
-        base: Duration,
-        retries: u32,
-        most: Duration,
-    },
-    Times {
-        retries: u32,
-        pause: Duration,
-    },
-    Elapsed {
-        most: Duration,
-        pause: Duration,
-    },
-    Forever {
-        pause: Duration,
-    },
+    Exponential { base: Duration, retries: u32, most: Duration },
+    Times { retries: u32, pause: Duration },
+    Elapsed { most: Duration, pause: Duration },
+    Forever { pause: Duration },
 }
 
 /// Curator's cap on the exponent: beyond it the random factor would leave 32 bits.
@@ -46,18 +34,14 @@ impl RetryPolicy {
     #[doc(alias = "BoundedExponentialBackoffRetry")]
     #[must_use]
     pub const fn exponential(base: Duration, retries: u32, most: Duration) -> Self {
-        Self {
-            kind: Kind::Exponential { base, retries, most },
-        }
+        Self { kind: Kind::Exponential { base, retries, most } }
     }
 
     /// Up to `retries` further tries, with the same `pause` before each.
     #[doc(alias = "RetryNTimes")]
     #[must_use]
     pub const fn n_times(retries: u32, pause: Duration) -> Self {
-        Self {
-            kind: Kind::Times { retries, pause },
-        }
+        Self { kind: Kind::Times { retries, pause } }
     }
 
     /// One further try after `pause`.
@@ -71,9 +55,7 @@ impl RetryPolicy {
     #[doc(alias = "RetryUntilElapsed")]
     #[must_use]
     pub const fn until_elapsed(most: Duration, pause: Duration) -> Self {
-        Self {
-            kind: Kind::Elapsed { most, pause },
-        }
+        Self { kind: Kind::Elapsed { most, pause } }
     }
 
     /// Further tries without end, with the same `pause` before each. A call with a deadline still ends by it; one
@@ -81,9 +63,7 @@ impl RetryPolicy {
     #[doc(alias = "RetryForever")]
     #[must_use]
     pub const fn forever(pause: Duration) -> Self {
-        Self {
-            kind: Kind::Forever { pause },
-        }
+        Self { kind: Kind::Forever { pause } }
     }
 
     /// The pause before try number `retry` (0 for the first repetition), `elapsed` after the first try; nothing
@@ -96,9 +76,7 @@ impl RetryPolicy {
         match self.kind {
             Kind::Exponential { base, retries, most } => (retry < retries).then(|| {
                 let bound = 1_u32 << (retry.min(MAX_EXPONENT) + 1);
-                let factor = u32::try_from(random % u64::from(bound))
-                    .unwrap_or(u32::MAX)
-                    .max(1);
+                let factor = u32::try_from(random % u64::from(bound)).unwrap_or(u32::MAX).max(1);
                 base.saturating_mul(factor).min(most)
             }),
             Kind::Times { retries, pause } => (retry < retries).then_some(pause),
@@ -146,10 +124,7 @@ mod tests {
     #[test]
     fn no_value_overflows() {
         let wild = RetryPolicy::exponential(Duration::MAX, u32::MAX, Duration::MAX);
-        assert_eq!(
-            wild.pause_with(u32::MAX - 1, Duration::MAX, u64::MAX),
-            Some(Duration::MAX)
-        );
+        assert_eq!(wild.pause_with(u32::MAX - 1, Duration::MAX, u64::MAX), Some(Duration::MAX));
         assert_eq!(wild.pause_with(u32::MAX, Duration::MAX, u64::MAX), None);
     }
 
@@ -161,9 +136,6 @@ mod tests {
         assert_eq!(RetryPolicy::until_elapsed(3 * S, S).pause(100, 2 * S), Some(S));
         assert_eq!(RetryPolicy::until_elapsed(3 * S, S).pause(0, 3 * S), None);
         assert_eq!(RetryPolicy::forever(S).pause(u32::MAX, 9 * S), Some(S));
-        assert_eq!(
-            RetryPolicy::forever(Duration::ZERO).pause(0, S),
-            Some(Duration::from_millis(1))
-        );
+        assert_eq!(RetryPolicy::forever(Duration::ZERO).pause(0, S), Some(Duration::from_millis(1)));
     }
 }

@@ -19,11 +19,7 @@ impl Servers {
         let (hosts, namespace) = split(given.trim());
         let hosts: Vec<&str> = hosts.split(',').map(str::trim).collect();
         if hosts.iter().any(|host| host.is_empty()) {
-            return Err(if hosts.len() == 1 {
-                "it is empty"
-            } else {
-                "it has an empty address"
-            });
+            return Err(if hosts.len() == 1 { "it is empty" } else { "it has an empty address" });
         }
         let times = ADDRESSES_PER_PASS.div_ceil(hosts.len()).max(5);
         let once = hosts.join(",");

@@ -101,26 +101,19 @@ impl Dialer {
     pub(crate) async fn dial(&self) -> Result<zk::Client, ConnectError> {
         let connector = self.connector.clone().with_session_timeout(self.session_timeout);
         let servers = || self.servers.given().to_owned();
-        let timed_out = |source| ConnectError::TimedOut {
-            servers: servers(),
-            timeout: self.connect_timeout,
-            source,
-        };
+        let timed_out =
+            |source| ConnectError::TimedOut { servers: servers(), timeout: self.connect_timeout, source };
         let dialled = connector.connect(self.servers.repeated());
         match tokio::time::timeout(self.connect_timeout, dialled).await {
             Err(_) => Err(timed_out(None)),
             Ok(Ok(session)) => Ok(session),
             Ok(Err(zk::Error::AuthFailed)) => Err(ConnectError::AuthFailed { servers: servers() }),
-            Ok(Err(error @ zk::Error::BadArguments(_))) => Err(ConnectError::InvalidConnectString {
-                servers: servers(),
-                reason: error.to_string(),
-            }),
+            Ok(Err(error @ zk::Error::BadArguments(_))) => {
+                Err(ConnectError::InvalidConnectString { servers: servers(), reason: error.to_string() })
+            }
             // TLS or SASL options that do not fit come as errors of their own, before any connection is tried.
             Ok(Err(error @ (zk::Error::Custom(_) | zk::Error::UnexpectedError(_)))) => {
-                Err(ConnectError::Setup {
-                    servers: servers(),
-                    source: cause(error),
-                })
+                Err(ConnectError::Setup { servers: servers(), source: cause(error) })
             }
             Ok(Err(error)) => Err(timed_out(Some(cause(error)))),
         }
@@ -314,9 +307,7 @@ async fn give_back(epoch: &Arc<Epoch>, reaper: &Reaper) -> bool {
         let _ = reaper.pending().wait_for(|pending| *pending == 0).await;
         epoch.nodes().is_empty()
     };
-    let confirmed = tokio::time::timeout(epoch.timeout(), clean)
-        .await
-        .unwrap_or(false);
+    let confirmed = tokio::time::timeout(epoch.timeout(), clean).await.unwrap_or(false);
     epoch.end(LostReason::Closed);
     confirmed
 }

@@ -50,11 +50,7 @@ pub(crate) enum Trouble {
 #[derive(Debug)]
 pub(crate) enum Event {
     /// Of [`Step::CreateAndList`]: the id used, and the two answers, whose fates are independent.
-    Created {
-        id: String,
-        create: Answer<Node>,
-        list: Answer<Vec<String>>,
-    },
+    Created { id: String, create: Answer<Node>, list: Answer<Vec<String>> },
     /// Of [`Step::MakeParents`].
     ParentsMade(Answer<()>),
     /// Of [`Step::List`].
@@ -291,9 +287,7 @@ impl Contender {
 
     /// Whether a list shows a node of one of our unsettled creates.
     fn finds_itself(&self, children: &[String]) -> bool {
-        self.unsettled
-            .iter()
-            .any(|id| find(children, id, self.family).is_some())
+        self.unsettled.iter().any(|id| find(children, id, self.family).is_some())
     }
 
     /// Judges a list of the directory.
@@ -305,10 +299,7 @@ impl Contender {
         self.unsettled.retain(|id| match find(children, id, family) {
             Some(name) => {
                 // Known from a list only: it has to prove by its owner that it is ours, and the token needs its czxid.
-                found.push(Node {
-                    name: name.to_owned(),
-                    czxid: None,
-                });
+                found.push(Node { name: name.to_owned(), czxid: None });
                 false
             }
             None => true,
@@ -332,17 +323,13 @@ impl Contender {
         };
         match queue.place(&node.name) {
             None => self.own_node_deleted(),
-            Some(_) if node.czxid.is_none() => Step::Inspect {
-                name: node.name.clone(),
-            },
+            Some(_) if node.czxid.is_none() => Step::Inspect { name: node.name.clone() },
             Some(Place::First) => self.first(),
             Some(Place::Behind { .. }) if self.patience == Patience::Try => self.end(Ending::WouldBlock),
             Some(Place::Behind { predecessor, sole }) => {
                 self.failures = 0;
                 self.sole = sole;
-                Step::Watch {
-                    predecessor: predecessor.to_owned(),
-                }
+                Step::Watch { predecessor: predecessor.to_owned() }
             }
         }
     }
@@ -350,19 +337,11 @@ impl Contender {
     /// Nobody is before us.
     fn first(&mut self) -> Step {
         match self.node.take() {
-            Some(Node {
-                name,
-                czxid: Some(czxid),
-            }) => Step::Finish(Outcome::Granted {
-                name,
-                czxid,
-                also: self.leave_now(),
-            }),
+            Some(Node { name, czxid: Some(czxid) }) => {
+                Step::Finish(Outcome::Granted { name, czxid, also: self.leave_now() })
+            }
             Some(Node { name, czxid: None }) => {
-                self.node = Some(Node {
-                    name: name.clone(),
-                    czxid: None,
-                });
+                self.node = Some(Node { name: name.clone(), czxid: None });
                 Step::Inspect { name }
             }
             None => self.pause(AfterPause::Create),
@@ -375,10 +354,7 @@ impl Contender {
         // A deletion of it costs nothing and makes sure.
         self.surplus.extend(self.node.take().map(|node| node.name));
         self.after_pause = AfterPause::Create;
-        Step::Pause {
-            failures: self.deleted - 1,
-            why: Trouble::NodeDeleted,
-        }
+        Step::Pause { failures: self.deleted - 1, why: Trouble::NodeDeleted }
     }
 
     fn failed(&mut self, failure: Failure, then: AfterPause) -> Step {
@@ -393,26 +369,17 @@ impl Contender {
         self.after_pause = then;
         let failures = self.failures;
         self.failures = failures.saturating_add(1);
-        Step::Pause {
-            failures,
-            why: Trouble::Request,
-        }
+        Step::Pause { failures, why: Trouble::Request }
     }
 
     fn end(&mut self, why: Ending) -> Step {
-        Step::Finish(Outcome::Ended {
-            why,
-            leave: self.leave_now(),
-        })
+        Step::Finish(Outcome::Ended { why, leave: self.leave_now() })
     }
 }
 
 fn find<'a>(children: &'a [String], id: &str, family: Family) -> Option<&'a str> {
     let prefix = prefix(id, family);
-    children
-        .iter()
-        .map(String::as_str)
-        .find(|name| name.starts_with(&prefix))
+    children.iter().map(String::as_str).find(|name| name.starts_with(&prefix))
 }
 
 /// The sequence number of a node of ours. They were all created within moments, so the wrap does not matter: a
@@ -436,18 +403,11 @@ mod tests {
     }
 
     fn node(id: &str, sequence: u32) -> Node {
-        Node {
-            name: name(id, sequence),
-            czxid: Some(i64::from(sequence) + 100),
-        }
+        Node { name: name(id, sequence), czxid: Some(i64::from(sequence) + 100) }
     }
 
     fn created(id: &str, create: Answer<Node>, list: Answer<Vec<String>>) -> Event {
-        Event::Created {
-            id: id.to_owned(),
-            create,
-            list,
-        }
+        Event::Created { id: id.to_owned(), create, list }
     }
 
     fn list(names: &[String]) -> Answer<Vec<String>> {
@@ -462,56 +422,30 @@ mod tests {
 
     fn granted(id: &str, sequence: u32) -> Step {
         let Node { name, czxid } = node(id, sequence);
-        Step::Finish(Outcome::Granted {
-            name,
-            czxid: czxid.unwrap(),
-            also: Leave::default(),
-        })
+        Step::Finish(Outcome::Granted { name, czxid: czxid.unwrap(), also: Leave::default() })
     }
 
     fn ended(why: Ending, nodes: &[String], unsettled: &[&str]) -> Step {
         let unsettled = unsettled.iter().map(ToString::to_string).collect();
-        Step::Finish(Outcome::Ended {
-            why,
-            leave: Leave {
-                nodes: nodes.to_vec(),
-                unsettled,
-            },
-        })
+        Step::Finish(Outcome::Ended { why, leave: Leave { nodes: nodes.to_vec(), unsettled } })
     }
 
     fn request_again(failures: u32) -> Step {
-        Step::Pause {
-            failures,
-            why: Trouble::Request,
-        }
+        Step::Pause { failures, why: Trouble::Request }
     }
 
     #[test]
     fn a_free_lock_is_granted_by_the_first_flight() {
         let mut contender = waiting();
-        let step = contender.on(created(
-            A,
-            Answer::Is(node(A, 3)),
-            list(&["stray".to_owned(), name(A, 3)]),
-        ));
+        let step = contender.on(created(A, Answer::Is(node(A, 3)), list(&["stray".to_owned(), name(A, 3)])));
         assert_eq!(step, granted(A, 3));
     }
 
     #[test]
     fn the_only_one_before_us_gone_means_ours_without_another_look() {
         let mut contender = waiting();
-        let step = contender.on(created(
-            A,
-            Answer::Is(node(A, 3)),
-            list(&[name(A, 3), name(B, 2)]),
-        ));
-        assert_eq!(
-            step,
-            Step::Watch {
-                predecessor: name(B, 2)
-            }
-        );
+        let step = contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
+        assert_eq!(step, Step::Watch { predecessor: name(B, 2) });
         assert_eq!(contender.on(Event::Deleted), granted(A, 3));
     }
 
@@ -521,30 +455,14 @@ mod tests {
         let all = [name(A, 3), name(B, 2), name("c", 1)];
         assert_eq!(
             contender.on(created(A, Answer::Is(node(A, 3)), list(&all))),
-            Step::Watch {
-                predecessor: name(B, 2)
-            }
+            Step::Watch { predecessor: name(B, 2) }
         );
         // It gave up; the holder is still there.
         assert_eq!(contender.on(Event::Deleted), Step::List);
         let left = [name(A, 3), name("c", 1)];
-        assert_eq!(
-            contender.on(Event::Listed(list(&left))),
-            Step::Watch {
-                predecessor: name("c", 1)
-            }
-        );
-        assert_eq!(
-            contender.on(Event::Changed),
-            Step::List,
-            "a change of its data is no deletion"
-        );
-        assert_eq!(
-            contender.on(Event::Listed(list(&left))),
-            Step::Watch {
-                predecessor: name("c", 1)
-            }
-        );
+        assert_eq!(contender.on(Event::Listed(list(&left))), Step::Watch { predecessor: name("c", 1) });
+        assert_eq!(contender.on(Event::Changed), Step::List, "a change of its data is no deletion");
+        assert_eq!(contender.on(Event::Listed(list(&left))), Step::Watch { predecessor: name("c", 1) });
         assert_eq!(contender.on(Event::Deleted), granted(A, 3));
     }
 
@@ -557,18 +475,8 @@ mod tests {
         assert_eq!(contender.on(Event::Retry), Step::CreateAndList);
         // The repetition is the barrier: its list shows whether the first create happened.
         let step = contender.on(created(B, Answer::Is(node(B, 8)), list(&[name(B, 8)])));
-        let also = Leave {
-            nodes: Vec::new(),
-            unsettled: vec![A.to_owned()],
-        };
-        assert_eq!(
-            step,
-            Step::Finish(Outcome::Granted {
-                name: name(B, 8),
-                czxid: 108,
-                also
-            })
-        );
+        let also = Leave { nodes: Vec::new(), unsettled: vec![A.to_owned()] };
+        assert_eq!(step, Step::Finish(Outcome::Granted { name: name(B, 8), czxid: 108, also }));
     }
 
     #[test]
@@ -584,11 +492,7 @@ mod tests {
     fn of_two_nodes_of_one_attempt_the_older_queues() {
         let mut contender = waiting();
         assert_eq!(
-            contender.on(created(
-                A,
-                Answer::No(Failure::Unknown),
-                Answer::No(Failure::Unknown)
-            )),
+            contender.on(created(A, Answer::No(Failure::Unknown), Answer::No(Failure::Unknown))),
             request_again(0)
         );
         assert_eq!(contender.on(Event::Retry), Step::CreateAndList);
@@ -596,27 +500,17 @@ mod tests {
         let step = contender.on(created(B, Answer::Is(node(B, 5)), list(&both)));
         assert_eq!(step, Step::Inspect { name: name(A, 4) });
         assert_eq!(contender.on(Event::Inspected(Answer::Is(node(A, 4)))), Step::List);
-        let also = Leave {
-            nodes: vec![name(B, 5)],
-            unsettled: Vec::new(),
-        };
+        let also = Leave { nodes: vec![name(B, 5)], unsettled: Vec::new() };
         assert_eq!(
             contender.on(Event::Listed(list(&both))),
-            Step::Finish(Outcome::Granted {
-                name: name(A, 4),
-                czxid: 104,
-                also
-            })
+            Step::Finish(Outcome::Granted { name: name(A, 4), czxid: 104, also })
         );
     }
 
     #[test]
     fn a_node_without_a_czxid_is_inspected_before_it_makes_a_token() {
         let mut contender = waiting();
-        let unsaid = Node {
-            name: name(A, 1),
-            czxid: None,
-        };
+        let unsaid = Node { name: name(A, 1), czxid: None };
         let step = contender.on(created(A, Answer::Is(unsaid), list(&[name(A, 1)])));
         assert_eq!(step, Step::Inspect { name: name(A, 1) });
     }
@@ -627,10 +521,7 @@ mod tests {
         let step = contender.on(created(A, Answer::Is(node(A, 1)), Answer::No(Failure::Unknown)));
         assert_eq!(step, request_again(0));
         assert_eq!(contender.on(Event::Retry), Step::List);
-        assert_eq!(
-            contender.on(Event::Listed(Answer::No(Failure::Unknown))),
-            request_again(1)
-        );
+        assert_eq!(contender.on(Event::Listed(Answer::No(Failure::Unknown))), request_again(1));
     }
 
     #[test]
@@ -638,10 +529,7 @@ mod tests {
         let mut contender = waiting();
         let no = || created(A, Answer::No(Failure::NoNode), Answer::No(Failure::NoNode));
         assert_eq!(contender.on(no()), Step::MakeParents);
-        assert_eq!(
-            contender.on(Event::ParentsMade(Answer::Is(()))),
-            Step::CreateAndList
-        );
+        assert_eq!(contender.on(Event::ParentsMade(Answer::Is(()))), Step::CreateAndList);
         // A container was reaped in between.
         assert_eq!(contender.on(no()), request_again(1));
         assert_eq!(contender.on(Event::Retry), Step::MakeParents);
@@ -654,20 +542,10 @@ mod tests {
     #[test]
     fn an_own_node_deleted_by_hand_queues_again_at_the_end() {
         let mut contender = waiting();
-        contender.on(created(
-            A,
-            Answer::Is(node(A, 3)),
-            list(&[name(A, 3), name(B, 2), name("c", 1)]),
-        ));
+        contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2), name("c", 1)])));
         assert_eq!(contender.on(Event::Deleted), Step::List);
         let step = contender.on(Event::Listed(list(&[name("c", 1)])));
-        assert_eq!(
-            step,
-            Step::Pause {
-                failures: 0,
-                why: Trouble::NodeDeleted
-            }
-        );
+        assert_eq!(step, Step::Pause { failures: 0, why: Trouble::NodeDeleted });
         assert_eq!(contender.on(Event::Retry), Step::CreateAndList);
         assert_eq!(contender.times_deleted(), 1);
         // Should it exist after all, it goes.
@@ -677,11 +555,7 @@ mod tests {
     #[test]
     fn a_try_does_not_wait_and_takes_its_node_along() {
         let (mut contender, _) = Contender::new(Family::Exclusive, Patience::Try);
-        let step = contender.on(created(
-            A,
-            Answer::Is(node(A, 3)),
-            list(&[name(A, 3), name(B, 2)]),
-        ));
+        let step = contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
         assert_eq!(step, ended(Ending::WouldBlock, &[name(A, 3)], &[]));
     }
 
@@ -699,21 +573,14 @@ mod tests {
 
         let mut contender = waiting();
         contender.leave_after_create();
-        let step = contender.on(created(
-            A,
-            Answer::No(Failure::NoNode),
-            Answer::No(Failure::NoNode),
-        ));
+        let step = contender.on(created(A, Answer::No(Failure::NoNode), Answer::No(Failure::NoNode)));
         assert_eq!(step, ended(Ending::Left, &[], &[]));
     }
 
     #[test]
     fn unusable_directories_end_it_and_leave_nothing() {
         for (other, why) in [
-            (
-                "x-__WRIT__0000000001",
-                Ending::OtherOrder("x-__WRIT__0000000001".to_owned()),
-            ),
+            ("x-__WRIT__0000000001", Ending::OtherOrder("x-__WRIT__0000000001".to_owned())),
             ("x-lock--000000001", Ending::Exhausted),
         ] {
             let mut contender = waiting();
@@ -732,14 +599,7 @@ mod tests {
             ended(Ending::EpochOver, &[], &[])
         );
         let mut contender = waiting();
-        contender.on(created(
-            A,
-            Answer::Is(node(A, 3)),
-            list(&[name(A, 3), name(B, 2)]),
-        ));
-        assert_eq!(
-            contender.on(Event::WatchFailed(over())),
-            ended(Ending::EpochOver, &[name(A, 3)], &[])
-        );
+        contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
+        assert_eq!(contender.on(Event::WatchFailed(over())), ended(Ending::EpochOver, &[name(A, 3)], &[]));
     }
 }

@@ -36,19 +36,8 @@ pub(crate) struct Attempt {
 
 /// Runs an attempt to its end.
 pub(crate) async fn run(attempt: Attempt) {
-    let Attempt {
-        room,
-        permit,
-        budget,
-        reply,
-        cancelled,
-    } = attempt;
-    let mut caller = Caller {
-        room: &room,
-        budget,
-        started: Instant::now(),
-        reply: Some(reply),
-    };
+    let Attempt { room, permit, budget, reply, cancelled } = attempt;
+    let mut caller = Caller { room: &room, budget, started: Instant::now(), reply: Some(reply) };
     let mut interrupted = pin!(interrupted(budget, cancelled));
     loop {
         let epoch = tokio::select! {
@@ -63,12 +52,7 @@ pub(crate) async fn run(attempt: Attempt) {
             Ok(epoch) => epoch,
             Err(no_epoch) => return caller.deny(no_epoch.into_error(room.path())),
         };
-        let contest = Contest {
-            room: &room,
-            epoch: &epoch,
-            permit: &permit,
-            last_error: None,
-        };
+        let contest = Contest { room: &room, epoch: &epoch, permit: &permit, last_error: None };
         match contest.run(&mut caller, interrupted.as_mut()).await {
             // A waiter whose session ended starts again in the next (rule 8).
             Verdict::EpochOver => tracing::debug!(
@@ -131,10 +115,9 @@ impl Caller<'_> {
                 // Before the answer, so that a flush after it waits for us.
                 let ticket = self.room.client().reaper().ticket();
                 let error = match self.budget {
-                    Budget::Try { patience } => AcquireError::Connection {
-                        path: self.path(),
-                        source: Arc::new(NoAnswer(patience)),
-                    },
+                    Budget::Try { patience } => {
+                        AcquireError::Connection { path: self.path(), source: Arc::new(NoAnswer(patience)) }
+                    }
                     _ => self.room.timed_out(self.started.elapsed()),
                 };
                 self.deny(error);
@@ -233,15 +216,8 @@ impl Contest<'_> {
                 };
                 self.last_error = error.or(self.last_error);
                 step = contender.on(event);
-                self.clean_up(Leave {
-                    nodes: contender.take_surplus(),
-                    unsettled: Vec::new(),
-                });
-                if let Step::Finish(Outcome::Ended {
-                    why: Ending::Left,
-                    leave,
-                }) = step
-                {
+                self.clean_up(Leave { nodes: contender.take_surplus(), unsettled: Vec::new() });
+                if let Step::Finish(Outcome::Ended { why: Ending::Left, leave }) = step {
                     self.clean_up(leave);
                     drop(ticket);
                     return self.epoch_over(caller);
@@ -276,10 +252,7 @@ impl Contest<'_> {
                 Waited::Came((event, error)) => {
                     self.last_error = error.or(self.last_error);
                     let step = contender.on(event);
-                    self.clean_up(Leave {
-                        nodes: contender.take_surplus(),
-                        unsettled: Vec::new(),
-                    });
+                    self.clean_up(Leave { nodes: contender.take_surplus(), unsettled: Vec::new() });
                     step
                 }
                 Waited::Interrupted(interruption) => {
@@ -299,11 +272,7 @@ impl Contest<'_> {
     /// Whether the attempt goes on in the next epoch: not if its caller has had its answer.
     fn epoch_over(&self, caller: &Caller<'_>) -> Verdict {
         let answered = caller.reply.is_none() || self.epoch.end_reason().is_none();
-        if answered {
-            Verdict::Done
-        } else {
-            Verdict::EpochOver
-        }
+        if answered { Verdict::Done } else { Verdict::EpochOver }
     }
 
     /// Waits for `work`, the end of the epoch, or an interruption; a result that is there already comes first.
@@ -339,17 +308,12 @@ impl Contest<'_> {
         let path = self.room.path().user().to_owned();
         match why {
             Trouble::NodeDeleted => AcquireError::NodeDeleted { path, times },
-            Trouble::Request => AcquireError::Connection {
-                path,
-                source: self.source(),
-            },
+            Trouble::Request => AcquireError::Connection { path, source: self.source() },
         }
     }
 
     fn source(&self) -> Cause {
-        self.last_error
-            .clone()
-            .map_or_else(|| Arc::new(KeptFailing) as Cause, cause)
+        self.last_error.clone().map_or_else(|| Arc::new(KeptFailing) as Cause, cause)
     }
 
     fn finish(self, outcome: Outcome, caller: &mut Caller<'_>) -> Verdict {
@@ -379,20 +343,13 @@ impl Contest<'_> {
                     Ending::Left => {}
                     Ending::WouldBlock => caller.answer(Err(Denied::WouldBlock)),
                     Ending::OtherOrder(node) => {
-                        let node = self
-                            .room
-                            .path()
-                            .to_user(&self.room.path().child(&node))
-                            .to_owned();
+                        let node = self.room.path().to_user(&self.room.path().child(&node)).to_owned();
                         caller.deny(AcquireError::MixedRecipes { path: path(), node });
                     }
                     Ending::Exhausted => caller.deny(AcquireError::SequenceExhausted { path: path() }),
                     Ending::Refused => caller.deny(match self.last_error {
                         Some(zk::Error::NoAuth) => AcquireError::NoAuth { path: path() },
-                        _ => AcquireError::Rejected {
-                            path: path(),
-                            source: self.source(),
-                        },
+                        _ => AcquireError::Rejected { path: path(), source: self.source() },
                     }),
                 }
                 Verdict::Done
@@ -404,12 +361,7 @@ impl Contest<'_> {
     fn clean_up(&self, leave: Leave) {
         let family = self.room.family();
         let debts = leave.nodes.into_iter().map(Debt::Node);
-        let debts = debts.chain(
-            leave
-                .unsettled
-                .into_iter()
-                .map(|id| Debt::Unsettled { id, family }),
-        );
+        let debts = debts.chain(leave.unsettled.into_iter().map(|id| Debt::Unsettled { id, family }));
         for debt in debts {
             self.room.client().reaper().reap(Item {
                 epoch: Arc::clone(self.epoch),

@@ -39,10 +39,7 @@ pub(crate) enum Child {
 pub(crate) fn classify(name: &str, family: Family) -> Child {
     if let Some(sequence) = sequence_after(name, family.marker()) {
         Child::Contender(sequence)
-    } else if OTHER_ORDERS
-        .iter()
-        .any(|marker| sequence_after(name, marker).is_some())
-    {
+    } else if OTHER_ORDERS.iter().any(|marker| sequence_after(name, marker).is_some()) {
         Child::OtherOrder
     } else {
         Child::Stray

@@ -45,10 +45,7 @@ pub(crate) enum Place<'a> {
 impl<'a> Queue<'a> {
     /// Reads the children of a lock directory.
     pub(crate) fn read(children: &'a [String], family: Family) -> Result<Self, Unusable<'a>> {
-        let mut queue = Self {
-            contenders: Vec::with_capacity(children.len()),
-            strays: Vec::new(),
-        };
+        let mut queue = Self { contenders: Vec::with_capacity(children.len()), strays: Vec::new() };
         for name in children {
             match classify(name, family) {
                 Child::Contender(sequence) if sequence < 0 => return Err(Unusable::Exhausted),
@@ -83,21 +80,19 @@ impl<'a> Queue<'a> {
                 }
             }
         }
-        Some(nearest.map_or(Place::First, |nearest| Place::Behind {
-            predecessor: nearest.name,
-            sole: ahead == 1,
-        }))
+        Some(
+            nearest.map_or(Place::First, |nearest| Place::Behind {
+                predecessor: nearest.name,
+                sole: ahead == 1,
+            }),
+        )
     }
 
     /// All contenders in order, the holder first.
     pub(crate) fn in_order(mut self) -> Vec<&'a str> {
         // All numbers are positive here (`read`), so the plain order is total and the wrapping one agrees.
-        self.contenders
-            .sort_by(|a, b| (a.sequence, a.name).cmp(&(b.sequence, b.name)));
-        self.contenders
-            .into_iter()
-            .map(|contender| contender.name)
-            .collect()
+        self.contenders.sort_by(|a, b| (a.sequence, a.name).cmp(&(b.sequence, b.name)));
+        self.contenders.into_iter().map(|contender| contender.name).collect()
     }
 }
 
@@ -133,33 +128,15 @@ mod tests {
 
     #[test]
     fn the_lowest_number_is_first_whatever_stands_before_it() {
-        let list = names(&[
-            "zz-lock-0000000003",
-            "aa-lock-0000000010",
-            "mm-lock-0000000007",
-            "stray",
-        ]);
+        let list = names(&["zz-lock-0000000003", "aa-lock-0000000010", "mm-lock-0000000007", "stray"]);
         assert_eq!(place(&list, "zz-lock-0000000003"), Some(Place::First));
         let behind = |predecessor, sole| Some(Place::Behind { predecessor, sole });
-        assert_eq!(
-            place(&list, "mm-lock-0000000007"),
-            behind("zz-lock-0000000003", true)
-        );
-        assert_eq!(
-            place(&list, "aa-lock-0000000010"),
-            behind("mm-lock-0000000007", false)
-        );
-        assert_eq!(
-            place(&list, "xx-lock-0000000011"),
-            None,
-            "a list without our node says nothing"
-        );
+        assert_eq!(place(&list, "mm-lock-0000000007"), behind("zz-lock-0000000003", true));
+        assert_eq!(place(&list, "aa-lock-0000000010"), behind("mm-lock-0000000007", false));
+        assert_eq!(place(&list, "xx-lock-0000000011"), None, "a list without our node says nothing");
         let queue = Queue::read(&list, Family::Exclusive).unwrap();
         assert_eq!(queue.strays(), ["stray"]);
-        assert_eq!(
-            queue.in_order(),
-            ["zz-lock-0000000003", "mm-lock-0000000007", "aa-lock-0000000010"]
-        );
+        assert_eq!(queue.in_order(), ["zz-lock-0000000003", "mm-lock-0000000007", "aa-lock-0000000010"]);
     }
 
     #[test]
@@ -168,20 +145,14 @@ mod tests {
         assert_eq!(place(&list, "a-lock-0000000001"), Some(Place::First));
         assert_eq!(
             place(&list, "c-lock-0000000001"),
-            Some(Place::Behind {
-                predecessor: "b-lock-0000000001",
-                sole: false
-            })
+            Some(Place::Behind { predecessor: "b-lock-0000000001", sole: false })
         );
     }
 
     #[test]
     fn unusable_directories() {
         let list = names(&["a-lock-2147483647", "b-lock--2147483648"]);
-        assert_eq!(
-            Queue::read(&list, Family::Exclusive).unwrap_err(),
-            Unusable::Exhausted
-        );
+        assert_eq!(Queue::read(&list, Family::Exclusive).unwrap_err(), Unusable::Exhausted);
         let list = names(&["a-lock-0000000001", "b-__WRIT__0000000002"]);
         let error = Queue::read(&list, Family::Exclusive).unwrap_err();
         assert_eq!(error, Unusable::OtherOrder("b-__WRIT__0000000002"));
@@ -189,26 +160,15 @@ mod tests {
 
     #[test]
     fn the_order_goes_on_over_the_wrap() {
-        let older = Contender {
-            name: "z",
-            sequence: i32::MAX,
-        };
-        let newer = Contender {
-            name: "a",
-            sequence: i32::MIN,
-        };
+        let older = Contender { name: "z", sequence: i32::MAX };
+        let newer = Contender { name: "a", sequence: i32::MIN };
         assert_eq!(order(&older, &newer), Ordering::Less);
         assert_eq!(order(&newer, &older), Ordering::Greater);
     }
 
     /// Numbers near each other, near the wrap, and anywhere.
     fn sequence() -> impl Strategy<Value = i32> {
-        prop_oneof![
-            0..20_i32,
-            (i32::MAX - 10)..=i32::MAX,
-            i32::MIN..(i32::MIN + 10),
-            any::<i32>()
-        ]
+        prop_oneof![0..20_i32, (i32::MAX - 10)..=i32::MAX, i32::MIN..(i32::MIN + 10), any::<i32>()]
     }
 
     proptest! {

@@ -119,17 +119,9 @@ impl Room {
         };
         let (reply, granted) = oneshot::channel();
         let (cancel, cancelled) = oneshot::channel();
-        let cancel = CancelOnDrop {
-            cancel: Some(cancel),
-            reaper: self.client.reaper().clone(),
-        };
-        let attempt = driver::Attempt {
-            room: Arc::clone(&self),
-            permit: Arc::new(permit),
-            budget,
-            reply,
-            cancelled,
-        };
+        let cancel = CancelOnDrop { cancel: Some(cancel), reaper: self.client.reaper().clone() };
+        let attempt =
+            driver::Attempt { room: Arc::clone(&self), permit: Arc::new(permit), budget, reply, cancelled };
         self.client.spawn(driver::run(attempt));
         // A grant that arrives here and is not taken is a `Hold` in a channel: its drop gives the lock back.
         let result = granted.await;
@@ -146,9 +138,7 @@ impl Room {
     }
 
     fn closed(&self) -> Denied {
-        Denied::Error(AcquireError::Closed {
-            path: self.path.user().to_owned(),
-        })
+        Denied::Error(AcquireError::Closed { path: self.path.user().to_owned() })
     }
 
     /// The error of a wait that was too long, with this process's own hold in it if there is one.
@@ -157,23 +147,14 @@ impl Room {
         let holder = holder
             .as_ref()
             .filter(|holder| holder.epoch.end_reason().is_none())
-            .map(|holder| LocalHolder {
-                held_for: holder.since.elapsed(),
-                location: holder.location,
-            });
-        AcquireError::TimedOut {
-            path: self.path.user().to_owned(),
-            waited,
-            holder,
-        }
+            .map(|holder| LocalHolder { held_for: holder.since.elapsed(), location: holder.location });
+        AcquireError::TimedOut { path: self.path.user().to_owned(), waited, holder }
     }
 
     /// Whether a guard of this room holds the lock.
     pub(crate) fn is_held(&self) -> bool {
         let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
-        holder
-            .as_ref()
-            .is_some_and(|holder| holder.epoch.end_reason().is_none())
+        holder.as_ref().is_some_and(|holder| holder.epoch.end_reason().is_none())
     }
 
     /// Says once that there are nodes here that no lock recipe made.
@@ -245,14 +226,7 @@ impl Hold {
         token: FencingToken,
         permit: Arc<OwnedSemaphorePermit>,
     ) -> Self {
-        Self {
-            room,
-            epoch,
-            node: node.into(),
-            token,
-            permit: Some(permit),
-            released: false,
-        }
+        Self { room, epoch, node: node.into(), token, permit: Some(permit), released: false }
     }
 
     /// Makes it known in the process that it is held.

@@ -42,10 +42,7 @@ impl Directory {
         let name = format!("{}{:010}", prefix(id, Family::Exclusive), self.created);
         self.created += 1;
         self.nodes.insert(name.clone(), owner);
-        Node {
-            name,
-            czxid: Some(i64::from(self.created)),
-        }
+        Node { name, czxid: Some(i64::from(self.created)) }
     }
 
     fn list(&self) -> Vec<String> {
@@ -107,11 +104,7 @@ impl World<'_> {
     fn step(&mut self, i: usize) {
         match std::mem::replace(&mut self.clients[i].doing, Doing::Idle) {
             Doing::Idle => {
-                let patience = if self.choices.chance(64) {
-                    Patience::Try
-                } else {
-                    Patience::Wait
-                };
+                let patience = if self.choices.chance(64) { Patience::Try } else { Patience::Wait };
                 let (contender, step) = Contender::new(Family::Exclusive, patience);
                 self.clients[i].robbed = false;
                 self.clients[i].doing = Doing::Queued(contender, step);

@@ -41,14 +41,7 @@ pub(super) async fn create_and_list(room: &Room, epoch: &Arc<Epoch>, session: &z
         Err(failed) => Answer::No(failure(epoch, failed, &mut error)),
     };
     let list = listed(room, epoch, list, &mut error);
-    (
-        Event::Created {
-            id: id.to_owned(),
-            create,
-            list,
-        },
-        error,
-    )
+    (Event::Created { id: id.to_owned(), create, list }, error)
 }
 
 /// Does any other step.
@@ -95,10 +88,7 @@ fn owned(epoch: &Arc<Epoch>, name: String, stat: &zk::Stat) -> Answer<Node> {
         epoch.end(LostReason::SessionReplaced);
         return Answer::No(Failure::EpochOver);
     }
-    Answer::Is(Node {
-        name,
-        czxid: Some(stat.czxid),
-    })
+    Answer::Is(Node { name, czxid: Some(stat.czxid) })
 }
 
 fn failure(epoch: &Epoch, error: zk::Error, last: &mut Option<zk::Error>) -> Failure {
@@ -159,13 +149,11 @@ async fn watch(session: &zk::Client, path: &str) -> Result<Event, zk::Error> {
     };
     // `changed` panics if the task that serves the session dies (review finding 18).
     let mut changed = pin!(watcher.changed());
-    let event = poll_fn(
-        |context| match catch_unwind(AssertUnwindSafe(|| changed.as_mut().poll(context))) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(event)) => Poll::Ready(Some(event)),
-            Err(_) => Poll::Ready(None),
-        },
-    );
+    let event = poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| changed.as_mut().poll(context))) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(event)) => Poll::Ready(Some(event)),
+        Err(_) => Poll::Ready(None),
+    });
     match event.await {
         Some(event) => match (event.event_type, event.session_state) {
             (zk::EventType::NodeDeleted, _) => Ok(Event::Deleted),
@@ -173,9 +161,7 @@ async fn watch(session: &zk::Client, path: &str) -> Result<Event, zk::Error> {
             (zk::EventType::Session, state) if state.is_terminated() => Err(zk::Error::ClientClosed),
             _ => Ok(Event::Changed),
         },
-        None => Err(zk::Error::UnexpectedError(
-            "the session's task has died".to_owned(),
-        )),
+        None => Err(zk::Error::UnexpectedError("the session's task has died".to_owned())),
     }
 }
 
@@ -215,28 +201,22 @@ pub(crate) async fn participants(room: &Room) -> Result<Vec<String>, AcquireErro
     let started = Instant::now();
     let mut failures = 0;
     loop {
-        let epoch = room
-            .client()
-            .epoch()
-            .await
-            .map_err(|no_epoch| no_epoch.into_error(path))?;
+        let epoch = room.client().epoch().await.map_err(|no_epoch| no_epoch.into_error(path))?;
         let Ok(session) = epoch.session() else { continue };
         let error = match session.list_children(path.server()).await {
             Ok(children) => {
                 return match Queue::read(&children, room.family()) {
                     Ok(queue) => {
                         let nodes = queue.in_order().into_iter();
-                        Ok(nodes
-                            .map(|name| path.to_user(&path.child(name)).to_owned())
-                            .collect())
+                        Ok(nodes.map(|name| path.to_user(&path.child(name)).to_owned()).collect())
                     }
                     Err(Unusable::OtherOrder(name)) => Err(AcquireError::MixedRecipes {
                         path: path.user().to_owned(),
                         node: path.to_user(&path.child(name)).to_owned(),
                     }),
-                    Err(Unusable::Exhausted) => Err(AcquireError::SequenceExhausted {
-                        path: path.user().to_owned(),
-                    }),
+                    Err(Unusable::Exhausted) => {
+                        Err(AcquireError::SequenceExhausted { path: path.user().to_owned() })
+                    }
                 };
             }
             Err(zk::Error::NoNode) => return Ok(Vec::new()),
@@ -246,18 +226,12 @@ pub(crate) async fn participants(room: &Room) -> Result<Vec<String>, AcquireErro
         match epoch.judge(&error) {
             Failure::Refused if error == zk::Error::NoAuth => return Err(AcquireError::NoAuth { path }),
             Failure::Refused => {
-                return Err(AcquireError::Rejected {
-                    path,
-                    source: cause(error),
-                });
+                return Err(AcquireError::Rejected { path, source: cause(error) });
             }
             Failure::EpochOver => {}
             Failure::NoNode | Failure::NotNow | Failure::Unknown => {
                 let Some(pause) = room.client().retry().pause(failures, started.elapsed()) else {
-                    return Err(AcquireError::Connection {
-                        path,
-                        source: cause(error),
-                    });
+                    return Err(AcquireError::Connection { path, source: cause(error) });
                 };
                 failures += 1;
                 tokio::time::sleep(pause).await;
