@@ -1,4 +1,84 @@
-//! Distributed locks for tokio on Apache ZooKeeper.
+//! Distributed locks for tokio on Apache ZooKeeper: the recipes of Apache Curator, in Rust.
+//!
+//! For services that run in several instances and must not do a thing twice at once: sell the last item, hand out an
+//! order number, refresh a cache while somebody writes the row behind it, run the nightly job.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let server = zookeeper_test_server::Server::start()?;
+//! # tokio::runtime::Runtime::new()?.block_on(async {
+//! # let servers = server.connect_string();
+//! use std::time::Duration;
+//! use zookeeper_recipes::{Client, InterProcessMutex, OptionalExt};
+//!
+//! let client = Client::connect(&servers).await?; // "zk1:2181,zk2:2181,zk3:2181"
+//! let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+//!
+//! match mutex.acquire(Duration::from_millis(200)).await.optional()? {
+//!     Some(guard) => {
+//!         // Nobody else is here. Give `guard.fencing_token()` to what you write to.
+//!         guard.release().await?;
+//!     }
+//!     None => println!("too busy, try again later"),
+//! }
+//! client.close().await?;
+//! # Ok(())
+//! # })
+//! # }
+//! ```
+//!
+//! # Which recipe
+//! | you want | use |
+//! |---|---|
+//! | one at a time, first come first served | [`InterProcessMutex`] |
+//! | the same, without caring which type | [`InterProcessLock`] |
+//!
+//! The fair lock, the read-write lock, the semaphore and the multi-lock are still to come.
+//!
+//! # What a lock proves
+//! While the session that holds a lock lives, ZooKeeper gives the lock to nobody else. What it cannot do is stop your
+//! process: one that was paused for longer than the session timeout (a garbage collector, a hypervisor,
+//! `SIGSTOP`, a laptop lid) goes on where it was and believes it holds a lock that somebody else has by now. And
+//! a process that is cut off learns of the end of its session later than the servers do. So:
+//!
+//! * What must not happen twice is decided at the resource: store the highest [`FencingToken`] seen with the
+//!   data, and refuse writes with a smaller one, in the same transaction.
+//! * [`LockGuard::lost`] resolves when this process learns that its session is over; select on it in long work.
+//! * [`LockGuard::is_held`] is advice, not proof.
+//!
+//! # How it behaves
+//! * **Timeouts are real.** One budget covers everything a call does. `TimedOut` means that the lock will not be
+//!   granted any more.
+//! * **Cancelling is safe.** Drop any future at any time, wrap it in [`tokio::time::timeout`] or `select!`: what
+//!   it had created at the servers is deleted, also when its outcome was not known yet.
+//! * **Nothing binds a lock to a thread or a task.** The guard is the hold; whoever has it releases it.
+//! * **Thousands of tasks may wait for one lock** in one process: they queue in memory behind at most
+//!   [`max_znodes`](InterProcessMutexBuilder::max_znodes) nodes at the servers, in order.
+//! * **Your executor may be blocked** without costing you the lock: the session has a thread of its own.
+//! * **When a session expires**, waiters queue again in the next; guards are lost.
+//!
+//! # Coming from Curator
+//! | Curator | here |
+//! |---|---|
+//! | `CuratorFrameworkFactory.builder()` | [`Client::builder`] |
+//! | `ExponentialBackoffRetry(1000, 3, 5000)` and its kin | [`RetryPolicy::exponential`] and its kin |
+//! | `usingNamespace` | [`ClientBuilder::namespace`] |
+//! | `ConnectionState` `SUSPENDED`, `LOST` | [`ConnectionState`], [`Client::watch_state`] |
+//! | `InterProcessMutex.acquire(t, unit)`, `boolean` | [`InterProcessMutex::acquire`], then [`.optional()`](OptionalExt::optional) |
+//! | `acquire()` | [`InterProcessMutex::lock`] |
+//! | `acquire(0, unit)` | [`InterProcessMutex::try_lock`] |
+//! | `release()`, by the owning thread | [`LockGuard::release`], or dropping the guard, anywhere |
+//! | re-entrant per thread | not re-entrant |
+//! | `isAcquiredInThisProcess()` | [`InterProcessMutex::is_acquired_in_this_process`] |
+//! | `getParticipantNodes()` | [`InterProcessMutex::participants`] |
+//! | `getLockNodeBytes()` | [`InterProcessMutexBuilder::data`] |
+//! | `LockInternals` and its driver | not public |
+//!
+//! Curator's and go-zookeeper's mutexes use the same node names; all queue in the same line.
+//!
+//! # Features
+//! None is on by default. `tls`, `sasl-digest-md5` and `sasl-gssapi` pass the features of `zookeeper-client` of the same
+//! names through, for use with [`ClientBuilder::connector`].
 
 mod client;
 mod engine;
