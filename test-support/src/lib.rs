@@ -12,6 +12,6 @@ mod suite;
 mod zookeeper;
 
 pub use poll::{TimedOut, poll_until};
-pub use shared::{shared_standalone, stop_shared, unique_path};
+pub use shared::{shared_ensemble, shared_standalone, stop_shared, unique_path};
 pub use suite::{IntoOutcome, Suite};
 pub use zookeeper::{MemberAddrs, Mode, Options, ServerError, ZooKeeper};

@@ -25,11 +25,7 @@ pub struct Missing {
 impl Missing {
     /// Says that `what` cannot be run here because of `reason`, and what would help.
     pub fn new(what: &'static str, reason: impl Into<String>, remedy: &'static str) -> Self {
-        Self {
-            what,
-            reason: reason.into(),
-            remedy,
-        }
+        Self { what, reason: reason.into(), remedy }
     }
 }
 
@@ -85,13 +81,8 @@ pub struct KazooPeer {
 /// # Errors
 /// [`Missing`] when there is none.
 pub fn java() -> Result<PathBuf, Missing> {
-    java_tool("java").ok_or_else(|| {
-        Missing::new(
-            "Java",
-            "no `java` on the path",
-            "apt-get install default-jre-headless",
-        )
-    })
+    java_tool("java")
+        .ok_or_else(|| Missing::new("Java", "no `java` on the path", "apt-get install default-jre-headless"))
 }
 
 /// The Java compiler: `$JAVA_HOME/bin/javac`, else `javac` on the path.
@@ -100,11 +91,7 @@ pub fn java() -> Result<PathBuf, Missing> {
 /// [`Missing`] when there is none.
 pub fn javac() -> Result<PathBuf, Missing> {
     java_tool("javac").ok_or_else(|| {
-        Missing::new(
-            "Java compiler",
-            "no `javac` on the path",
-            "apt-get install default-jdk-headless",
-        )
+        Missing::new("Java compiler", "no `javac` on the path", "apt-get install default-jdk-headless")
     })
 }
 
@@ -140,19 +127,11 @@ fn find_zookeeper() -> Result<ZooKeeperPeer, Missing> {
     const REMEDY: &str = "apt-get install zookeeper libzookeeper-java";
     let java = java().map_err(|e| Missing::new("ZooKeeper", e.reason, REMEDY))?;
     if let Some(classpath) = env::var("ZOOKEEPER_CLASSPATH").ok().filter(|c| !c.is_empty()) {
-        return Ok(ZooKeeperPeer {
-            java,
-            classpath,
-            version: None,
-        });
+        return Ok(ZooKeeperPeer { java, classpath, version: None });
     }
     let jar = debian_jar("zookeeper.jar", "libzookeeper-java")
         .ok_or_else(|| Missing::new("ZooKeeper", "no zookeeper.jar", REMEDY))?;
-    Ok(ZooKeeperPeer {
-        java,
-        version: version_of(&jar),
-        classpath: with_logger(&jar),
-    })
+    Ok(ZooKeeperPeer { java, version: version_of(&jar), classpath: with_logger(&jar) })
 }
 
 fn find_curator() -> Result<CuratorPeer, Missing> {
@@ -161,12 +140,7 @@ fn find_curator() -> Result<CuratorPeer, Missing> {
     let java = java().map_err(|e| missing(e.reason))?;
     let javac = javac().map_err(|e| missing(e.reason))?;
     if let Some(classpath) = env::var("CURATOR_CLASSPATH").ok().filter(|c| !c.is_empty()) {
-        return Ok(CuratorPeer {
-            java,
-            javac,
-            classpath,
-            version: None,
-        });
+        return Ok(CuratorPeer { java, javac, classpath, version: None });
     }
     let jar = debian_jar("curator-recipes.jar", "libcurator-recipes-java")
         .ok_or_else(|| missing("no curator-recipes.jar".to_owned()))?;
@@ -175,46 +149,26 @@ fn find_curator() -> Result<CuratorPeer, Missing> {
     // the classes of a source file against the class path itself.
     let dir = jar.parent().map(Path::to_owned).unwrap_or_default();
     let mut classpath = with_logger(&jar);
-    for sibling in [
-        "curator-framework",
-        "curator-client",
-        "zookeeper",
-        "zookeeper-jute",
-        "guava",
-        "slf4j-api",
-    ] {
+    for sibling in
+        ["curator-framework", "curator-client", "zookeeper", "zookeeper-jute", "guava", "slf4j-api"]
+    {
         let sibling = dir.join(format!("{sibling}.jar"));
         if sibling.exists() {
             classpath.push(':');
             classpath.push_str(&sibling.to_string_lossy());
         }
     }
-    Ok(CuratorPeer {
-        java,
-        javac,
-        classpath,
-        version,
-    })
+    Ok(CuratorPeer { java, javac, classpath, version })
 }
 
 fn find_kazoo() -> Result<KazooPeer, Missing> {
-    let candidates = [
-        env::var_os("PYTHON").map(PathBuf::from),
-        on_path("python3"),
-        Some("/usr/bin/python3".into()),
-    ];
+    let candidates =
+        [env::var_os("PYTHON").map(PathBuf::from), on_path("python3"), Some("/usr/bin/python3".into())];
     let mut reason = "no `python3` on the path".to_owned();
-    for python in candidates
-        .into_iter()
-        .flatten()
-        .filter(|p| !p.as_os_str().is_empty())
-    {
+    for python in candidates.into_iter().flatten().filter(|p| !p.as_os_str().is_empty()) {
         match said(&python, ["-c", "import kazoo.version as v; print(v.__version__)"]) {
             Some(version) => {
-                return Ok(KazooPeer {
-                    python,
-                    version: version.trim().to_owned(),
-                });
+                return Ok(KazooPeer { python, version: version.trim().to_owned() });
             }
             None => reason = format!("{} cannot import kazoo", python.display()),
         }
@@ -229,9 +183,7 @@ fn java_tool(name: &str) -> Option<PathBuf> {
 
 /// The first file of that name in the directories of `PATH`.
 fn on_path(name: &str) -> Option<PathBuf> {
-    env::split_paths(&env::var_os("PATH")?)
-        .map(|dir| dir.join(name))
-        .find(|p| p.is_file())
+    env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(|p| p.is_file())
 }
 
 /// A jar of a Debian package, with or without the package manager's help.
@@ -241,10 +193,7 @@ fn debian_jar(name: &str, package: &str) -> Option<PathBuf> {
         return Some(usual);
     }
     let files = said(&on_path("dpkg")?, ["-L", package])?;
-    files
-        .lines()
-        .map(PathBuf::from)
-        .find(|p| p.file_name() == Some(OsStr::new(name)) && p.exists())
+    files.lines().map(PathBuf::from).find(|p| p.file_name() == Some(OsStr::new(name)) && p.exists())
 }
 
 /// The jar and, when it lies beside it, slf4j's logger to stderr: without one ZooKeeper is mute.
@@ -263,32 +212,18 @@ fn version_of(jar: &Path) -> Option<String> {
     let stem = format!("{}-", jar.file_stem()?.to_str()?);
     let version = |p: &Path| -> Option<String> {
         let version = p.file_stem()?.to_str()?.strip_prefix(&stem)?;
-        version
-            .starts_with(|c: char| c.is_ascii_digit())
-            .then(|| version.to_owned())
+        version.starts_with(|c: char| c.is_ascii_digit()).then(|| version.to_owned())
     };
     let real = jar.canonicalize().ok()?;
     version(&real).or_else(|| {
-        jar.parent()?
-            .read_dir()
-            .ok()?
-            .filter_map(Result::ok)
-            .find_map(|entry| version(&entry.path()))
+        jar.parent()?.read_dir().ok()?.filter_map(Result::ok).find_map(|entry| version(&entry.path()))
     })
 }
 
 /// What a program says on stdout when it succeeds.
 fn said<const N: usize>(program: &Path, args: [&str; N]) -> Option<String> {
-    let output = Command::new(program)
-        .args(args)
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    output
-        .status
-        .success()
-        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    let output = Command::new(program).args(args).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]
@@ -298,10 +233,7 @@ mod tests {
     #[test]
     fn a_missing_peer_says_what_to_install() {
         let missing = Missing::new("ZooKeeper", "no zookeeper.jar", "apt-get install zookeeper");
-        assert_eq!(
-            missing.to_string(),
-            "no ZooKeeper: no zookeeper.jar (try: apt-get install zookeeper)"
-        );
+        assert_eq!(missing.to_string(), "no ZooKeeper: no zookeeper.jar (try: apt-get install zookeeper)");
     }
 
     #[test]

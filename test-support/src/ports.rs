@@ -40,10 +40,7 @@ impl Ports {
                 return Ok(Self { base, _guard: guard });
             }
         }
-        Err(io::Error::new(
-            io::ErrorKind::AddrInUse,
-            "every block of test ports is in use",
-        ))
+        Err(io::Error::new(io::ErrorKind::AddrInUse, "every block of test ports is in use"))
     }
 
     /// The port at `index`, from 0.

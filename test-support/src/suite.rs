@@ -69,12 +69,7 @@ struct NotRun(Arc<Mutex<BTreeMap<String, usize>>>);
 
 impl NotRun {
     fn note(&self, why: &str) {
-        *self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .entry(why.to_owned())
-            .or_default() += 1;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(why.to_owned()).or_default() += 1;
     }
 
     /// `None` when everything was run.
@@ -96,12 +91,7 @@ impl Suite {
     /// A suite without trials.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            trials: Vec::new(),
-            not_run: NotRun::default(),
-            limit: TIME_LIMIT,
-            require: peers::required(),
-        }
+        Self { trials: Vec::new(), not_run: NotRun::default(), limit: TIME_LIMIT, require: peers::required() }
     }
 
     /// How long each trial that is added from here on may take. Default: two minutes.
@@ -135,8 +125,7 @@ impl Suite {
             Ok(peer) => self.add(backend, name, move || test(peer)),
             Err(missing) if self.require => {
                 let why = format!("{missing}, and REQUIRE_PEERS is set");
-                self.trials
-                    .push(Trial::test(name, || Err(why.into())).with_kind(backend));
+                self.trials.push(Trial::test(name, || Err(why.into())).with_kind(backend));
             }
             Err(missing) => self.skip(backend, name, &missing.to_string()),
         }
@@ -196,44 +185,27 @@ mod tests {
     use super::*;
 
     fn missing() -> Result<(), Missing> {
-        Err(Missing::new(
-            "ZooKeeper",
-            "no zookeeper.jar",
-            "apt-get install zookeeper",
-        ))
+        Err(Missing::new("ZooKeeper", "no zookeeper.jar", "apt-get install zookeeper"))
     }
 
     fn run(suite: Suite) -> (libtest_mimic::Conclusion, Option<String>) {
         // Not to stdout, where its failures would look like this binary's.
         let log = tempfile::NamedTempFile::new().expect("a file");
         let logfile = Some(log.path().to_string_lossy().into_owned());
-        let args = Arguments {
-            logfile,
-            ..Arguments::default()
-        };
+        let args = Arguments { logfile, ..Arguments::default() };
         let conclusion = libtest_mimic::run(&args, suite.trials);
         (conclusion, suite.not_run.summary())
     }
 
     #[test]
     fn what_is_not_run_is_counted_by_reason() {
-        let mut suite = Suite {
-            require: false,
-            ..Suite::new()
-        };
+        let mut suite = Suite { require: false, ..Suite::new() };
         suite.add("in-process", "runs", || {});
         suite.add_needing("zookeeper", "one", missing(), |()| {});
         suite.add_needing("zookeeper", "two", missing(), |()| {});
         suite.skip("in-process", "three", "no elections");
         let (conclusion, summary) = run(suite);
-        assert_eq!(
-            (
-                conclusion.num_passed,
-                conclusion.num_ignored,
-                conclusion.num_failed
-            ),
-            (1, 3, 0)
-        );
+        assert_eq!((conclusion.num_passed, conclusion.num_ignored, conclusion.num_failed), (1, 3, 0));
         assert_eq!(
             summary.as_deref(),
             Some(
@@ -244,17 +216,9 @@ mod tests {
 
     #[test]
     fn a_missing_peer_fails_when_peers_are_required() {
-        let mut suite = Suite {
-            require: true,
-            ..Suite::new()
-        };
+        let mut suite = Suite { require: true, ..Suite::new() };
         suite.add_needing("zookeeper", "one", missing(), |()| {});
-        suite.add_needing(
-            "zookeeper",
-            "two",
-            Ok(2),
-            |n| if n == 2 { Ok(()) } else { Err(n) },
-        );
+        suite.add_needing("zookeeper", "two", Ok(2), |n| if n == 2 { Ok(()) } else { Err(n) });
         let (conclusion, summary) = run(suite);
         assert_eq!((conclusion.num_passed, conclusion.num_failed), (1, 1));
         assert_eq!(summary, None);
@@ -267,9 +231,7 @@ mod tests {
         suite.add("in-process", "error", || Err::<(), _>("wrong"));
         suite.add("in-process", "panic", || -> () { panic!("wrong too") });
         suite.time_limit(Duration::from_millis(50));
-        suite.add("in-process", "hang", move || {
-            hang.recv().map_err(|e| e.to_string())
-        });
+        suite.add("in-process", "hang", move || hang.recv().map_err(|e| e.to_string()));
         let (conclusion, _) = run(suite);
         assert_eq!(conclusion.num_failed, 3);
         drop(release);

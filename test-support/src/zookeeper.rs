@@ -294,9 +294,7 @@ impl ZooKeeper {
         let size = match u16::try_from(size) {
             Ok(n) if (1..=most).contains(&size) => n,
             _ => {
-                return Err(ServerError::Failed(format!(
-                    "an ensemble has 1 to {most} members, not {size}"
-                )));
+                return Err(ServerError::Failed(format!("an ensemble has 1 to {most} members, not {size}")));
             }
         };
         let dir = tempfile::Builder::new().prefix("zookeeper-").tempdir()?;
@@ -320,14 +318,7 @@ impl ZooKeeper {
         }
         let watchdog = Mutex::new(Watchdog::start(dir.path())?);
         let (peer, options) = (peer.clone(), options.clone());
-        Ok(Self {
-            members,
-            watchdog,
-            dir: Some(dir),
-            peer,
-            options,
-            _ports: ports,
-        })
+        Ok(Self { members, watchdog, dir: Some(dir), peer, options, _ports: ports })
     }
 
     fn start_and_wait(&self) -> Result<(), ServerError> {
@@ -390,10 +381,7 @@ impl ZooKeeper {
     #[must_use]
     pub fn is_running(&self, member: usize) -> bool {
         let mut process = self.process(member);
-        process
-            .child
-            .as_mut()
-            .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+        process.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
     /// Everything a member has logged, over all its starts.
@@ -414,10 +402,7 @@ impl ZooKeeper {
             return Ok(());
         }
         let dir = &self.members[member].dir;
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(dir.join("log"))?;
+        let log = OpenOptions::new().create(true).append(true).open(dir.join("log"))?;
         let mut command = Command::new(&self.peer.java);
         command
             .args(["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
@@ -426,21 +411,14 @@ impl ZooKeeper {
             .arg("-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS")
             .args(self.properties())
             .args(&self.options.jvm_args)
-            .args([
-                "-cp",
-                &self.peer.classpath,
-                "org.apache.zookeeper.server.quorum.QuorumPeerMain",
-            ])
+            .args(["-cp", &self.peer.classpath, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
             .arg(dir.join("zoo.cfg"))
             .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
         own_group(&mut command);
-        *process = Process {
-            child: Some(command.spawn()?),
-            paused: false,
-        };
+        *process = Process { child: Some(command.spawn()?), paused: false };
         drop(process);
         self.tell_watchdog();
         Ok(())
@@ -527,11 +505,7 @@ impl ZooKeeper {
         }
         drop(process);
         let answer = four_letter(self.address(member), "srvr", Duration::from_millis(500)).ok()?;
-        match answer
-            .lines()
-            .find_map(|line| line.strip_prefix("Mode: "))?
-            .trim()
-        {
+        match answer.lines().find_map(|line| line.strip_prefix("Mode: "))?.trim() {
             "standalone" => Some(Mode::Standalone),
             "leader" => Some(Mode::Leader),
             "follower" => Some(Mode::Follower),
@@ -599,11 +573,8 @@ impl ZooKeeper {
             let log = self.log(member);
             let lines: Vec<_> = log.lines().collect();
             let from = lines.len().saturating_sub(LOG_LINES);
-            let _ = write!(
-                text,
-                "\n--- the end of the log of member {member} ---\n{}",
-                lines[from..].join("\n")
-            );
+            let _ =
+                write!(text, "\n--- the end of the log of member {member} ---\n{}", lines[from..].join("\n"));
         }
         ServerError::Failed(text)
     }
@@ -617,10 +588,7 @@ impl ZooKeeper {
             "-Dzookeeper.preAllocSize=256".to_owned(),
         ];
         if let Some(interval) = self.options.container_check {
-            properties.push(format!(
-                "-Dznode.container.checkIntervalMs={}",
-                interval.as_millis()
-            ));
+            properties.push(format!("-Dznode.container.checkIntervalMs={}", interval.as_millis()));
         }
         properties
     }
@@ -660,15 +628,10 @@ impl Watchdog {
                               if [ -n \"$live\" ]; then kill -s KILL $live; fi; rm -rf -- \"$0\"";
         let mut command = Command::new("sh");
         command.args(["-c", SCRIPT]).arg(dir).current_dir("/");
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         // Or the Ctrl-C that ends this process would end it too.
         own_group(&mut command);
-        Ok(Self {
-            child: command.spawn()?,
-        })
+        Ok(Self { child: command.spawn()? })
     }
 
     fn guard(&mut self, live: &[u32]) {
@@ -699,21 +662,12 @@ fn own_group(command: &mut Command) {
 /// Sends a signal to a child that has not been waited for, so the number is still its own.
 fn signal(process: &Process, name: &str) -> Result<u32, ServerError> {
     let Some(child) = &process.child else {
-        return Err(ServerError::Failed(format!(
-            "SIG{name} for a member that does not run"
-        )));
+        return Err(ServerError::Failed(format!("SIG{name} for a member that does not run")));
     };
     let pid = child.id();
     let script = format!("kill -s {name} {pid}");
-    let status = Command::new("sh")
-        .args(["-c", &script])
-        .stdin(Stdio::null())
-        .status()?;
-    if status.success() {
-        Ok(pid)
-    } else {
-        Err(ServerError::Failed(format!("`{script}` failed")))
-    }
+    let status = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).status()?;
+    if status.success() { Ok(pid) } else { Err(ServerError::Failed(format!("`{script}` failed"))) }
 }
 
 /// Whether a process is stopped; `None` where the system has no `/proc` to say so.
@@ -733,10 +687,7 @@ fn config(viewer: usize, members: &[Member], options: &Options) -> String {
         format!("tickTime={tick}"),
         format!("initLimit={}", options.init_limit),
         format!("syncLimit={}", options.sync_limit),
-        format!(
-            "minSessionTimeout={}",
-            options.min_session.map_or(2 * tick, |t| t.as_millis())
-        ),
+        format!("minSessionTimeout={}", options.min_session.map_or(2 * tick, |t| t.as_millis())),
         format!("maxSessionTimeout={}", options.max_session.as_millis()),
         "maxClientCnxns=0".to_owned(),
         "admin.enableServer=false".to_owned(),
@@ -757,12 +708,7 @@ fn config(viewer: usize, members: &[Member], options: &Options) -> String {
             ));
         }
     }
-    lines.extend(
-        options
-            .settings
-            .iter()
-            .map(|(key, value)| format!("{key}={value}")),
-    );
+    lines.extend(options.settings.iter().map(|(key, value)| format!("{key}={value}")));
     lines.push(String::new());
     lines.join("\n")
 }
@@ -786,10 +732,7 @@ fn by_path(wchp: &str) -> BTreeMap<String, BTreeSet<String>> {
     for line in wchp.lines().filter(|line| !line.is_empty()) {
         match (line.strip_prefix('\t'), &path) {
             (Some(session), Some(path)) => {
-                watches
-                    .entry(String::clone(path))
-                    .or_default()
-                    .insert(session.trim().to_owned());
+                watches.entry(String::clone(path)).or_default().insert(session.trim().to_owned());
             }
             (Some(_), None) => {}
             (None, _) => path = Some(line.to_owned()),
@@ -816,22 +759,14 @@ mod tests {
         let member = |port| Member {
             dir: PathBuf::from("/data"),
             client: at(port),
-            real: MemberAddrs {
-                quorum: at(port + 1),
-                election: at(port + 2),
-            },
+            real: MemberAddrs { quorum: at(port + 1), election: at(port + 2) },
             process: Mutex::default(),
         };
         let members = [member(10), member(20)];
-        let options = Options::new()
-            .setting("snapCount", "7")
-            .quorum_addr(|viewer, target, real| {
-                assert_ne!(viewer, target);
-                MemberAddrs {
-                    quorum: SocketAddr::new(real.quorum.ip(), 99),
-                    ..real
-                }
-            });
+        let options = Options::new().setting("snapCount", "7").quorum_addr(|viewer, target, real| {
+            assert_ne!(viewer, target);
+            MemberAddrs { quorum: SocketAddr::new(real.quorum.ip(), 99), ..real }
+        });
         let config = config(0, &members, &options);
         assert!(config.contains("\nserver.1=127.0.0.1:11:12\nserver.2=127.0.0.1:99:22\nsnapCount=7\n"));
         assert!(config.contains("\nminSessionTimeout=400\n"));

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use test_support::peers::{self, ZooKeeperPeer};
+use test_support::peers::{self, CuratorPeer, KazooPeer, ZooKeeperPeer};
 use test_support::{
     MemberAddrs, Mode, Options, Suite, ZooKeeper, poll_until, shared_standalone, stop_shared, unique_path,
 };
@@ -25,31 +25,27 @@ fn main() {
     }
     let mut suite = Suite::new();
     for (name, test) in [
-        (
-            "a_standalone_server_answers",
-            standalone as fn(ZooKeeperPeer) -> Outcome,
-        ),
+        ("a_standalone_server_answers", standalone as fn(ZooKeeperPeer) -> Outcome),
         ("options_reach_the_server", options),
         ("an_ensemble_replaces_its_leader", ensemble),
         ("a_paused_leader_is_replaced_and_comes_back", paused_leader),
         ("a_killed_process_leaves_no_server_behind", orphans),
         ("dropping_kills_paused_members_too", drop_paused),
         ("a_server_that_cannot_start_shows_its_log", bad_config),
+        ("the_health_check_of_the_compose_file_sees_a_lost_quorum", health_check),
         ("quorum_connections_go_where_they_are_told", interposed),
         ("servers_started_at_once_get_different_ports", parallel),
         ("the_shared_server_is_one_and_stops", shared),
     ] {
         suite.add_needing("zookeeper", name, peers::zookeeper(), test);
     }
+    suite.add_needing("curator", "a_program_compiles_and_runs", peers::curator(), curator);
+    suite.add_needing("kazoo", "a_program_runs", peers::kazoo(), kazoo);
     suite.run()
 }
 
 fn ensure(condition: bool, what: impl Into<String>) -> Outcome {
-    if condition {
-        Ok(())
-    } else {
-        Err(what.into().into())
-    }
+    if condition { Ok(()) } else { Err(what.into().into()) }
 }
 
 fn exists(pid: u32) -> bool {
@@ -70,10 +66,7 @@ fn standalone(_: ZooKeeperPeer) -> Outcome {
     assert_ne!(server.pid(0), Some(pid));
     assert!(!exists(pid));
     server.kill(0);
-    assert_eq!(
-        (server.pid(0), server.mode(0), server.is_running(0)),
-        (None, None, false)
-    );
+    assert_eq!((server.pid(0), server.mode(0), server.is_running(0)), (None, None, false));
     assert!(server.pause(0).is_err());
     Ok(())
 }
@@ -88,12 +81,7 @@ fn options(_: ZooKeeperPeer) -> Outcome {
         .setting("snapCount", "1234");
     let server = ZooKeeper::standalone(&options)?;
     let conf = server.four_letter(0, "conf")?;
-    for line in [
-        "tickTime=300",
-        "minSessionTimeout=700",
-        "maxSessionTimeout=5000",
-        "maxClientCnxns=0",
-    ] {
+    for line in ["tickTime=300", "minSessionTimeout=700", "maxSessionTimeout=5000", "maxClientCnxns=0"] {
         ensure(conf.lines().any(|l| l == line), format!("{line} not in {conf}"))?;
     }
     let env = fs::read_to_string(format!("/proc/{}/cmdline", server.pid(0).ok_or("it runs")?))?;
@@ -160,14 +148,29 @@ fn bad_config(_: ZooKeeperPeer) -> Outcome {
         Ok(_) => return Err("it started".into()),
         Err(e) => e.to_string(),
     };
-    ensure(
-        error.contains("member 0 ended") && error.contains("Invalid config"),
-        error,
-    )?;
-    ensure(
-        start.elapsed() < Duration::from_secs(30),
-        "it waited for a process that was gone",
-    )
+    ensure(error.contains("member 0 ended") && error.contains("Invalid config"), error)?;
+    ensure(start.elapsed() < Duration::from_secs(30), "it waited for a process that was gone")
+}
+
+/// The command that `docker-compose.yml` gives the engine, on servers that serve, and do not.
+fn health_check(_: ZooKeeperPeer) -> Outcome {
+    let file = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docker-compose.yml"))?;
+    let line = file.lines().find_map(|line| line.trim().strip_prefix("test: [\"CMD\", \"bash\", \"-c\", \""));
+    let command = line.and_then(|rest| rest.strip_suffix("\"]")).ok_or("no command")?;
+    assert!(command.contains("/127.0.0.1/2181 "));
+
+    let servers = ZooKeeper::ensemble(3, &Options::default())?;
+    let healthy = |member: usize| {
+        let here = command.replace("2181", &servers.address(member).port().to_string());
+        let run = Command::new("bash").args(["-c", &here]).stderr(Stdio::null()).status();
+        run.is_ok_and(|status| status.success())
+    };
+    assert!((0..3).all(healthy));
+    servers.kill(0);
+    servers.kill(1);
+    assert!(!healthy(0));
+    poll_until("the last member to be unhealthy", Duration::from_secs(30), || (!healthy(2)).then_some(()))?;
+    ensure(servers.four_letter(2, "ruok")? == "imok", "the simpler check says the same")
 }
 
 /// A listener stands in for each follower's view of the others and passes on what it gets.
@@ -194,19 +197,13 @@ fn interposed(_: ZooKeeperPeer) -> Outcome {
     let leader = servers.leader().ok_or("a leader")?;
     let pairs: Vec<_> = connections.try_iter().collect();
     for follower in (0..3).filter(|m| *m != leader) {
-        ensure(
-            pairs.contains(&(follower, leader)),
-            format!("{follower} to {leader} not in {pairs:?}"),
-        )?;
+        ensure(pairs.contains(&(follower, leader)), format!("{follower} to {leader} not in {pairs:?}"))?;
     }
     Ok(())
 }
 
 fn pass(from: &TcpStream, to: &TcpStream) {
-    let (mut from, mut to) = (
-        from.try_clone().expect("a handle"),
-        to.try_clone().expect("a handle"),
-    );
+    let (mut from, mut to) = (from.try_clone().expect("a handle"), to.try_clone().expect("a handle"));
     std::thread::spawn(move || {
         let _ = std::io::copy(&mut from, &mut to);
         let _ = to.shutdown(std::net::Shutdown::Both);
@@ -217,16 +214,38 @@ fn parallel(_: ZooKeeperPeer) -> Outcome {
     let start = || ZooKeeper::standalone(&Options::default()).map_err(|e| e.to_string());
     let servers = std::thread::scope(|scope| {
         let starts: Vec<_> = (0..3).map(|_| scope.spawn(start)).collect();
-        starts
-            .into_iter()
-            .map(|s| s.join().expect("no panic"))
-            .collect::<Result<Vec<_>, _>>()
+        starts.into_iter().map(|s| s.join().expect("no panic")).collect::<Result<Vec<_>, _>>()
     })?;
     let mut addresses: Vec<SocketAddr> = servers.iter().map(|s| s.address(0)).collect();
     addresses.sort_unstable();
     addresses.dedup();
     assert_eq!(addresses.len(), servers.len());
     Ok(())
+}
+
+fn curator(peer: CuratorPeer) -> Outcome {
+    const PROGRAM: &str = "import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+        import org.apache.curator.retry.RetryOneTime;
+        import org.apache.curator.framework.CuratorFrameworkFactory;
+        class Main { public static void main(String[] args) throws Exception {
+            var client = CuratorFrameworkFactory.newClient(\"127.0.0.1:1\", new RetryOneTime(1));
+            System.out.print(new InterProcessMutex(client, \"/lock\").isAcquiredInThisProcess());
+        } }";
+    let dir = tempfile::tempdir()?;
+    let source = dir.path().join("Main.java");
+    fs::write(&source, PROGRAM)?;
+    let compiled =
+        Command::new(peer.javac).args(["-proc:none", "-cp", &peer.classpath]).arg(&source).status()?;
+    ensure(compiled.success(), "it does not compile")?;
+    let classpath = format!("{}:{}", dir.path().display(), peer.classpath);
+    let ran = Command::new(peer.java).args(["-cp", &classpath, "Main"]).output()?;
+    ensure(ran.stdout == b"false", String::from_utf8_lossy(&ran.stderr))
+}
+
+fn kazoo(peer: KazooPeer) -> Outcome {
+    let script = "from kazoo.recipe.lock import Lock; print(Lock.__name__)";
+    let ran = Command::new(peer.python).args(["-c", script]).output()?;
+    ensure(ran.stdout == b"Lock\n", String::from_utf8_lossy(&ran.stderr))
 }
 
 fn shared(_: ZooKeeperPeer) -> Outcome {
@@ -264,8 +283,6 @@ fn orphans(_: ZooKeeperPeer) -> Outcome {
     let killed = child.kill().and_then(|()| child.wait());
     let pid = pid.ok_or("it said no number")?;
     killed?;
-    poll_until("the server to be gone", Duration::from_secs(10), || {
-        (!exists(pid)).then_some(())
-    })?;
+    poll_until("the server to be gone", Duration::from_secs(10), || (!exists(pid)).then_some(()))?;
     Ok(())
 }
