@@ -124,7 +124,7 @@ pub fn kazoo() -> Result<KazooPeer, Missing> {
 }
 
 fn find_zookeeper() -> Result<ZooKeeperPeer, Missing> {
-    const REMEDY: &str = "apt-get install zookeeper libzookeeper-java";
+    const REMEDY: &str = "apt-get install libzookeeper-java default-jre-headless";
     let java = java().map_err(|e| Missing::new("ZooKeeper", e.reason, REMEDY))?;
     if let Some(classpath) = env::var("ZOOKEEPER_CLASSPATH").ok().filter(|c| !c.is_empty()) {
         return Ok(ZooKeeperPeer { java, classpath, version: None });
