@@ -132,13 +132,7 @@ impl Conn {
     pub(crate) fn traffic(&self) -> (u64, u64, usize, i32, i32) {
         let (opcode, xid) = *lock(&self.last);
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (
-            count(&self.received),
-            count(&self.sent),
-            lock(&self.out).queue.len(),
-            opcode,
-            xid,
-        )
+        (count(&self.received), count(&self.sent), lock(&self.out).queue.len(), opcode, xid)
     }
 
     /// Queues a frame; does nothing once the connection is closed.
@@ -175,10 +169,7 @@ impl Conn {
 
     /// Nothing is queued any more.
     pub(crate) fn close(&self) {
-        *lock(&self.out) = Outbound {
-            closed: true,
-            ..Outbound::default()
-        };
+        *lock(&self.out) = Outbound { closed: true, ..Outbound::default() };
         self.moved.raise();
     }
 
@@ -337,10 +328,7 @@ async fn read_all(
 ) -> End {
     let max_frame = shared.max_frame();
     let budget = Arc::new(Semaphore::new(MAX_IN as usize));
-    let mut input = Input {
-        bytes: Vec::new(),
-        start: 0,
-    };
+    let mut input = Input { bytes: Vec::new(), start: 0 };
     let mut connected = false;
     let mut dead = false;
     loop {
@@ -356,9 +344,7 @@ async fn read_all(
                     return std::future::pending().await;
                 }
             }
-            let Some(len) = usize::try_from(i32::from_be_bytes(*head))
-                .ok()
-                .filter(|len| *len <= max_frame)
+            let Some(len) = usize::try_from(i32::from_be_bytes(*head)).ok().filter(|len| *len <= max_frame)
             else {
                 return End::Fin;
             };
@@ -391,10 +377,7 @@ async fn read_all(
         }
         if dead {
             // Nothing is processed any more. What else comes is thrown away until the client gives up.
-            input = Input {
-                bytes: Vec::new(),
-                start: 0,
-            };
+            input = Input { bytes: Vec::new(), start: 0 };
             connected = true;
         }
         if let Some(end) = input.fill(&mut read).await {
@@ -470,11 +453,7 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
     let number = shared.change(|state| {
         let (number, session) = (state.next_request(), conn.session());
         let now = state.now();
-        if state
-            .sessions
-            .get(session)
-            .is_some_and(|known| known.connection == Some(conn.id))
-        {
+        if state.sessions.get(session).is_some_and(|known| known.connection == Some(conn.id)) {
             state.sessions.touch(session, now);
         }
         state.counters.count(session, op);
@@ -482,13 +461,7 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
         state.record(LogKind::Arrived, number, session, op, opcode, path, 0);
         number
     });
-    Some(Inbound::Ask(Ask {
-        number,
-        xid,
-        opcode,
-        op,
-        body,
-    }))
+    Some(Inbound::Ask(Ask { number, xid, opcode, op, body }))
 }
 
 async fn process_all(
@@ -503,12 +476,9 @@ async fn process_all(
                 return Verdict::default();
             }
             let asked = match &inbound {
-                Inbound::Connect(_, connect) => Asked {
-                    op: Op::Connect,
-                    opcode: 0,
-                    session: connect.session,
-                    paths: Vec::new(),
-                },
+                Inbound::Connect(_, connect) => {
+                    Asked { op: Op::Connect, opcode: 0, session: connect.session, paths: Vec::new() }
+                }
                 Inbound::Ask(ask) => Asked {
                     op: ask.op,
                     opcode: ask.opcode,
@@ -542,21 +512,13 @@ fn hit(conn: &Conn, inbound: &Inbound, path: Option<&str>) -> Hit {
         Inbound::Connect(..) => (Op::Connect, ""),
         Inbound::Ask(ask) => (ask.op, ask.body.as_ref().map_or("", Request::path)),
     };
-    Hit {
-        session: conn.session(),
-        op,
-        path: path.unwrap_or(asked).to_owned(),
-    }
+    Hit { session: conn.session(), op, path: path.unwrap_or(asked).to_owned() }
 }
 
 /// Answers a connect; `false` when the connection is over.
 fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, verdict: Verdict) -> bool {
     let struck = |cell: &Cell| {
-        cell.hit(Hit {
-            session: conn.session(),
-            op: Op::Connect,
-            path: String::new(),
-        });
+        cell.hit(Hit { session: conn.session(), op: Op::Connect, path: String::new() });
     };
     let (go_on, cells) = shared.change(|state| {
         // A client that has gone while its connect waited does not take the session along.
@@ -572,15 +534,7 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, verdict: 
             return (false, Vec::new());
         };
         let session = conn.session();
-        state.record(
-            LogKind::Applied,
-            number,
-            session,
-            Op::Connect,
-            0,
-            "",
-            if accepted { 0 } else { -112 },
-        );
+        state.record(LogKind::Applied, number, session, Op::Connect, 0, "", if accepted { 0 } else { -112 });
         if let Some((loss, cell)) = verdict.drop_reply {
             conn.lose(loss);
             return (false, vec![cell]);
@@ -588,14 +542,8 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, verdict: 
         for cell in &verdict.hold_reply {
             conn.queue(Out::Held(Arc::clone(cell)));
         }
-        let replied = Replied {
-            request: number,
-            session,
-            op: Op::Connect,
-            opcode: 0,
-            path: String::new(),
-            error: 0,
-        };
+        let replied =
+            Replied { request: number, session, op: Op::Connect, opcode: 0, path: String::new(), error: 0 };
         conn.push(frame, Some(replied));
         if !accepted {
             conn.queue(Out::End(End::Fin));
@@ -613,18 +561,8 @@ fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound, verdict: V
             return (false, Vec::new(), String::new());
         };
         let session = conn.session();
-        let Ask {
-            number, op, opcode, ..
-        } = *ask;
-        state.record(
-            LogKind::Applied,
-            number,
-            session,
-            op,
-            opcode,
-            &answer.path,
-            answer.error,
-        );
+        let Ask { number, op, opcode, .. } = *ask;
+        state.record(LogKind::Applied, number, session, op, opcode, &answer.path, answer.error);
         let mut cells: Vec<Arc<Cell>> = verdict.fail.into_iter().map(|(_, cell)| cell).collect();
         if let Some((loss, cell)) = verdict.drop_reply {
             conn.lose(loss);
@@ -636,14 +574,7 @@ fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound, verdict: V
             cells.push(cell);
         }
         let (path, error) = (answer.path.clone(), answer.error);
-        let replied = Replied {
-            request: number,
-            session,
-            op,
-            opcode,
-            path,
-            error,
-        };
+        let replied = Replied { request: number, session, op, opcode, path, error };
         conn.push(answer.frame, Some(replied));
         if answer.close {
             conn.queue(Out::End(End::Fin));

@@ -103,11 +103,7 @@ impl Counters {
     /// Requests of this kind in a session. A connect that asks for a new session counts for session 0.
     #[must_use]
     pub fn requests_of(&self, session: i64, op: Op) -> u64 {
-        self.by_session
-            .get(&session)
-            .and_then(|ops| ops.get(&op))
-            .copied()
-            .unwrap_or(0)
+        self.by_session.get(&session).and_then(|ops| ops.get(&op)).copied().unwrap_or(0)
     }
 
     /// All requests of a session but pings and connects.
@@ -143,18 +139,12 @@ impl Counters {
     }
 
     pub(crate) fn with_watches(&self, watches: usize) -> Self {
-        Self {
-            watches,
-            ..self.clone()
-        }
+        Self { watches, ..self.clone() }
     }
 }
 
 fn total(ops: &BTreeMap<Op, u64>) -> u64 {
-    ops.iter()
-        .filter(|(op, _)| !matches!(op, Op::Ping | Op::Connect))
-        .map(|(_, count)| count)
-        .sum()
+    ops.iter().filter(|(op, _)| !matches!(op, Op::Ping | Op::Connect)).map(|(_, count)| count).sum()
 }
 
 /// What happened to a request.

@@ -2,9 +2,7 @@
 
 /// The identity that `name:password` proves.
 pub(crate) fn identity(name_and_password: &str) -> String {
-    let name = name_and_password
-        .split_once(':')
-        .map_or(name_and_password, |(name, _)| name);
+    let name = name_and_password.split_once(':').map_or(name_and_password, |(name, _)| name);
     format!("{name}:{}", base64(&sha1(name_and_password.as_bytes())))
 }
 
@@ -32,12 +30,8 @@ fn sha1(message: &[u8]) -> [u8; 20] {
                 40..60 => ((b & c) | (b & d) | (c & d), 0x8f1b_bcdc),
                 _ => (b ^ c ^ d, 0xca62_c1d6u32),
             };
-            let next = a
-                .rotate_left(5)
-                .wrapping_add(mix)
-                .wrapping_add(e)
-                .wrapping_add(constant)
-                .wrapping_add(*word);
+            let next =
+                a.rotate_left(5).wrapping_add(mix).wrapping_add(e).wrapping_add(constant).wrapping_add(*word);
             (e, d, c, b, a) = (d, c, b.rotate_left(30), a, next);
         }
         for (sum, word) in state.iter_mut().zip([a, b, c, d, e]) {
@@ -59,11 +53,7 @@ fn base64(bytes: &[u8]) -> String {
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
         for i in 0..4 {
             let sextet = (bits >> (18 - 6 * i) & 63) as usize;
-            text.push(if i <= chunk.len() {
-                char::from(ALPHABET[sextet])
-            } else {
-                '='
-            });
+            text.push(if i <= chunk.len() { char::from(ALPHABET[sextet]) } else { '=' });
         }
     }
     text
@@ -79,10 +69,7 @@ mod tests {
         assert_eq!(identity("super:admin"), "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=");
         let hex = |digest: [u8; 20]| digest.map(|byte| format!("{byte:02x}")).concat();
         assert_eq!(hex(sha1(b"abc")), "a9993e364706816aba3e25717850c26c9cd0d89d");
-        assert_eq!(
-            hex(sha1(&[b'a'; 1_000_000])),
-            "34aa973cd4c4daa4f61eeb2bdbad27316534016f"
-        );
+        assert_eq!(hex(sha1(&[b'a'; 1_000_000])), "34aa973cd4c4daa4f61eeb2bdbad27316534016f");
         assert_eq!(base64(b""), "");
         assert_eq!(base64(b"f"), "Zg==");
         assert_eq!(base64(b"fo"), "Zm8=");

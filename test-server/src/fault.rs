@@ -51,22 +51,12 @@ impl PathTest {
 impl Match {
     /// Any request, pings and connects included.
     pub fn any() -> Self {
-        Self {
-            op: None,
-            opcode: None,
-            paths: Vec::new(),
-            session: None,
-            skip: 0,
-            times: 1,
-        }
+        Self { op: None, opcode: None, paths: Vec::new(), session: None, skip: 0, times: 1 }
     }
 
     /// Requests of this kind. A create inside a multi is part of an [`Op::Multi`].
     pub fn op(op: Op) -> Self {
-        Self {
-            op: Some(op),
-            ..Self::any()
-        }
+        Self { op: Some(op), ..Self::any() }
     }
 
     /// Requests with this number on the wire, for instance 19 for `createContainer`.
@@ -157,10 +147,7 @@ pub(crate) struct Cell {
 
 impl Cell {
     fn new() -> Arc<Self> {
-        Arc::new(Self {
-            inner: Mutex::new((Vec::new(), false)),
-            signal: Signal::new(),
-        })
+        Arc::new(Self { inner: Mutex::new((Vec::new(), false)), signal: Signal::new() })
     }
 
     pub(crate) fn hit(&self, hit: Hit) {
@@ -211,9 +198,7 @@ macro_rules! observers {
         /// Blocks until a request was struck; `false` when that did not happen in time.
         #[must_use]
         pub fn wait_hit_blocking(&self, timeout: Duration) -> bool {
-            self.cell
-                .signal
-                .until_blocking(|| self.cell.count() > 0, timeout)
+            self.cell.signal.until_blocking(|| self.cell.count() > 0, timeout)
         }
 
         /// The requests struck so far.
@@ -306,25 +291,16 @@ pub(crate) struct Plan {
 impl Plan {
     fn add(&mut self, matcher: Match, action: Action) -> Arc<Cell> {
         let cell = Cell::new();
-        self.rules.push(Rule {
-            matcher,
-            seen: 0,
-            action,
-            cell: Arc::clone(&cell),
-        });
+        self.rules.push(Rule { matcher, seen: 0, action, cell: Arc::clone(&cell) });
         cell
     }
 
     pub(crate) fn gate(&mut self, matcher: Match, action: Action) -> Gate {
-        Gate {
-            cell: self.add(matcher, action),
-        }
+        Gate { cell: self.add(matcher, action) }
     }
 
     pub(crate) fn fault(&mut self, matcher: Match, action: Action) -> Fault {
-        Fault {
-            cell: self.add(matcher, action),
-        }
+        Fault { cell: self.add(matcher, action) }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -374,21 +350,13 @@ mod tests {
     use super::*;
 
     fn asked<'a>(op: Op, paths: &[&'a str]) -> Asked<'a> {
-        Asked {
-            op,
-            opcode: 0,
-            session: 7,
-            paths: paths.to_vec(),
-        }
+        Asked { op, opcode: 0, session: 7, paths: paths.to_vec() }
     }
 
     #[test]
     fn nth_and_times_count_matching_requests_only() {
         let mut plan = Plan::default();
-        let _fault = plan.fault(
-            Match::op(Op::Create).path_prefix("/a").nth(1).times(2),
-            Action::Fail(-5),
-        );
+        let _fault = plan.fault(Match::op(Op::Create).path_prefix("/a").nth(1).times(2), Action::Fail(-5));
         let mut strikes = |op, path| plan.judge(&asked(op, &[path])).fail.is_some();
         assert!(!strikes(Op::Create, "/a/1"));
         assert!(!strikes(Op::Create, "/b"));
@@ -401,11 +369,7 @@ mod tests {
     #[test]
     fn a_multi_matches_by_any_of_its_paths_but_one_path_must_pass_every_test() {
         let mut plan = Plan::default();
-        let matcher = Match::op(Op::Multi)
-            .path_prefix("/a")
-            .path_contains("lock")
-            .session(7)
-            .always();
+        let matcher = Match::op(Op::Multi).path_prefix("/a").path_contains("lock").session(7).always();
         let _fault = plan.fault(matcher, Action::Fail(-5));
         assert!(plan.judge(&asked(Op::Multi, &["/x", "/a/lock-"])).fail.is_some());
         assert!(plan.judge(&asked(Op::Multi, &["/a", "/lock-"])).fail.is_none());

@@ -101,10 +101,7 @@ impl Shared {
         if !self.any_stall.load(Ordering::Acquire) {
             return true;
         }
-        let stalls = lock(&self.stalls)
-            .get(&conn.session())
-            .copied()
-            .unwrap_or_default();
+        let stalls = lock(&self.stalls).get(&conn.session()).copied().unwrap_or_default();
         match direction {
             Direction::ToServer => !stalls.to_server,
             Direction::ToClient => !stalls.to_client,
@@ -202,10 +199,7 @@ impl Builder {
     /// When the port cannot be bound or the thread cannot be started.
     pub fn start(self) -> io::Result<Server> {
         let min_timeout = self.min_session_timeout.unwrap_or(self.tick * 2);
-        let max_timeout = self
-            .max_session_timeout
-            .unwrap_or(self.tick * 20)
-            .max(min_timeout);
+        let max_timeout = self.max_session_timeout.unwrap_or(self.tick * 20).max(min_timeout);
         let config = Config {
             tick: self.tick,
             min_timeout,
@@ -242,13 +236,7 @@ impl Builder {
         let thread = std::thread::Builder::new()
             .name("zookeeper-test-server".to_owned())
             .spawn(move || runtime.block_on(main.run()))?;
-        Ok(Server {
-            shared,
-            addr,
-            control,
-            handle,
-            thread: Some(thread),
-        })
+        Ok(Server { shared, addr, control, handle, thread: Some(thread) })
     }
 }
 
@@ -307,12 +295,9 @@ impl Main {
     async fn accepted(&mut self, accepted: io::Result<(TcpStream, SocketAddr)>) {
         match accepted {
             Ok((stream, peer)) => {
-                let conn = self
-                    .shared
-                    .change(|state| (!state.refusing).then(|| state.register(peer)));
+                let conn = self.shared.change(|state| (!state.refusing).then(|| state.register(peer)));
                 if let Some(conn) = conn {
-                    self.connections
-                        .spawn(connection::serve(stream, conn, Arc::clone(&self.shared)));
+                    self.connections.spawn(connection::serve(stream, conn, Arc::clone(&self.shared)));
                 }
             }
             // Out of file descriptors, or the client has gone already: look again a little later.
@@ -492,15 +477,8 @@ impl Server {
     }
 
     fn write(&self, session: i64, write: Write) -> Result<Option<String>, ServerError> {
-        let who = Who {
-            session,
-            ids: &[],
-            trusted: true,
-        };
-        let effects = self
-            .shared
-            .change(|state| state.commit(who, &[write]))
-            .map_err(|(_, error)| error)?;
+        let who = Who { session, ids: &[], trusted: true };
+        let effects = self.shared.change(|state| state.commit(who, &[write])).map_err(|(_, error)| error)?;
         Ok(effects.into_iter().find_map(|effect| match effect {
             Effect::Created(path, _) => Some(path),
             _ => None,
@@ -543,8 +521,7 @@ impl Server {
                 Err(error) => return Err(error),
             }
         }
-        self.write(owner, create(path, data.as_ref(), opcode, flags))?
-            .ok_or(ServerError::Marshalling)
+        self.write(owner, create(path, data.as_ref(), opcode, flags))?.ok_or(ServerError::Marshalling)
     }
 
     /// Deletes a node.
@@ -552,14 +529,7 @@ impl Server {
     /// # Errors
     /// As ZooKeeper's `delete`; permissions are not asked for.
     pub fn delete(&self, path: &str) -> Result<(), ServerError> {
-        self.write(
-            0,
-            Write::Delete {
-                path: path.to_owned(),
-                version: -1,
-            },
-        )
-        .map(drop)
+        self.write(0, Write::Delete { path: path.to_owned(), version: -1 }).map(drop)
     }
 
     /// Sets a node's data.
@@ -568,15 +538,7 @@ impl Server {
     /// As ZooKeeper's `setData`; permissions are not asked for.
     pub fn set_data(&self, path: &str, data: impl AsRef<[u8]>) -> Result<(), ServerError> {
         let data = Some(data.as_ref().to_vec());
-        self.write(
-            0,
-            Write::SetData {
-                path: path.to_owned(),
-                data,
-                version: -1,
-            },
-        )
-        .map(drop)
+        self.write(0, Write::SetData { path: path.to_owned(), data, version: -1 }).map(drop)
     }
 
     /// Whether a node exists.
@@ -603,9 +565,7 @@ impl Server {
     /// # Errors
     /// [`ServerError::NoNode`].
     pub fn set_next_sequence(&self, path: &str, next: i32) -> Result<(), ServerError> {
-        let found = self
-            .shared
-            .change(|state| state.tree.set_next_sequence(path, next));
+        let found = self.shared.change(|state| state.tree.set_next_sequence(path, next));
         if found { Ok(()) } else { Err(ServerError::NoNode) }
     }
 
@@ -646,8 +606,7 @@ impl Server {
 
     /// Holds the reply to a request **after** it was applied, with everything behind it on that connection.
     pub fn hold_reply(&self, matcher: Match) -> Gate {
-        self.shared
-            .change(|state| state.plan.gate(matcher, Action::HoldReply))
+        self.shared.change(|state| state.plan.gate(matcher, Action::HoldReply))
     }
 
     /// Holds a request **before** it is applied; the later requests of its connection queue behind it.
@@ -655,26 +614,22 @@ impl Server {
     /// It is applied when the gate is released, even if its connection is gone by then, unless its session has ended or
     /// come back on another connection.
     pub fn hold_request(&self, matcher: Match) -> Gate {
-        self.shared
-            .change(|state| state.plan.gate(matcher, Action::HoldRequest))
+        self.shared.change(|state| state.plan.gate(matcher, Action::HoldRequest))
     }
 
     /// Applies a request and loses its reply with the connection.
     pub fn drop_reply(&self, matcher: Match, loss: Loss) -> Fault {
-        self.shared
-            .change(|state| state.plan.fault(matcher, Action::DropReply(loss)))
+        self.shared.change(|state| state.plan.fault(matcher, Action::DropReply(loss)))
     }
 
     /// Loses a request with the connection: it is not applied.
     pub fn drop_request(&self, matcher: Match, loss: Loss) -> Fault {
-        self.shared
-            .change(|state| state.plan.fault(matcher, Action::DropRequest(loss)))
+        self.shared.change(|state| state.plan.fault(matcher, Action::DropRequest(loss)))
     }
 
     /// Answers a request with an error code instead of applying it. A connect is refused instead.
     pub fn fail(&self, matcher: Match, error_code: i32) -> Fault {
-        self.shared
-            .change(|state| state.plan.fault(matcher, Action::Fail(error_code)))
+        self.shared.change(|state| state.plan.fault(matcher, Action::Fail(error_code)))
     }
 
     /// Removes every fault and releases every gate. Stalls stay.
@@ -699,9 +654,7 @@ impl Server {
         // The timer runs on the server's own runtime, so that the caller needs none.
         let timer = self.handle.spawn(tokio::time::sleep(timeout));
         async move {
-            let check = shared
-                .changed
-                .until(|| shared.with(|state| condition(View { state })));
+            let check = shared.changed.until(|| shared.with(|state| condition(View { state })));
             tokio::select! {
                 biased;
                 () = check => true,
@@ -723,16 +676,6 @@ impl Server {
 }
 
 fn create(path: &str, data: &[u8], opcode: i32, flags: i32) -> Write {
-    let acl = vec![Acl {
-        perms: 31,
-        id: AuthId::new("world", "anyone"),
-    }];
-    Write::Create(Create {
-        opcode,
-        path: path.to_owned(),
-        data: Some(data.to_vec()),
-        acl,
-        flags,
-        ttl: -1,
-    })
+    let acl = vec![Acl { perms: 31, id: AuthId::new("world", "anyone") }];
+    Write::Create(Create { opcode, path: path.to_owned(), data: Some(data.to_vec()), acl, flags, ttl: -1 })
 }

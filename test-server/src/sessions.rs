@@ -24,12 +24,7 @@ impl Sessions {
     /// Ids begin at a number made of the wall clock, as ZooKeeper's do, so that two servers do not share them.
     pub(crate) fn new(tick_ms: u64, wall_ms: i64) -> Self {
         let next_id = (wall_ms << 24 >> 8) & 0x00ff_ffff_ffff_ffff | 1 << 56;
-        Self {
-            by_id: BTreeMap::new(),
-            tick_ms: tick_ms.max(1),
-            next_id,
-            frozen: false,
-        }
+        Self { by_id: BTreeMap::new(), tick_ms: tick_ms.max(1), next_id, frozen: false }
     }
 
     pub(crate) fn create(&mut self, timeout_ms: u64, now: u64) -> i64 {
@@ -41,13 +36,7 @@ impl Sessions {
             hasher.write_i64(id);
             half.copy_from_slice(&hasher.finish().to_be_bytes());
         }
-        let session = Session {
-            password,
-            timeout_ms,
-            expires_at: 0,
-            connection: None,
-            created_at: now,
-        };
+        let session = Session { password, timeout_ms, expires_at: 0, connection: None, created_at: now };
         self.by_id.insert(id, session);
         self.touch(id, now);
         id
@@ -87,11 +76,7 @@ impl Sessions {
     /// The sessions whose time is over.
     pub(crate) fn overdue(&self, now: u64) -> Vec<i64> {
         let due = |(id, session): (&i64, &Session)| (session.expires_at <= now).then_some(*id);
-        if self.frozen {
-            Vec::new()
-        } else {
-            self.by_id.iter().filter_map(due).collect()
-        }
+        if self.frozen { Vec::new() } else { self.by_id.iter().filter_map(due).collect() }
     }
 }
 
@@ -105,10 +90,7 @@ mod tests {
         for heard in [0, 1, 49, 50, 51, 99] {
             let id = sessions.create(100, heard);
             let at = sessions.get(id).map_or(0, |session| session.expires_at);
-            assert!(
-                at > heard + 100 && at <= heard + 150,
-                "heard at {heard}, expires at {at}"
-            );
+            assert!(at > heard + 100 && at <= heard + 150, "heard at {heard}, expires at {at}");
             assert!(!sessions.overdue(at - 1).contains(&id));
             assert!(sessions.overdue(at).contains(&id));
             sessions.remove(id);
@@ -120,9 +102,6 @@ mod tests {
         let mut sessions = Sessions::new(50, 1_700_000_000_000);
         let (a, b) = (sessions.create(1, 0), sessions.create(1, 0));
         assert!(a > 0 && b > 0 && a != b);
-        assert_ne!(
-            sessions.get(a).map(|s| s.password),
-            sessions.get(b).map(|s| s.password)
-        );
+        assert_ne!(sessions.get(a).map(|s| s.password), sessions.get(b).map(|s| s.password));
     }
 }

@@ -20,11 +20,7 @@ pub(crate) struct Signal {
 
 impl Signal {
     pub(crate) fn new() -> Self {
-        Self {
-            version: watch::Sender::new(0),
-            blocked: Mutex::new(()),
-            condvar: Condvar::new(),
-        }
+        Self { version: watch::Sender::new(0), blocked: Mutex::new(()), condvar: Condvar::new() }
     }
 
     pub(crate) fn raise(&self) {
@@ -58,11 +54,7 @@ impl Signal {
             if *self.version.borrow() == seen {
                 // A wake-up is only a reason to look again, whatever its cause.
                 let left = left.unwrap_or(Duration::from_secs(3600));
-                drop(
-                    self.condvar
-                        .wait_timeout(blocked, left)
-                        .unwrap_or_else(PoisonError::into_inner),
-                );
+                drop(self.condvar.wait_timeout(blocked, left).unwrap_or_else(PoisonError::into_inner));
             }
         }
     }

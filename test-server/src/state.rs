@@ -11,7 +11,7 @@ use crate::error::ServerError;
 use crate::fault::Plan;
 use crate::sessions::Sessions;
 use crate::tree::{Stamp, Tree};
-use crate::txn::{self, Change, Effect, Who};
+use crate::txn::{self, Change, Effect, Happened, Who};
 use crate::watch::{self, Event, Mode, Table, Watches};
 use crate::wire::jute::Malformed;
 use crate::wire::reply::{self, Outcome};
@@ -75,10 +75,7 @@ pub(crate) struct State {
 }
 
 /// The wall clock shows in a Stat and in session ids and decides nothing.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "ctime and mtime are wall-clock times by definition"
-)]
+#[expect(clippy::disallowed_methods, reason = "ctime and mtime are wall-clock times by definition")]
 fn wall_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
@@ -94,7 +91,7 @@ impl State {
             started: Instant::now(),
             tree: Tree::new(),
             sessions: Sessions::new(ms(config.tick), wall_ms()),
-            watches: Watches::default(),
+            watches: Watches::new(config.version == Version::V3_8),
             plan: Plan::default(),
             counters: Counters::default(),
             log: Log::default(),
@@ -115,11 +112,7 @@ impl State {
     /// The next transaction.
     pub(crate) fn stamp(&mut self) -> Stamp {
         self.zxid += 1;
-        Stamp {
-            zxid: self.zxid,
-            wall_ms: wall_ms(),
-            mono_ms: self.now(),
-        }
+        Stamp { zxid: self.zxid, wall_ms: wall_ms(), mono_ms: self.now() }
     }
 
     pub(crate) fn next_request(&mut self) -> u64 {
@@ -185,10 +178,7 @@ impl State {
         conn.set_session(id);
         let password = self.sessions.get(id)?.password;
         let timeout = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
-        Some((
-            reply::connect(Some((id, timeout, &password)), request.knows_read_only),
-            true,
-        ))
+        Some((reply::connect(Some((id, timeout, &password)), request.knows_read_only), true))
     }
 
     /// Applies a request and says what to answer. `None` when there is nobody to answer: the session has moved.
@@ -202,11 +192,7 @@ impl State {
             match (&ask.body, fail) {
                 (_, Some(code)) => {
                     self.spend_zxid(ask.op);
-                    if code == 0 {
-                        Ok(Outcome::Empty)
-                    } else {
-                        Err(ServerError::Other(code))
-                    }
+                    if code == 0 { Ok(Outcome::Empty) } else { Err(ServerError::Other(code)) }
                 }
                 (Err(Malformed), None) => {
                     self.spend_zxid(ask.op);
@@ -237,24 +223,17 @@ impl State {
             && matches!(ask.body, Ok(Request::Unimplemented))
             && !matches!(ask.opcode, opcode::RECONFIG | opcode::SASL);
         let zxid = if ask.op == Op::Auth { 0 } else { self.zxid };
-        let mut writer = reply::header(ask.xid, zxid, error);
+        let xid = if ask.op == Op::Ping { reply::PING_XID } else { ask.xid };
+        let mut writer = reply::header(xid, zxid, error);
         if let Ok(outcome) = &result {
             outcome.encode(&mut writer);
         }
-        Some(Answer {
-            frame: writer.frame(),
-            error,
-            path,
-            close,
-        })
+        Some(Answer { frame: writer.frame(), error, path, close })
     }
 
     /// A write that fails before it is applied still takes a transaction number, as ZooKeeper's do.
     fn spend_zxid(&mut self, op: Op) {
-        if matches!(
-            op,
-            Op::Create | Op::Delete | Op::SetData | Op::SetAcl | Op::Multi | Op::Check
-        ) {
+        if matches!(op, Op::Create | Op::Delete | Op::SetData | Op::SetAcl | Op::Multi | Op::Check) {
             self.stamp();
         }
     }
@@ -267,18 +246,12 @@ impl State {
         request: &Request,
     ) -> Result<Outcome, ServerError> {
         let ids = conn.ids();
-        let who = Who {
-            session,
-            ids: &ids,
-            trusted: ids.iter().any(|id| id.scheme == "super"),
-        };
+        let who = Who { session, ids: &ids, trusted: ids.iter().any(|id| id.scheme == "super") };
         // A connection that is gone watches nothing.
         let watcher = self.connections.contains_key(&conn.id).then_some(conn.id);
         match request {
             Request::Write(write) => {
-                let effects = self
-                    .commit(who, std::slice::from_ref(write))
-                    .map_err(|(_, error)| error)?;
+                let effects = self.commit(who, std::slice::from_ref(write)).map_err(|(_, error)| error)?;
                 let effect = effects.into_iter().next().ok_or(ServerError::Marshalling)?;
                 Ok(outcome(effect, ask.opcode == opcode::CREATE))
             }
@@ -299,12 +272,9 @@ impl State {
                 if let (true, Some(watcher)) = (*watch, watcher) {
                     self.watches.add(watcher, Table::Data, path, Mode::OneShot);
                 }
-                Ok(Outcome::Stat(
-                    self.tree.get(path).ok_or(ServerError::NoNode)?.stat(),
-                ))
+                Ok(Outcome::Stat(self.tree.get(path).ok_or(ServerError::NoNode)?.stat()))
             }
             Request::GetAcl { path } => {
-                plain(path)?;
                 let node = self.tree.get(path).ok_or(ServerError::NoNode)?;
                 txn::permit(who, &node.acl, txn::READ | txn::ADMIN)?;
                 let mut acl = node.acl.to_vec();
@@ -318,11 +288,7 @@ impl State {
             }
             Request::Sync { path } => Ok(Outcome::Path(path.clone())),
             Request::Ping => Ok(Outcome::Empty),
-            Request::RemoveWatches {
-                path,
-                kind,
-                check_only,
-            } => {
+            Request::RemoveWatches { path, kind, check_only } => {
                 self.watches.remove(conn.id, path, *kind, *check_only)?;
                 Ok(Outcome::Empty)
             }
@@ -357,32 +323,21 @@ impl State {
             }
             Request::WhoAmI => {
                 let user = |id: &AuthId| {
-                    let name = if id.scheme == "digest" {
-                        id.id.split(':').next()
-                    } else {
-                        Some(&*id.id)
-                    };
+                    let name = if id.scheme == "digest" { id.id.split(':').next() } else { Some(&*id.id) };
                     (id.scheme.clone(), name.unwrap_or_default().to_owned())
                 };
                 Ok(Outcome::Ids(ids.iter().map(user).collect()))
             }
             Request::GetEphemerals { prefix } => {
-                let mine = self
-                    .tree
-                    .ephemerals(session)
-                    .filter(|path| path.starts_with(prefix.as_str()));
+                let mine = self.tree.ephemerals(session).filter(|path| path.starts_with(prefix.as_str()));
                 Ok(Outcome::Strings(mine.map(str::to_owned).collect()))
             }
             Request::GetAllChildrenNumber { path } => {
-                plain(path)?;
                 let node = self.tree.get(path).ok_or(ServerError::NoNode)?;
                 txn::permit(who, &node.acl, txn::READ)?;
                 let below = format!("{}/", path.trim_end_matches('/'));
-                let number = self
-                    .tree
-                    .paths()
-                    .filter(|path| path.len() > 1 && path.starts_with(&below))
-                    .count();
+                let number =
+                    self.tree.paths().filter(|path| path.len() > 1 && path.starts_with(&below)).count();
                 Ok(Outcome::Number(crate::wire::jute::length(number)))
             }
             Request::CloseSession => {
@@ -394,18 +349,13 @@ impl State {
     }
 
     fn read(&mut self, who: Who<'_>, watcher: Option<u64>, read: &Read) -> Result<Outcome, ServerError> {
-        plain(read.path())?;
         let node = self.tree.get(read.path()).ok_or(ServerError::NoNode)?;
         txn::permit(who, &node.acl, txn::READ)?;
         let (outcome, watch, table) = match read {
             Read::Data { watch, .. } => (Outcome::Data(node.data.clone(), node.stat()), watch, Table::Data),
             Read::Children { watch, stat, .. } => {
                 let names = node.children.iter().cloned().collect();
-                (
-                    Outcome::Children(names, stat.then(|| node.stat())),
-                    watch,
-                    Table::Child,
-                )
+                (Outcome::Children(names, stat.then(|| node.stat())), watch, Table::Child)
             }
         };
         if let (true, Some(watcher)) = (*watch, watcher) {
@@ -470,6 +420,14 @@ impl State {
         let Some(conn) = self.connections.get(&event.connection) else {
             return;
         };
+        if let Some(acl) = &event.acl {
+            // Since CVE-2024-23944 a watch does not tell more than a read would.
+            let ids = conn.ids();
+            let who = Who { session: conn.session(), ids: &ids, trusted: false };
+            if txn::permit(who, acl, txn::READ).is_err() {
+                return;
+            }
+        }
         let zxid = match self.config.version {
             Version::V3_8 => -1,
             Version::V3_9 => self.zxid,
@@ -477,24 +435,12 @@ impl State {
         let session = conn.session();
         conn.push(reply::notification(event.kind, &event.path, zxid), None);
         self.counters.count_notification(session);
-        self.record(
-            LogKind::Notified,
-            0,
-            session,
-            Op::Other(event.kind),
-            event.kind,
-            &event.path,
-            0,
-        );
+        self.record(LogKind::Notified, 0, session, Op::Other(event.kind), event.kind, &event.path, 0);
     }
 
     fn set_watches(&mut self, connection: u64, wanted: &SetWatches) {
         let missed = |state: &mut Self, path: &str, kind| {
-            state.notify(&Event {
-                connection,
-                kind,
-                path: path.to_owned(),
-            });
+            state.notify(&Event { connection, kind, path: path.to_owned(), acl: None });
         };
         for path in &wanted.data {
             match self.tree.get(path) {
@@ -536,8 +482,9 @@ impl State {
         let paths: Vec<String> = self.tree.ephemerals(id).map(str::to_owned).collect();
         let mut changes = Vec::new();
         for path in paths {
+            let change = Change::of(&self.tree, Happened::Deleted, &path);
             if self.tree.delete(&path, zxid).is_some() {
-                changes.push(Change::Deleted(path));
+                changes.push(change);
             }
         }
         self.publish(&changes);
@@ -570,8 +517,9 @@ impl State {
         let due = self.tree.perished(self.now());
         for path in &due {
             let zxid = self.stamp().zxid;
+            let change = Change::of(&self.tree, Happened::Deleted, path);
             if self.tree.delete(path, zxid).is_some() {
-                self.publish(&[Change::Deleted(path.clone())]);
+                self.publish(&[change]);
             }
         }
         due.len()
@@ -590,28 +538,13 @@ impl State {
     ) {
         let (zxid, at) = (self.zxid, Instant::now());
         let path = path.to_owned();
-        self.log.push(LogEntry {
-            n: 0,
-            request,
-            session,
-            op,
-            opcode,
-            path,
-            zxid,
-            error,
-            at,
-            kind,
-        });
+        self.log.push(LogEntry { n: 0, request, session, op, opcode, path, zxid, error, at, kind });
     }
 }
 
 /// Reads look paths up as they are; only a NUL is refused.
 fn plain(path: &str) -> Result<(), ServerError> {
-    if path.contains('\0') {
-        Err(ServerError::BadArguments)
-    } else {
-        Ok(())
-    }
+    if path.contains('\0') { Err(ServerError::BadArguments) } else { Ok(()) }
 }
 
 fn outcome(effect: Effect, bare: bool) -> Outcome {

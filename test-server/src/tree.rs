@@ -101,27 +101,10 @@ impl Node {
 /// How to take a change back. Changes are taken back in reverse order.
 #[derive(Debug)]
 pub(crate) enum Undo {
-    Created {
-        path: String,
-        parent_pzxid: i64,
-    },
-    Deleted {
-        path: String,
-        node: Box<Node>,
-        parent_pzxid: i64,
-    },
-    Data {
-        path: String,
-        data: Option<Vec<u8>>,
-        version: i32,
-        mzxid: i64,
-        mtime: i64,
-        touched_ms: u64,
-    },
-    Acl {
-        path: String,
-        acl: Arc<[Acl]>,
-    },
+    Created { path: String, parent_pzxid: i64 },
+    Deleted { path: String, node: Box<Node>, parent_pzxid: i64 },
+    Data { path: String, data: Option<Vec<u8>>, version: i32, mzxid: i64, mtime: i64, touched_ms: u64 },
+    Acl { path: String, acl: Arc<[Acl]> },
 }
 
 #[derive(Debug)]
@@ -134,10 +117,7 @@ pub(crate) struct Tree {
 
 /// Everybody may do everything.
 pub(crate) fn open_acl() -> Arc<[Acl]> {
-    Arc::from([Acl {
-        perms: 31,
-        id: AuthId::new("world", "anyone"),
-    }])
+    Arc::from([Acl { perms: 31, id: AuthId::new("world", "anyone") }])
 }
 
 /// The parent's path and the name in it; `None` without a slash. The parent of a top node is the empty string.
@@ -149,10 +129,7 @@ impl Tree {
     /// The tree of a fresh server.
     pub(crate) fn new() -> Self {
         let fresh = |acl| Node::new(Some(Vec::new()), acl, NodeKind::Persistent, Stamp::default());
-        let read_only: Arc<[Acl]> = Arc::from([Acl {
-            perms: 1,
-            id: AuthId::new("world", "anyone"),
-        }]);
+        let read_only: Arc<[Acl]> = Arc::from([Acl { perms: 1, id: AuthId::new("world", "anyone") }]);
         let mut nodes = HashMap::new();
         let mut root = fresh(open_acl());
         root.children.insert("zookeeper".to_owned());
@@ -162,11 +139,7 @@ impl Tree {
         nodes.insert("/zookeeper".to_owned(), system);
         nodes.insert("/zookeeper/config".to_owned(), fresh(read_only));
         nodes.insert("/zookeeper/quota".to_owned(), fresh(open_acl()));
-        Self {
-            nodes,
-            ephemerals: BTreeMap::new(),
-            perishable: BTreeSet::new(),
-        }
+        Self { nodes, ephemerals: BTreeMap::new(), perishable: BTreeSet::new() }
     }
 
     /// The node at a path; the empty path is the root, as it is for ZooKeeper.
@@ -184,10 +157,7 @@ impl Tree {
 
     /// Approximate size in bytes: paths and data.
     pub(crate) fn size(&self) -> usize {
-        self.nodes
-            .iter()
-            .map(|(path, node)| path.len() + node.data.as_ref().map_or(0, Vec::len))
-            .sum()
+        self.nodes.iter().map(|(path, node)| path.len() + node.data.as_ref().map_or(0, Vec::len)).sum()
     }
 
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
@@ -196,11 +166,7 @@ impl Tree {
 
     /// The ephemeral nodes of a session, in order.
     pub(crate) fn ephemerals(&self, session: i64) -> impl Iterator<Item = &str> {
-        self.ephemerals
-            .get(&session)
-            .into_iter()
-            .flatten()
-            .map(String::as_str)
+        self.ephemerals.get(&session).into_iter().flatten().map(String::as_str)
     }
 
     /// Sessions that own ephemeral nodes.
@@ -224,10 +190,7 @@ impl Tree {
         parent.creates = parent.creates.wrapping_add(1);
         parent.pzxid = at.zxid;
         self.insert(path.to_owned(), Node::new(data, acl, kind, at));
-        Some(Undo::Created {
-            path: path.to_owned(),
-            parent_pzxid,
-        })
+        Some(Undo::Created { path: path.to_owned(), parent_pzxid })
     }
 
     /// Removes a node. The caller has checked that it has no children.
@@ -238,11 +201,7 @@ impl Tree {
         let parent_pzxid = parent.pzxid;
         parent.children.remove(name);
         parent.pzxid = parent.pzxid.max(zxid);
-        Some(Undo::Deleted {
-            path: path.to_owned(),
-            node: Box::new(node),
-            parent_pzxid,
-        })
+        Some(Undo::Deleted { path: path.to_owned(), node: Box::new(node), parent_pzxid })
     }
 
     pub(crate) fn set_data(&mut self, path: &str, data: Option<Vec<u8>>, at: Stamp) -> Option<Undo> {
@@ -266,10 +225,7 @@ impl Tree {
         let node = self.get_mut(path)?;
         let old = std::mem::replace(&mut node.acl, acl);
         node.aversion = node.aversion.wrapping_add(1);
-        Some(Undo::Acl {
-            path: path.to_owned(),
-            acl: old,
-        })
+        Some(Undo::Acl { path: path.to_owned(), acl: old })
     }
 
     pub(crate) fn set_next_sequence(&mut self, path: &str, next: i32) -> bool {
@@ -288,11 +244,7 @@ impl Tree {
                     }
                 }
             }
-            Undo::Deleted {
-                path,
-                node,
-                parent_pzxid,
-            } => {
+            Undo::Deleted { path, node, parent_pzxid } => {
                 if let Some((parent, name)) = split(&path) {
                     if let Some(parent) = self.get_mut(parent) {
                         parent.children.insert(name.to_owned());
@@ -301,14 +253,7 @@ impl Tree {
                 }
                 self.insert(path, *node);
             }
-            Undo::Data {
-                path,
-                data,
-                version,
-                mzxid,
-                mtime,
-                touched_ms,
-            } => {
+            Undo::Data { path, data, version, mzxid, mtime, touched_ms } => {
                 if let Some(node) = self.get_mut(&path) {
                     (node.data, node.version, node.mzxid, node.mtime) = (data, version, mzxid, mtime);
                     node.touched_ms = touched_ms;

@@ -31,12 +31,30 @@ pub(crate) enum Effect {
     Checked,
 }
 
-/// What watches are told.
+/// What happened to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Happened {
+    Created,
+    Deleted,
+    Data,
+}
+
+/// What watches are told, if the permissions at that moment let their owners read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    Created(String),
-    Deleted(String),
-    Data(String),
+pub(crate) struct Change {
+    pub(crate) what: Happened,
+    pub(crate) path: String,
+    pub(crate) acl: Arc<[Acl]>,
+    pub(crate) parent_acl: Arc<[Acl]>,
+}
+
+impl Change {
+    /// A change of a node that exists now.
+    pub(crate) fn of(tree: &Tree, what: Happened, path: &str) -> Self {
+        let acl = |path| tree.get(path).map_or_else(|| Arc::from([]), |node| Arc::clone(&node.acl));
+        let parent_acl = acl(split(path).map_or("", |(parent, _)| parent));
+        Self { what, path: path.to_owned(), acl: acl(path), parent_acl }
+    }
 }
 
 /// Applies writes in order. When one fails, all are taken back and its index is told.
@@ -78,11 +96,8 @@ fn one(tree: &mut Tree, who: Who<'_>, write: &Write, at: Stamp) -> Result<Done, 
             permit(who, &node.acl, WRITE)?;
             expect_version(*version, node.version)?;
             let undo = tree.set_data(path, data.clone(), at);
-            Ok((
-                Effect::Set(stat(tree, path)?),
-                Some(Change::Data(path.clone())),
-                undo,
-            ))
+            let change = Change::of(tree, Happened::Data, path);
+            Ok((Effect::Set(stat(tree, path)?), Some(change), undo))
         }
         Write::SetAcl { path, acl, version } => {
             validate(path)?;
@@ -113,11 +128,7 @@ fn mode(request: &Create, session: i64) -> Result<(NodeKind, bool), ServerError>
         _ => return Err(ServerError::BadArguments),
     };
     let ttl_wanted = request.flags >= 5;
-    let ttl_valid = if ttl_wanted {
-        (1..1 << 40).contains(&request.ttl)
-    } else {
-        request.ttl < 0
-    };
+    let ttl_valid = if ttl_wanted { (1..1 << 40).contains(&request.ttl) } else { request.ttl < 0 };
     if !ttl_valid {
         return Err(ServerError::BadArguments);
     }
@@ -154,11 +165,8 @@ fn create(tree: &mut Tree, who: Who<'_>, request: &Create, at: Stamp) -> Result<
     }
     let undo = tree.create(&path, request.data.clone(), acl, kind, at);
     let stat = stat(tree, &path)?;
-    Ok((
-        Effect::Created(path.clone(), stat),
-        Some(Change::Created(path)),
-        undo,
-    ))
+    let change = Change::of(tree, Happened::Created, &path);
+    Ok((Effect::Created(path, stat), Some(change), undo))
 }
 
 fn delete(tree: &mut Tree, who: Who<'_>, path: &str, version: i32, at: Stamp) -> Result<Done, ServerError> {
@@ -174,22 +182,17 @@ fn delete(tree: &mut Tree, who: Who<'_>, path: &str, version: i32, at: Stamp) ->
     if !node.children.is_empty() {
         return Err(ServerError::NotEmpty);
     }
+    let change = Change::of(tree, Happened::Deleted, path);
     let undo = tree.delete(path, at.zxid);
-    Ok((Effect::Deleted, Some(Change::Deleted(path.to_owned())), undo))
+    Ok((Effect::Deleted, Some(change), undo))
 }
 
 fn stat(tree: &Tree, path: &str) -> Result<Stat, ServerError> {
-    tree.get(path)
-        .map(crate::tree::Node::stat)
-        .ok_or(ServerError::NoNode)
+    tree.get(path).map(crate::tree::Node::stat).ok_or(ServerError::NoNode)
 }
 
 fn expect_version(expected: i32, actual: i32) -> Result<(), ServerError> {
-    if expected == -1 || expected == actual {
-        Ok(())
-    } else {
-        Err(ServerError::BadVersion)
-    }
+    if expected == -1 || expected == actual { Ok(()) } else { Err(ServerError::BadVersion) }
 }
 
 /// The rules of ZooKeeper's paths, counted in UTF-16 units as Java does: nothing beyond the basic plane passes.
@@ -211,11 +214,7 @@ pub(crate) fn permit(who: Who<'_>, acl: &[Acl], wanted: i32) -> Result<(), Serve
         entry.perms & wanted != 0
             && (entry.id == AuthId::new("world", "anyone") || who.ids.iter().any(|id| covers(&entry.id, id)))
     };
-    if who.trusted || acl.is_empty() || acl.iter().any(given) {
-        Ok(())
-    } else {
-        Err(ServerError::NoAuth)
-    }
+    if who.trusted || acl.is_empty() || acl.iter().any(given) { Ok(()) } else { Err(ServerError::NoAuth) }
 }
 
 fn covers(entry: &AuthId, id: &AuthId) -> bool {
@@ -229,9 +228,7 @@ fn covers(entry: &AuthId, id: &AuthId) -> bool {
         return false;
     };
     let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
-    id.id
-        .parse::<std::net::Ipv4Addr>()
-        .is_ok_and(|address| (u32::from(address) ^ network) & mask == 0)
+    id.id.parse::<std::net::Ipv4Addr>().is_ok_and(|address| (u32::from(address) ^ network) & mask == 0)
 }
 
 fn network(id: &str) -> Option<(u32, u32)> {
@@ -251,14 +248,8 @@ fn settle_acl(who: Who<'_>, acl: &[Acl]) -> Result<Arc<[Acl]>, ServerError> {
             ("world", "anyone") => settled.push(entry.clone()),
             ("auth", _) => {
                 let before = settled.len();
-                let mine = who
-                    .ids
-                    .iter()
-                    .filter(|id| id.scheme == "digest" || id.scheme == "super");
-                settled.extend(mine.map(|id| Acl {
-                    perms: entry.perms,
-                    id: id.clone(),
-                }));
+                let mine = who.ids.iter().filter(|id| id.scheme == "digest" || id.scheme == "super");
+                settled.extend(mine.map(|id| Acl { perms: entry.perms, id: id.clone() }));
                 if settled.len() == before {
                     return Err(ServerError::InvalidAcl);
                 }
@@ -270,9 +261,5 @@ fn settle_acl(who: Who<'_>, acl: &[Acl]) -> Result<Arc<[Acl]>, ServerError> {
             _ => return Err(ServerError::InvalidAcl),
         }
     }
-    if settled.is_empty() {
-        Err(ServerError::InvalidAcl)
-    } else {
-        Ok(settled.into())
-    }
+    if settled.is_empty() { Err(ServerError::InvalidAcl) } else { Ok(settled.into()) }
 }

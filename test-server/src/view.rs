@@ -68,12 +68,8 @@ impl View<'_> {
     /// The names of a node's children, sorted; empty when there is no such node.
     #[must_use]
     pub fn children(&self, path: &str) -> Vec<String> {
-        let mut names: Vec<String> = self
-            .state
-            .tree
-            .get(path)
-            .map(|node| node.children.iter().cloned().collect())
-            .unwrap_or_default();
+        let mut names: Vec<String> =
+            self.state.tree.get(path).map(|node| node.children.iter().cloned().collect()).unwrap_or_default();
         names.sort();
         names
     }

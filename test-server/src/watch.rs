@@ -1,9 +1,11 @@
 //! Who watches what. Watches belong to connections and go with them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::error::ServerError;
-use crate::txn::Change;
+use crate::txn::{Change, Happened};
+use crate::wire::Acl;
 
 pub(crate) const CREATED: i32 = 1;
 pub(crate) const DELETED: i32 = 2;
@@ -46,29 +48,38 @@ impl Modes {
 }
 
 /// An event for a connection.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) connection: u64,
     pub(crate) kind: i32,
     pub(crate) path: String,
+    /// Who may hear of it. ZooKeeper asks nobody who brings watches along.
+    pub(crate) acl: Option<Arc<[Acl]>>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
+    /// Up to 3.8 a watch replaces one of another mode on the same path (ZOOKEEPER-4466), and recursive ones stand in both
+    /// tables.
+    before_3_9: bool,
     entries: HashMap<(Table, String), BTreeMap<u64, Modes>>,
     of_connection: HashMap<u64, HashSet<(Table, String)>>,
     recursive: usize,
 }
 
 impl Watches {
+    pub(crate) fn new(before_3_9: bool) -> Self {
+        Self { before_3_9, ..Self::default() }
+    }
+
     pub(crate) fn add(&mut self, connection: u64, table: Table, path: &str, mode: Mode) {
+        if self.before_3_9 {
+            for other in [Mode::OneShot, Mode::Persistent, Mode::Recursive] {
+                self.take(connection, table, path, other, false);
+            }
+        }
         let key = (table, path.to_owned());
-        let modes = self
-            .entries
-            .entry(key.clone())
-            .or_default()
-            .entry(connection)
-            .or_default();
+        let modes = self.entries.entry(key.clone()).or_default().entry(connection).or_default();
         if mode == Mode::Recursive && !modes.recursive {
             self.recursive += 1;
         }
@@ -78,11 +89,10 @@ impl Watches {
 
     /// `addWatch`: persistent watches stand in both tables, recursive ones need only the first.
     pub(crate) fn add_persistent(&mut self, connection: u64, path: &str, recursive: bool) {
-        if recursive {
-            self.add(connection, Table::Data, path, Mode::Recursive);
-        } else {
-            self.add(connection, Table::Data, path, Mode::Persistent);
-            self.add(connection, Table::Child, path, Mode::Persistent);
+        let mode = if recursive { Mode::Recursive } else { Mode::Persistent };
+        self.add(connection, Table::Data, path, mode);
+        if self.before_3_9 || !recursive {
+            self.add(connection, Table::Child, path, mode);
         }
     }
 
@@ -99,11 +109,8 @@ impl Watches {
             1 => &[(Table::Child, &all)],
             2 => &[(Table::Data, &all)],
             3 => &[(Table::Data, &all), (Table::Child, &all)],
-            4 => &[
-                (Table::Data, &[Mode::Persistent]),
-                (Table::Child, &[Mode::Persistent]),
-            ],
-            5 => &[(Table::Data, &[Mode::Recursive])],
+            4 => &[(Table::Data, &[Mode::Persistent]), (Table::Child, &[Mode::Persistent])],
+            5 => &[(Table::Data, &[Mode::Recursive]), (Table::Child, &[Mode::Recursive])],
             _ => return Err(ServerError::Marshalling),
         };
         let mut found = false;
@@ -112,11 +119,7 @@ impl Watches {
                 found |= self.take(connection, *table, path, *mode, check_only);
             }
         }
-        if found {
-            Ok(())
-        } else {
-            Err(ServerError::NoWatcher)
-        }
+        if found { Ok(()) } else { Err(ServerError::NoWatcher) }
     }
 
     fn take(&mut self, connection: u64, table: Table, path: &str, mode: Mode, check_only: bool) -> bool {
@@ -157,42 +160,34 @@ impl Watches {
     /// The events of a change, in the order in which ZooKeeper sends them.
     pub(crate) fn fire(&mut self, change: &Change) -> Vec<Event> {
         let mut events = Vec::new();
-        let mut tell = |connections: BTreeSet<u64>, kind: i32, path: &str| {
-            let event = |connection| Event {
-                connection,
-                kind,
-                path: path.to_owned(),
+        let mut tell = |connections: BTreeSet<u64>, kind: i32, path: &str, acl: &Arc<[Acl]>| {
+            let event = |connection| {
+                let acl = Some(Arc::clone(acl));
+                Event { connection, kind, path: path.to_owned(), acl }
             };
             events.extend(connections.into_iter().map(event));
         };
-        match change {
-            Change::Created(path) => {
-                tell(self.trigger(Table::Data, path, true), CREATED, path);
-                let parent = parent(path);
-                tell(
-                    self.trigger(Table::Child, parent, false),
-                    CHILDREN_CHANGED,
-                    parent,
-                );
-            }
-            Change::Deleted(path) => {
-                // Once per connection, whichever tables it stands in.
-                let mut watchers = self.trigger(Table::Data, path, true);
-                watchers.append(&mut self.trigger(Table::Child, path, false));
-                tell(watchers, DELETED, path);
-                let parent = parent(path);
-                tell(
-                    self.trigger(Table::Child, parent, false),
-                    CHILDREN_CHANGED,
-                    parent,
-                );
-            }
-            Change::Data(path) => tell(self.trigger(Table::Data, path, true), DATA_CHANGED, path),
+        let Change { what, path, acl, parent_acl } = change;
+        let kind = match what {
+            Happened::Created => CREATED,
+            Happened::Deleted => DELETED,
+            Happened::Data => DATA_CHANGED,
+        };
+        let mut watchers = self.trigger(Table::Data, path, kind);
+        if kind == DELETED {
+            // Once per connection, whichever tables it stands in.
+            watchers.append(&mut self.trigger(Table::Child, path, kind));
+        }
+        tell(watchers, kind, path, acl);
+        if kind != DATA_CHANGED {
+            let parent = parent(path);
+            tell(self.trigger(Table::Child, parent, CHILDREN_CHANGED), CHILDREN_CHANGED, parent, parent_acl);
         }
         events
     }
 
-    fn trigger(&mut self, table: Table, path: &str, ancestors: bool) -> BTreeSet<u64> {
+    fn trigger(&mut self, table: Table, path: &str, kind: i32) -> BTreeSet<u64> {
+        let recursive = kind != CHILDREN_CHANGED;
         let mut told = BTreeSet::new();
         let mut spent = Vec::new();
         if let Some(watchers) = self.entries.get(&(table, path.to_owned())) {
@@ -200,7 +195,7 @@ impl Watches {
                 if modes.one_shot {
                     spent.push(*connection);
                 }
-                if modes.one_shot || modes.persistent || (modes.recursive && ancestors) {
+                if modes.one_shot || modes.persistent || (modes.recursive && recursive) {
                     told.insert(*connection);
                 }
             }
@@ -208,17 +203,12 @@ impl Watches {
         for connection in spent {
             self.take(connection, table, path, Mode::OneShot, false);
         }
-        if ancestors && self.recursive > 0 && path != "/" {
+        if recursive && self.recursive > 0 && path != "/" {
             let mut at = path;
             while at != "/" {
                 at = parent(at);
-                if let Some(watchers) = self.entries.get(&(Table::Data, at.to_owned())) {
-                    told.extend(
-                        watchers
-                            .iter()
-                            .filter(|(_, modes)| modes.recursive)
-                            .map(|(id, _)| *id),
-                    );
+                if let Some(watchers) = self.entries.get(&(table, at.to_owned())) {
+                    told.extend(watchers.iter().filter(|(_, modes)| modes.recursive).map(|(id, _)| *id));
                 }
             }
         }
@@ -233,22 +223,13 @@ impl Watches {
     /// The connections that watch a path, in either table.
     pub(crate) fn on(&self, path: &str) -> BTreeSet<u64> {
         let of = |table| self.entries.get(&(table, path.to_owned()));
-        [of(Table::Data), of(Table::Child)]
-            .into_iter()
-            .flatten()
-            .flat_map(BTreeMap::keys)
-            .copied()
-            .collect()
+        [of(Table::Data), of(Table::Child)].into_iter().flatten().flat_map(BTreeMap::keys).copied().collect()
     }
 
     /// Paths and connections of the data table, which is the one that ZooKeeper's words show.
     pub(crate) fn data_watches(&self) -> BTreeMap<&str, Vec<u64>> {
-        let data = self
-            .entries
-            .iter()
-            .filter(|((table, _), _)| *table == Table::Data);
-        data.map(|((_, path), watchers)| (path.as_str(), watchers.keys().copied().collect()))
-            .collect()
+        let data = self.entries.iter().filter(|((table, _), _)| *table == Table::Data);
+        data.map(|((_, path), watchers)| (path.as_str(), watchers.keys().copied().collect())).collect()
     }
 }
 

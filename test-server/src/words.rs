@@ -19,11 +19,7 @@ pub(crate) fn answer(shared: &Shared, head: [u8; 4]) -> Option<String> {
         b"srvr" => Some(format!("{}{}", version(state), summary(state))),
         b"stat" => {
             let clients: String = clients(state, false);
-            Some(format!(
-                "{}Clients:\n{clients}\n{}",
-                version(state),
-                summary(state)
-            ))
+            Some(format!("{}Clients:\n{clients}\n{}", version(state), summary(state)))
         }
         b"cons" => Some(format!("{}\n", clients(state, true))),
         b"mntr" => Some(monitor(state)),
@@ -52,9 +48,7 @@ fn totals(state: &State) -> (u64, u64, usize) {
         .connections
         .values()
         .map(|conn| conn.traffic())
-        .fold((0, 0, 0), |sum, (received, sent, queued, ..)| {
-            (sum.0 + received, sum.1 + sent, sum.2 + queued)
-        })
+        .fold((0, 0, 0), |sum, (received, sent, queued, ..)| (sum.0 + received, sum.1 + sent, sum.2 + queued))
 }
 
 fn summary(state: &State) -> String {
@@ -72,11 +66,7 @@ fn clients(state: &State, detailed: bool) -> String {
     let mut text = String::new();
     for conn in state.connections.values() {
         let (received, sent, queued, last, xid) = conn.traffic();
-        let _ = write!(
-            text,
-            " /{}[1](queued={queued},recved={received},sent={sent}",
-            conn.peer
-        );
+        let _ = write!(text, " /{}[1](queued={queued},recved={received},sent={sent}", conn.peer);
         if let (true, Some(session)) = (detailed, state.sessions.get(conn.session())) {
             let _ = write!(
                 text,
@@ -94,11 +84,7 @@ fn clients(state: &State, detailed: bool) -> String {
 
 fn monitor(state: &State) -> String {
     let (received, sent, queued) = totals(state);
-    let ephemerals: usize = state
-        .tree
-        .owners()
-        .map(|owner| state.tree.ephemerals(owner).count())
-        .sum();
+    let ephemerals: usize = state.tree.owners().map(|owner| state.tree.ephemerals(owner).count()).sum();
     let lines: [(&str, String); 14] = [
         ("zk_version", release(state).to_owned()),
         ("zk_server_state", "standalone".to_owned()),
@@ -135,9 +121,7 @@ fn configuration(state: &State, port: u16) -> String {
 fn watches_by_path(state: &State) -> BTreeMap<String, Vec<String>> {
     let session = |id: &u64| Some(format!("{:#x}", state.connections.get(id)?.session()));
     let paths = state.watches.data_watches().into_iter();
-    paths
-        .map(|(path, ids)| (path.to_owned(), ids.iter().filter_map(session).collect()))
-        .collect()
+    paths.map(|(path, ids)| (path.to_owned(), ids.iter().filter_map(session).collect())).collect()
 }
 
 fn watches_by_session(state: &State) -> BTreeMap<String, Vec<String>> {
@@ -153,11 +137,7 @@ fn watches_by_session(state: &State) -> BTreeMap<String, Vec<String>> {
 fn watch_summary(state: &State) -> String {
     let (paths, sessions) = (watches_by_path(state), watches_by_session(state));
     let total: usize = paths.values().map(Vec::len).sum();
-    format!(
-        "{} connections watching {} paths\nTotal watches:{total}\n",
-        sessions.len(),
-        paths.len()
-    )
+    format!("{} connections watching {} paths\nTotal watches:{total}\n", sessions.len(), paths.len())
 }
 
 fn grouped(groups: &BTreeMap<String, Vec<String>>) -> String {
@@ -189,11 +169,8 @@ fn dump(state: &State) -> String {
             let _ = writeln!(text, "\t{id:#x}");
         }
     }
-    let _ = writeln!(
-        text,
-        "ephemeral nodes dump:\nSessions with Ephemerals ({}):",
-        state.tree.owners().count()
-    );
+    let _ =
+        writeln!(text, "ephemeral nodes dump:\nSessions with Ephemerals ({}):", state.tree.owners().count());
     for owner in state.tree.owners() {
         let _ = writeln!(text, "{owner:#x}:");
         for path in state.tree.ephemerals(owner) {

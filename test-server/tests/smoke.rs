@@ -18,10 +18,7 @@ async fn a_client_creates_reads_watches_and_closes() {
     assert_eq!((data.as_slice(), stat.version), (&b"one"[..], 0));
     server.set_data("/a", b"two").unwrap();
     let event = watcher.changed().await;
-    assert_eq!(
-        (event.event_type, event.path.as_str()),
-        (EventType::NodeDataChanged, "/a")
-    );
+    assert_eq!((event.event_type, event.path.as_str()), (EventType::NodeDataChanged, "/a"));
     let sequential = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     let (_, first) = client.create("/a/n-", b"", &sequential).await.unwrap();
     let (_, second) = client.create("/a/n-", b"", &sequential).await.unwrap();
@@ -29,10 +26,6 @@ async fn a_client_creates_reads_watches_and_closes() {
     assert_eq!(server.children("/a"), ["n-0000000000", "n-0000000001"]);
     assert_eq!(server.counters().requests(Op::Create), 3);
     drop(client);
-    assert!(
-        server
-            .wait_until(|view| view.children("/a").is_empty(), SOON)
-            .await
-    );
+    assert!(server.wait_until(|view| view.children("/a").is_empty(), SOON).await);
     assert!(server.sessions().is_empty());
 }

@@ -62,9 +62,7 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn string(&mut self) -> Result<String, Malformed> {
         let bytes = self.buffer()?.ok_or(Malformed)?;
-        std::str::from_utf8(bytes)
-            .map(str::to_owned)
-            .map_err(|_| Malformed)
+        std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Malformed)
     }
 
     /// A vector; the null vector reads as an empty one.
@@ -96,10 +94,7 @@ impl<'a> Reader<'a> {
             let perms = reader.i32()?;
             let scheme = reader.string()?;
             let id = reader.string()?;
-            Ok(Acl {
-                perms,
-                id: AuthId { scheme, id },
-            })
+            Ok(Acl { perms, id: AuthId { scheme, id } })
         })
     }
 }

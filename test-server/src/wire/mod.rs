@@ -54,10 +54,7 @@ pub(crate) struct AuthId {
 
 impl AuthId {
     pub(crate) fn new(scheme: impl Into<String>, id: impl Into<String>) -> Self {
-        Self {
-            scheme: scheme.into(),
-            id: id.into(),
-        }
+        Self { scheme: scheme.into(), id: id.into() }
     }
 }
 

@@ -5,6 +5,7 @@ use super::{Stat, opcode};
 use crate::error::ServerError;
 
 pub(crate) const NOTIFICATION_XID: i32 = -1;
+pub(crate) const PING_XID: i32 = -2;
 
 /// The answer to a connect. A refused one has no timeout, no session and a password of zeros.
 pub(crate) fn connect(session: Option<(i64, i32, &[u8; 16])>, knows_read_only: bool) -> Vec<u8> {
@@ -47,7 +48,7 @@ pub(crate) enum Outcome {
     Data(Option<Vec<u8>>, Stat),
     Children(Vec<String>, Option<Stat>),
     Acl(Vec<super::Acl>, Stat),
-    Multi(Vec<(i32, Result<Outcome, ServerError>)>),
+    Multi(Vec<(i32, Result<Self, ServerError>)>),
     Strings(Vec<String>),
     Number(i32),
     Ids(Vec<(String, String)>),

@@ -23,13 +23,7 @@ impl Connect {
         let session = reader.i64()?;
         let password = reader.bytes()?.unwrap_or_default();
         let knows_read_only = !reader.is_empty();
-        Ok(Self {
-            last_zxid_seen,
-            timeout_ms,
-            session,
-            password,
-            knows_read_only,
-        })
+        Ok(Self { last_zxid_seen, timeout_ms, session, password, knows_read_only })
     }
 }
 
@@ -48,24 +42,10 @@ pub(crate) struct Create {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
     Create(Create),
-    Delete {
-        path: String,
-        version: i32,
-    },
-    SetData {
-        path: String,
-        data: Option<Vec<u8>>,
-        version: i32,
-    },
-    SetAcl {
-        path: String,
-        acl: Vec<Acl>,
-        version: i32,
-    },
-    Check {
-        path: String,
-        version: i32,
-    },
+    Delete { path: String, version: i32 },
+    SetData { path: String, data: Option<Vec<u8>>, version: i32 },
+    SetAcl { path: String, acl: Vec<Acl>, version: i32 },
+    Check { path: String, version: i32 },
 }
 
 impl Write {
@@ -79,6 +59,23 @@ impl Write {
         }
     }
 
+    /// In a multi the flags of a create, not its number, say what it makes.
+    fn decode_in_multi(op: i32, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut write = Self::decode(op, reader)?;
+        if let Self::Create(create) = &mut write {
+            create.opcode = match (create.flags, op) {
+                (5 | 6, _) => opcode::CREATE_TTL,
+                (4, _) => opcode::CREATE_CONTAINER,
+                (_, opcode::CREATE2) => opcode::CREATE2,
+                _ => opcode::CREATE,
+            };
+            if create.opcode != opcode::CREATE_TTL {
+                create.ttl = -1;
+            }
+        }
+        Ok(write)
+    }
+
     fn decode(op: i32, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(match op {
             opcode::CREATE | opcode::CREATE2 | opcode::CREATE_CONTAINER | opcode::CREATE_TTL => {
@@ -86,38 +83,17 @@ impl Write {
                 let data = reader.bytes()?;
                 let acl = reader.acl()?;
                 let flags = reader.i32()?;
-                let ttl = if op == opcode::CREATE_TTL {
-                    reader.i64()?
-                } else {
-                    -1
-                };
-                Self::Create(Create {
-                    opcode: op,
-                    path,
-                    data,
-                    acl,
-                    flags,
-                    ttl,
-                })
+                let ttl = if op == opcode::CREATE_TTL { reader.i64()? } else { -1 };
+                Self::Create(Create { opcode: op, path, data, acl, flags, ttl })
             }
-            opcode::DELETE => Self::Delete {
-                path: reader.string()?,
-                version: reader.i32()?,
-            },
-            opcode::SET_DATA => Self::SetData {
-                path: reader.string()?,
-                data: reader.bytes()?,
-                version: reader.i32()?,
-            },
-            opcode::SET_ACL => Self::SetAcl {
-                path: reader.string()?,
-                acl: reader.acl()?,
-                version: reader.i32()?,
-            },
-            opcode::CHECK => Self::Check {
-                path: reader.string()?,
-                version: reader.i32()?,
-            },
+            opcode::DELETE => Self::Delete { path: reader.string()?, version: reader.i32()? },
+            opcode::SET_DATA => {
+                Self::SetData { path: reader.string()?, data: reader.bytes()?, version: reader.i32()? }
+            }
+            opcode::SET_ACL => {
+                Self::SetAcl { path: reader.string()?, acl: reader.acl()?, version: reader.i32()? }
+            }
+            opcode::CHECK => Self::Check { path: reader.string()?, version: reader.i32()? },
             _ => return Err(Malformed),
         })
     }
@@ -156,38 +132,17 @@ pub(crate) enum Request {
     Multi(Vec<Write>),
     Read(Read),
     MultiRead(Vec<Read>),
-    Exists {
-        path: String,
-        watch: bool,
-    },
-    GetAcl {
-        path: String,
-    },
-    Sync {
-        path: String,
-    },
+    Exists { path: String, watch: bool },
+    GetAcl { path: String },
+    Sync { path: String },
     Ping,
-    RemoveWatches {
-        path: String,
-        kind: i32,
-        check_only: bool,
-    },
+    RemoveWatches { path: String, kind: i32, check_only: bool },
     SetWatches(SetWatches),
-    AddWatch {
-        path: String,
-        mode: i32,
-    },
-    Auth {
-        scheme: String,
-        data: Vec<u8>,
-    },
+    AddWatch { path: String, mode: i32 },
+    Auth { scheme: String, data: Vec<u8> },
     WhoAmI,
-    GetEphemerals {
-        prefix: String,
-    },
-    GetAllChildrenNumber {
-        path: String,
-    },
+    GetEphemerals { prefix: String },
+    GetAllChildrenNumber { path: String },
     CloseSession,
     Unimplemented,
 }
@@ -204,38 +159,23 @@ impl Request {
             | opcode::SET_DATA
             | opcode::SET_ACL
             | opcode::CHECK => Self::Write(Write::decode(op, reader)?),
-            opcode::MULTI => Self::Multi(multi(reader, Write::decode)?),
+            opcode::MULTI => Self::Multi(multi(reader, Write::decode_in_multi)?),
             opcode::MULTI_READ => Self::MultiRead(multi(reader, |op, reader| match op {
-                opcode::GET_DATA => Ok(Read::Data {
-                    path: reader.string()?,
-                    watch: reader.bool()?,
-                }),
-                opcode::GET_CHILDREN => Ok(Read::Children {
-                    path: reader.string()?,
-                    watch: reader.bool()?,
-                    stat: false,
-                }),
+                opcode::GET_DATA => Ok(Read::Data { path: reader.string()?, watch: reader.bool()? }),
+                opcode::GET_CHILDREN => {
+                    Ok(Read::Children { path: reader.string()?, watch: reader.bool()?, stat: false })
+                }
                 _ => Err(Malformed),
             })?),
-            opcode::GET_DATA => Self::Read(Read::Data {
-                path: reader.string()?,
-                watch: reader.bool()?,
-            }),
+            opcode::GET_DATA => Self::Read(Read::Data { path: reader.string()?, watch: reader.bool()? }),
             opcode::GET_CHILDREN | opcode::GET_CHILDREN2 => Self::Read(Read::Children {
                 path: reader.string()?,
                 watch: reader.bool()?,
                 stat: op == opcode::GET_CHILDREN2,
             }),
-            opcode::EXISTS => Self::Exists {
-                path: reader.string()?,
-                watch: reader.bool()?,
-            },
-            opcode::GET_ACL => Self::GetAcl {
-                path: reader.string()?,
-            },
-            opcode::SYNC => Self::Sync {
-                path: reader.string()?,
-            },
+            opcode::EXISTS => Self::Exists { path: reader.string()?, watch: reader.bool()? },
+            opcode::GET_ACL => Self::GetAcl { path: reader.string()? },
+            opcode::SYNC => Self::Sync { path: reader.string()? },
             opcode::PING => Self::Ping,
             opcode::REMOVE_WATCHES | opcode::CHECK_WATCHES => Self::RemoveWatches {
                 path: reader.string()?,
@@ -256,24 +196,14 @@ impl Request {
                 }
                 Self::SetWatches(watches)
             }
-            opcode::ADD_WATCH => Self::AddWatch {
-                path: reader.string()?,
-                mode: reader.i32()?,
-            },
+            opcode::ADD_WATCH => Self::AddWatch { path: reader.string()?, mode: reader.i32()? },
             opcode::AUTH => {
                 let _kind = reader.i32()?;
-                Self::Auth {
-                    scheme: reader.string()?,
-                    data: reader.bytes()?.unwrap_or_default(),
-                }
+                Self::Auth { scheme: reader.string()?, data: reader.bytes()?.unwrap_or_default() }
             }
             opcode::WHO_AM_I => Self::WhoAmI,
-            opcode::GET_EPHEMERALS => Self::GetEphemerals {
-                prefix: reader.string()?,
-            },
-            opcode::GET_ALL_CHILDREN_NUMBER => Self::GetAllChildrenNumber {
-                path: reader.string()?,
-            },
+            opcode::GET_EPHEMERALS => Self::GetEphemerals { prefix: reader.string()? },
+            opcode::GET_ALL_CHILDREN_NUMBER => Self::GetAllChildrenNumber { path: reader.string()? },
             opcode::CLOSE_SESSION => Self::CloseSession,
             _ => Self::Unimplemented,
         })
@@ -305,9 +235,7 @@ impl Request {
             | Self::CloseSession
             | Self::Unimplemented => (None, &[], &[]),
         };
-        one.into_iter()
-            .chain(writes.iter().map(Write::path))
-            .chain(reads.iter().map(Read::path))
+        one.into_iter().chain(writes.iter().map(Write::path)).chain(reads.iter().map(Read::path))
     }
 }
 
