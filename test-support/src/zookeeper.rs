@@ -58,7 +58,7 @@ impl Default for Options {
         Self {
             tick: Duration::from_millis(200),
             init_limit: 50,
-            sync_limit: 10,
+            sync_limit: 25,
             min_session: None,
             max_session: Duration::from_secs(60),
             container_check: None,
@@ -108,7 +108,7 @@ impl Options {
         self
     }
 
-    /// `syncLimit`, in ticks: how long leader and follower put up with silence. Default 10. The lower,
+    /// `syncLimit`, in ticks: how long leader and follower put up with silence. Default 25, so 5 s. The lower,
     /// the sooner a stopped leader is replaced, and the sooner a busy machine looks like one.
     #[must_use]
     pub fn sync_limit(mut self, ticks: u32) -> Self {
@@ -328,7 +328,8 @@ impl ZooKeeper {
         for member in 0..self.len() {
             self.wait_serving(member)?;
         }
-        Ok(())
+        // The first may have lost its leader while we waited for the last.
+        self.wait_whole()
     }
 
     /// Whether a server ended because somebody else was on its port.
@@ -504,7 +505,7 @@ impl ZooKeeper {
             return None;
         }
         drop(process);
-        let answer = four_letter(self.address(member), "srvr", Duration::from_millis(500)).ok()?;
+        let answer = four_letter(self.address(member), "srvr", Duration::from_secs(2)).ok()?;
         match answer.lines().find_map(|line| line.strip_prefix("Mode: "))?.trim() {
             "standalone" => Some(Mode::Standalone),
             "leader" => Some(Mode::Leader),
@@ -514,7 +515,8 @@ impl ZooKeeper {
         }
     }
 
-    /// The member that says it leads, if one does; paused members are not asked.
+    /// The member that says it leads right now, if one does; paused members are not asked. On a busy
+    /// machine there may be none for a moment: [`wait_leader`](Self::wait_leader).
     #[must_use]
     pub fn leader(&self) -> Option<usize> {
         (0..self.len()).find(|&member| self.mode(member) == Some(Mode::Leader))
@@ -532,6 +534,21 @@ impl ZooKeeper {
     /// When none does within a minute.
     pub fn wait_leader(&self) -> Result<usize, ServerError> {
         poll_until("a leader", START_LIMIT, || self.leader()).map_err(|e| self.failed(&e.to_string()))
+    }
+
+    /// Waits until all members serve, one of them as the leader.
+    ///
+    /// # Errors
+    /// When that is not so within a minute; with the ends of the logs.
+    pub fn wait_whole(&self) -> Result<(), ServerError> {
+        let whole = || {
+            let modes: Option<Vec<_>> = (0..self.len()).map(|member| self.mode(member)).collect();
+            let leads = |mode: &Mode| matches!(mode, Mode::Leader | Mode::Standalone);
+            let leaders = modes?.iter().filter(|mode| leads(mode)).count();
+            (leaders == 1).then_some(())
+        };
+        poll_until("all ZooKeeper members to serve", START_LIMIT, whole)
+            .map_err(|e| self.failed(&e.to_string()))
     }
 
     /// Waits until a member serves.
