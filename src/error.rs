@@ -319,6 +319,9 @@ pub enum LostReason {
     SessionReplaced,
     /// Somebody deleted the lock node.
     NodeDeleted,
+    /// No server has proved for too long that the session lives: the lock may have been given to somebody else.
+    /// The session may have survived; the lock node is deleted then.
+    Suspect,
     /// The client was closed, or the session that it borrowed was.
     Closed,
 }
@@ -329,6 +332,7 @@ impl fmt::Display for LostReason {
             Self::SessionExpired => "its session expired",
             Self::SessionReplaced => "a server replaced its session by another",
             Self::NodeDeleted => "somebody deleted its node",
+            Self::Suspect => "no server has answered for too long to be sure of it",
             Self::Closed => "its client was closed",
         })
     }

@@ -1,10 +1,27 @@
 //! The guard of a held lock.
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::engine::room::Hold;
-use crate::error::{Lost, ReleaseError};
+use crate::error::{Lost, LostReason, ReleaseError};
 use crate::token::FencingToken;
+use crate::transaction::Transaction;
+
+/// How a lock stands, as far as this process can know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockState {
+    /// A quorum of the servers has proved a moment ago that the session lives.
+    Held,
+    /// A proof is overdue, or the connection is interrupted. Nobody else can have the lock yet; it comes back to
+    /// [`Held`](Self::Held) when the servers answer in time, and turns [`Lost`](Self::Lost) when they do not.
+    Suspended,
+    /// Somebody else may have it by now. Final for this guard.
+    Lost(LostReason),
+}
 
 /// A lock that this process holds.
 ///
@@ -14,33 +31,45 @@ use crate::token::FencingToken;
 /// tasks and be released there. It cannot be cloned.
 ///
 /// # What it proves, and what it does not
-/// While the session lives, nobody else is granted the lock. A session can end under its holder: when the
-/// servers do not hear from this process for the session timeout they delete its nodes and give the lock on. The
-/// guard then turns [lost](Self::lost), as soon as this process learns of it, which can be *after* somebody else
-/// was granted the lock; and a process that is paused learns nothing at all. So a lock alone protects nothing that can be
-/// written by a process that was away: give the [`fencing_token`](Self::fencing_token) to the resource and let it
-/// refuse older ones.
+/// While something is held, the client proves to itself every sixth of the session timeout that a quorum of the
+/// servers keeps its session, by a committed transaction. When the last proof is two thirds of the timeout old
+/// (less with [`Margin::Strict`](crate::Margin::Strict)), the guard turns [lost](Self::lost): that is before the servers can give the lock
+/// away, whatever has failed between here and there. What no clock on this side can cover is a process that is
+/// paused, and goes on writing the moment it wakes: for that one give the [`fencing_token`](Self::fencing_token)
+/// to the resource, and let it refuse older ones ([`FenceGate`](crate::FenceGate)), or write to ZooKeeper in a
+/// [`transaction`](Self::transaction).
 #[must_use = "dropping the guard gives the lock back at once"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
 pub struct LockGuard {
-    hold: Hold,
+    hold: Arc<Hold>,
 }
 
 impl LockGuard {
     pub(crate) fn new(hold: Hold) -> Self {
-        Self { hold }
+        Self { hold: Arc::new(hold) }
     }
 
-    /// Whether the lock is still held, as far as this process knows. Advisory: it may be lost the moment after; only
-    /// the [token](Self::fencing_token) is proof to others.
+    /// How the lock stands. The clock is read at each call, so a task that was starved cannot hide a loss.
+    #[must_use]
+    pub fn state(&self) -> LockState {
+        match self.hold.lost() {
+            Some(reason) => LockState::Lost(reason),
+            None if self.hold.epoch().is_suspended() => LockState::Suspended,
+            None => LockState::Held,
+        }
+    }
+
+    /// Whether the lock is not lost, by the clock. Advisory: it may be lost the moment after; only the
+    /// [token](Self::fencing_token) is proof to others.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.hold.lost().is_none()
     }
 
-    /// Resolves when the lock is lost: its session has expired or was replaced, or the client was closed. It never
-    /// resolves because of a release. Does not borrow the guard, so it can be given to another task.
+    /// Resolves when the lock is lost: by the clock, by the end of its session, or because its node was deleted
+    /// (which is noticed within a sixth of the session timeout). It never resolves because of a release. Does
+    /// not borrow the guard, so it can be given to another task.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing; a later one resolves at once if the lock was lost in between.
@@ -58,6 +87,73 @@ impl LockGuard {
         let lost = self.hold.when_lost();
         let path = self.path().into();
         async move { Lost { path, reason: lost.await } }
+    }
+
+    /// Runs `work` for as long as the lock is held: drops it as soon as the lock is lost, and does not answer
+    /// with its result if the lock was lost by the time that it was there.
+    ///
+    /// # Errors
+    /// [`Lost`], also when the lock is lost already: `work` is then not polled at all.
+    ///
+    /// # Cancel safety
+    /// That of `work`, which is dropped with this future.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
+    /// let guard = mutex.lock().await?;
+    /// let rows = guard.while_held(async { 42 /* the nightly job */ }).await?;
+    /// guard.release().await?;
+    /// # assert_eq!(rows, 42);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
+        let mut lost = pin!(self.lost());
+        let mut work = pin!(work);
+        let outcome = std::future::poll_fn(|context| {
+            if let Poll::Ready(lost) = lost.as_mut().poll(context) {
+                return Poll::Ready(Err(lost));
+            }
+            work.as_mut().poll(context).map(Ok)
+        })
+        .await?;
+        match self.hold.lost() {
+            Some(reason) => Err(self.as_lost(reason)),
+            None => Ok(outcome),
+        }
+    }
+
+    /// Another guard of the same hold: the lock is released when the last one is. Re-entrance is by value, for
+    /// functions that take a guard, not by thread or task: the branches of a `select!` share both.
+    ///
+    /// # Errors
+    /// [`Lost`] if the lock is lost.
+    pub fn reenter(&self) -> Result<Self, Lost> {
+        match self.hold.lost() {
+            Some(reason) => Err(self.as_lost(reason)),
+            None => Ok(Self { hold: Arc::clone(&self.hold) }),
+        }
+    }
+
+    /// How many guards share the hold.
+    #[must_use]
+    #[doc(alias = "getHoldCount")]
+    pub fn hold_count(&self) -> usize {
+        Arc::strong_count(&self.hold)
+    }
+
+    /// Writes to ZooKeeper that happen only if this lock is held at that moment, all or none; see [`Transaction`].
+    pub fn transaction(&self) -> Transaction<'_> {
+        Transaction::new(&self.hold)
+    }
+
+    fn as_lost(&self, reason: LostReason) -> Lost {
+        Lost { path: self.path().into(), reason }
     }
 
     /// The number by which a resource can tell this grant from earlier ones; see [`FencingToken`].
@@ -79,7 +175,8 @@ impl LockGuard {
         self.hold.room().path().user()
     }
 
-    /// Gives the lock back and waits until a server has confirmed it.
+    /// Gives the lock back and waits until a server has confirmed it. While other guards [share](Self::reenter) the
+    /// hold, it only gives up this share.
     ///
     /// It waits for as long as it takes to know: with no server in reach until the session is over, which is
     /// about 1.4 times the session timeout. Wrap it in [`tokio::time::timeout`] to wait less; the release goes on.
@@ -92,15 +189,15 @@ impl LockGuard {
     /// # Cancel safety
     /// The lock is given back in any case, from the moment of the call; dropping the future loses the report.
     pub fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static {
-        let lost = self.hold.lost();
-        let path = self.path().into();
-        let released = self.hold.release();
+        let lost = self.hold.lost().map(|reason| self.as_lost(reason));
+        // Of several guards exactly one gets the hold here, however they race.
+        let released = Arc::into_inner(self.hold).map(Hold::release);
         async move {
-            let result = released.await;
-            match lost {
-                Some(reason) => Err(ReleaseError::Lost(Lost { path, reason })),
-                None => result,
-            }
+            let result = match released {
+                Some(released) => released.await,
+                None => Ok(()),
+            };
+            lost.map_or(result, |lost| Err(lost.into()))
         }
     }
 }

@@ -83,20 +83,24 @@
 mod client;
 mod engine;
 mod error;
+mod fence;
 mod guard;
 mod lock;
 mod mutex;
 mod options;
 mod path;
 mod token;
+mod transaction;
 
-pub use client::{Client, ClientBuilder, ConnectionState, RetryPolicy};
+pub use client::{Client, ClientBuilder, ConnectionState, Heartbeat, Margin, RetryPolicy};
 pub use error::{
     AcquireError, BuildError, ConnectError, InvalidPath, LocalHolder, Lost, LostReason, OptionalExt,
     ReleaseError, TryLockError,
 };
-pub use guard::LockGuard;
+pub use fence::{FenceGate, Fenced};
+pub use guard::{LockGuard, LockState};
 pub use lock::InterProcessLock;
 pub use mutex::{InterProcessMutex, InterProcessMutexBuilder};
 pub use options::{Acl, Parents, Permissions};
 pub use token::FencingToken;
+pub use transaction::{Transaction, TransactionError};

@@ -10,10 +10,12 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
+use super::belief::Margin;
+use super::heartbeat::Heartbeat;
 use super::reaper::Reaper;
 use super::retry::RetryPolicy;
 use super::servers::Servers;
-use super::supervisor::{Dialer, Shared, supervise};
+use super::supervisor::{Contact, Dialer, Shared, supervise};
 use super::{Client, Inner};
 use crate::error::ConnectError;
 use crate::options::Acl;
@@ -30,6 +32,7 @@ pub struct ClientBuilder {
     acl: Vec<Acl>,
     auth: Vec<(String, Vec<u8>)>,
     connector: Option<zk::Connector>,
+    contact: Contact,
 }
 
 /// Long enough to ride out the election of a new leader, short enough that the lock of a crashed process is not
@@ -47,6 +50,7 @@ impl Default for ClientBuilder {
             acl: vec![Acl::open()],
             auth: Vec::new(),
             connector: None,
+            contact: Contact::default(),
         }
     }
 }
@@ -95,6 +99,20 @@ impl ClientBuilder {
     #[doc(alias = "authorization")]
     pub fn auth(mut self, scheme: &str, credentials: impl Into<Vec<u8>>) -> Self {
         self.auth.push((scheme.to_owned(), credentials.into()));
+        self
+    }
+
+    /// How the client proves that the servers still keep its session while something is held or waited for. By
+    /// default [`Heartbeat::Commit`], the only one that proves it.
+    pub fn heartbeat(mut self, heartbeat: Heartbeat) -> Self {
+        self.contact.heartbeat = heartbeat;
+        self
+    }
+
+    /// How much earlier than the servers may give a lock away it is given up here. By default [`Margin::Standard`],
+    /// a third of the session timeout.
+    pub fn margin(mut self, margin: Margin) -> Self {
+        self.contact.margin = margin;
         self
     }
 
@@ -154,6 +172,7 @@ impl ClientBuilder {
                 rooms: Mutex::new(HashMap::new()),
             }),
         };
+        let contact = self.contact;
         let (connected, first) = oneshot::channel();
         let thread_dialer = dialer.clone();
         // A thread of its own, as Java's client has: an executor that is blocked must not lose the lock (rule 20).
@@ -168,7 +187,7 @@ impl ClientBuilder {
                     Ok(session) => {
                         tokio::spawn(reap);
                         if connected.send(Ok(())).is_ok() {
-                            supervise(shared, session, Some(thread_dialer), reaper).await;
+                            supervise(shared, session, Some(thread_dialer), reaper, contact).await;
                         }
                     }
                     // The caller may have gone; nobody else wants to know.
@@ -198,6 +217,7 @@ impl fmt::Debug for ClientBuilder {
             .field("retry", &self.retry)
             .field("namespace", &self.namespace)
             .field("acl", &self.acl)
+            .field("contact", &self.contact)
             .finish_non_exhaustive()
     }
 }
@@ -211,7 +231,7 @@ pub(super) fn borrow(session: zk::Client) -> Result<Client, ConnectError> {
     let shared = Shared::new();
     let (reaper, reap) = Reaper::new();
     runtime.spawn(reap);
-    runtime.spawn(supervise(Arc::clone(&shared), session, None, reaper.clone()));
+    runtime.spawn(supervise(Arc::clone(&shared), session, None, reaper.clone(), Contact::default()));
     let defaults = ClientBuilder::default();
     let inner = Inner {
         shared,

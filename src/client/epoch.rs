@@ -4,16 +4,21 @@
 //! lost it. Everything that belongs to a session therefore hangs on its [`Epoch`], and nothing of an older epoch is
 //! ever used in a newer one (CURATOR-498 and -604 are what happens otherwise).
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use zookeeper_client as zk;
 
+use super::belief::{Belief, Margin, Standing};
+use super::clock::Moment;
+use super::reaper::{Debt, Done, Item, Reaper};
 use crate::engine::contender::Failure;
-use crate::error::{Cause, LostReason};
+use crate::error::{Cause, Lost, LostReason};
+use crate::path::LockPath;
 
 /// How many unsettled creates an epoch remembers for later lists. They are rare (a create whose reply was lost and
 /// whose attempt was given up), so the bound only keeps a broken server from filling the memory.
@@ -30,13 +35,73 @@ pub(crate) struct Epoch {
     session: Mutex<Option<zk::Client>>,
     session_id: i64,
     timeout: Duration,
+    belief: Belief,
+    reaper: Reaper,
     ended: watch::Sender<Option<LostReason>>,
     gone: watch::Sender<bool>,
+    /// When the last write was sent whose reply proved that the servers keep the session.
+    proof: watch::Sender<Option<Moment>>,
+    connected: AtomicBool,
     /// Attempts that may have requests under way.
     attempts: watch::Sender<usize>,
-    /// Server paths of the nodes that exist, as far as we know.
-    nodes: Mutex<HashSet<String>>,
+    /// The nodes that exist, as far as we know, by server path; those that hold a lock with their hold.
+    nodes: Mutex<HashMap<String, Option<Arc<Held>>>>,
+    /// How many those are: while there are any, the heartbeat beats.
+    stake: watch::Sender<usize>,
     debts: Mutex<VecDeque<String>>,
+}
+
+/// One held lock, as far as its epoch is concerned.
+#[derive(Debug)]
+pub(crate) struct Held {
+    directory: LockPath,
+    name: Box<str>,
+    lost: watch::Sender<Option<LostReason>>,
+    /// The place in the room's gate, until the node is handed to the reaper or gone with its session.
+    permit: Mutex<Option<Arc<OwnedSemaphorePermit>>>,
+    /// The node has been handed to the reaper.
+    given_back: AtomicBool,
+}
+
+impl Held {
+    pub(crate) fn new(directory: LockPath, name: &str, permit: Arc<OwnedSemaphorePermit>) -> Arc<Self> {
+        Arc::new(Self {
+            directory,
+            name: name.into(),
+            lost: watch::Sender::new(None),
+            permit: Mutex::new(Some(permit)),
+            given_back: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How it was lost, if that is known already; [`Epoch::check`] also asks the clock.
+    pub(crate) fn lost(&self) -> Option<LostReason> {
+        *self.lost.borrow()
+    }
+
+    /// Changes once, when it is lost.
+    pub(crate) fn watch_lost(&self) -> watch::Receiver<Option<LostReason>> {
+        self.lost.subscribe()
+    }
+
+    fn take_permit(&self) -> Option<Arc<OwnedSemaphorePermit>> {
+        self.permit.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Marks it lost; false if it was already.
+    fn lose(&self, reason: LostReason) -> bool {
+        self.lost.send_if_modified(|lost| {
+            let first = lost.is_none();
+            if first {
+                *lost = Some(reason);
+            }
+            first
+        })
+    }
 }
 
 /// The epoch has ended, so nothing can be asked of it.
@@ -44,11 +109,17 @@ pub(crate) struct Epoch {
 pub(crate) struct EpochOver;
 
 impl Epoch {
-    pub(crate) fn new(number: u64, session: zk::Client) -> Arc<Self> {
+    pub(crate) fn new(number: u64, session: zk::Client, margin: Margin, reaper: Reaper) -> Arc<Self> {
+        let timeout = session.session_timeout();
         Arc::new(Self {
             number,
             session_id: session.session_id().0,
-            timeout: session.session_timeout(),
+            timeout,
+            belief: Belief::new(timeout, margin),
+            reaper,
+            proof: watch::Sender::new(None),
+            connected: AtomicBool::new(true),
+            stake: watch::Sender::new(0),
             session: Mutex::new(Some(session)),
             ended: watch::Sender::new(None),
             gone: watch::Sender::new(false),
@@ -126,7 +197,156 @@ impl Epoch {
         if first {
             let session = self.session_id;
             tracing::info!(epoch = self.number, session = format_args!("{session:#x}"), %reason, "session over");
+            // A hold that is registered from here on sees the end itself.
+            for held in self.holds() {
+                held.lose(reason);
+                // The node goes with the session, so its place is free although the guard may be kept for long.
+                drop(held.take_permit());
+            }
         }
+    }
+
+    pub(crate) fn belief(&self) -> &Belief {
+        &self.belief
+    }
+
+    /// A write that was sent at `sent` has been answered.
+    pub(crate) fn proved(&self, sent: Moment) {
+        self.proof.send_if_modified(|proof| {
+            let newer = proof.is_none_or(|proof| proof < sent);
+            if newer {
+                *proof = Some(sent);
+            }
+            newer
+        });
+    }
+
+    /// The same for a write that was refused, if the refusal was decided by the leader and committed like any other
+    /// transaction, and not by a member, or by the client library, on its own.
+    pub(crate) fn proved_by_refusal(&self, sent: Moment, error: &zk::Error) {
+        if matches!(
+            error,
+            zk::Error::NoNode
+                | zk::Error::NoAuth
+                | zk::Error::NodeExists
+                | zk::Error::NotEmpty
+                | zk::Error::BadVersion
+                | zk::Error::NoChildrenForEphemerals
+                | zk::Error::InvalidAcl
+        ) {
+            self.proved(sent);
+        }
+    }
+
+    /// When the last write was sent that was answered.
+    pub(crate) fn proof(&self) -> Option<Moment> {
+        *self.proof.borrow()
+    }
+
+    /// What the last proof is worth now.
+    pub(crate) fn standing(&self) -> Standing {
+        self.belief.standing(self.proof(), Moment::now())
+    }
+
+    pub(crate) fn set_connected(&self, connected: bool) {
+        self.connected.store(connected, Ordering::Relaxed);
+    }
+
+    /// Whether locks are neither granted nor known to be lost at the moment.
+    pub(crate) fn is_suspended(&self) -> bool {
+        !self.connected.load(Ordering::Relaxed) || self.standing() != Standing::Sound
+    }
+
+    /// Waits until the servers are known to keep the session: nothing is granted before.
+    pub(crate) async fn sound(&self) {
+        let mut proof = self.proof.subscribe();
+        while self.belief.standing(*proof.borrow_and_update(), Moment::now()) != Standing::Sound {
+            if proof.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Registers a held lock: from here on the epoch says when it is lost.
+    pub(crate) fn hold(&self, held: &Arc<Held>) {
+        let path = held.directory.child(&held.name);
+        self.change_nodes(|nodes| drop(nodes.insert(path, Some(Arc::clone(held)))));
+        // Looked at after the registration, as the end looks at the register after it has happened.
+        if let Some(reason) = self.end_reason() {
+            held.lose(reason);
+        }
+    }
+
+    /// How a hold was lost, if it was, by the clock and not only by what has been noticed.
+    pub(crate) fn check(self: &Arc<Self>, held: &Arc<Held>) -> Option<LostReason> {
+        let lost = held.lost();
+        if lost.is_none() && self.standing() == Standing::Over {
+            self.lose(held, LostReason::Suspect);
+            return held.lost();
+        }
+        lost
+    }
+
+    /// A hold is over although its session is not: its node goes at once, and is never used again.
+    pub(crate) fn lose(self: &Arc<Self>, held: &Arc<Held>, reason: LostReason) {
+        if held.lose(reason) {
+            let path = held.directory.user();
+            tracing::warn!(path, node = held.name(), epoch = self.number, %reason, "lock lost");
+            self.give_back(held, None);
+        }
+    }
+
+    /// Hands the node of a hold to the reaper, once.
+    pub(crate) fn give_back(self: &Arc<Self>, held: &Arc<Held>, done: Option<Done>) {
+        if held.given_back.swap(true, Ordering::AcqRel) {
+            if let (Some(done), Some(reason)) = (done, held.lost()) {
+                let path = held.directory.user().into();
+                // Nobody waits any more, then: a release that was cancelled.
+                let _ = done.send(Err(Lost { path, reason }.into()));
+            }
+            return;
+        }
+        // No beat that is sent after the deletion may ask for the node and take its absence for a loss.
+        let path = held.directory.child(&held.name);
+        self.change_nodes(|nodes| {
+            if let Some(node) = nodes.get_mut(&path) {
+                *node = None;
+            }
+        });
+        self.reaper.reap(Item {
+            epoch: Arc::clone(self),
+            directory: held.directory.clone(),
+            debt: Debt::Node(held.name.as_ref().to_owned()),
+            permit: held.take_permit(),
+            done,
+        });
+    }
+
+    /// The locks held in this session.
+    pub(crate) fn holds(&self) -> Vec<Arc<Held>> {
+        self.lock_nodes().values().flatten().cloned().collect()
+    }
+
+    /// What the heartbeat asks for: the nodes that hold locks, by server path.
+    pub(crate) fn held_nodes(&self) -> Vec<(String, Arc<Held>)> {
+        let nodes = self.lock_nodes();
+        nodes.iter().filter_map(|(path, held)| Some((path.clone(), Arc::clone(held.as_ref()?)))).collect()
+    }
+
+    /// How many nodes there are.
+    pub(crate) fn stake(&self) -> watch::Receiver<usize> {
+        self.stake.subscribe()
+    }
+
+    fn lock_nodes(&self) -> MutexGuard<'_, HashMap<String, Option<Arc<Held>>>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change_nodes(&self, change: impl FnOnce(&mut HashMap<String, Option<Arc<Held>>>)) {
+        let mut nodes = self.lock_nodes();
+        change(&mut nodes);
+        let count = nodes.len();
+        self.stake.send_if_modified(|stake| std::mem::replace(stake, count) != count);
     }
 
     /// Counts an attempt for as long as the answer lives.
@@ -142,17 +362,19 @@ impl Epoch {
 
     /// A node of ours exists.
     pub(crate) fn adopt(&self, path: String) {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+        self.change_nodes(|nodes| {
+            nodes.entry(path).or_default();
+        });
     }
 
     /// A node of ours is gone.
     pub(crate) fn disown(&self, path: &str) {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
+        self.change_nodes(|nodes| drop(nodes.remove(path)));
     }
 
     /// The server paths of our nodes.
     pub(crate) fn nodes(&self) -> Vec<String> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.lock_nodes().keys().cloned().collect()
     }
 
     /// Remembers a create whose outcome nobody could establish: should a later list of its directory show it, it is

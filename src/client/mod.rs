@@ -1,7 +1,10 @@
 //! The client: outlives sessions, owns the rooms, and runs the sessions on a thread of its own.
 
+mod belief;
 mod builder;
+pub(crate) mod clock;
 pub(crate) mod epoch;
+mod heartbeat;
 pub(crate) mod reaper;
 mod retry;
 mod servers;
@@ -14,8 +17,10 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+pub use self::belief::Margin;
 pub use self::builder::ClientBuilder;
 use self::epoch::Epoch;
+pub use self::heartbeat::Heartbeat;
 use self::reaper::Reaper;
 pub use self::retry::RetryPolicy;
 pub use self::supervisor::ConnectionState;
@@ -159,10 +164,15 @@ impl Client {
     /// It only waits.
     pub async fn flush(&self, timeout: Duration) -> Result<(), ReleaseError> {
         let mut pending = self.inner.reaper.pending();
-        let clean = pending.wait_for(|pending| *pending == 0);
-        match tokio::time::timeout(timeout, clean).await {
-            Ok(_) => Ok(()),
-            Err(_) => {
+        // Where the session runs, so that the caller needs no timer of its own.
+        let flushed = self.inner.runtime.spawn(async move {
+            let clean = pending.wait_for(|pending| *pending == 0);
+            tokio::time::timeout(timeout, clean).await.is_ok()
+        });
+        match flushed.await {
+            // An error means that the session's thread has ended, and everything with it.
+            Ok(true) | Err(_) => Ok(()),
+            Ok(false) => {
                 let nodes = *self.inner.reaper.pending().borrow();
                 Err(ReleaseError::TimedOut { nodes, waited: timeout })
             }

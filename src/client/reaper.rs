@@ -12,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
 
+use super::clock::Moment;
 use super::epoch::{Epoch, EpochOver, cause};
 use crate::engine::contender::Failure;
 use crate::engine::name::{Family, prefix};
@@ -41,8 +42,11 @@ pub(crate) struct Item {
     /// Kept until the node is gone: a place in the room's gate.
     pub(crate) permit: Option<Arc<OwnedSemaphorePermit>>,
     /// Told the result.
-    pub(crate) done: Option<oneshot::Sender<Result<(), ReleaseError>>>,
+    pub(crate) done: Option<Done>,
 }
+
+/// Where the result of an item goes.
+pub(crate) type Done = oneshot::Sender<Result<(), ReleaseError>>;
 
 /// Something that is to be cleaned up and is not yet; [`Reaper::pending`] counts them.
 #[derive(Debug)]
@@ -188,10 +192,15 @@ async fn delete_path(epoch: &Epoch, directory: &LockPath, path: &str) -> Result<
     let mut pause = FIRST_PAUSE;
     let mut first = true;
     loop {
+        let sent = Moment::now();
         let result = match epoch.session() {
             Ok(session) => session.delete(path, None).await,
             Err(EpochOver) => return over(epoch, directory),
         };
+        match &result {
+            Ok(()) => epoch.proved(sent),
+            Err(error) => epoch.proved_by_refusal(sent, error),
+        }
         let error = match result {
             Ok(()) => return Ok(Deleted::ByUs),
             // After an unknown outcome it was most likely us.
@@ -250,7 +259,7 @@ fn lost(directory: &LockPath, reason: LostReason) -> ReleaseError {
     ReleaseError::Lost(Lost { path: directory.user().into(), reason })
 }
 
-fn finish(done: Option<oneshot::Sender<Result<(), ReleaseError>>>, result: Result<(), ReleaseError>) {
+fn finish(done: Option<Done>, result: Result<(), ReleaseError>) {
     if let Some(done) = done {
         // Nobody waits any more: a release that was cancelled goes on, and its result has no reader.
         let _ = done.send(result);

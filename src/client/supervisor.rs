@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use zookeeper_client as zk;
 
+use super::belief::Margin;
 use super::epoch::{Epoch, cause};
+use super::heartbeat::{self, Heartbeat};
 use super::reaper::Reaper;
 use super::retry::RetryPolicy;
 use super::servers::Servers;
@@ -86,6 +88,13 @@ impl Shared {
     }
 }
 
+/// How contact with the servers is proved.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Contact {
+    pub(crate) heartbeat: Heartbeat,
+    pub(crate) margin: Margin,
+}
+
 /// How to get sessions.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialer {
@@ -147,11 +156,13 @@ pub(crate) async fn supervise(
     session: zk::Client,
     dialer: Option<Dialer>,
     reaper: Reaper,
+    contact: Contact,
 ) {
     let mut stop = shared.stop.subscribe();
     let mut session = session;
     for number in 1.. {
-        let epoch = Epoch::new(number, session);
+        let epoch = Epoch::new(number, session, contact.margin, reaper.clone());
+        tokio::spawn(heartbeat::run(Arc::clone(&epoch), contact.heartbeat));
         tracing::info!(epoch = number, session = format_args!("{:#x}", epoch.session_id()), timeout = ?epoch.timeout(), "session established");
         shared.phase.send_replace(Phase::Live(Arc::clone(&epoch)));
         shared.state.send_replace(ConnectionState::Connected);
@@ -201,9 +212,11 @@ async fn watch_session(shared: &Shared, epoch: &Epoch) -> End {
     loop {
         match state {
             zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
+                epoch.set_connected(true);
                 shared.state.send_replace(ConnectionState::Connected);
             }
             zk::SessionState::Disconnected => {
+                epoch.set_connected(false);
                 shared.state.send_replace(ConnectionState::Suspended);
             }
             zk::SessionState::Expired => {

@@ -14,8 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use uuid::Uuid;
 use zookeeper_client as zk;
 
-pub(crate) use self::requests::participants;
 use self::requests::{create_and_list, is_busy, perform};
+pub(crate) use self::requests::{participants, transact};
 use super::contender::{Contender, Ending, Event, Leave, Outcome, Patience, Step, Trouble};
 use super::room::{Budget, Denied, Hold, Room};
 use crate::client::epoch::{Epoch, cause};
@@ -27,7 +27,6 @@ use crate::token::FencingToken;
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) room: Arc<Room>,
-    pub(crate) permit: Arc<OwnedSemaphorePermit>,
     pub(crate) budget: Budget,
     pub(crate) reply: oneshot::Sender<Result<Hold, Denied>>,
     /// The caller has gone. The ticket is kept until everything is cleaned up or handed to the reaper.
@@ -36,9 +35,30 @@ pub(crate) struct Attempt {
 
 /// Runs an attempt to its end.
 pub(crate) async fn run(attempt: Attempt) {
-    let Attempt { room, permit, budget, reply, cancelled } = attempt;
+    let Attempt { room, budget, reply, cancelled } = attempt;
     let mut caller = Caller { room: &room, budget, started: Instant::now(), reply: Some(reply) };
     let mut interrupted = pin!(interrupted(budget, cancelled));
+    // Without a place nothing has been sent and nothing is to be cleaned up.
+    let permit = tokio::select! {
+        biased;
+        permit = room.enter(budget) => permit,
+        interruption = &mut interrupted => {
+            caller.interrupted(interruption);
+            return;
+        }
+    };
+    let Some(permit) = permit else { return caller.answer(Err(Denied::WouldBlock)) };
+    // On the heap only from here on: those that wait for a place are many.
+    Box::pin(contend(&room, Arc::new(permit), &mut caller, interrupted)).await;
+}
+
+/// Contends on one epoch after the other.
+async fn contend(
+    room: &Arc<Room>,
+    permit: Arc<OwnedSemaphorePermit>,
+    caller: &mut Caller<'_>,
+    mut interrupted: Pin<&mut impl Future<Output = Interruption>>,
+) {
     loop {
         let epoch = tokio::select! {
             biased;
@@ -52,14 +72,13 @@ pub(crate) async fn run(attempt: Attempt) {
             Ok(epoch) => epoch,
             Err(no_epoch) => return caller.deny(no_epoch.into_error(room.path())),
         };
-        let contest = Contest { room: &room, epoch: &epoch, permit: &permit, last_error: None };
-        match contest.run(&mut caller, interrupted.as_mut()).await {
+        let contest = Contest { room, epoch: &epoch, permit: &permit, last_error: None };
+        match contest.run(caller, interrupted.as_mut()).await {
             // A waiter whose session ended starts again in the next (rule 8).
-            Verdict::EpochOver => tracing::debug!(
-                path = room.path().user(),
-                epoch = epoch.number(),
-                "again in the next session"
-            ),
+            Verdict::EpochOver => {
+                let path = room.path().user();
+                tracing::debug!(path, epoch = epoch.number(), "again in the next session");
+            }
             Verdict::Done => return,
         }
     }
@@ -225,7 +244,23 @@ impl Contest<'_> {
                 continue;
             }
             let event = match step {
-                Step::Finish(outcome) => return self.finish(outcome, caller),
+                Step::Finish(Outcome::Granted { name, czxid, also }) => {
+                    self.clean_up(also);
+                    // First in the queue is not enough: the servers must be known to keep the session, or this
+                    // would be a grant in the moment that it is taken away (rule 10).
+                    let sound = self.wait(self.epoch.sound(), interrupted.as_mut()).await;
+                    let (verdict, ticket) = match sound {
+                        Waited::Came(()) => return self.grant(&name, czxid, caller),
+                        Waited::Interrupted(interruption) => {
+                            (Verdict::Done, caller.interrupted(interruption))
+                        }
+                        Waited::EpochOver => (Verdict::EpochOver, None),
+                    };
+                    self.clean_up(Leave { nodes: vec![name], unsettled: Vec::new() });
+                    drop(ticket);
+                    return verdict;
+                }
+                Step::Finish(Outcome::Ended { why, leave }) => return self.end(why, leave, caller),
                 Step::Pause { failures, why } => match self.pause(failures, caller.started) {
                     Some(pause) => {
                         self.wait(
@@ -316,45 +351,36 @@ impl Contest<'_> {
         self.last_error.clone().map_or_else(|| Arc::new(KeptFailing) as Cause, cause)
     }
 
-    fn finish(self, outcome: Outcome, caller: &mut Caller<'_>) -> Verdict {
-        let path = || self.room.path().user().to_owned();
-        match outcome {
-            Outcome::Granted { name, czxid, also } => {
-                self.clean_up(also);
-                let token = FencingToken::from_parts(czxid, 0);
-                // Made first: if the epoch ends from here on, this is a hold that is lost, not one that is forgotten.
-                let hold = Hold::new(
-                    Arc::clone(self.room),
-                    Arc::clone(self.epoch),
-                    name,
-                    token,
-                    Arc::clone(self.permit),
-                );
-                if self.epoch.end_reason().is_some() {
-                    return Verdict::EpochOver;
-                }
-                caller.answer(Ok(hold));
-                Verdict::Done
-            }
-            Outcome::Ended { why, leave } => {
-                self.clean_up(leave);
-                match why {
-                    Ending::EpochOver => return Verdict::EpochOver,
-                    Ending::Left => {}
-                    Ending::WouldBlock => caller.answer(Err(Denied::WouldBlock)),
-                    Ending::OtherOrder(node) => {
-                        let node = self.room.path().to_user(&self.room.path().child(&node)).to_owned();
-                        caller.deny(AcquireError::MixedRecipes { path: path(), node });
-                    }
-                    Ending::Exhausted => caller.deny(AcquireError::SequenceExhausted { path: path() }),
-                    Ending::Refused => caller.deny(match self.last_error {
-                        Some(zk::Error::NoAuth) => AcquireError::NoAuth { path: path() },
-                        _ => AcquireError::Rejected { path: path(), source: self.source() },
-                    }),
-                }
-                Verdict::Done
-            }
+    fn grant(&self, name: &str, czxid: i64, caller: &mut Caller<'_>) -> Verdict {
+        let token = FencingToken::from_parts(czxid, 0);
+        // Made first: if the epoch ends from here on, this is a hold that is lost, not one that is forgotten.
+        let permit = Arc::clone(self.permit);
+        let hold = Hold::new(Arc::clone(self.room), Arc::clone(self.epoch), name, token, permit);
+        if self.epoch.end_reason().is_some() {
+            return Verdict::EpochOver;
         }
+        caller.answer(Ok(hold));
+        Verdict::Done
+    }
+
+    fn end(self, why: Ending, leave: Leave, caller: &mut Caller<'_>) -> Verdict {
+        self.clean_up(leave);
+        let path = || self.room.path().user().to_owned();
+        match why {
+            Ending::EpochOver => return Verdict::EpochOver,
+            Ending::Left => {}
+            Ending::WouldBlock => caller.answer(Err(Denied::WouldBlock)),
+            Ending::OtherOrder(node) => {
+                let node = self.room.path().to_user(&self.room.path().child(&node)).to_owned();
+                caller.deny(AcquireError::MixedRecipes { path: path(), node });
+            }
+            Ending::Exhausted => caller.deny(AcquireError::SequenceExhausted { path: path() }),
+            Ending::Refused => caller.deny(match self.last_error {
+                Some(zk::Error::NoAuth) => AcquireError::NoAuth { path: path() },
+                _ => AcquireError::Rejected { path: path(), source: self.source() },
+            }),
+        }
+        Verdict::Done
     }
 
     /// Hands what may be left to the reaper; the place in the gate is kept until it is gone.

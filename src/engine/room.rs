@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::driver;
 use super::name::Family;
 use super::queue::Queue;
 use crate::client::Inner;
-use crate::client::epoch::Epoch;
-use crate::client::reaper::{Debt, Item, Reaper, Ticket};
+use crate::client::epoch::{Epoch, Held};
+use crate::client::reaper::{Reaper, Ticket};
 use crate::error::{AcquireError, LocalHolder, LostReason, ReleaseError};
 use crate::options::LockOptions;
 use crate::path::LockPath;
@@ -55,8 +55,7 @@ pub(crate) struct Room {
 /// This process's own hold, for error messages and `is_acquired_in_this_process`.
 #[derive(Debug)]
 struct Holder {
-    node: Arc<str>,
-    epoch: Arc<Epoch>,
+    held: Arc<Held>,
     since: Instant,
     location: &'static Location<'static>,
 }
@@ -93,35 +92,17 @@ impl Room {
 
     /// Gets the lock, or not, within the budget.
     ///
-    /// Dropping the future leaves nothing behind: before the attempt has begun there is nothing but the place in
-    /// the gate; after that the attempt is told, and cleans up by itself.
+    /// Everything happens in an attempt where the session runs, so the caller needs no timer, and no runtime of any
+    /// particular kind. Dropping the future tells the attempt, which cleans up by itself.
     pub(crate) async fn acquire(
         self: Arc<Self>,
         budget: Budget,
         location: &'static Location<'static>,
     ) -> Result<Hold, Denied> {
-        let started = Instant::now();
-        let gate = Arc::clone(&self.gate);
-        let permit = match budget {
-            Budget::Try { .. } => match gate.try_acquire_owned() {
-                Ok(permit) => permit,
-                // This client alone has `max_znodes` contenders in the queue.
-                Err(TryAcquireError::NoPermits) => return Err(Denied::WouldBlock),
-                Err(TryAcquireError::Closed) => return Err(self.closed()),
-            },
-            Budget::Until(deadline) => {
-                match tokio::time::timeout_at(deadline.into(), gate.acquire_owned()).await {
-                    Ok(permit) => permit.map_err(|_| self.closed())?,
-                    Err(_) => return Err(Denied::Error(self.timed_out(started.elapsed()))),
-                }
-            }
-            Budget::Forever => gate.acquire_owned().await.map_err(|_| self.closed())?,
-        };
         let (reply, granted) = oneshot::channel();
         let (cancel, cancelled) = oneshot::channel();
         let cancel = CancelOnDrop { cancel: Some(cancel), reaper: self.client.reaper().clone() };
-        let attempt =
-            driver::Attempt { room: Arc::clone(&self), permit: Arc::new(permit), budget, reply, cancelled };
+        let attempt = driver::Attempt { room: Arc::clone(&self), budget, reply, cancelled };
         self.client.spawn(driver::run(attempt));
         // A grant that arrives here and is not taken is a `Hold` in a channel: its drop gives the lock back.
         let result = granted.await;
@@ -133,12 +114,19 @@ impl Room {
             }
             Ok(Err(denied)) => Err(denied),
             // The runtime that the attempt ran on is gone.
-            Err(_) => Err(self.closed()),
+            Err(_) => Err(Denied::Error(AcquireError::Closed { path: self.path.user().to_owned() })),
         }
     }
 
-    fn closed(&self) -> Denied {
-        Denied::Error(AcquireError::Closed { path: self.path.user().to_owned() })
+    /// A place in the queue of this client, in order of arrival; nothing if it was only asked for and there is none:
+    /// this client alone has `max_znodes` contenders then.
+    pub(crate) async fn enter(&self, budget: Budget) -> Option<OwnedSemaphorePermit> {
+        let gate = Arc::clone(&self.gate);
+        match budget {
+            Budget::Try { .. } => gate.try_acquire_owned().ok(),
+            // The gate is never closed.
+            Budget::Until(_) | Budget::Forever => gate.acquire_owned().await.ok(),
+        }
     }
 
     /// The error of a wait that was too long, with this process's own hold in it if there is one.
@@ -146,7 +134,7 @@ impl Room {
         let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
         let holder = holder
             .as_ref()
-            .filter(|holder| holder.epoch.end_reason().is_none())
+            .filter(|holder| holder.held.lost().is_none())
             .map(|holder| LocalHolder { held_for: holder.since.elapsed(), location: holder.location });
         AcquireError::TimedOut { path: self.path.user().to_owned(), waited, holder }
     }
@@ -154,7 +142,7 @@ impl Room {
     /// Whether a guard of this room holds the lock.
     pub(crate) fn is_held(&self) -> bool {
         let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
-        holder.as_ref().is_some_and(|holder| holder.epoch.end_reason().is_none())
+        holder.as_ref().is_some_and(|holder| holder.held.lost().is_none())
     }
 
     /// Says once that there are nodes here that no lock recipe made.
@@ -212,9 +200,8 @@ impl Drop for CancelOnDrop {
 pub(crate) struct Hold {
     room: Arc<Room>,
     epoch: Arc<Epoch>,
-    node: Arc<str>,
+    held: Arc<Held>,
     token: FencingToken,
-    permit: Option<Arc<OwnedSemaphorePermit>>,
     released: bool,
 }
 
@@ -222,21 +209,18 @@ impl Hold {
     pub(crate) fn new(
         room: Arc<Room>,
         epoch: Arc<Epoch>,
-        node: String,
+        node: &str,
         token: FencingToken,
         permit: Arc<OwnedSemaphorePermit>,
     ) -> Self {
-        Self { room, epoch, node: node.into(), token, permit: Some(permit), released: false }
+        let held = Held::new(room.path.clone(), node, permit);
+        epoch.hold(&held);
+        Self { room, epoch, held, token, released: false }
     }
 
     /// Makes it known in the process that it is held.
     fn announce(&self, location: &'static Location<'static>) {
-        let holder = Holder {
-            node: Arc::clone(&self.node),
-            epoch: Arc::clone(&self.epoch),
-            since: Instant::now(),
-            location,
-        };
+        let holder = Holder { held: Arc::clone(&self.held), since: Instant::now(), location };
         *self.room.holder.lock().unwrap_or_else(PoisonError::into_inner) = Some(holder);
     }
 
@@ -244,14 +228,34 @@ impl Hold {
         &self.room
     }
 
-    /// How it was lost, if it was.
+    pub(crate) fn epoch(&self) -> &Arc<Epoch> {
+        &self.epoch
+    }
+
+    /// How it was lost, if it was: by the clock, so that a task that was starved cannot hide it.
     pub(crate) fn lost(&self) -> Option<LostReason> {
-        self.epoch.end_reason()
+        self.epoch.check(&self.held)
+    }
+
+    /// It has turned out that it was lost.
+    pub(crate) fn lose(&self, reason: LostReason) {
+        self.epoch.lose(&self.held, reason);
     }
 
     /// Resolves when it is lost.
     pub(crate) fn when_lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
-        self.epoch.ended()
+        let mut lost = self.held.watch_lost();
+        // The guard may be gone by the time it is lost; whoever waits for the loss still learns of it.
+        let (epoch, held) = (Arc::clone(&self.epoch), Arc::clone(&self.held));
+        async move {
+            loop {
+                if let Some(reason) = epoch.check(&held) {
+                    return reason;
+                }
+                // `held` keeps the sender alive, so this is never an error.
+                let _ = lost.changed().await;
+            }
+        }
     }
 
     pub(crate) fn token(&self) -> FencingToken {
@@ -260,7 +264,7 @@ impl Hold {
 
     /// The node's name.
     pub(crate) fn node(&self) -> &str {
-        &self.node
+        self.held.name()
     }
 
     /// Gives the lock back and answers when the node is gone. The work is the reaper's, so dropping the future does
@@ -280,17 +284,11 @@ impl Hold {
         }
         let mut holder = self.room.holder.lock().unwrap_or_else(PoisonError::into_inner);
         // Somebody else of this process may hold it by now, if this hold was lost.
-        if holder.as_ref().is_some_and(|holder| holder.node == self.node) {
+        if holder.as_ref().is_some_and(|holder| Arc::ptr_eq(&holder.held, &self.held)) {
             *holder = None;
         }
         drop(holder);
-        self.room.client.reaper().reap(Item {
-            epoch: Arc::clone(&self.epoch),
-            directory: self.room.path.clone(),
-            debt: Debt::Node(self.node.as_ref().to_owned()),
-            permit: self.permit.take(),
-            done,
-        });
+        self.epoch.give_back(&self.held, done);
     }
 }
 

@@ -9,14 +9,16 @@ use std::time::Instant;
 
 use zookeeper_client as zk;
 
+use crate::client::clock::Moment;
 use crate::client::epoch::{Epoch, cause};
 use crate::client::reaper::{Debt, Item};
 use crate::engine::contender::{Answer, Event, Failure, Node, Step};
 use crate::engine::name::prefix;
 use crate::engine::queue::{Queue, Unusable};
-use crate::engine::room::Room;
-use crate::error::{AcquireError, LostReason};
+use crate::engine::room::{Hold, Room};
+use crate::error::{AcquireError, Lost, LostReason};
 use crate::options::{Acl, Parents, Permissions};
+use crate::transaction::{Operation, TransactionError};
 
 /// An event, and the error that it came from.
 pub(super) type Came = (Event, Option<zk::Error>);
@@ -28,17 +30,22 @@ pub(super) async fn create_and_list(room: &Room, epoch: &Arc<Epoch>, session: &z
     let path = room.path().child(&beginning);
     let acls = to_library(&room.options().acl);
     let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&acls));
+    let sent = Moment::now();
     let create = session.create(&path, &room.options().data, &options);
     let list = session.list_children(room.path().server());
     let (create, list) = tokio::join!(create, list);
     let mut error = None;
     let create = match create {
         Ok((stat, sequence)) => {
+            epoch.proved(sent);
             let name = format!("{beginning}{sequence}");
             epoch.adopt(room.path().child(&name));
             owned(epoch, name, &stat)
         }
-        Err(failed) => Answer::No(failure(epoch, failed, &mut error)),
+        Err(failed) => {
+            epoch.proved_by_refusal(sent, &failed);
+            Answer::No(failure(epoch, failed, &mut error))
+        }
     };
     let list = listed(room, epoch, list, &mut error);
     (Event::Created { id: id.to_owned(), create, list }, error)
@@ -255,5 +262,68 @@ pub(super) async fn is_busy(room: &Room, session: &zk::Client) -> bool {
     match tokio::join!(synced, listed) {
         (Ok(()), Ok(children)) => queued(&children),
         _ => false,
+    }
+}
+
+/// Commits writes on the condition that the node of a hold exists. The name of that node was never used before and
+/// will never be again, so that it exists means that this hold is still the one (rule 12).
+pub(crate) async fn transact(hold: &Hold, operations: &[Operation]) -> Result<(), TransactionError> {
+    let path = hold.room().path();
+    let lost = |reason| TransactionError::Lost(Lost { path: path.user().into(), reason });
+    let epoch = hold.epoch();
+    if let Some(reason) = hold.lost() {
+        return Err(lost(reason));
+    }
+    let Ok(session) = epoch.session() else {
+        return Err(lost(epoch.end_reason().unwrap_or(LostReason::Closed)));
+    };
+    let acls = to_library(&hold.room().options().acl);
+    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
+    let mut writer = session.new_multi_writer();
+    let mut put = writer.add_check_version(&path.child(hold.node()), -1);
+    for operation in operations {
+        put = put.and_then(|()| match operation {
+            Operation::Create { path, data } => writer.add_create(path.server(), data, &options),
+            Operation::SetData { path, data, version } => writer.add_set_data(path.server(), data, *version),
+            Operation::Delete { path, version } => writer.add_delete(path.server(), *version),
+            Operation::Check { path, version } => {
+                writer.add_check_version(path.server(), version.unwrap_or(-1))
+            }
+        });
+    }
+    let unknown = |error| TransactionError::Unknown { path: path.user().to_owned(), source: cause(error) };
+    if let Err(error) = put {
+        // The paths were checked and the ACL is not empty, so the library has nothing to refuse here.
+        return Err(unknown(error));
+    }
+    let sent = Moment::now();
+    match writer.commit().await {
+        Ok(_) => {
+            epoch.proved(sent);
+            Ok(())
+        }
+        Err(zk::MultiWriteError::OperationFailed { index, source }) => {
+            epoch.proved_by_refusal(sent, &source);
+            match index.checked_sub(1).and_then(|index| Some((index, operations.get(index)?))) {
+                None if source == zk::Error::NoNode => {
+                    hold.lose(LostReason::NodeDeleted);
+                    Err(lost(hold.lost().unwrap_or(LostReason::NodeDeleted)))
+                }
+                // The ACL of the lock node does not let its own creator read it.
+                None => {
+                    let path = path.to_user(&path.child(hold.node())).to_owned();
+                    Err(TransactionError::Rejected { index: 0, path, source: cause(source) })
+                }
+                Some((index, operation)) => {
+                    let path = operation.path().user().to_owned();
+                    Err(TransactionError::Rejected { index, path, source: cause(source) })
+                }
+            }
+        }
+        Err(zk::MultiWriteError::RequestFailed { source }) => {
+            // Whatever it means for the session, for this request it means that nobody knows.
+            epoch.judge(&source);
+            Err(unknown(source))
+        }
     }
 }

@@ -1,0 +1,125 @@
+//! For how long a lock is believed to be held after the last proof that the servers keep the session. Pure.
+//!
+//! # What counts as a proof
+//! The reply to a *committed write* of the session, counted from the moment the write was sent. A write needs the
+//! leader and a quorum. Reads, pings and even `sync` are answered for ten seconds and more by a member that is cut
+//! off from the quorum, while the rest of the ensemble expires the session and gives its locks away (design rule 9;
+//! measured, review finding 1).
+//!
+//! # How long it lasts
+//! The servers expire a session no earlier than its timeout T after they last heard from it. The leader may have
+//! heard of it last somewhat before our write was sent: a follower passes contacts on every half tick only. With the
+//! margin of T/3 that is covered for any single interruption, with members attached to the leader directly. The
+//! strict margin of 0.7 T also covers links that come and go, and observers behind an observer master (finding 9).
+
+use std::time::Duration;
+
+use super::clock::Moment;
+
+/// How much earlier than the servers may act a lock is given up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Margin {
+    /// A third of the session timeout: sound for one interruption at a time, with members that talk to the leader
+    /// directly. The default.
+    #[default]
+    Standard,
+    /// 0.7 of the session timeout: sound also for links that come and go, and for members behind an observer
+    /// master. Locks are given up after 0.3 of the session timeout without contact.
+    Strict,
+}
+
+/// The rule for one session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Belief {
+    timeout: Duration,
+    margin: Duration,
+}
+
+/// What the last proof is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It is young.
+    Sound,
+    /// A beat is overdue: nothing may be granted until another proof has come.
+    Doubtful,
+    /// The servers may have given the lock away.
+    Over,
+}
+
+impl Belief {
+    pub(crate) fn new(timeout: Duration, margin: Margin) -> Self {
+        let margin = match margin {
+            Margin::Standard => timeout / 3,
+            Margin::Strict => timeout * 7 / 10,
+        };
+        Self { timeout, margin }
+    }
+
+    /// How old the last proof may get before another is asked for: T/6, so that with either margin a beat can be
+    /// lost, and another sent, before anything is given up.
+    pub(crate) fn period(&self) -> Duration {
+        self.timeout / 6
+    }
+
+    /// How long after a proof a lock is believed.
+    pub(crate) fn patience(&self) -> Duration {
+        self.timeout.saturating_sub(self.margin)
+    }
+
+    /// What a proof of `proof` is worth `now`. Two periods without another mean that one that was due is missing;
+    /// where the strict margin leaves less than that, three quarters of the patience.
+    pub(crate) fn standing(&self, proof: Option<Moment>, now: Moment) -> Standing {
+        let Some(proof) = proof else { return Standing::Over };
+        let age = now.since(proof);
+        if age >= self.patience() {
+            Standing::Over
+        } else if age >= (self.period() * 2).min(self.patience() * 3 / 4) {
+            Standing::Doubtful
+        } else {
+            Standing::Sound
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: fn(u64) -> Duration = Duration::from_secs;
+
+    fn standing(margin: Margin, age: Duration) -> Standing {
+        let proof = Moment::at(S(100));
+        Belief::new(S(30), margin).standing(Some(proof), Moment::at(S(100) + age))
+    }
+
+    #[test]
+    fn believed_for_two_thirds_of_the_timeout() {
+        let just_before = S(20) - Duration::from_nanos(1);
+        assert_eq!(standing(Margin::Standard, S(9)), Standing::Sound);
+        assert_eq!(standing(Margin::Standard, S(10)), Standing::Doubtful);
+        assert_eq!(standing(Margin::Standard, just_before), Standing::Doubtful);
+        assert_eq!(standing(Margin::Standard, S(20)), Standing::Over);
+    }
+
+    #[test]
+    fn strict_is_three_tenths() {
+        assert_eq!(standing(Margin::Strict, S(6)), Standing::Sound);
+        assert_eq!(standing(Margin::Strict, S(7)), Standing::Doubtful);
+        assert_eq!(standing(Margin::Strict, S(9)), Standing::Over);
+    }
+
+    #[test]
+    fn without_a_proof_nothing_is_believed() {
+        assert_eq!(Belief::new(S(30), Margin::Standard).standing(None, Moment::at(S(0))), Standing::Over);
+    }
+
+    #[test]
+    fn a_beat_can_be_lost_with_either_margin() {
+        for margin in [Margin::Standard, Margin::Strict] {
+            let belief = Belief::new(S(30), margin);
+            assert!(belief.period() < belief.patience(), "{margin:?}");
+            assert_eq!(belief.period(), S(5));
+        }
+    }
+}
