@@ -1,0 +1,384 @@
+//! What a guard knows: rules 8 to 12 of the protocol, against the in-process server and its faults.
+//!
+//! The session timeouts are short; every wait is for an event, with a bound that only a failure reaches.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use zookeeper_recipes::{
+    AcquireError, Client, ConnectionState, FencingToken, Heartbeat, InterProcessMutex, LockGuard, LockState,
+    LostReason, Margin, ReleaseError, TransactionError,
+};
+use zookeeper_test_server::{Direction, Match, Op, Server};
+
+const T: Duration = Duration::from_millis(1_500);
+const LONG: Duration = Duration::from_secs(20);
+const PATH: &str = "/locks/a";
+
+fn server() -> Server {
+    let tick = Duration::from_millis(50);
+    Server::builder().tick(tick).min_session_timeout(tick).start().unwrap()
+}
+
+async fn client(server: &Server) -> Client {
+    Client::builder().session_timeout(T).connect(&server.connect_string()).await.unwrap()
+}
+
+async fn hold(client: &Client) -> LockGuard {
+    mutex(client).acquire(LONG).await.unwrap()
+}
+
+fn mutex(client: &Client) -> InterProcessMutex {
+    InterProcessMutex::new(client, PATH).unwrap()
+}
+
+fn session(client: &Client) -> i64 {
+    client.session_id().unwrap()
+}
+
+async fn within<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, work).await.expect("it did not come")
+}
+
+/// Waits until the guard is in a state that is asked for, looking again whenever the connection state or the number of
+/// requests at the server changes.
+async fn until_state(server: &Server, guard: &LockGuard, wanted: impl Fn(LockState) -> bool + Send + Sync) {
+    let deadline = Instant::now() + LONG;
+    while !wanted(guard.state()) {
+        assert!(Instant::now() < deadline, "{:?}", guard.state());
+        let seen = server.counters().total_requests();
+        // A beat at the latest changes the count, or the short wait ends: the state may change by the clock alone.
+        server.wait_until(move |view| view.counters().total_requests() != seen, T / 30).await;
+    }
+}
+
+#[tokio::test]
+async fn rule_09_a_held_lock_beats_by_committed_checks_every_sixth_of_the_timeout() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    server.reset_counters();
+    let start = Instant::now();
+    let beats = |n| move |view: zookeeper_test_server::View<'_>| view.counters().requests(Op::Multi) >= n;
+    assert!(server.wait_until(beats(4), LONG).await);
+    let per_beat = start.elapsed() / 4;
+    assert!(per_beat > T / 12 && per_beat < T / 3, "a beat every {per_beat:?}");
+    assert_eq!(server.counters().requests(Op::Sync) + server.counters().requests(Op::Exists), 0);
+    assert_eq!(guard.state(), LockState::Held);
+    guard.release().await.unwrap();
+    // Nothing is at stake any more. One beat may be under way.
+    let after = server.counters().requests(Op::Multi);
+    assert!(!server.wait_until(beats(after + 2), T).await, "beats for nobody");
+}
+
+#[tokio::test]
+async fn rule_09_other_writes_are_proofs_and_spare_the_beats() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    server.reset_counters();
+    let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
+    let start = Instant::now();
+    let mut cycles = 0;
+    while start.elapsed() < T {
+        other.acquire(LONG).await.unwrap().release().await.unwrap();
+        cycles += 1;
+    }
+    assert!(cycles > 10);
+    assert!(server.counters().requests(Op::Multi) <= 1, "{} beats", server.counters().requests(Op::Multi));
+    assert!(guard.is_held());
+}
+
+#[tokio::test]
+async fn rule_10_a_cut_off_holder_is_suspended_then_lost_before_anybody_else_is_granted() {
+    for direction in [Direction::Both, Direction::ToServer, Direction::ToClient] {
+        let server = server();
+        let (holder, waiter) = (client(&server).await, client(&server).await);
+        let guard = hold(&holder).await;
+        let (granted, was_granted) = oneshot::channel();
+        let next = tokio::spawn(async move {
+            let guard = hold(&waiter).await;
+            let _ = granted.send(Instant::now());
+            (guard, waiter)
+        });
+        assert!(server.wait_until(move |view| view.children(PATH).len() == 2, LONG).await);
+
+        let cut = Instant::now();
+        server.stall(session(&holder), direction);
+        until_state(&server, &guard, |state| state != LockState::Held).await;
+        assert_eq!(guard.state(), LockState::Suspended);
+        assert!(guard.is_held());
+        let lost = within(guard.lost()).await;
+        let lost_at = Instant::now();
+        assert_eq!(lost.reason(), LostReason::Suspect);
+        assert!(!guard.is_held());
+        let granted_at = within(was_granted).await.unwrap();
+        assert!(lost_at < granted_at, "{direction:?}: granted {:?} before the loss", lost_at - granted_at);
+        println!("{direction:?}: lost after {:?}, {:?} before the next grant", lost_at - cut, granted_at - lost_at);
+        let (next, _waiter) = within(next).await.unwrap();
+        assert!(next.fencing_token() > guard.fencing_token());
+        assert!(matches!(guard.reenter(), Err(lost) if lost.reason() == LostReason::Suspect));
+    }
+}
+
+#[tokio::test]
+async fn rule_10_the_strict_margin_gives_up_earlier() {
+    let server = server();
+    let strict =
+        Client::builder().session_timeout(T).margin(Margin::Strict).connect(&server.connect_string()).await.unwrap();
+    let guard = hold(&strict).await;
+    server.stall(session(&strict), Direction::Both);
+    let cut = Instant::now();
+    within(guard.lost()).await;
+    assert!(cut.elapsed() < T / 2, "{:?}", cut.elapsed());
+}
+
+#[tokio::test]
+async fn rule_10_a_short_interruption_suspends_and_loses_nothing() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    server.stall(session(&client), Direction::ToServer);
+    until_state(&server, &guard, |state| state == LockState::Suspended).await;
+    server.resume(session(&client));
+    until_state(&server, &guard, |state| state == LockState::Held).await;
+    guard.release().await.unwrap();
+    assert_eq!(server.children(PATH), [] as [&str; 0]);
+}
+
+/// Review finding 6: the session outlives the belief in it. The lost hold leaves no node, waiters keep their places.
+#[tokio::test]
+async fn rule_10_a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
+    let server = server();
+    server.freeze_expiry(true);
+    let (first, second) = (client(&server).await, client(&server).await);
+    let guard = hold(&first).await;
+    let own = InterProcessMutex::new(&first, PATH).unwrap();
+    let waiting = tokio::spawn(async move { own.acquire(LONG).await });
+    assert!(server.wait_until(move |view| view.children(PATH).len() == 2, LONG).await);
+    let other = tokio::spawn({
+        let second = second.clone();
+        async move { hold(&second).await }
+    });
+    assert!(server.wait_until(move |view| view.children(PATH).len() == 3, LONG).await);
+    let before = server.children(PATH);
+
+    let id = session(&first);
+    server.stall(id, Direction::Both);
+    assert_eq!(within(guard.lost()).await.reason(), LostReason::Suspect);
+    server.resume(id);
+    // The next in line is the waiter of the very session that was suspect, in its old place and with its old node.
+    let next = within(waiting).await.unwrap().unwrap();
+    assert_eq!(session(&first), id, "the session survived");
+    let lost_node = guard.node();
+    assert!(!server.exists(&lost_node));
+    assert!(before.iter().any(|name| next.node().ends_with(name.as_str())));
+    assert!(matches!(guard.release().await, Err(ReleaseError::Lost(lost)) if lost.reason() == LostReason::Suspect));
+    assert_eq!(server.children(PATH).len(), 2, "the late release deleted nobody else's node");
+    next.release().await.unwrap();
+    within(other).await.unwrap().release().await.unwrap();
+}
+
+/// The event that a predecessor went arrives, but nothing that we send does: no grant before the servers answer.
+#[tokio::test]
+async fn rule_10_nothing_is_granted_while_the_session_is_in_doubt() {
+    let server = server();
+    server.freeze_expiry(true);
+    let (holder, waiter) = (client(&server).await, client(&server).await);
+    let guard = hold(&holder).await;
+    let waiting = mutex(&waiter);
+    let mut waiting = tokio::spawn(async move { waiting.acquire(LONG).await });
+    assert!(server.wait_until(move |view| view.watches() == 1, LONG).await);
+    let id = session(&waiter);
+    server.stall(id, Direction::ToServer);
+    let mut state = waiter.watch_state();
+    within(state.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
+    guard.release().await.unwrap();
+    let early = tokio::time::timeout(T / 2, &mut waiting).await;
+    assert!(early.is_err(), "granted without a server that knows of us");
+    server.resume(id);
+    within(waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn rule_09_a_node_deleted_by_hand_is_noticed_within_a_beat() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    let other = InterProcessMutex::new(&client, "/locks/other").unwrap().lock().await.unwrap();
+    let deleted = Instant::now();
+    server.delete(&guard.node()).unwrap();
+    assert_eq!(within(guard.lost()).await.reason(), LostReason::NodeDeleted);
+    assert!(deleted.elapsed() < T / 3, "{:?}", deleted.elapsed());
+    assert_eq!(other.state(), LockState::Held, "only the one whose node went");
+    assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))));
+}
+
+#[tokio::test]
+async fn the_weaker_heartbeats_send_what_they_say() {
+    for (heartbeat, op) in [(Heartbeat::Sync, Op::Sync), (Heartbeat::Read, Op::Exists)] {
+        let server = server();
+        let builder = Client::builder().session_timeout(T).heartbeat(heartbeat);
+        let client = builder.connect(&server.connect_string()).await.unwrap();
+        let guard = hold(&client).await;
+        server.reset_counters();
+        assert!(server.wait_until(move |view| view.counters().requests(op) >= 3, LONG).await, "{heartbeat:?}");
+        assert_eq!(server.counters().requests(Op::Multi), 0);
+        assert!(guard.is_held());
+    }
+}
+
+#[tokio::test]
+async fn forced_expiry_is_told_to_every_share_of_the_hold() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    let share = guard.reenter().unwrap();
+    assert_eq!((guard.hold_count(), share.hold_count()), (2, 2));
+    server.expire_session(session(&client));
+    assert_eq!(within(guard.lost()).await.reason(), LostReason::SessionExpired);
+    assert_eq!(within(share.lost()).await.reason(), LostReason::SessionExpired);
+    assert!(share.reenter().is_err());
+}
+
+#[tokio::test]
+async fn a_shared_hold_is_released_by_the_last_share() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    let share = guard.reenter().unwrap();
+    assert_eq!(share.fencing_token(), guard.fencing_token());
+    guard.release().await.unwrap();
+    assert_eq!(server.children(PATH).len(), 1);
+    assert!(mutex(&client).is_acquired_in_this_process());
+    assert_eq!(share.hold_count(), 1);
+    drop(share);
+    client.flush(LONG).await.unwrap();
+    assert_eq!(server.children(PATH).len(), 0);
+    assert!(!mutex(&client).is_acquired_in_this_process());
+}
+
+#[tokio::test]
+async fn while_held_answers_with_the_result_and_drops_the_work_on_a_loss() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    assert_eq!(guard.while_held(async { 7 }).await.unwrap(), 7);
+
+    let dropped = Arc::new(());
+    let witness = Arc::clone(&dropped);
+    let work = guard.while_held(async move {
+        let _witness = witness;
+        std::future::pending::<()>().await;
+    });
+    server.expire_session(session(&client));
+    assert_eq!(within(work).await.unwrap_err().reason(), LostReason::SessionExpired);
+    assert_eq!(Arc::strong_count(&dropped), 1, "the work is gone");
+    // Already lost: not even begun.
+    let begun = guard.while_held(async { panic!("must not run") }).await;
+    assert!(begun.is_err());
+}
+
+#[tokio::test]
+async fn close_tells_the_guards_first() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    client.close().await.unwrap();
+    assert_eq!(guard.state(), LockState::Lost(LostReason::Closed));
+    assert!(server.wait_until(move |view| view.children(PATH).is_empty(), LONG).await);
+}
+
+#[tokio::test]
+async fn rule_12_a_transaction_commits_only_while_the_node_is_there() {
+    let server = server();
+    let client = client(&server).await;
+    server.create("/data", b"0").unwrap();
+    let guard = hold(&client).await;
+    guard
+        .transaction()
+        .set_data("/data", b"1", Some(0))
+        .create("/data/log", b"x")
+        .check("/data", Some(1))
+        .commit()
+        .await
+        .unwrap();
+    assert_eq!(server.node("/data").unwrap().data, b"1");
+
+    let rejected = guard.transaction().delete("/data/log", None).set_data("/data", b"2", Some(9)).commit().await;
+    match rejected.unwrap_err() {
+        TransactionError::Rejected { index, path, .. } => assert_eq!((index, &*path), (1, "/data")),
+        other => panic!("{other}"),
+    }
+    assert!(server.exists("/data/log"), "all or nothing");
+    assert!(guard.is_held());
+
+    // Somebody deletes the node; before any heartbeat notices, a transaction does.
+    server.delete(&guard.node()).unwrap();
+    let late = guard.transaction().set_data("/data", b"3", None).commit().await;
+    assert!(matches!(late, Err(TransactionError::Lost(lost)) if lost.reason() == LostReason::NodeDeleted));
+    assert_eq!(server.node("/data").unwrap().data, b"1");
+    assert!(!guard.is_held());
+    let later = guard.transaction().set_data("/data", b"4", None).commit().await;
+    assert!(matches!(later, Err(TransactionError::Lost(_))));
+}
+
+#[tokio::test]
+async fn rule_12_a_transaction_without_an_answer_is_unknown() {
+    let server = server();
+    let client = client(&server).await;
+    server.create("/data", b"0").unwrap();
+    let guard = hold(&client).await;
+    server.drop_reply(Match::op(Op::Multi).path("/data"), zookeeper_test_server::Loss::Close);
+    let unknown = guard.transaction().set_data("/data", b"1", None).commit().await;
+    assert!(matches!(unknown, Err(TransactionError::Unknown { .. })), "{unknown:?}");
+    assert_eq!(server.node("/data").unwrap().data, b"1", "it was committed");
+}
+
+#[tokio::test]
+async fn bad_transactions_are_refused_before_they_are_sent() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    server.reset_counters();
+    let bad = guard.transaction().delete("no/slash", None).commit().await;
+    assert!(matches!(bad, Err(TransactionError::InvalidPath(error)) if error.path() == "no/slash"));
+    let large = guard.transaction().set_data("/x", vec![0; 1_000_001], None).commit().await;
+    assert!(matches!(large, Err(TransactionError::TooLarge { bytes }) if bytes > 1_000_000));
+    assert_eq!(server.counters().requests(Op::SetData), 0);
+    assert!(guard.is_held());
+}
+
+#[tokio::test]
+async fn tokens_rise_from_holder_to_holder() {
+    let server = server();
+    let client = client(&server).await;
+    let mut last = FencingToken::from_parts(i64::MIN, 0);
+    for _ in 0..5 {
+        let guard = hold(&client).await;
+        assert!(guard.fencing_token() > last);
+        last = guard.fencing_token();
+        guard.release().await.unwrap();
+    }
+}
+
+/// A waiter whose session is lost starts again; a lock that it would have got meanwhile is not granted twice.
+#[tokio::test]
+async fn rule_08_a_waiter_goes_on_in_the_next_session() {
+    let server = server();
+    let (holder, waiter) = (client(&server).await, client(&server).await);
+    let guard = hold(&holder).await;
+    let waiting = mutex(&waiter);
+    let waiting = tokio::spawn(async move { waiting.acquire(LONG).await });
+    assert!(server.wait_until(move |view| view.children(PATH).len() == 2, LONG).await);
+    let old = session(&waiter);
+    server.expire_session(old);
+    let again = |view: zookeeper_test_server::View<'_>| view.children(PATH).len() == 2;
+    assert!(server.wait_until(again, LONG).await);
+    guard.release().await.unwrap();
+    let next: Result<LockGuard, AcquireError> = within(waiting).await.unwrap();
+    assert_ne!(session(&waiter), old);
+    next.unwrap().release().await.unwrap();
+}
