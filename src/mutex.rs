@@ -164,7 +164,10 @@ impl InterProcessMutex {
     /// It only reads.
     #[doc(alias = "getParticipantNodes")]
     pub async fn participants(&self) -> Result<Vec<String>, AcquireError> {
-        driver::participants(&self.room).await
+        let room = Arc::clone(&self.room);
+        let participants = self.room.client().run(async move { driver::participants(&room).await });
+        let closed = || Err(AcquireError::Closed { path: self.path().to_owned() });
+        participants.await.unwrap_or_else(closed)
     }
 
     /// Whether a guard of this client holds the lock, as far as it knows.

@@ -116,7 +116,11 @@ async fn rule_10_a_cut_off_holder_is_suspended_then_lost_before_anybody_else_is_
         assert!(!guard.is_held());
         let granted_at = within(was_granted).await.unwrap();
         assert!(lost_at < granted_at, "{direction:?}: granted {:?} before the loss", lost_at - granted_at);
-        println!("{direction:?}: lost after {:?}, {:?} before the next grant", lost_at - cut, granted_at - lost_at);
+        println!(
+            "{direction:?}: lost after {:?}, {:?} before the next grant",
+            lost_at - cut,
+            granted_at - lost_at
+        );
         let (next, _waiter) = within(next).await.unwrap();
         assert!(next.fencing_token() > guard.fencing_token());
         assert!(matches!(guard.reenter(), Err(lost) if lost.reason() == LostReason::Suspect));
@@ -126,8 +130,12 @@ async fn rule_10_a_cut_off_holder_is_suspended_then_lost_before_anybody_else_is_
 #[tokio::test]
 async fn rule_10_the_strict_margin_gives_up_earlier() {
     let server = server();
-    let strict =
-        Client::builder().session_timeout(T).margin(Margin::Strict).connect(&server.connect_string()).await.unwrap();
+    let strict = Client::builder()
+        .session_timeout(T)
+        .margin(Margin::Strict)
+        .connect(&server.connect_string())
+        .await
+        .unwrap();
     let guard = hold(&strict).await;
     server.stall(session(&strict), Direction::Both);
     let cut = Instant::now();
@@ -175,7 +183,9 @@ async fn rule_10_a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
     let lost_node = guard.node();
     assert!(!server.exists(&lost_node));
     assert!(before.iter().any(|name| next.node().ends_with(name.as_str())));
-    assert!(matches!(guard.release().await, Err(ReleaseError::Lost(lost)) if lost.reason() == LostReason::Suspect));
+    assert!(
+        matches!(guard.release().await, Err(ReleaseError::Lost(lost)) if lost.reason() == LostReason::Suspect)
+    );
     assert_eq!(server.children(PATH).len(), 2, "the late release deleted nobody else's node");
     next.release().await.unwrap();
     within(other).await.unwrap().release().await.unwrap();
@@ -224,7 +234,10 @@ async fn the_weaker_heartbeats_send_what_they_say() {
         let client = builder.connect(&server.connect_string()).await.unwrap();
         let guard = hold(&client).await;
         server.reset_counters();
-        assert!(server.wait_until(move |view| view.counters().requests(op) >= 3, LONG).await, "{heartbeat:?}");
+        assert!(
+            server.wait_until(move |view| view.counters().requests(op) >= 3, LONG).await,
+            "{heartbeat:?}"
+        );
         assert_eq!(server.counters().requests(Op::Multi), 0);
         assert!(guard.is_held());
     }
@@ -307,7 +320,8 @@ async fn rule_12_a_transaction_commits_only_while_the_node_is_there() {
         .unwrap();
     assert_eq!(server.node("/data").unwrap().data, b"1");
 
-    let rejected = guard.transaction().delete("/data/log", None).set_data("/data", b"2", Some(9)).commit().await;
+    let rejected =
+        guard.transaction().delete("/data/log", None).set_data("/data", b"2", Some(9)).commit().await;
     match rejected.unwrap_err() {
         TransactionError::Rejected { index, path, .. } => assert_eq!((index, &*path), (1, "/data")),
         other => panic!("{other}"),

@@ -84,9 +84,9 @@ fn pause(epoch: &Epoch, sent: Option<Moment>, beating: bool) -> Duration {
     let now = Moment::now();
     let belief = epoch.belief();
     let age = |moment: Option<Moment>| moment.map(|moment| now.since(moment));
+    let left = age(epoch.proof()).and_then(|age| belief.patience().checked_sub(age));
     // Once it is over it stays so until the next proof, which is not waited for here.
-    let until_over = age(epoch.proof()).and_then(|age| belief.patience().checked_sub(age));
-    let until_over = until_over.filter(|left| !left.is_zero()).unwrap_or(belief.patience());
+    let until_over = left.filter(|left| !left.is_zero()).unwrap_or_else(|| belief.patience());
     if !beating {
         return until_over;
     }

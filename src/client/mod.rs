@@ -164,15 +164,14 @@ impl Client {
     /// It only waits.
     pub async fn flush(&self, timeout: Duration) -> Result<(), ReleaseError> {
         let mut pending = self.inner.reaper.pending();
-        // Where the session runs, so that the caller needs no timer of its own.
-        let flushed = self.inner.runtime.spawn(async move {
+        let flushed = self.inner.run(async move {
             let clean = pending.wait_for(|pending| *pending == 0);
             tokio::time::timeout(timeout, clean).await.is_ok()
         });
         match flushed.await {
-            // An error means that the session's thread has ended, and everything with it.
-            Ok(true) | Err(_) => Ok(()),
-            Ok(false) => {
+            // A client that has ended has no nodes.
+            Some(true) | None => Ok(()),
+            Some(false) => {
                 let nodes = *self.inner.reaper.pending().borrow();
                 Err(ReleaseError::TimedOut { nodes, waited: timeout })
             }
@@ -227,6 +226,15 @@ impl Inner {
     /// Runs a task where the session runs. After the end of the client it is dropped at once.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(task);
+    }
+
+    /// Runs work where the session runs, so that its timers need nothing of the caller's runtime; nothing if the
+    /// client has ended. Dropping the future does not stop the work.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        self.runtime.spawn(work).await.ok()
     }
 
     fn live(&self) -> Option<Arc<Epoch>> {
