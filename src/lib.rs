@@ -36,15 +36,25 @@
 //! The fair lock, the read-write lock, the semaphore and the multi-lock are still to come.
 //!
 //! # What a lock proves
-//! While the session that holds a lock lives, ZooKeeper gives the lock to nobody else. What it cannot do is stop your
-//! process: one that was paused for longer than the session timeout (a garbage collector, a hypervisor,
-//! `SIGSTOP`, a laptop lid) goes on where it was and believes it holds a lock that somebody else has by now. And
-//! a process that is cut off learns of the end of its session later than the servers do. So:
+//! While the session that holds a lock lives, ZooKeeper gives the lock to nobody else. The client proves to itself every
+//! sixth of the session timeout that a quorum keeps its session, by a committed transaction (reads, pings and `sync`
+//! prove nothing: a member that is cut off answers them while the others give the lock away). When the last proof
+//! is two thirds of the timeout old, the guard turns lost, which is before the servers may act. So in any failure of the
+//! network or of servers a holder is told before anybody else is granted.
 //!
-//! * What must not happen twice is decided at the resource: store the highest [`FencingToken`] seen with the
-//!   data, and refuse writes with a smaller one, in the same transaction.
-//! * [`LockGuard::lost`] resolves when this process learns that its session is over; select on it in long work.
-//! * [`LockGuard::is_held`] is advice, not proof.
+//! What no lock can do is stop *your* process: one that was paused for longer than that (a garbage collector, a
+//! hypervisor, `SIGSTOP`, a laptop lid) goes on where it was, and writes. Two things cover it:
+//!
+//! * **The fencing token.** Store the highest [`FencingToken`] seen with the data, and refuse writes with a smaller
+//!   one, in the same transaction ([`FenceGate`] has the rule, and its SQL).
+//! * **A transaction** ([`LockGuard::transaction`]) for data in ZooKeeper itself: the servers check that the lock node
+//!   is there when they commit.
+//!
+//! And for work that takes long: [`LockGuard::while_held`] drops it when the lock is lost, [`LockGuard::lost`] is a
+//! future to select on, [`LockGuard::state`] shows trouble before it is a loss.
+//!
+//! All members of the ensemble need the same `minSessionTimeout` and `maxSessionTimeout`: a session timeout that
+//! shrinks on a reconnect is not noticed.
 //!
 //! # How it behaves
 //! * **Timeouts are real.** One budget covers everything a call does. `TimedOut` means that the lock will not be
@@ -56,6 +66,7 @@
 //!   [`max_znodes`](InterProcessMutexBuilder::max_znodes) nodes at the servers, in order.
 //! * **Your executor may be blocked** without costing you the lock: the session has a thread of its own.
 //! * **When a session expires**, waiters queue again in the next; guards are lost.
+//! * **Any executor may poll the futures**; timers run on the session's thread.
 //!
 //! # Coming from Curator
 //! | Curator | here |
@@ -68,7 +79,8 @@
 //! | `acquire()` | [`InterProcessMutex::lock`] |
 //! | `acquire(0, unit)` | [`InterProcessMutex::try_lock`] |
 //! | `release()`, by the owning thread | [`LockGuard::release`], or dropping the guard, anywhere |
-//! | re-entrant per thread | not re-entrant |
+//! | re-entrant per thread | re-entrant by value: [`LockGuard::reenter`] |
+//! | "treat `SUSPENDED` as lost, watch for `LOST`" | [`LockGuard::lost`], [`LockGuard::while_held`] |
 //! | `isAcquiredInThisProcess()` | [`InterProcessMutex::is_acquired_in_this_process`] |
 //! | `getParticipantNodes()` | [`InterProcessMutex::participants`] |
 //! | `getLockNodeBytes()` | [`InterProcessMutexBuilder::data`] |
