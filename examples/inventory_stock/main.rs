@@ -1,0 +1,96 @@
+//! The flash sale: many users, few items, several processes, and nothing sold twice.
+//!
+//! ```text
+//! cargo run --release --example inventory_stock
+//! cargo run --release --example inventory_stock -- --lock none --think 5ms    # what the lock is for
+//! cargo run --release --example inventory_stock -- --users 100000 --stock 10
+//! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example inventory_stock
+//! ```
+//!
+//! The stock is a row of an SQLite database. This process fills it, starts the workers (itself again, each with a
+//! session of its own) and divides the users among them. A user looks at the stock; if there is some, they take the
+//! lock, look again, think, write the new stock together with their order, and release. Reading and writing are
+//! separate statements, and the new value is computed in the worker: it is the lock that prevents overselling, not the
+//! database, as `--lock none` shows. What the database does is compare the fencing token, which stops a worker
+//! that was paused while it held the lock and does not know that its turn is over.
+//!
+//! It follows a sale in an article, with an error less: there the program took one off the stock, and then looked whether it was
+//! below zero, so the stock ended below zero. Here each user looks first, under the lock.
+//!
+//! It exits 0 only if nothing was oversold, no two workers were inside at once and every user is accounted for;
+//! otherwise 1, and 2 when the sale could not be held.
+
+mod options;
+mod protocol;
+mod report;
+mod sale;
+mod store;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use options::Options;
+use sale::Ended;
+
+/// Anything that went wrong, in words.
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// The exit code of a broken promise.
+const BROKEN: u8 = 1;
+/// The exit code of a sale that could not be held; clap's too.
+const TROUBLE: u8 = 2;
+/// The exit code of a program ended by Ctrl-C, as shells count.
+const INTERRUPTED: u8 = 130;
+
+fn main() -> ExitCode {
+    let is_worker = std::env::args_os().nth(1).is_some_and(|first| first == worker::ARGUMENT);
+    let result = if is_worker { worker::run().map(|()| ExitCode::SUCCESS) } else { hold_sale() };
+    result.unwrap_or_else(|error| {
+        eprintln!("inventory_stock: {}", chain(&*error));
+        ExitCode::from(TROUBLE)
+    })
+}
+
+fn hold_sale() -> Result<ExitCode, Error> {
+    let options = Options::parse();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let report = match runtime.block_on(sale::hold(&options))? {
+        Ended::Sold(report) => report,
+        Ended::Interrupted => {
+            eprintln!("inventory_stock: interrupted");
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+    };
+    print!("{report}");
+    if options.json {
+        println!("{}", serde_json::to_string(&report.figures)?);
+    }
+    let broken = report.broken_promises();
+    for promise in &broken {
+        eprintln!("inventory_stock: {promise}");
+    }
+    if let Some(failure) = &report.first_failure {
+        eprintln!("inventory_stock: {} users failed, the first: {failure}", report.figures.failed);
+    }
+    Ok(match (broken.is_empty(), &report.first_failure) {
+        (false, _) => ExitCode::from(BROKEN),
+        (true, Some(_)) => ExitCode::from(TROUBLE),
+        (true, None) => ExitCode::SUCCESS,
+    })
+}
+
+/// An error with its causes. Many put their cause into their own text; that is not said twice.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,142 @@
+//! The shop's database.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use zookeeper_recipes::FencingToken;
+
+use crate::{Error, chain};
+
+/// Marks a database as ours, so that no other is overwritten.
+const APPLICATION_ID: i32 = 0x666c_7368;
+
+/// For how long a statement waits for another process's.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A token is two columns. Each write stores the token of its lock; nothing older is let in after it.
+const TABLES: &str = "
+    DROP TABLE IF EXISTS stock;
+    DROP TABLE IF EXISTS orders;
+    CREATE TABLE stock (
+        sku TEXT PRIMARY KEY, left INTEGER NOT NULL,
+        token_zxid INTEGER NOT NULL, token_n INTEGER NOT NULL);
+    CREATE TABLE orders (
+        id INTEGER PRIMARY KEY, sku TEXT NOT NULL, user INTEGER NOT NULL,
+        token_zxid INTEGER, token_n INTEGER);";
+
+/// One process's connection to the database.
+#[derive(Debug)]
+pub(crate) struct Store {
+    db: Connection,
+}
+
+/// What became of a sale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    Sold,
+    /// The row has a younger token: somebody else has had the lock since.
+    Fenced,
+}
+
+/// The end of the day.
+#[derive(Debug)]
+pub(crate) struct Stocktaking {
+    pub(crate) left: u32,
+    /// The buyers, in order.
+    pub(crate) buyers: Vec<u32>,
+}
+
+impl Store {
+    /// Makes the tables. Only a file that is new, or that was a former sale's, is written to.
+    pub(crate) fn create(path: &Path) -> Result<Self, Error> {
+        let store = Self::open(path)?;
+        store.make_tables().map_err(|error| unusable(path, &*error))?;
+        Ok(store)
+    }
+
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let open = || {
+            let db = Connection::open(path)?;
+            db.busy_timeout(BUSY_TIMEOUT)?;
+            Ok::<_, Error>(Self { db })
+        };
+        open().map_err(|error| unusable(path, &*error))
+    }
+
+    fn make_tables(&self) -> Result<(), Error> {
+        let tables: u32 = self.db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        let id: i32 = self.db.pragma_query_value(None, "application_id", |row| row.get(0))?;
+        if tables > 0 && id != APPLICATION_ID {
+            return Err("it has tables that are not a sale's".into());
+        }
+        // With a write-ahead log a reader never waits for a writer.
+        self.db.execute_batch("PRAGMA journal_mode = WAL")?;
+        self.db.pragma_update(None, "application_id", APPLICATION_ID)?;
+        self.db.execute_batch(TABLES)?;
+        Ok(())
+    }
+
+    /// Puts goods on the shelf.
+    pub(crate) fn fill(&self, sku: &str, left: u32, token: Option<FencingToken>) -> Result<(), Error> {
+        let (zxid, n) = token.map_or(Ok((0, 0)), columns)?;
+        let insert = "INSERT INTO stock (sku, left, token_zxid, token_n) VALUES (?1, ?2, ?3, ?4)";
+        self.db.execute(insert, params![sku, left, zxid, n])?;
+        Ok(())
+    }
+
+    /// How many are left.
+    pub(crate) fn left(&self, sku: &str) -> Result<u32, Error> {
+        let mut select = self.db.prepare_cached("SELECT left FROM stock WHERE sku = ?1")?;
+        let left = select.query_row([sku], |row| row.get(0)).optional()?;
+        left.ok_or_else(|| format!("there is no {sku} in the database").into())
+    }
+
+    /// Writes the new stock and the order, or neither.
+    ///
+    /// With a token, only if nobody wrote with a younger one. That is all that a resource has to do to be safe
+    /// from holders who come too late.
+    pub(crate) fn sell(
+        &mut self,
+        sku: &str,
+        left: u32,
+        user: u32,
+        token: Option<FencingToken>,
+    ) -> Result<Written, Error> {
+        let sale = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let (zxid, n) = token.map(columns).transpose()?.unzip();
+        let rows = match token {
+            Some(_) => sale
+                .prepare_cached(
+                    "UPDATE stock SET left = ?2, token_zxid = ?3, token_n = ?4
+                     WHERE sku = ?1 AND (token_zxid < ?3 OR (token_zxid = ?3 AND token_n <= ?4))",
+                )?
+                .execute(params![sku, left, zxid, n])?,
+            None => sale
+                .prepare_cached("UPDATE stock SET left = ?2 WHERE sku = ?1")?
+                .execute(params![sku, left])?,
+        };
+        if rows == 0 {
+            return Ok(Written::Fenced);
+        }
+        let insert = "INSERT INTO orders (sku, user, token_zxid, token_n) VALUES (?1, ?2, ?3, ?4)";
+        sale.prepare_cached(insert)?.execute(params![sku, user, zxid, n])?;
+        sale.commit()?;
+        Ok(Written::Sold)
+    }
+
+    /// Counts what is there.
+    pub(crate) fn take_stock(&self, sku: &str) -> Result<Stocktaking, Error> {
+        let mut select = self.db.prepare("SELECT user FROM orders WHERE sku = ?1 ORDER BY id")?;
+        let buyers = select.query_map([sku], |row| row.get(0))?.collect::<Result<_, _>>()?;
+        Ok(Stocktaking { left: self.left(sku)?, buyers })
+    }
+}
+
+fn unusable(path: &Path, error: &dyn std::error::Error) -> Error {
+    format!("the database {} cannot be used: {}", path.display(), chain(error)).into()
+}
+
+fn columns(token: FencingToken) -> Result<(i64, i64), Error> {
+    Ok((token.zxid(), i64::try_from(token.counter())?))
+}
