@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -19,7 +19,7 @@ use crate::counters::{LogKind, Op};
 use crate::fault::{Asked, Cell, Hit, Loss, Verdict};
 use crate::server::{Direction, Shared};
 use crate::signal::{Signal, lock};
-use crate::state::Ask;
+use crate::state::{Ask, State};
 use crate::wire::AuthId;
 use crate::wire::jute::Reader;
 use crate::wire::request::{Connect, Request};
@@ -78,30 +78,32 @@ struct Outbound {
 pub(crate) struct Conn {
     pub(crate) id: u64,
     pub(crate) peer: SocketAddr,
-    pub(crate) since: Instant,
+    /// When it was accepted, in milliseconds since 1970.
+    pub(crate) since_ms: i64,
     session: AtomicI64,
     ids: Mutex<Vec<AuthId>>,
     out: Mutex<Outbound>,
     moved: Signal,
     end: watch::Sender<Option<End>>,
-    silent: AtomicBool,
+    /// A fault has struck: nothing that comes now is heard.
+    deaf: AtomicBool,
     received: AtomicU64,
     sent: AtomicU64,
     last: Mutex<(i32, i32)>,
 }
 
 impl Conn {
-    pub(crate) fn new(id: u64, peer: SocketAddr) -> Self {
+    pub(crate) fn new(id: u64, peer: SocketAddr, since_ms: i64) -> Self {
         Self {
             id,
             peer,
-            since: Instant::now(),
+            since_ms,
             session: AtomicI64::new(0),
             ids: Mutex::new(vec![AuthId::new("ip", peer.ip().to_string())]),
             out: Mutex::default(),
             moved: Signal::new(),
             end: watch::Sender::new(None),
-            silent: AtomicBool::new(false),
+            deaf: AtomicBool::new(false),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             last: Mutex::new((0, 0)),
@@ -174,13 +176,11 @@ impl Conn {
     }
 
     fn lose(&self, loss: Loss) {
+        self.deaf.store(true, Ordering::Release);
         match loss {
             Loss::Close => self.queue(Out::End(End::Fin)),
             Loss::Reset => self.queue(Out::End(End::Reset)),
-            Loss::Stall => {
-                self.silent.store(true, Ordering::Release);
-                self.queue(Out::Silence);
-            }
+            Loss::Stall => self.queue(Out::Silence),
         }
     }
 
@@ -361,6 +361,10 @@ async fn read_all(
             if let Some(end) = stalled(&mut read, &mut input, conn, shared, max_frame).await {
                 return end;
             }
+            dead |= conn.deaf.load(Ordering::Acquire);
+            if dead {
+                break;
+            }
             let Some(inbound) = arrive(conn, shared, &input.pending()[4..4 + len], connected) else {
                 return End::Fin;
             };
@@ -494,6 +498,7 @@ async fn process_all(
         }
         if let Some((loss, cell)) = verdict.drop_request {
             conn.lose(loss);
+            shared.change(|state| discard(state, conn, &inbound));
             cell.hit(hit(conn, &inbound, None));
             return;
         }
@@ -505,6 +510,14 @@ async fn process_all(
             return;
         }
     }
+}
+
+fn discard(state: &mut State, conn: &Conn, inbound: &Inbound) {
+    let (number, op, opcode, path) = match inbound {
+        Inbound::Connect(number, _) => (*number, Op::Connect, 0, ""),
+        Inbound::Ask(ask) => (ask.number, ask.op, ask.opcode, ask.body.as_ref().map_or("", Request::path)),
+    };
+    state.record(LogKind::Discarded, number, conn.session(), op, opcode, path, 0);
 }
 
 fn hit(conn: &Conn, inbound: &Inbound, path: Option<&str>) -> Hit {
@@ -523,6 +536,7 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, verdict: 
     let (go_on, cells) = shared.change(|state| {
         // A client that has gone while its connect waited does not take the session along.
         if !state.connections.contains_key(&conn.id) {
+            state.record(LogKind::Discarded, number, connect.session, Op::Connect, 0, "", 0);
             return (false, Vec::new());
         }
         if let Some((_, cell)) = verdict.fail {
@@ -558,6 +572,7 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, verdict: 
 fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound, verdict: Verdict) -> bool {
     let (go_on, cells, path) = shared.change(|state| {
         let Some(answer) = state.submit(conn, ask, verdict.fail.as_ref().map(|(code, _)| *code)) else {
+            discard(state, conn, inbound);
             return (false, Vec::new(), String::new());
         };
         let session = conn.session();

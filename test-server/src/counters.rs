@@ -157,6 +157,8 @@ pub enum LogKind {
     Applied,
     /// Its reply is being written to the socket.
     Replied,
+    /// It was not applied and will not be: a fault has lost it, or its session went on without its connection.
+    Discarded,
     /// Not a request: a watch event was queued for the session's connection.
     Notified,
 }
@@ -203,6 +205,10 @@ impl Log {
             self.entries.pop_front();
         }
         self.entries.push_back(entry);
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &LogEntry> {
+        self.entries.iter()
     }
 
     pub(crate) fn snapshot(&self) -> Vec<LogEntry> {

@@ -335,7 +335,6 @@ pub struct Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.control.send(Control::Quit);
-        self.clear_faults();
         if let Some(thread) = self.thread.take() {
             // The thread only has to drop its sockets.
             let _ = thread.join();
@@ -652,13 +651,13 @@ impl Server {
     {
         let shared = Arc::clone(&self.shared);
         // The timer runs on the server's own runtime, so that the caller needs none.
-        let timer = self.handle.spawn(tokio::time::sleep(timeout));
+        let mut timer = Timer(self.handle.spawn(async move { tokio::time::sleep(timeout).await }));
         async move {
             let check = shared.changed.until(|| shared.with(|state| condition(View { state })));
             tokio::select! {
                 biased;
                 () = check => true,
-                _ = timer => false,
+                _ = &mut timer.0 => false,
             }
         }
     }
@@ -672,6 +671,16 @@ impl Server {
     ) -> bool {
         let condition = || self.shared.with(|state| condition(View { state }));
         self.shared.changed.until_blocking(condition, timeout)
+    }
+}
+
+/// A task that ends with its owner.
+#[derive(Debug)]
+struct Timer(tokio::task::JoinHandle<()>);
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

@@ -121,7 +121,7 @@ impl State {
     }
 
     pub(crate) fn register(&mut self, peer: std::net::SocketAddr) -> Arc<Conn> {
-        let conn = Arc::new(Conn::new(self.next_connection, peer));
+        let conn = Arc::new(Conn::new(self.next_connection, peer, wall_ms()));
         self.next_connection += 1;
         self.connections.insert(conn.id, Arc::clone(&conn));
         conn

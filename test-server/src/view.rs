@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::counters::Counters;
+use crate::counters::{Counters, LogEntry};
 use crate::state::State;
 use crate::tree::NodeKind;
 
@@ -130,6 +130,11 @@ impl View<'_> {
             .collect();
         sessions.sort_unstable();
         sessions
+    }
+
+    /// The log, oldest entry first; `.rev()` looks at the newest first.
+    pub fn log(&self) -> impl DoubleEndedIterator<Item = &LogEntry> {
+        self.state.log.iter()
     }
 
     /// The last transaction.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::server::Shared;
 use crate::state::{State, Version};
+use crate::wire::opcode;
 
 /// The answer to a word; `None` when the four bytes are not one.
 pub(crate) fn answer(shared: &Shared, head: [u8; 4]) -> Option<String> {
@@ -43,6 +44,36 @@ fn version(state: &State) -> String {
     format!("Zookeeper version: {}\n", release(state))
 }
 
+/// ZooKeeper counts the root twice.
+fn nodes(state: &State) -> usize {
+    state.tree.len() + 1
+}
+
+/// What `cons` calls a client's last request.
+fn short_name(op: i32) -> &'static str {
+    match op {
+        0 => "SESS",
+        opcode::CREATE | opcode::CREATE2 | opcode::CREATE_CONTAINER | opcode::CREATE_TTL => "CREA",
+        opcode::DELETE => "DELE",
+        opcode::EXISTS => "EXIS",
+        opcode::GET_DATA => "GETD",
+        opcode::SET_DATA => "SETD",
+        opcode::GET_ACL => "GETA",
+        opcode::SET_ACL => "SETA",
+        opcode::GET_CHILDREN | opcode::GET_CHILDREN2 => "GETC",
+        opcode::SYNC => "SYNC",
+        opcode::PING => "PING",
+        opcode::CHECK => "CHEC",
+        opcode::MULTI => "MULT",
+        opcode::MULTI_READ => "MLTR",
+        opcode::SET_WATCHES | opcode::SET_WATCHES2 => "SETW",
+        opcode::ADD_WATCH => "ADDW",
+        opcode::REMOVE_WATCHES => "REMW",
+        opcode::CLOSE_SESSION => "CLOS",
+        _ => "NA",
+    }
+}
+
 fn totals(state: &State) -> (u64, u64, usize) {
     state
         .connections
@@ -58,7 +89,7 @@ fn summary(state: &State) -> String {
          Zxid: {:#x}\nMode: standalone\nNode count: {}\n",
         state.connections.len(),
         state.zxid,
-        state.tree.len(),
+        nodes(state),
     )
 }
 
@@ -70,9 +101,10 @@ fn clients(state: &State, detailed: bool) -> String {
         if let (true, Some(session)) = (detailed, state.sessions.get(conn.session())) {
             let _ = write!(
                 text,
-                ",sid={:#x},lop={last},est={},to={},lcxid={xid:#x},lzxid={:#x},lresp=0,llat=0,minlat=0,avglat=0,maxlat=0",
+                ",sid={:#x},lop={},est={},to={},lcxid={xid:#x},lzxid={:#x},lresp=0,llat=0,minlat=0,avglat=0,maxlat=0",
                 conn.session(),
-                conn.since.elapsed().as_millis(),
+                short_name(last),
+                conn.since_ms,
                 session.timeout_ms,
                 state.zxid,
             );
@@ -96,7 +128,7 @@ fn monitor(state: &State) -> String {
         ("zk_num_alive_connections", state.connections.len().to_string()),
         ("zk_outstanding_requests", queued.to_string()),
         ("zk_global_sessions", state.sessions.iter().count().to_string()),
-        ("zk_znode_count", state.tree.len().to_string()),
+        ("zk_znode_count", nodes(state).to_string()),
         ("zk_watch_count", state.watches.len().to_string()),
         ("zk_ephemerals_count", ephemerals.to_string()),
         ("zk_approximate_data_size", state.tree.size().to_string()),
