@@ -34,7 +34,7 @@ pub enum NodeKind {
     },
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) acl: Arc<[Acl]>,
@@ -107,7 +107,7 @@ pub(crate) enum Undo {
     Acl { path: String, acl: Arc<[Acl]> },
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tree {
     nodes: HashMap<String, Node>,
     ephemerals: BTreeMap<i64, BTreeSet<String>>,

@@ -263,3 +263,112 @@ fn settle_acl(who: Who<'_>, acl: &[Acl]) -> Result<Arc<[Acl]>, ServerError> {
     }
     if settled.is_empty() { Err(ServerError::InvalidAcl) } else { Ok(settled.into()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tree::open_acl;
+
+    const NOBODY: Who<'_> = Who { session: 7, ids: &[], trusted: false };
+
+    fn write() -> impl Strategy<Value = Write> {
+        let path = || "/[ab](/[ab]){0,2}";
+        prop_oneof![
+            4 => (path(), 0..5i32).prop_map(|(path, flags)| {
+                let opcode = if flags == 4 { opcode::CREATE_CONTAINER } else { opcode::CREATE };
+                let acl = open_acl().to_vec();
+                Write::Create(Create { opcode, path, data: None, acl, flags, ttl: -1 })
+            }),
+            2 => path().prop_map(|path| Write::Delete { path, version: -1 }),
+            1 => path().prop_map(|path| Write::SetData { path, data: Some(vec![1]), version: -1 }),
+            1 => path().prop_map(|path| Write::SetAcl { path, acl: open_acl().to_vec(), version: -1 }),
+            1 => (path(), -1..2i32).prop_map(|(path, version)| Write::Check { path, version }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_failed_multi_leaves_no_trace(
+            before in proptest::collection::vec(write(), 0..20),
+            multi in proptest::collection::vec(write(), 1..8),
+        ) {
+            let mut tree = Tree::new();
+            let mut at = Stamp::default();
+            for write in &before {
+                at.zxid += 1;
+                let _ = apply(&mut tree, NOBODY, std::slice::from_ref(write), at);
+            }
+            let was = tree.clone();
+            at.zxid += 1;
+            match apply(&mut tree, NOBODY, &multi, at) {
+                Err((index, _)) => {
+                    prop_assert!(index < multi.len());
+                    prop_assert_eq!(tree, was);
+                }
+                Ok((effects, _)) => prop_assert_eq!(effects.len(), multi.len()),
+            }
+        }
+
+        #[test]
+        fn the_visible_numbers_count_what_happened(writes in proptest::collection::vec(write(), 0..60)) {
+            let mut tree = Tree::new();
+            let (mut created, mut deleted) = (0, 0);
+            for (zxid, write) in writes.iter().enumerate() {
+                let at = Stamp { zxid: zxid as i64 + 1, ..Stamp::default() };
+                for change in apply(&mut tree, NOBODY, std::slice::from_ref(write), at).map_or(vec![], |done| done.1) {
+                    // Children of /a are looked at.
+                    if split(&change.path).is_some_and(|(parent, _)| parent == "/a") {
+                        created += i32::from(change.what == Happened::Created);
+                        deleted += i32::from(change.what == Happened::Deleted);
+                    }
+                    if change.path == "/a" && change.what != Happened::Data {
+                        (created, deleted) = (0, 0);
+                    }
+                }
+                if let Some(node) = tree.get("/a") {
+                    prop_assert_eq!(node.creates, created);
+                    prop_assert_eq!(node.stat().cversion, created + deleted);
+                    prop_assert_eq!(node.stat().num_children, created - deleted);
+                }
+            }
+            let of_session: Vec<_> = tree.ephemerals(7).map(str::to_owned).collect();
+            let mut owned: Vec<_> =
+                tree.paths().filter(|path| tree.get(path).is_some_and(|node| node.owner() == 7)).map(str::to_owned).collect();
+            owned.sort();
+            prop_assert_eq!(of_session, owned);
+        }
+
+        #[test]
+        fn no_path_breaks_the_rules(path in "[/.a\u{0}\u{1f}é\u{fff0}]{0,6}") {
+            let parts: Vec<&str> = path.split('/').collect();
+            let wellformed = parts.len() > 1
+                && parts[0].is_empty()
+                && (path == "/" || parts[1..].iter().all(|part| !["", ".", ".."].contains(part)))
+                && !path.contains(['\u{0}', '\u{1f}', '\u{fff0}']);
+            prop_assert_eq!(validate(&path).is_ok(), wellformed);
+        }
+    }
+
+    #[test]
+    fn permissions_match_by_scheme_and_network() {
+        let ids = [AuthId::new("ip", "127.0.0.1"), AuthId::new("digest", "ann:x")];
+        let who = Who { session: 1, ids: &ids, trusted: false };
+        let may = |scheme: &str, id: &str, perms| {
+            permit(who, &[Acl { perms, id: AuthId::new(scheme, id) }], READ).is_ok()
+        };
+        assert!(
+            may("ip", "127.0.0.1", READ) && may("ip", "127.0.0.0/8", READ) && may("ip", "1.2.3.4/0", READ)
+        );
+        assert!(
+            !may("ip", "127.0.0.2", READ)
+                && !may("ip", "128.0.0.0/8", READ)
+                && !may("ip", "127.0.0.1/33", READ)
+        );
+        assert!(
+            may("digest", "ann:x", READ) && !may("digest", "bob:x", READ) && !may("digest", "ann:x", WRITE)
+        );
+        assert!(may("world", "anyone", READ | WRITE) && !may("world", "ann:x", READ));
+    }
+}

@@ -73,3 +73,101 @@ pub(crate) struct Stat {
     pub(crate) num_children: i32,
     pub(crate) pzxid: i64,
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::jute::{Malformed, Reader, Writer};
+    use super::reply::{self, Outcome};
+    use super::request::{Connect, Create, Read, Request, SetWatches, Write};
+    use super::*;
+    use crate::error::ServerError;
+
+    fn decode(op: i32, body: &[u8]) -> Result<Request, Malformed> {
+        Request::decode(op, &mut Reader::new(body))
+    }
+
+    /// What the Java client sends for `create("/a", [1, 2], OPEN_ACL_UNSAFE, EPHEMERAL_SEQUENTIAL)`.
+    const CREATE2: &[u8] =
+        b"\0\0\0\x02/a\0\0\0\x02\x01\x02\0\0\0\x01\0\0\0\x1f\0\0\0\x05world\0\0\0\x06anyone\0\0\0\x03";
+
+    #[test]
+    fn requests_are_read_as_clients_write_them() {
+        let acl = vec![Acl { perms: 31, id: AuthId::new("world", "anyone") }];
+        let create = Create {
+            opcode: opcode::CREATE2,
+            path: "/a".to_owned(),
+            data: Some(vec![1, 2]),
+            acl,
+            flags: 3,
+            ttl: -1,
+        };
+        assert_eq!(decode(opcode::CREATE2, CREATE2), Ok(Request::Write(Write::Create(create.clone()))));
+        let mut multi = b"\0\0\0\x0f\0\xff\xff\xff\xff".to_vec();
+        multi.extend(CREATE2);
+        multi.extend(b"\0\0\0\x02\0\xff\xff\xff\xff\0\0\0\x02/b\xff\xff\xff\xff");
+        multi.extend(b"\xff\xff\xff\xff\x01\xff\xff\xff\xff");
+        let delete = Write::Delete { path: "/b".to_owned(), version: -1 };
+        let expected = Request::Multi(vec![Write::Create(create), delete]);
+        assert_eq!(expected.paths().collect::<Vec<_>>(), ["/a", "/b"]);
+        assert_eq!(decode(opcode::MULTI, &multi), Ok(expected));
+        assert_eq!(
+            decode(opcode::GET_CHILDREN2, b"\0\0\0\x01/\x01"),
+            Ok(Request::Read(Read::Children { path: "/".to_owned(), watch: true, stat: true }))
+        );
+        let watches = SetWatches { relative_zxid: 5, exist: vec!["/x".to_owned()], ..SetWatches::default() };
+        let body = b"\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x01\0\0\0\x02/x\0\0\0\0";
+        assert_eq!(decode(opcode::SET_WATCHES, body), Ok(Request::SetWatches(watches)));
+        assert_eq!(decode(opcode::SET_WATCHES2, body), Err(Malformed), "two lists are missing");
+        assert_eq!(decode(opcode::DELETE, b"\xff\xff\xff\xff\0\0\0\0"), Err(Malformed), "no path");
+    }
+
+    #[test]
+    fn replies_are_written_as_clients_read_them() {
+        let zeros = "\0".repeat(16);
+        let refused = format!("\0\0\0\x25\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10{zeros}\0");
+        assert_eq!(reply::connect(None, true), refused.as_bytes());
+        assert_eq!(
+            reply::notification(3, "/a", -1),
+            b"\0\0\0\x1e\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0\0\0\x03\0\0\0\x03\0\0\0\x02/a"
+        );
+        let failed = Outcome::Multi(vec![(-1, Err(ServerError::Ok)), (-1, Err(ServerError::NoNode))]);
+        let mut writer = Writer::new();
+        failed.encode(&mut writer);
+        assert_eq!(
+            writer.frame()[4..],
+            *b"\xff\xff\xff\xff\0\0\0\0\0\0\0\0\0\xff\xff\xff\xff\0\xff\xff\xff\x9b\xff\xff\xff\x9b\xff\xff\xff\xff\x01\xff\xff\xff\xff"
+        );
+        let mut writer = Writer::new();
+        let (czxid, pzxid) = (0x0102_0304_0506_0708, 0x1112_1314_1516_1718);
+        writer.stat(&Stat { czxid, pzxid, version: 3, data_length: 4, num_children: 5, ..Stat::default() });
+        let stat = writer.frame();
+        assert_eq!(stat.len(), 4 + 68);
+        assert_eq!(stat[4..12], czxid.to_be_bytes());
+        assert_eq!((stat[39], stat[59], stat[63]), (3, 4, 5));
+        assert_eq!(stat[64..], pzxid.to_be_bytes());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_the_reader_fail_badly(op in -12..120i32, body in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Connect::decode(&body);
+            if let Ok(request) = decode(op, &body) {
+                let _ = request.path().len();
+            }
+        }
+
+        #[test]
+        fn a_cut_request_is_malformed(end in 0..CREATE2.len()) {
+            prop_assert_eq!(decode(opcode::CREATE2, &CREATE2[..end]), Err(Malformed));
+        }
+
+        #[test]
+        fn a_vector_that_lies_about_its_length_is_malformed(count in 1_000..i32::MAX) {
+            let mut body = 0i64.to_be_bytes().to_vec();
+            body.extend(count.to_be_bytes());
+            prop_assert_eq!(decode(opcode::SET_WATCHES, &body), Err(Malformed));
+        }
+    }
+}
