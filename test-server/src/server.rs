@@ -375,6 +375,7 @@ impl Server {
     }
 
     /// Stops listening and closes every connection. The tree and the sessions stay, and no session expires meanwhile.
+    /// Requests that a gate holds are lost.
     pub fn stop(&self) {
         let (done, stopped) = std_mpsc::channel();
         if self.control.send(Control::Stop(done)).is_ok() {

@@ -19,6 +19,8 @@ use crate::wire::request::{Connect, Read, Request, SetWatches, Write};
 use crate::wire::{AuthId, opcode};
 
 /// Which ZooKeeper the server behaves like, where releases differ.
+///
+/// Both have the fix of CVE-2024-23944: a watch event goes only to who may read the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Version {

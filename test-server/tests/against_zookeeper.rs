@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -442,6 +442,9 @@ fn servers() -> Result<Pair, String> {
 }
 
 fn scripts(mut runner: TestRunner) -> Result<(), String> {
+    // One script at a time: transactions are counted.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let servers = servers()?;
     let (real, ours) = (servers.0.address(0), servers.1.addr());
     let run = |script: Vec<(usize, Step)>| {
