@@ -41,7 +41,7 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 const BROKEN: u8 = 1;
 /// The exit code of a sale that could not be held; clap's too.
 const TROUBLE: u8 = 2;
-/// The exit code of a program ended by Ctrl-C, as shells count.
+/// The exit code of a program that was interrupted, as shells count.
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {

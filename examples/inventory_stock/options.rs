@@ -44,7 +44,7 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Scenario {
-    /// The article's program: few items, eight at a time, a short patience
+    /// The article's program: many users, few items, a short patience
     ArticleSale,
 }
 

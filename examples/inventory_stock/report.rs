@@ -258,6 +258,9 @@ impl fmt::Display for Report {
                 figures.wait_p50_ms, figures.wait_p99_ms, figures.peak_lock_nodes
             )?;
         }
+        if figures.winners.is_empty() {
+            return Ok(());
+        }
         let more = if figures.sold as usize > WINNERS { ", ..." } else { "" };
         let winners: Vec<_> = figures.winners.iter().map(u32::to_string).collect();
         writeln!(f, "bought by the users {}{more}", winners.join(", "))

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -62,6 +63,9 @@ pub(crate) async fn hold(options: &Options) -> Result<Ended, Error> {
         store.fill(SKU, terms.stock, None)?;
     }
 
+    // Before there are workers to dismiss.
+    let mut interrupts = signal(SignalKind::interrupt())?;
+    let mut terminations = signal(SignalKind::terminate())?;
     let mut books = Books::new(terms.clone(), backend);
     let mut crew = Crew::default();
     let ended = tokio::select! {
@@ -76,10 +80,8 @@ pub(crate) async fn hold(options: &Options) -> Result<Ended, Error> {
             }, terms.workers).await?;
             crew.sell(&terms, &mutex, &mut books).await
         } => Some(ended),
-        interrupted = tokio::signal::ctrl_c() => {
-            interrupted?;
-            None
-        }
+        _ = interrupts.recv() => None,
+        _ = terminations.recv() => None,
     };
     crew.dismiss().await;
     let Some(ended) = ended else { return Ok(Ended::Interrupted) };

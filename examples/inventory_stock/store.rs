@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use zookeeper_recipes::FencingToken;
 
-use crate::{Error, chain};
+use crate::Error;
 
 /// Marks a database as ours, so that no other is overwritten.
 const APPLICATION_ID: i32 = 0x666c_7368;
@@ -51,7 +51,7 @@ impl Store {
     /// Makes the tables. Only a file that is new, or that was a former sale's, is written to.
     pub(crate) fn create(path: &Path) -> Result<Self, Error> {
         let store = Self::open(path)?;
-        store.make_tables().map_err(|error| unusable(path, &*error))?;
+        store.make_tables().map_err(|error| unusable(path, &error))?;
         Ok(store)
     }
 
@@ -61,7 +61,7 @@ impl Store {
             db.busy_timeout(BUSY_TIMEOUT)?;
             Ok::<_, Error>(Self { db })
         };
-        open().map_err(|error| unusable(path, &*error))
+        open().map_err(|error| unusable(path, &error))
     }
 
     fn make_tables(&self) -> Result<(), Error> {
@@ -133,8 +133,8 @@ impl Store {
     }
 }
 
-fn unusable(path: &Path, error: &dyn std::error::Error) -> Error {
-    format!("the database {} cannot be used: {}", path.display(), chain(error)).into()
+fn unusable(path: &Path, error: &Error) -> Error {
+    format!("the database {} cannot be used: {error}", path.display()).into()
 }
 
 fn columns(token: FencingToken) -> Result<(i64, i64), Error> {

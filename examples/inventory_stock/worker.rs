@@ -21,8 +21,9 @@ pub(crate) const ARGUMENT: &str = "worker";
 /// As long as the article's: for so long nobody gets the lock of a worker that crashed.
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How many users a worker lets in at a time; the others have not come yet.
-const AT_ONCE: usize = 32;
+/// How many users a worker lets in at a time; the others come later. All at once would be a longer queue, and on a
+/// slow machine one whose end nobody reaches within their patience.
+const AT_ONCE: usize = 4;
 
 /// How often a worker reports.
 const REPORT_EVERY: Duration = Duration::from_millis(20);

@@ -1,0 +1,217 @@
+//! The flash sale, run as a reader runs it.
+//!
+//! `cargo test` builds the examples beside the tests. After a change to the example alone, `cargo test --test
+//! inventory_stock` would run the old one: run `cargo build --example inventory_stock` first.
+
+use std::error::Error;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use test_support::{Suite, peers, poll_until, shared_ensemble, shared_standalone};
+
+type TestResult = Result<(), Box<dyn Error>>;
+
+/// For a machine that does ten other things.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn main() {
+    let mut suite = Suite::new();
+    suite.add("in-process", "sale::sells_what_there_is", sells_what_there_is);
+    suite.add("in-process", "sale::a_hundred_thousand_users", a_hundred_thousand_users);
+    suite.add("in-process", "sale::without_a_lock_it_oversells", without_a_lock_it_oversells);
+    suite.add("in-process", "sale::time_is_up_for_some", time_is_up_for_some);
+    suite.add("in-process", "sale::keeps_its_database", keeps_its_database);
+    suite.add("in-process", "sale::leaves_other_databases_alone", leaves_other_databases_alone);
+    suite.add("in-process", "sale::says_what_is_wrong", says_what_is_wrong);
+    suite.add("in-process", "sale::an_interrupt_ends_the_workers_too", an_interrupt_ends_the_workers_too);
+    suite.add(
+        "in-process",
+        "sale::workers_do_not_outlive_a_killed_sale",
+        workers_do_not_outlive_a_killed_sale,
+    );
+    suite.add_needing("zookeeper", "sale::sells_what_there_is", peers::zookeeper(), |_| {
+        sells_on(&shared_standalone()?.connect_string())
+    });
+    suite.add_needing("zookeeper-3", "sale::sells_what_there_is", peers::zookeeper(), |_| {
+        sells_on(&shared_ensemble()?.connect_string())
+    });
+    suite.run()
+}
+
+/// The example beside this test.
+fn program() -> Result<PathBuf, Box<dyn Error>> {
+    let test = std::env::current_exe()?;
+    let profile = test.parent().and_then(Path::parent).ok_or("the test is nowhere")?;
+    let program = profile.join("examples/inventory_stock").with_extension(std::env::consts::EXE_EXTENSION);
+    if program.exists() {
+        Ok(program)
+    } else {
+        Err(format!("{} is not there: cargo build --example inventory_stock", program.display()).into())
+    }
+}
+
+fn sale(args: &[&str]) -> Result<Command, Box<dyn Error>> {
+    let mut command = Command::new(program()?);
+    command.args(args).env_remove("ZK_CONNECT").stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Runs a sale that must end with this exit code, and reads the last line that it prints.
+fn report(mut sale: Command, exit_code: i32) -> Result<Value, Box<dyn Error>> {
+    let output = sale.arg("--json").output()?;
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(exit_code), "{text}");
+    let stdout = String::from_utf8(output.stdout)?;
+    let report: Value = serde_json::from_str(stdout.lines().last().ok_or("it printed nothing")?)?;
+    let users: u64 = ["sold", "sold_out", "timed_out", "lost"].iter().map(|name| number(&report, name)).sum();
+    assert_eq!(users, number(&report, "users"), "{text}");
+    assert_eq!(number(&report, "unaccounted"), 0, "{text}");
+    Ok(report)
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn number(report: &Value, name: &str) -> u64 {
+    let number = report[name].as_u64();
+    assert!(number.is_some(), "{name} in {report}");
+    number.unwrap_or_default()
+}
+
+fn sells_what_there_is() -> TestResult {
+    let report = report(sale(&[])?, 0)?;
+    assert_eq!(report["backend"], "in-process");
+    for (name, expected) in [("stock", 3), ("users", 99), ("workers", 8), ("sold", 3)] {
+        assert_eq!(number(&report, name), expected, "{name} in {report}");
+    }
+    for name in ["lost", "oversold", "overlaps", "fenced", "failed", "left"] {
+        assert_eq!(number(&report, name), 0, "{name} in {report}");
+    }
+    assert_eq!(report["winners"].as_array().map(Vec::len), Some(3), "{report}");
+    assert!(number(&report, "peak_lock_nodes") <= 99, "{report}");
+    assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{report}");
+    Ok(())
+}
+
+fn a_hundred_thousand_users() -> TestResult {
+    let report = report(sale(&["--users", "100000", "--stock", "10"])?, 0)?;
+    assert_eq!(number(&report, "sold"), 10, "{report}");
+    assert_eq!(number(&report, "overlaps"), 0, "{report}");
+    Ok(())
+}
+
+fn without_a_lock_it_oversells() -> TestResult {
+    let report = report(sale(&["--lock", "none", "--think", "5ms"])?, 1)?;
+    assert!(number(&report, "oversold") > 0, "{report}");
+    assert!(number(&report, "overlaps") > 0, "{report}");
+    Ok(())
+}
+
+/// The first buyer thinks for longer than the others wait.
+fn time_is_up_for_some() -> TestResult {
+    let args = ["--users", "16", "--workers", "2", "--stock", "16", "--think", "2s", "--wait", "500ms"];
+    let report = report(sale(&args)?, 0)?;
+    assert_eq!(number(&report, "oversold"), 0, "{report}");
+    assert!(number(&report, "timed_out") > 0, "{report}");
+    assert_eq!(number(&report, "sold") + number(&report, "left"), 16, "{report}");
+    Ok(())
+}
+
+fn keeps_its_database() -> TestResult {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("shop.sqlite");
+    // The second sale replaces the first, whose tokens are of another server.
+    for stock in ["5", "7"] {
+        let mut sale = sale(&["--stock", stock, "--wait", "30s", "--db"])?;
+        sale.arg(&file);
+        report(sale, 0)?;
+    }
+    let db = Connection::open(&file)?;
+    let mut orders = db.prepare("SELECT token_zxid, token_n FROM orders ORDER BY id")?;
+    let tokens: Vec<(i64, i64)> =
+        orders.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+    assert_eq!(tokens.len(), 7);
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    let (left, youngest): (u32, (i64, i64)) =
+        db.query_row("SELECT left, token_zxid, token_n FROM stock", [], |row| {
+            Ok((row.get(0)?, (row.get(1)?, row.get(2)?)))
+        })?;
+    assert_eq!(left, 0);
+    assert_eq!(Some(&youngest), tokens.last());
+    Ok(())
+}
+
+fn leaves_other_databases_alone() -> TestResult {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("other.sqlite");
+    let other = Connection::open(&file)?;
+    other.execute_batch("CREATE TABLE stock (what TEXT); INSERT INTO stock VALUES ('precious')")?;
+    let output = sale(&["--db"])?.arg(&file).output()?;
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    let what: String = other.query_row("SELECT what FROM stock", [], |row| row.get(0))?;
+    assert_eq!(what, "precious");
+    Ok(())
+}
+
+fn says_what_is_wrong() -> TestResult {
+    let cases: [(&[&str], &str); 4] = [
+        (&["--wait", "200"], "such as 200ms"),
+        (&["--workers", "0"], "--workers"),
+        (&["--connect", "127.0.0.1:1"], "no ZooKeeper server of 127.0.0.1:1"),
+        (&["--db", "/nowhere/shop.sqlite"], "/nowhere/shop.sqlite"),
+    ];
+    for (args, words) in cases {
+        let output = sale(args)?.output()?;
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
+        assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{args:?}: {}", said(&output));
+    }
+    Ok(())
+}
+
+fn an_interrupt_ends_the_workers_too() -> TestResult {
+    ends_with_all_workers(|sale| Ok(kill_process(sale, Signal::INT)?), Some(130))
+}
+
+fn workers_do_not_outlive_a_killed_sale() -> TestResult {
+    ends_with_all_workers(|sale| Ok(kill_process(sale, Signal::KILL)?), None)
+}
+
+/// Ends a sale that would take long, in the middle, and waits for its workers to be gone.
+fn ends_with_all_workers(end: impl FnOnce(Pid) -> TestResult, exit_code: Option<i32>) -> TestResult {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("shop.sqlite");
+    let mut command = sale(&["--users", "500", "--stock", "500", "--think", "500ms", "--wait", "10m"])?;
+    command.arg("--db").arg(&file).env("TMPDIR", directory.path());
+    let mut sale = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    // There may be no file yet, or no table in it.
+    let sold = || {
+        let db = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        db.query_row("SELECT count(*) FROM orders", [], |row| row.get(0))
+    };
+    let begun = poll_until("the first order", PATIENCE, || sold().ok().filter(|&orders: &u32| orders > 0));
+    end(Pid::from_child(&sale))?;
+    let status = sale.wait()?;
+    // The workers have the sale's stderr too: it ends with the last of them.
+    let mut stderr = String::new();
+    sale.stderr.take().ok_or("no stderr")?.read_to_string(&mut stderr)?;
+    begun?;
+    assert_eq!(status.code(), exit_code, "{stderr}");
+    Ok(())
+}
+
+fn sells_on(servers: &str) -> TestResult {
+    let mut sale = sale(&["--wait", "60s"])?;
+    sale.env("ZK_CONNECT", servers);
+    let report = report(sale, 0)?;
+    assert_eq!(report["backend"], "zookeeper", "{report}");
+    assert_eq!(number(&report, "sold"), 3, "{report}");
+    assert_eq!(number(&report, "sold_out"), 96, "{report}");
+    assert_eq!(number(&report, "overlaps"), 0, "{report}");
+    Ok(())
+}
