@@ -7,11 +7,13 @@
 pub mod peers;
 mod poll;
 mod ports;
+mod proxy;
 mod shared;
 mod suite;
 mod zookeeper;
 
 pub use poll::{TimedOut, poll_until};
+pub use proxy::{Cut, Direction, Proxy};
 pub use shared::{shared_ensemble, shared_standalone, stop_shared, unique_path};
 pub use suite::{IntoOutcome, Suite};
 pub use zookeeper::{MemberAddrs, Mode, Options, ServerError, ZooKeeper};

@@ -60,6 +60,7 @@ pub struct Suite {
     trials: Vec<Trial>,
     not_run: NotRun,
     limit: Duration,
+    at_once: Option<usize>,
     require: bool,
 }
 
@@ -91,12 +92,24 @@ impl Suite {
     /// A suite without trials.
     #[must_use]
     pub fn new() -> Self {
-        Self { trials: Vec::new(), not_run: NotRun::default(), limit: TIME_LIMIT, require: peers::required() }
+        Self {
+            trials: Vec::new(),
+            not_run: NotRun::default(),
+            limit: TIME_LIMIT,
+            at_once: None,
+            require: peers::required(),
+        }
     }
 
     /// How long each trial that is added from here on may take. Default: two minutes.
     pub fn time_limit(&mut self, limit: Duration) {
         self.limit = limit;
+    }
+
+    /// How many trials run at once unless the command line says so (`--test-threads`): for trials that wait most of
+    /// the time. Default: as many as the machine has processors.
+    pub fn at_once(&mut self, trials: usize) {
+        self.at_once = Some(trials);
     }
 
     /// Adds a trial that every machine can run.
@@ -145,7 +158,9 @@ impl Suite {
     /// Runs the trials that the command line asks for, as `cargo test` would, says what was not run,
     /// ends the shared servers and exits.
     pub fn run(self) -> ! {
-        let conclusion = libtest_mimic::run(&Arguments::from_args(), self.trials);
+        let mut arguments = Arguments::from_args();
+        arguments.test_threads = arguments.test_threads.or(self.at_once);
+        let conclusion = libtest_mimic::run(&arguments, self.trials);
         if let Some(summary) = self.not_run.summary() {
             println!("{summary}");
         }

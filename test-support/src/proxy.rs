@@ -1,0 +1,563 @@
+//! A hop between a client and a server that can fall silent, break, or not be there.
+//!
+//! What a proxy does to the one link that it stands in is what networks do: packets vanish in one direction or in
+//! both while the connections stay open, a router resets them, nobody listens any more.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use socket2::SockRef;
+
+use crate::ports::Ports;
+
+/// Which way a link is [stalled](Proxy::stall).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Nothing gets through.
+    Both,
+    /// The server hears nothing of the client; what the server says arrives.
+    ToServer,
+    /// The client hears nothing of the server; what the client says arrives.
+    ToClient,
+}
+
+/// How connections are [cut](Proxy::cut).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cut {
+    /// In good order: the peer reads the end of the stream.
+    Fin,
+    /// By a reset: the peer's next read fails, and what was on its way is gone.
+    Reset,
+}
+
+/// A TCP proxy in front of one server. It passes everything on until it is told otherwise.
+///
+/// The one who connects is the client here: between two members of an ensemble the follower, whose server is the
+/// leader. Every function acts on all connections, of the present and to come. Dropping it resets them.
+#[derive(Debug)]
+pub struct Proxy {
+    shared: Arc<Shared>,
+    // The port stays ours while nobody listens on it.
+    _ports: Ports,
+}
+
+#[derive(Debug)]
+struct Shared {
+    address: SocketAddr,
+    target: SocketAddr,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    to_server_stalled: bool,
+    to_client_stalled: bool,
+    refusing: bool,
+    listening: bool,
+    failed: Option<String>,
+    closed: bool,
+    links: Vec<Link>,
+    next_link: u64,
+}
+
+/// A connection, and the one that was made for it. The pump that reads a side keeps it open, and so does this; a
+/// side that was cut is none.
+#[derive(Debug)]
+struct Link {
+    number: u64,
+    client: Option<Arc<TcpStream>>,
+    server: Option<Arc<TcpStream>>,
+    pumps: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    ToServer,
+    ToClient,
+}
+
+impl Proxy {
+    /// Stands in front of `target`, which need not listen yet.
+    ///
+    /// # Errors
+    /// When there is no port or no thread to be had.
+    pub fn start(target: SocketAddr) -> io::Result<Self> {
+        let ports = Ports::take()?;
+        let address = SocketAddr::from(([127, 0, 0, 1], ports.port(0)));
+        let shared = Arc::new(Shared { address, target, state: Mutex::default(), changed: Condvar::new() });
+        let acceptor = Arc::clone(&shared);
+        thread::Builder::new().name(format!("proxy {address}")).spawn(move || accept(&acceptor))?;
+        let proxy = Self { shared, _ports: ports };
+        proxy.until_listening(true)?;
+        Ok(proxy)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.shared.address
+    }
+
+    /// How many connections reach the server at the moment.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        let state = self.shared.lock();
+        state.links.iter().filter(|link| link.client.is_some() && link.server.is_some()).count()
+    }
+
+    /// Passes nothing on in this direction, neither bytes nor the end of a stream, until [`resume`](Self::resume).
+    /// Connections stay open. A new one is accepted, as by a network that is silent only later, and reaches
+    /// the server when the direction to it is open. What was being passed on when this was called may still arrive.
+    pub fn stall(&self, direction: Direction) {
+        let mut state = self.shared.lock();
+        state.to_server_stalled |= direction != Direction::ToClient;
+        state.to_client_stalled |= direction != Direction::ToServer;
+    }
+
+    /// Ends every [`stall`](Self::stall): what was held back is passed on.
+    pub fn resume(&self) {
+        let mut state = self.shared.lock();
+        (state.to_server_stalled, state.to_client_stalled) = (false, false);
+        self.shared.changed.notify_all();
+    }
+
+    /// Ends all connections on both sides. New ones are accepted.
+    pub fn cut(&self, how: Cut) {
+        let mut state = self.shared.lock();
+        for link in state.links.drain(..) {
+            link.client.into_iter().chain(link.server).for_each(|side| end(&side, how));
+        }
+        self.shared.changed.notify_all();
+    }
+
+    /// Ends all connections on the clients' side. The server sees silence: its connections stay open, and what it
+    /// sends is swallowed.
+    pub fn cut_from_server(&self, how: Cut) {
+        let mut state = self.shared.lock();
+        for side in state.links.iter_mut().filter_map(|link| link.client.take()) {
+            end(&side, how);
+        }
+        self.shared.changed.notify_all();
+    }
+
+    /// Does not listen any more: who connects is refused. Connections that there are stay.
+    ///
+    /// # Errors
+    /// When the proxy has broken down.
+    pub fn refuse(&self) -> io::Result<()> {
+        self.shared.lock().refusing = true;
+        self.poke();
+        self.until_listening(false)
+    }
+
+    /// Listens again after [`refuse`](Self::refuse).
+    ///
+    /// # Errors
+    /// When the proxy has broken down.
+    pub fn accept(&self) -> io::Result<()> {
+        self.shared.lock().refusing = false;
+        self.shared.changed.notify_all();
+        self.until_listening(true)
+    }
+
+    /// Makes the thread that waits for connections look at the state.
+    fn poke(&self) {
+        self.shared.changed.notify_all();
+        // It may have looked already, and refuse this one.
+        let _ = TcpStream::connect_timeout(&self.shared.address, Duration::from_secs(1));
+    }
+
+    fn until_listening(&self, listening: bool) -> io::Result<()> {
+        let state = self.shared.lock();
+        let settled = self
+            .shared
+            .changed
+            .wait_while(state, |state| state.listening != listening && state.failed.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
+        match &settled.failed {
+            None => Ok(()),
+            Some(why) => Err(io::Error::other(why.clone())),
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.cut(Cut::Reset);
+        self.poke();
+        // Until the port is free: whoever is given it next wants to bind it.
+        let _ = self.until_listening(false);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until this way is open; false if it never will be, because the link was cut where it begins.
+    fn pass(&self, way: Way, link: u64) -> bool {
+        let waiting = |state: &mut State| state.has(link, way) && state.is_stalled(way);
+        let state = self.changed.wait_while(self.lock(), waiting).unwrap_or_else(PoisonError::into_inner);
+        state.has(link, way)
+    }
+
+    /// A pump of a link has ended.
+    fn finished(&self, number: u64) {
+        let mut state = self.lock();
+        state.links.retain_mut(|link| {
+            if link.number == number {
+                link.pumps -= 1;
+            }
+            link.pumps > 0
+        });
+    }
+
+    /// Resets what there is of a link: one of its sides broke.
+    fn broken(&self, number: u64) {
+        let mut state = self.lock();
+        if let Some(index) = state.links.iter().position(|link| link.number == number) {
+            let link = state.links.swap_remove(index);
+            link.client.into_iter().chain(link.server).for_each(|side| end(&side, Cut::Reset));
+        }
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    fn is_stalled(&self, way: Way) -> bool {
+        match way {
+            Way::ToServer => self.to_server_stalled,
+            Way::ToClient => self.to_client_stalled,
+        }
+    }
+
+    /// Whether a link is still there at the end where `way` begins.
+    fn has(&self, number: u64, way: Way) -> bool {
+        let side = |link: &Link| match way {
+            Way::ToServer => link.client.is_some(),
+            Way::ToClient => link.server.is_some(),
+        };
+        !self.closed && self.links.iter().any(|link| link.number == number && side(link))
+    }
+}
+
+/// Ends a connection. The reset happens when the last owner lets go of it, which the pump does that this wakes.
+fn end(side: &TcpStream, how: Cut) {
+    // That the peer was quicker is no error.
+    let _ = match how {
+        Cut::Fin => side.shutdown(Shutdown::Both),
+        Cut::Reset => {
+            SockRef::from(side).set_linger(Some(Duration::ZERO)).and_then(|()| side.shutdown(Shutdown::Read))
+        }
+    };
+}
+
+/// Waits for connections, except while they are refused.
+fn accept(shared: &Arc<Shared>) {
+    loop {
+        let refusing = |state: &mut State| state.refusing && !state.closed;
+        let mut state =
+            shared.changed.wait_while(shared.lock(), refusing).unwrap_or_else(PoisonError::into_inner);
+        if state.closed {
+            return;
+        }
+        let bound = TcpListener::bind(shared.address);
+        match &bound {
+            Ok(_) => state.listening = true,
+            Err(e) => state.failed = Some(format!("no proxy on {}: {e}", shared.address)),
+        }
+        drop(state);
+        shared.changed.notify_all();
+        let Ok(listener) = bound else { return };
+        for client in listener.incoming().filter_map(Result::ok) {
+            let state = shared.lock();
+            let go_on = !state.refusing && !state.closed;
+            drop(state);
+            if !go_on {
+                end(&client, Cut::Reset);
+                break;
+            }
+            let shared = Arc::clone(shared);
+            // Without a thread the connection is dropped, as by any server that has run out of something.
+            let _ = thread::Builder::new().spawn(move || serve(&shared, client));
+        }
+        drop(listener);
+        shared.lock().listening = false;
+        shared.changed.notify_all();
+    }
+}
+
+/// Makes the connection to the server, and passes on what the client says.
+fn serve(shared: &Arc<Shared>, client: TcpStream) {
+    let client = Arc::new(client);
+    let number = {
+        let mut state = shared.lock();
+        let number = state.next_link;
+        state.next_link += 1;
+        state.links.push(Link { number, client: Some(Arc::clone(&client)), server: None, pumps: 1 });
+        number
+    };
+    // The server does not hear of the client before anything else of it may pass.
+    if !shared.pass(Way::ToServer, number) {
+        return shared.finished(number);
+    }
+    let Ok(server) = TcpStream::connect(shared.target) else {
+        return shared.broken(number);
+    };
+    // Small messages go as they come, as they would without us.
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let server = Arc::new(server);
+    let (to_client, to_server) = (Arc::downgrade(&client), Arc::downgrade(&server));
+    {
+        let mut state = shared.lock();
+        match state.links.iter_mut().find(|link| link.number == number) {
+            Some(link) => {
+                link.server = Some(Arc::clone(&server));
+                link.pumps += 1;
+            }
+            // It was cut in the meantime.
+            None => return end(&server, Cut::Reset),
+        }
+    }
+    let back = {
+        let shared = Arc::clone(shared);
+        thread::Builder::new().spawn(move || pump(&shared, number, Way::ToClient, server, to_client))
+    };
+    if back.is_err() {
+        return shared.broken(number);
+    }
+    pump(shared, number, Way::ToServer, client, to_server);
+}
+
+/// Passes on what comes from one side, until its end, which is passed on too.
+///
+/// The other side is not kept open by this: it may be cut, and then what comes is swallowed.
+#[expect(clippy::needless_pass_by_value, reason = "the stream is closed by the drop of its last owner")]
+fn pump(shared: &Shared, number: u64, way: Way, from: Arc<TcpStream>, to: Weak<TcpStream>) {
+    let mut buffer = vec![0; 16 * 1024];
+    loop {
+        let read = match (&*from).read(&mut buffer) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            read => read,
+        };
+        if !shared.pass(way, number) {
+            break;
+        }
+        let passed = match (read, to.upgrade()) {
+            (Ok(0), to) => {
+                // The other way may still be open, and its pump ends the link.
+                to.map(|to| to.shutdown(Shutdown::Write));
+                break;
+            }
+            (Ok(_), None) => Ok(()),
+            (Ok(n), Some(to)) => (&*to).write_all(&buffer[..n]),
+            (Err(e), _) => Err(e),
+        };
+        if passed.is_err() {
+            return shared.broken(number);
+        }
+    }
+    shared.finished(number);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::poll::poll_until;
+
+    const LONG: Duration = Duration::from_secs(20);
+    /// How long nothing must have come for it to be called silence.
+    const A_WHILE: Duration = Duration::from_millis(100);
+
+    /// A proxy, and the connections that arrive behind it.
+    fn proxy() -> (Proxy, mpsc::Receiver<TcpStream>) {
+        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let target = server.local_addr().unwrap();
+        let (sender, arrived) = mpsc::channel();
+        thread::spawn(move || {
+            for stream in server.incoming().map_while(Result::ok) {
+                stream.set_read_timeout(Some(LONG)).unwrap();
+                if sender.send(stream).is_err() {
+                    return;
+                }
+            }
+        });
+        (Proxy::start(target).unwrap(), arrived)
+    }
+
+    fn connect(proxy: &Proxy) -> TcpStream {
+        let stream = TcpStream::connect(proxy.address()).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream
+    }
+
+    fn pair() -> (Proxy, TcpStream, TcpStream) {
+        let (proxy, arrived) = proxy();
+        let client = connect(&proxy);
+        let server = arrived.recv_timeout(LONG).unwrap();
+        // The server may have it before the proxy has written it down.
+        poll_until("the connection", LONG, || (proxy.connections() == 1).then_some(())).unwrap();
+        (proxy, client, server)
+    }
+
+    fn arrives(mut from: &TcpStream, mut to: &TcpStream, text: &[u8]) {
+        from.write_all(text).unwrap();
+        let mut buffer = vec![0; text.len()];
+        to.read_exact(&mut buffer).unwrap();
+        assert_eq!(buffer, text);
+    }
+
+    fn is_silent(mut stream: &TcpStream) {
+        stream.set_read_timeout(Some(A_WHILE)).unwrap();
+        let error = stream.read(&mut [0; 16]).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
+        stream.set_read_timeout(Some(LONG)).unwrap();
+    }
+
+    fn read_end(mut stream: &TcpStream) -> io::Result<usize> {
+        stream.read(&mut [0; 16])
+    }
+
+    #[test]
+    fn it_passes_everything_on_and_the_end_too() {
+        let (proxy, client, server) = pair();
+        arrives(&client, &server, b"there");
+        arrives(&server, &client, b"and back");
+        assert_eq!(proxy.connections(), 1);
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(read_end(&server).unwrap(), 0);
+        arrives(&server, &client, b"half closed");
+        drop(server);
+        assert_eq!(read_end(&client).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_stall_holds_back_its_direction_only() {
+        for direction in [Direction::Both, Direction::ToServer, Direction::ToClient] {
+            let (proxy, client, server) = pair();
+            proxy.stall(direction);
+            let ways = [(&client, &server, Direction::ToClient), (&server, &client, Direction::ToServer)];
+            for (mut from, to, other) in ways {
+                if direction == other {
+                    arrives(from, to, b"first ");
+                } else {
+                    from.write_all(b"first ").unwrap();
+                    is_silent(to);
+                }
+            }
+            proxy.resume();
+            for (mut from, mut to, other) in ways {
+                from.write_all(b"second").unwrap();
+                let expected: &[u8] = if direction == other { b"second" } else { b"first second" };
+                let mut buffer = vec![0; expected.len()];
+                to.read_exact(&mut buffer).unwrap();
+                assert_eq!(buffer, expected, "{direction:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_stream_is_held_back_too() {
+        let (proxy, client, server) = pair();
+        proxy.stall(Direction::ToServer);
+        drop(client);
+        is_silent(&server);
+        proxy.resume();
+        assert_eq!(read_end(&server).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_connection_made_during_a_stall_arrives_after_it() {
+        let (proxy, arrived) = proxy();
+        proxy.stall(Direction::ToServer);
+        let mut client = connect(&proxy);
+        client.write_all(b"hello").unwrap();
+        assert!(arrived.recv_timeout(A_WHILE).is_err());
+        assert_eq!(proxy.connections(), 0);
+        proxy.resume();
+        let mut server = arrived.recv_timeout(LONG).unwrap();
+        let mut buffer = [0; 5];
+        server.read_exact(&mut buffer).unwrap();
+        arrives(&server, &client, b"and back");
+    }
+
+    #[test]
+    fn a_cut_is_seen_on_both_sides_as_what_it_is() {
+        for stalled in [false, true] {
+            let (proxy, client, server) = pair();
+            if stalled {
+                proxy.stall(Direction::Both);
+            }
+            proxy.cut(Cut::Fin);
+            assert_eq!(read_end(&client).unwrap(), 0);
+            assert_eq!(read_end(&server).unwrap(), 0);
+
+            let (proxy, client, server) = pair();
+            if stalled {
+                proxy.stall(Direction::Both);
+            }
+            proxy.cut(Cut::Reset);
+            for side in [&client, &server] {
+                assert_eq!(read_end(side).unwrap_err().kind(), ErrorKind::ConnectionReset);
+            }
+            assert_eq!(proxy.connections(), 0);
+            assert!(TcpStream::connect(proxy.address()).is_ok(), "it still listens");
+        }
+    }
+
+    #[test]
+    fn a_cut_from_the_server_is_silence_to_it() {
+        let (proxy, client, mut server) = pair();
+        proxy.cut_from_server(Cut::Reset);
+        assert_eq!(read_end(&client).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        server.write_all(b"swallowed").unwrap();
+        is_silent(&server);
+        server.write_all(b"swallowed").unwrap();
+        proxy.cut(Cut::Reset);
+        assert_eq!(read_end(&server).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn refused_connections_are_refused_and_the_others_stay() {
+        let (proxy, arrived) = proxy();
+        let client = connect(&proxy);
+        let server = arrived.recv_timeout(LONG).unwrap();
+        for _ in 0..3 {
+            proxy.refuse().unwrap();
+            let refused = TcpStream::connect(proxy.address()).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+            arrives(&client, &server, b"still here");
+            proxy.accept().unwrap();
+            let next = connect(&proxy);
+            arrives(&next, &arrived.recv_timeout(LONG).unwrap(), b"here again");
+        }
+    }
+
+    #[test]
+    fn without_a_server_behind_it_a_connection_is_reset() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let nobody = listener.local_addr().unwrap();
+        drop(listener);
+        let proxy = Proxy::start(nobody).unwrap();
+        let client = connect(&proxy);
+        assert_eq!(read_end(&client).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn dropping_it_resets_everything() {
+        let (proxy, client, server) = pair();
+        drop(proxy);
+        for side in [&client, &server] {
+            assert_eq!(read_end(side).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        }
+    }
+}
