@@ -12,6 +12,7 @@ use zookeeper_client as zk;
 
 use super::belief::Margin;
 use super::heartbeat::Heartbeat;
+use super::epoch::Epoch;
 use super::reaper::Reaper;
 use super::retry::RetryPolicy;
 use super::servers::Servers;
@@ -186,8 +187,11 @@ impl ClientBuilder {
                 match dialled {
                     Ok(session) => {
                         tokio::spawn(reap);
+                        // Before the caller hears of it, who may ask for the session at once.
+                        let epoch = Epoch::new(1, session, contact.margin, reaper.clone());
+                        shared.begin(&epoch);
                         if connected.send(Ok(())).is_ok() {
-                            supervise(shared, session, Some(thread_dialer), reaper, contact).await;
+                            supervise(shared, epoch, Some(thread_dialer), reaper, contact).await;
                         }
                     }
                     // The caller may have gone; nobody else wants to know.
@@ -231,7 +235,10 @@ pub(super) fn borrow(session: zk::Client) -> Result<Client, ConnectError> {
     let shared = Shared::new();
     let (reaper, reap) = Reaper::new();
     runtime.spawn(reap);
-    runtime.spawn(supervise(Arc::clone(&shared), session, None, reaper.clone(), Contact::default()));
+    let contact = Contact::default();
+    let epoch = Epoch::new(1, session, contact.margin, reaper.clone());
+    shared.begin(&epoch);
+    runtime.spawn(supervise(Arc::clone(&shared), epoch, None, reaper.clone(), contact));
     let defaults = ClientBuilder::default();
     let inner = Inner {
         shared,

@@ -81,6 +81,14 @@ impl Shared {
         })
     }
 
+    /// Begins a session's epoch: from here on everybody sees it.
+    pub(crate) fn begin(&self, epoch: &Arc<Epoch>) {
+        let session = epoch.session_id();
+        tracing::info!(epoch = epoch.number(), session = format_args!("{session:#x}"), timeout = ?epoch.timeout(), "session established");
+        self.state.send_replace(ConnectionState::Connected);
+        self.phase.send_replace(Phase::Live(Arc::clone(epoch)));
+    }
+
     fn close(&self, closing: Closing, confirmed: bool) {
         self.phase.send_replace(Phase::Closed(closing));
         self.state.send_replace(ConnectionState::Closed);
@@ -149,23 +157,18 @@ impl Dialer {
     }
 }
 
-/// Runs until the client is closed: `session` is the first one, `dialer` gets the next ones. Without a dialer the
-/// first is the only one.
+/// Runs until the client is closed: `epoch` is the first one, which has begun already, `dialer` gets the sessions of
+/// the next ones. Without a dialer the first is the only one.
 pub(crate) async fn supervise(
     shared: Arc<Shared>,
-    session: zk::Client,
+    mut epoch: Arc<Epoch>,
     dialer: Option<Dialer>,
     reaper: Reaper,
     contact: Contact,
 ) {
     let mut stop = shared.stop.subscribe();
-    let mut session = session;
-    for number in 1.. {
-        let epoch = Epoch::new(number, session, contact.margin, reaper.clone());
+    loop {
         tokio::spawn(heartbeat::run(Arc::clone(&epoch), contact.heartbeat));
-        tracing::info!(epoch = number, session = format_args!("{:#x}", epoch.session_id()), timeout = ?epoch.timeout(), "session established");
-        shared.phase.send_replace(Phase::Live(Arc::clone(&epoch)));
-        shared.state.send_replace(ConnectionState::Connected);
         let end = tokio::select! {
             end = watch_session(&shared, &epoch) => end,
             // A stop that came before this epoch counts as well: `wait_for` looks at the value first.
@@ -186,13 +189,15 @@ pub(crate) async fn supervise(
             return shared.close(Closing::Asked, true);
         };
         shared.state.send_replace(ConnectionState::Lost);
-        session = tokio::select! {
+        let session = tokio::select! {
             redialled = redial(&shared, dialer) => match redialled {
                 Some(session) => session,
                 None => return shared.close(Closing::AuthFailed, true),
             },
             _ = stop.wait_for(|stop| *stop) => return shared.close(Closing::Asked, true),
         };
+        epoch = Epoch::new(epoch.number() + 1, session, contact.margin, reaper.clone());
+        shared.begin(&epoch);
     }
 }
 
