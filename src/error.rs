@@ -157,7 +157,7 @@ impl fmt::Display for LocalHolder {
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// Others held the lock for the whole time.
+    /// The lock was not free in time: others held it, or were ahead.
     #[error("the lock {path:?} was not free within {waited:?}{}", holder.as_ref().map(|h| format!(": {h}")).unwrap_or_default())]
     TimedOut {
         /// The lock's path.
@@ -167,8 +167,7 @@ pub enum AcquireError {
         /// This process's own hold, if it is the one in the way.
         holder: Option<LocalHolder>,
     },
-    /// No server could be reached, for as long as the retry policy allows or for the time given, whichever was
-    /// shorter.
+    /// No server answered, for as long as the retry policy allows or for the time given, whichever was shorter.
     #[error("no ZooKeeper server to ask for the lock {path:?}")]
     Connection {
         /// The lock's path.

@@ -10,7 +10,8 @@ use crate::guard::LockGuard;
 
 /// Any of the exclusive locks, for code that does not care which; Curator's interface of this name.
 ///
-/// The types have methods of the same names, which need no `Box` for their futures; use the trait for `dyn`.
+/// The types have methods of the same names, which need no `Box` for their futures and remember the caller's line for
+/// error messages (through the trait it is a line of this library); use the trait for `dyn`.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -80,12 +80,14 @@ impl InterProcessMutex {
     ///
     /// # Errors
     /// [`AcquireError::TimedOut`] when the lock was not free in time: it will then not be granted, and a node that
-    /// could not be deleted yet is deleted in the background. The others as they say.
+    /// could not be deleted yet is deleted in the background. [`AcquireError::Connection`] when no server had
+    /// answered by then. The others as they say.
     ///
     /// # Cancel safety
     /// Dropping the future (in `select!`, in [`tokio::time::timeout`]) loses the place in the queue and nothing
     /// else: a node that was created, or may have been, is deleted in the background;
-    /// [`Client::flush`] waits for it.
+    /// [`Client::flush`] waits for it. Do not keep the future without polling it: the lock may have been granted
+    /// to it, and everybody waits until it is polled or dropped.
     #[track_caller]
     pub fn acquire(
         &self,
@@ -129,8 +131,9 @@ impl InterProcessMutex {
     }
 
     /// Gets the lock if it is free. Where somebody holds it this only reads, and asks again behind a `sync` before
-    /// it says so, because a member may lag behind; the one exception is a client that itself has
-    /// [`max_znodes`](InterProcessMutexBuilder::max_znodes) contenders in the queue, which knows.
+    /// it says so, because a member may lag behind; the one exception is a client all of whose
+    /// [`max_znodes`](InterProcessMutexBuilder::max_znodes) places are taken (by contenders, or by nodes that are
+    /// still being deleted), which says so at once.
     ///
     /// # Errors
     /// [`TryLockError::WouldBlock`] when somebody else holds the lock or is ahead. With no answer from a server
@@ -166,8 +169,7 @@ impl InterProcessMutex {
     pub async fn participants(&self) -> Result<Vec<String>, AcquireError> {
         let room = Arc::clone(&self.room);
         let participants = self.room.client().run(async move { driver::participants(&room).await });
-        let closed = || Err(AcquireError::Closed { path: self.path().to_owned() });
-        participants.await.unwrap_or_else(closed)
+        participants.await.unwrap_or_else(|| Err(self.room.client().why_ended(self.room.path())))
     }
 
     /// Whether a guard of this client holds the lock, as far as it knows.

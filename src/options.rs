@@ -1,5 +1,6 @@
 //! What the builders share: ACLs, how parents are made, and the options of a lock.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::error::BuildError;
@@ -10,7 +11,7 @@ use crate::path::LockPath;
 /// The default is [`Acl::open`], Curator's and ZooKeeper's default too: anyone may do anything. All processes that
 /// share a lock need CREATE, DELETE and READ on its directory; a waiter that may not read its predecessor still
 /// works, it asks whether the node exists instead.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Acl {
     pub(crate) scheme: String,
     pub(crate) id: String,
@@ -35,6 +36,15 @@ impl Acl {
     #[must_use]
     pub fn new(scheme: impl Into<String>, id: impl Into<String>, permissions: Permissions) -> Self {
         Self { scheme: scheme.into(), id: id.into(), permissions }
+    }
+}
+
+impl fmt::Debug for Acl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The id of a digest entry ends with a hash of the password, which has no place in logs.
+        let id =
+            if self.scheme == "digest" { self.id.split(':').next().unwrap_or_default() } else { &self.id };
+        write!(f, "{}:{id}:{:?}", self.scheme, self.permissions)
     }
 }
 

@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
 use super::belief::Margin;
-use super::heartbeat::Heartbeat;
 use super::epoch::Epoch;
+use super::heartbeat::Heartbeat;
 use super::reaper::Reaper;
 use super::retry::RetryPolicy;
 use super::servers::Servers;
@@ -120,6 +120,9 @@ impl ClientBuilder {
     /// A connector of the client library, for what it can do and this builder has no name for: TLS (feature
     /// `tls`), SASL (features `sasl-digest-md5`, `sasl-gssapi`). The session timeout and the credentials of this builder
     /// are put on top. Servers are spoken to by TLS where the connect string says `tcp+tls://host:port`.
+    ///
+    /// It must make sessions that this client may own: not one with `with_session` (a session that has expired would
+    /// be asked for again and again), `with_detached` (closing would not delete the nodes) or `with_readonly`.
     pub fn connector(mut self, connector: zk::Connector) -> Self {
         self.connector = Some(connector);
         self
@@ -190,9 +193,9 @@ impl ClientBuilder {
                         // Before the caller hears of it, who may ask for the session at once.
                         let epoch = Epoch::new(1, session, contact.margin, reaper.clone());
                         shared.begin(&epoch);
-                        if connected.send(Ok(())).is_ok() {
-                            supervise(shared, epoch, Some(thread_dialer), reaper, contact).await;
-                        }
+                        // If the caller has gone, so has the client, and the supervisor closes the session.
+                        let _ = connected.send(Ok(()));
+                        supervise(shared, epoch, Some(thread_dialer), reaper, contact).await;
                     }
                     // The caller may have gone; nobody else wants to know.
                     Err(error) => drop(connected.send(Err(error))),

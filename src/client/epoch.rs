@@ -4,7 +4,7 @@
 //! lost it. Everything that belongs to a session therefore hangs on its [`Epoch`], and nothing of an older epoch is
 //! ever used in a newer one (CURATOR-498 and -604 are what happens otherwise).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +17,7 @@ use super::belief::{Belief, Margin, Standing};
 use super::clock::Moment;
 use super::reaper::{Debt, Done, Item, Reaper};
 use crate::engine::contender::Failure;
+use crate::engine::name::id;
 use crate::error::{Cause, Lost, LostReason};
 use crate::path::LockPath;
 
@@ -48,7 +49,15 @@ pub(crate) struct Epoch {
     nodes: Mutex<HashMap<String, Option<Arc<Held>>>>,
     /// How many those are: while there are any, the heartbeat beats.
     stake: watch::Sender<usize>,
-    debts: Mutex<VecDeque<String>>,
+    debts: Mutex<Debts>,
+}
+
+/// Creates that were given up without anybody knowing their outcome, by the server path of their directory.
+#[derive(Debug, Default)]
+struct Debts {
+    by_directory: HashMap<String, HashSet<String>>,
+    /// Oldest first, for the bound.
+    order: VecDeque<(String, String)>,
 }
 
 /// One held lock, as far as its epoch is concerned.
@@ -280,7 +289,9 @@ impl Epoch {
     /// How a hold was lost, if it was, by the clock and not only by what has been noticed.
     pub(crate) fn check(self: &Arc<Self>, held: &Arc<Held>) -> Option<LostReason> {
         let lost = held.lost();
-        if lost.is_none() && self.standing() == Standing::Over {
+        // One that has been given back is not beaten for any more, so the clock says nothing about it.
+        let given_back = held.given_back.load(Ordering::Acquire);
+        if lost.is_none() && !given_back && self.standing() == Standing::Over {
             self.lose(held, LostReason::Suspect);
             return held.lost();
         }
@@ -379,29 +390,28 @@ impl Epoch {
 
     /// Remembers a create whose outcome nobody could establish: should a later list of its directory show it, it is
     /// deleted (design rule 6).
-    pub(crate) fn owe(&self, id: String) {
+    pub(crate) fn owe(&self, directory: &LockPath, id: &str) {
+        let directory = directory.server().to_owned();
         let mut debts = self.debts.lock().unwrap_or_else(PoisonError::into_inner);
-        if debts.len() == MAX_DEBTS {
-            debts.pop_front();
+        if debts.order.len() == MAX_DEBTS {
+            if let Some((directory, id)) = debts.order.pop_front() {
+                debts.forget(&directory, &id);
+            }
         }
-        debts.push_back(id);
+        debts.order.push_back((directory.clone(), id.to_owned()));
+        debts.by_directory.entry(directory).or_default().insert(id.to_owned());
     }
 
-    /// Which of `children` are late creates that nobody waits for any more. They are forgotten here: the caller
-    /// has them deleted.
-    pub(crate) fn collect_debts<'a>(&self, children: &'a [String]) -> Vec<&'a str> {
+    /// Which of the children of a directory are late creates that nobody waits for any more. They are forgotten
+    /// here: the caller has them deleted.
+    pub(crate) fn collect_debts<'a>(&self, directory: &LockPath, children: &'a [String]) -> Vec<&'a str> {
         let mut debts = self.debts.lock().unwrap_or_else(PoisonError::into_inner);
-        if debts.is_empty() {
-            return Vec::new();
+        let Some(owed) = debts.by_directory.get(directory.server()) else { return Vec::new() };
+        let late = |child: &&String| id(child).is_some_and(|id| owed.contains(id));
+        let found: Vec<&str> = children.iter().filter(late).map(String::as_str).collect();
+        for name in &found {
+            debts.forget(directory.server(), id(name).unwrap_or_default());
         }
-        let mut found = Vec::new();
-        debts.retain(|id| match children.iter().find(|name| name.contains(id.as_str())) {
-            Some(name) => {
-                found.push(name.as_str());
-                false
-            }
-            None => true,
-        });
         found
     }
 
@@ -430,7 +440,8 @@ impl Epoch {
             }
             zk::Error::UnexpectedError(_) => {
                 self.end_if_dead();
-                if self.end_reason().is_some() { Failure::EpochOver } else { Failure::Unknown }
+                // Not "ended": in a borrowed session that we are leaving, a lost request is no more than that.
+                if self.session().is_err() { Failure::EpochOver } else { Failure::Unknown }
             }
             // ConnectionLoss, Custom, an unknown code, anything a later version adds.
             _ => Failure::Unknown,
@@ -447,6 +458,17 @@ impl Epoch {
         {
             tracing::error!(epoch = self.number, "the task that serves the session has died");
             self.end(LostReason::SessionExpired);
+        }
+    }
+}
+
+impl Debts {
+    fn forget(&mut self, directory: &str, id: &str) {
+        if let Some(owed) = self.by_directory.get_mut(directory) {
+            owed.remove(id);
+            if owed.is_empty() {
+                self.by_directory.remove(directory);
+            }
         }
     }
 }

@@ -164,15 +164,17 @@ impl Client {
     /// It only waits.
     pub async fn flush(&self, timeout: Duration) -> Result<(), ReleaseError> {
         let mut pending = self.inner.reaper.pending();
+        // What comes after this call is not waited for.
+        let limit = pending.borrow().next();
         let flushed = self.inner.run(async move {
-            let clean = pending.wait_for(|pending| *pending == 0);
+            let clean = pending.wait_for(|pending| pending.none_before(limit));
             tokio::time::timeout(timeout, clean).await.is_ok()
         });
         match flushed.await {
             // A client that has ended has no nodes.
             Some(true) | None => Ok(()),
             Some(false) => {
-                let nodes = *self.inner.reaper.pending().borrow();
+                let nodes = self.inner.reaper.pending().borrow().count();
                 Err(ReleaseError::TimedOut { nodes, waited: timeout })
             }
         }
@@ -235,6 +237,14 @@ impl Inner {
         work: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
         self.runtime.spawn(work).await.ok()
+    }
+
+    /// Why nothing runs any more where the session ran.
+    pub(crate) fn why_ended(&self, path: &LockPath) -> AcquireError {
+        match *self.shared.phase.borrow() {
+            Phase::Closed(Closing::AuthFailed) => NoEpoch::AuthFailed.into_error(path),
+            _ => NoEpoch::Closed.into_error(path),
+        }
     }
 
     fn live(&self) -> Option<Arc<Epoch>> {

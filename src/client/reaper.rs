@@ -5,6 +5,7 @@
 //! be gone or its epoch is over, with a growing pause between tries; what the server refuses for good is reported
 //! and given up, because only the end of the session can delete it then.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio::task::JoinSet;
 use zookeeper_client as zk;
 
 use super::clock::Moment;
-use super::epoch::{Epoch, EpochOver, cause};
+use super::epoch::{Epoch, cause};
 use crate::engine::contender::Failure;
 use crate::engine::name::{Family, prefix};
 use crate::error::{Lost, LostReason, ReleaseError};
@@ -48,20 +49,54 @@ pub(crate) struct Item {
 /// Where the result of an item goes.
 pub(crate) type Done = oneshot::Sender<Result<(), ReleaseError>>;
 
-/// Something that is to be cleaned up and is not yet; [`Reaper::pending`] counts them.
+/// What is to be cleaned up and is not yet, by number in order of appearance.
+#[derive(Debug, Default)]
+pub(crate) struct Tickets {
+    next: u64,
+    outstanding: BTreeSet<u64>,
+}
+
+impl Tickets {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.outstanding.len()
+    }
+
+    /// The number that the next one gets.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether there is none with a number below `limit`.
+    pub(crate) fn none_before(&self, limit: u64) -> bool {
+        self.outstanding.first().is_none_or(|first| *first >= limit)
+    }
+}
+
+/// One of [`Tickets`].
 #[derive(Debug)]
-pub(crate) struct Ticket(watch::Sender<usize>);
+pub(crate) struct Ticket {
+    number: u64,
+    tickets: watch::Sender<Tickets>,
+}
 
 impl Ticket {
-    fn new(pending: &watch::Sender<usize>) -> Self {
-        pending.send_modify(|pending| *pending += 1);
-        Self(pending.clone())
+    fn new(tickets: &watch::Sender<Tickets>) -> Self {
+        let mut number = 0;
+        tickets.send_modify(|tickets| {
+            number = tickets.next;
+            tickets.next += 1;
+            tickets.outstanding.insert(number);
+        });
+        Self { number, tickets: tickets.clone() }
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.0.send_modify(|pending| *pending = pending.saturating_sub(1));
+        self.tickets.send_modify(|tickets| {
+            tickets.outstanding.remove(&self.number);
+        });
     }
 }
 
@@ -69,14 +104,14 @@ impl Drop for Ticket {
 #[derive(Clone, Debug)]
 pub(crate) struct Reaper {
     items: mpsc::UnboundedSender<(Item, Ticket)>,
-    pending: watch::Sender<usize>,
+    pending: watch::Sender<Tickets>,
 }
 
 impl Reaper {
     /// A reaper and the task that does its work, to be spawned where the sessions run.
     pub(crate) fn new() -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (items, receiver) = mpsc::unbounded_channel();
-        let pending = watch::Sender::new(0);
+        let pending = watch::Sender::new(Tickets::default());
         let task = run(receiver);
         (Self { items, pending }, task)
     }
@@ -108,8 +143,8 @@ impl Reaper {
         Ticket::new(&self.pending)
     }
 
-    /// How many items are not done yet.
-    pub(crate) fn pending(&self) -> watch::Receiver<usize> {
+    /// What is not done yet.
+    pub(crate) fn pending(&self) -> watch::Receiver<Tickets> {
         self.pending.subscribe()
     }
 }
@@ -161,11 +196,13 @@ async fn settle(epoch: &Epoch, directory: &LockPath, debt: &Debt) -> Result<(), 
             // sent before is decided once it is answered (a `sync` would prove less: a deposed leader answers it).
             let beginning = prefix(id, *family);
             delete(epoch, directory, &beginning).await?;
-            while let Some(name) = find(epoch, directory, &beginning).await? {
-                delete(epoch, directory, &name).await?;
+            match find(epoch, directory, &beginning).await? {
+                Some(name) => {
+                    delete(epoch, directory, &name).await?;
+                }
+                // A request that some server still holds may come to light later.
+                None => epoch.owe(directory, id),
             }
-            // A request that some server still holds may come to light later.
-            epoch.owe(id.clone());
             Ok(())
         }
     }
@@ -189,22 +226,57 @@ async fn delete(epoch: &Epoch, directory: &LockPath, name: &str) -> Result<Delet
 }
 
 async fn delete_path(epoch: &Epoch, directory: &LockPath, path: &str) -> Result<Deleted, ReleaseError> {
-    let mut pause = FIRST_PAUSE;
     let mut first = true;
-    loop {
+    persist(epoch, directory, path, |session| {
+        let was_first = std::mem::replace(&mut first, false);
         let sent = Moment::now();
-        let result = match epoch.session() {
-            Ok(session) => session.delete(path, None).await,
-            Err(EpochOver) => return over(epoch, directory),
-        };
-        match &result {
-            Ok(()) => epoch.proved(sent),
-            Err(error) => epoch.proved_by_refusal(sent, error),
+        // Sent here, by the call.
+        let deletion = session.delete(path, None);
+        async move {
+            let result = deletion.await;
+            match &result {
+                Ok(()) => epoch.proved(sent),
+                Err(error) => epoch.proved_by_refusal(sent, error),
+            }
+            match result {
+                Ok(()) => Ok(Deleted::ByUs),
+                // After an unknown outcome it was most likely us.
+                Err(zk::Error::NoNode) => Ok(if was_first { Deleted::Before } else { Deleted::ByUs }),
+                Err(error) => Err(error),
+            }
         }
-        let error = match result {
-            Ok(()) => return Ok(Deleted::ByUs),
-            // After an unknown outcome it was most likely us.
-            Err(zk::Error::NoNode) => return Ok(if first { Deleted::Before } else { Deleted::ByUs }),
+    })
+    .await
+}
+
+/// Looks for a node whose name begins with `beginning`.
+async fn find(epoch: &Epoch, directory: &LockPath, beginning: &str) -> Result<Option<String>, ReleaseError> {
+    let path = format!("{}*", directory.child(beginning));
+    persist(epoch, directory, &path, |session| async move {
+        match session.list_children(directory.server()).await {
+            Ok(children) => Ok(children.into_iter().find(|name| name.starts_with(beginning))),
+            Err(zk::Error::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        }
+    })
+    .await
+}
+
+/// Repeats a request until there is a definite answer, or no session to ask in.
+async fn persist<T, F>(
+    epoch: &Epoch,
+    directory: &LockPath,
+    path: &str,
+    mut request: impl FnMut(zk::Client) -> F,
+) -> Result<T, ReleaseError>
+where
+    F: Future<Output = Result<T, zk::Error>>,
+{
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let Ok(session) = epoch.session() else { return over(epoch, directory) };
+        let error = match request(session).await {
+            Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
         match epoch.judge(&error) {
@@ -214,36 +286,7 @@ async fn delete_path(epoch: &Epoch, directory: &LockPath, path: &str) -> Result<
             }
             Failure::EpochOver => return over(epoch, directory),
             Failure::NoNode | Failure::NotNow | Failure::Unknown => {
-                tracing::debug!(path, %error, "deleting again");
-                first = false;
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
-        }
-    }
-}
-
-/// Looks for a node whose name begins with `beginning`.
-async fn find(epoch: &Epoch, directory: &LockPath, beginning: &str) -> Result<Option<String>, ReleaseError> {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let result = match epoch.session() {
-            Ok(session) => session.list_children(directory.server()).await,
-            Err(EpochOver) => return over(epoch, directory),
-        };
-        let error = match result {
-            Ok(children) => return Ok(children.into_iter().find(|name| name.starts_with(beginning))),
-            Err(zk::Error::NoNode) => return Ok(None),
-            Err(error) => error,
-        };
-        match epoch.judge(&error) {
-            Failure::Refused => {
-                let node = format!("{}/{beginning}*", directory.user());
-                return Err(ReleaseError::Refused { node, source: cause(error) });
-            }
-            Failure::EpochOver => return over(epoch, directory),
-            Failure::NoNode | Failure::NotNow | Failure::Unknown => {
-                tracing::debug!(?directory, %error, "listing again");
+                tracing::debug!(path, %error, "asking again");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }

@@ -6,8 +6,10 @@ use uuid::Uuid;
 
 /// How often, and after which pauses, to try again when no server can be reached.
 ///
-/// It governs connecting, replacing an expired session, and repeating a request whose outcome is established. It
-/// never governs the waiting for a lock that somebody holds: that has the deadline of the call.
+/// It governs the replacing of a session that has ended, and the repeating of a request that failed, where the first
+/// repetition goes out at once, on the next connection, unless the server asked for patience. It never governs the
+/// waiting for a lock that somebody holds: that has the deadline of the call, and the policy's clock starts with the
+/// first failure. And the first connection is one try, of the connect timeout: its caller decides whether to call again.
 ///
 /// The names and formulas are Curator's. The default is the policy that Curator's documentation and the wider
 /// world use, `ExponentialBackoffRetry(1000, 3, 5000)`: [`exponential(1 s, 3, 5 s)`](Self::exponential).
@@ -73,7 +75,7 @@ impl RetryPolicy {
     }
 
     fn pause_with(&self, retry: u32, elapsed: Duration, random: u64) -> Option<Duration> {
-        match self.kind {
+        let pause = match self.kind {
             Kind::Exponential { base, retries, most } => (retry < retries).then(|| {
                 let bound = 1_u32 << (retry.min(MAX_EXPONENT) + 1);
                 let factor = u32::try_from(random % u64::from(bound)).unwrap_or(u32::MAX).max(1);
@@ -81,9 +83,10 @@ impl RetryPolicy {
             }),
             Kind::Times { retries, pause } => (retry < retries).then_some(pause),
             Kind::Elapsed { most, pause } => (elapsed < most).then_some(pause),
-            // A policy without any pause would keep a core busy for as long as the servers are away.
-            Kind::Forever { pause } => Some(pause.max(Duration::from_millis(1))),
-        }
+            Kind::Forever { pause } => Some(pause),
+        };
+        // A policy without any pause would keep a core busy for as long as the servers are away.
+        pause.map(|pause| pause.max(Duration::from_millis(1)))
     }
 }
 

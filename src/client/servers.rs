@@ -21,6 +21,13 @@ impl Servers {
         if hosts.iter().any(|host| host.is_empty()) {
             return Err(if hosts.len() == 1 { "it is empty" } else { "it has an empty address" });
         }
+        let slash = |host: &&str| host.split_once("://").map_or(*host, |(_, host)| host).contains('/');
+        if hosts.iter().any(slash) {
+            return Err("a path belongs at the end, behind the last address");
+        }
+        if !cfg!(feature = "tls") && hosts.iter().any(|host| host.starts_with("tcp+tls://")) {
+            return Err("`tcp+tls://` needs the feature `tls`");
+        }
         let times = ADDRESSES_PER_PASS.div_ceil(hosts.len()).max(5);
         let once = hosts.join(",");
         Ok(Self {
@@ -76,8 +83,8 @@ mod tests {
             ("a:1", "a:1", ""),
             ("a:1, b:2", "a:1,b:2", ""),
             ("a:1,b:2/shop/eu", "a:1,b:2", "/shop/eu"),
-            ("tcp://a:1,tcp+tls://b:2", "tcp://a:1,tcp+tls://b:2", ""),
-            ("tcp://a:1,tcp+tls://b:2/shop", "tcp://a:1,tcp+tls://b:2", "/shop"),
+            ("tcp://a:1,tcp://b:2", "tcp://a:1,tcp://b:2", ""),
+            ("tcp://a:1,tcp://b:2/shop", "tcp://a:1,tcp://b:2", "/shop"),
             ("[::1]:2181/x", "[::1]:2181", "/x"),
             ("a:1/", "a:1", "/"),
         ] {
@@ -97,8 +104,13 @@ mod tests {
     }
 
     #[test]
+    fn tls_needs_its_feature() {
+        assert_eq!(Servers::parse("tcp+tls://a:1").is_ok(), cfg!(feature = "tls"));
+    }
+
+    #[test]
     fn nothing_to_connect_to_is_refused() {
-        for bad in ["", " ", "a:1,", ",a:1", "a:1,,b:1", "/shop"] {
+        for bad in ["", " ", "a:1,", ",a:1", "a:1,,b:1", "/shop", "a:1/shop,b:1", "tcp://a:1/x,b:1"] {
             assert!(Servers::parse(bad).is_err(), "{bad:?}");
         }
     }

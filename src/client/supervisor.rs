@@ -1,5 +1,6 @@
 //! Keeps a client in a session: connects, watches the session's state, and replaces a session that has ended.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -116,23 +117,37 @@ pub(crate) struct Dialer {
 impl Dialer {
     /// One try to establish a session, within the connect timeout.
     pub(crate) async fn dial(&self) -> Result<zk::Client, ConnectError> {
-        let connector = self.connector.clone().with_session_timeout(self.session_timeout);
         let servers = || self.servers.given().to_owned();
-        let timed_out =
-            |source| ConnectError::TimedOut { servers: servers(), timeout: self.connect_timeout, source };
-        let dialled = connector.connect(self.servers.repeated());
-        match tokio::time::timeout(self.connect_timeout, dialled).await {
-            Err(_) => Err(timed_out(None)),
+        let timeout = self.connect_timeout;
+        let dialled = async {
+            loop {
+                // A server that hangs must not use up the time of the others: the library tries one for this long,
+                // by default for 2/5 of the session timeout, which is more than all of ours.
+                let per_server = (self.session_timeout / 6).min(self.connect_timeout / 3);
+                let connector = self.connector.clone();
+                let connector = connector.with_session_timeout(self.session_timeout);
+                let connector = connector.with_connection_timeout(per_server);
+                match connector.connect(self.servers.repeated()).await {
+                    // It gives up after the session timeout, which may be shorter than ours.
+                    Err(zk::Error::Timeout) => {}
+                    result => return result,
+                }
+            }
+        };
+        match tokio::time::timeout(timeout, dialled).await {
+            Err(_) => Err(ConnectError::TimedOut { servers: servers(), timeout, source: None }),
             Ok(Ok(session)) => Ok(session),
             Ok(Err(zk::Error::AuthFailed)) => Err(ConnectError::AuthFailed { servers: servers() }),
             Ok(Err(error @ zk::Error::BadArguments(_))) => {
                 Err(ConnectError::InvalidConnectString { servers: servers(), reason: error.to_string() })
             }
-            // TLS or SASL options that do not fit come as errors of their own, before any connection is tried.
+            // Unusable TLS options come as errors of their own, before any connection is tried.
             Ok(Err(error @ (zk::Error::Custom(_) | zk::Error::UnexpectedError(_)))) => {
                 Err(ConnectError::Setup { servers: servers(), source: cause(error) })
             }
-            Ok(Err(error)) => Err(timed_out(Some(cause(error)))),
+            Ok(Err(error)) => {
+                Err(ConnectError::TimedOut { servers: servers(), timeout, source: Some(cause(error)) })
+            }
         }
     }
 
@@ -145,10 +160,7 @@ impl Dialer {
                 Ok(session) => return Ok(session),
                 Err(error) => error,
             };
-            let pause = match error {
-                ConnectError::AuthFailed { .. } => None,
-                _ => self.retry.pause(retry, start.elapsed()),
-            };
+            let pause = if error.is_retryable() { self.retry.pause(retry, start.elapsed()) } else { None };
             let Some(pause) = pause else { return Err(error) };
             tracing::warn!(%error, ?pause, "no session yet");
             tokio::time::sleep(pause).await;
@@ -157,16 +169,36 @@ impl Dialer {
     }
 }
 
-/// Runs until the client is closed: `epoch` is the first one, which has begun already, `dialer` gets the sessions of
-/// the next ones. Without a dialer the first is the only one.
+/// Closes the client if its supervisor ends in any other way than by its last line: by a panic (of a tracing
+/// subscriber, of the client library), or because the runtime of a borrowed session goes.
+struct CloseOnDrop(Arc<Shared>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        if self.0.session_closed.borrow().is_some() {
+            return;
+        }
+        let phase = self.0.phase.send_replace(Phase::Closed(Closing::Asked));
+        if let Phase::Live(epoch) = phase {
+            epoch.end(LostReason::Closed);
+        }
+        self.0.close(Closing::Asked, false);
+    }
+}
+
+/// Runs until the client is closed, from its first epoch on; `dialer` gets the next sessions. Without a dialer the
+/// first is the only one.
 pub(crate) async fn supervise(
     shared: Arc<Shared>,
-    mut epoch: Arc<Epoch>,
+    first: Arc<Epoch>,
     dialer: Option<Dialer>,
     reaper: Reaper,
     contact: Contact,
 ) {
+    let _close = CloseOnDrop(Arc::clone(&shared));
     let mut stop = shared.stop.subscribe();
+    let mut epoch = first;
+    let mut rounds = 0;
     loop {
         tokio::spawn(heartbeat::run(Arc::clone(&epoch), contact.heartbeat));
         let end = tokio::select! {
@@ -174,30 +206,32 @@ pub(crate) async fn supervise(
             // A stop that came before this epoch counts as well: `wait_for` looks at the value first.
             _ = stop.wait_for(|stop| *stop) => End::Stopped,
         };
-        match end {
-            End::Stopped => {
-                let confirmed = match dialer {
-                    Some(_) => close(&epoch).await,
-                    None => give_back(&epoch, &reaper).await,
-                };
+        match (end, &dialer) {
+            (End::Stopped, Some(_)) => {
+                let confirmed = close(&epoch).await;
                 return shared.close(Closing::Asked, confirmed);
             }
-            End::AuthFailed => return shared.close(Closing::AuthFailed, true),
-            End::Over => {}
+            (End::Stopped, None) => return give_back(&shared, &epoch, &reaper).await,
+            (End::AuthFailed, _) => {
+                // Releases that were under way are told so; the servers keep the nodes until the session expires.
+                settle_down(&reaper, &epoch).await;
+                return shared.close(Closing::AuthFailed, false);
+            }
+            (End::Over, None) => return shared.close(Closing::Asked, true),
+            (End::Over, Some(dialer)) => {
+                shared.state.send_replace(ConnectionState::Lost);
+                let session = tokio::select! {
+                    redialled = redial(&shared, dialer, &mut rounds) => match redialled {
+                        Some(session) => session,
+                        None => return shared.close(Closing::AuthFailed, true),
+                    },
+                    // There is no session to be closed.
+                    _ = stop.wait_for(|stop| *stop) => return shared.close(Closing::Asked, true),
+                };
+                epoch = Epoch::new(epoch.number() + 1, session, contact.margin, reaper.clone());
+                shared.begin(&epoch);
+            }
         }
-        let Some(dialer) = &dialer else {
-            return shared.close(Closing::Asked, true);
-        };
-        shared.state.send_replace(ConnectionState::Lost);
-        let session = tokio::select! {
-            redialled = redial(&shared, dialer) => match redialled {
-                Some(session) => session,
-                None => return shared.close(Closing::AuthFailed, true),
-            },
-            _ = stop.wait_for(|stop| *stop) => return shared.close(Closing::Asked, true),
-        };
-        epoch = Epoch::new(epoch.number() + 1, session, contact.margin, reaper.clone());
-        shared.begin(&epoch);
     }
 }
 
@@ -209,10 +243,10 @@ enum End {
 
 /// Follows a session's state until it is over.
 async fn watch_session(shared: &Shared, epoch: &Epoch) -> End {
-    let Ok(session) = epoch.session() else {
-        return End::Over;
-    };
+    let Ok(session) = epoch.session() else { return End::Over };
     let mut states = session.state_watcher();
+    // Not kept: the last clone closes the session.
+    drop(session);
     let mut state = states.peek_state();
     loop {
         match state {
@@ -237,53 +271,19 @@ async fn watch_session(shared: &Shared, epoch: &Epoch) -> End {
                 return End::Over;
             }
         }
-        // A reconnect may have brought another session: a server that does not know ours should say so, but
-        // ClickHouse Keeper hands out a new one, and the client library takes it without a word.
-        let reconnected = state != zk::SessionState::Disconnected;
-        let check = async {
-            if reconnected {
-                check_identity(epoch, &session).await;
-            }
-            std::future::pending::<()>().await;
-        };
         state = tokio::select! {
             state = states.changed() => state,
             _ = epoch.ended() => match states.peek_state() {
                 zk::SessionState::AuthFailed => return End::AuthFailed,
                 _ => return End::Over,
             },
-            () = check => return End::Over,
         };
     }
 }
 
-/// Ends the epoch if the session is not the one that it was: it then does not own our nodes, which still exist and
-/// belong to the session that we had. Costs nothing while we have no nodes.
-async fn check_identity(epoch: &Epoch, session: &zk::Client) {
-    let nodes = epoch.nodes();
-    if nodes.is_empty() {
-        return;
-    }
-    // Older servers than 3.6 cannot answer this; they do not replace sessions either.
-    let Ok(owned) = session.list_ephemerals("/").await else {
-        return;
-    };
-    if nodes.iter().any(|node| owned.contains(node)) {
-        return;
-    }
-    for node in nodes {
-        if let Ok(Some(stat)) = session.check_stat(&node).await {
-            if stat.ephemeral_owner == epoch.session_id() {
-                epoch.end(LostReason::SessionReplaced);
-                return;
-            }
-        }
-    }
-}
-
 /// Gets the next session, however many rounds it takes; nothing if the credentials are refused.
-async fn redial(shared: &Shared, dialer: &Dialer) -> Option<zk::Client> {
-    for round in 1.. {
+async fn redial(shared: &Shared, dialer: &Dialer, rounds: &mut u64) -> Option<zk::Client> {
+    loop {
         shared.phase.send_replace(Phase::Connecting);
         match dialer.dial_by_policy().await {
             Ok(session) => return Some(session),
@@ -293,39 +293,74 @@ async fn redial(shared: &Shared, dialer: &Dialer) -> Option<zk::Client> {
             }
             Err(error) => {
                 tracing::error!(%error, "no session; the next call that needs one tries again");
-                shared.phase.send_replace(Phase::Down { round, error });
+                *rounds += 1;
+                shared.phase.send_replace(Phase::Down { round: *rounds, error });
             }
         }
         shared.wanted.notified().await;
     }
-    None
+}
+
+/// Waits until a session has ended.
+async fn terminated(mut states: zk::StateWatcher) {
+    let mut state = states.state();
+    while !state.is_terminated() {
+        state = states.changed().await;
+    }
 }
 
 /// Closes the session and waits until a server has confirmed it, or it cannot matter any more.
 async fn close(epoch: &Epoch) -> bool {
-    let Some(session) = epoch.end(LostReason::Closed) else {
-        return true;
-    };
-    let mut states = session.state_watcher();
+    let Some(session) = epoch.end(LostReason::Closed) else { return true };
+    let states = session.state_watcher();
+    // The watcher takes over the state; should the session have ended by itself, that is what it finds.
+    let over = session.state().is_terminated();
     // The last clone but those that attempts are about to drop: then the library sends CloseSession.
     drop(session);
-    let closed = async { while !states.changed().await.is_terminated() {} };
-    tokio::time::timeout(epoch.timeout(), closed).await.is_ok()
+    over || tokio::time::timeout(epoch.timeout(), terminated(states)).await.is_ok()
 }
 
-/// Cleans up in a session that is not ours to close: lets the attempts leave and deletes every node.
-async fn give_back(epoch: &Arc<Epoch>, reaper: &Reaper) -> bool {
+/// Lets the attempts and the reaper answer whoever waits for them: without a session they have nothing else to do.
+async fn settle_down(reaper: &Reaper, epoch: &Epoch) {
+    let settled = async {
+        // Errors cannot come: the senders live in `epoch` and `reaper`.
+        let _ = epoch.attempts().wait_for(|attempts| *attempts == 0).await;
+        let _ = reaper.pending().wait_for(|pending| pending.count() == 0).await;
+    };
+    let _ = tokio::time::timeout(epoch.timeout(), settled).await;
+}
+
+/// Cleans up in a session that is not ours to close: lets the attempts leave and deletes every node. What could not
+/// be done within the session timeout is reported, and gone on with: as long as the session lives, nobody else would do it.
+async fn give_back(shared: &Shared, epoch: &Arc<Epoch>, reaper: &Reaper) {
+    let Ok(session) = epoch.session() else { return shared.close(Closing::Asked, true) };
+    let over = session.state_watcher();
+    let ended = session.state().is_terminated();
+    drop(session);
     epoch.end_softly(LostReason::Closed);
     let clean = async {
-        // Errors cannot come: the senders live in `epoch` and `reaper`.
         let _ = epoch.attempts().wait_for(|attempts| *attempts == 0).await;
         for node in epoch.nodes() {
             reaper.reap_path(epoch, &node);
         }
-        let _ = reaper.pending().wait_for(|pending| *pending == 0).await;
-        epoch.nodes().is_empty()
+        let _ = reaper.pending().wait_for(|pending| pending.count() == 0).await;
     };
-    let confirmed = tokio::time::timeout(epoch.timeout(), clean).await.unwrap_or(false);
-    epoch.end(LostReason::Closed);
-    confirmed
+    let mut settled = pin!(async {
+        tokio::select! {
+            () = clean => epoch.nodes().is_empty(),
+            () = terminated(over), if !ended => true,
+        }
+    });
+    let confirmed = tokio::time::timeout(epoch.timeout(), settled.as_mut()).await;
+    match confirmed {
+        Ok(confirmed) => {
+            epoch.end(LostReason::Closed);
+            shared.close(Closing::Asked, confirmed);
+        }
+        Err(_) => {
+            shared.close(Closing::Asked, false);
+            settled.await;
+            epoch.end(LostReason::Closed);
+        }
+    }
 }

@@ -21,7 +21,19 @@ use super::queue::{Place, Queue, Unusable};
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Create a node with a fresh id and list the directory, both sent before either is answered.
+    /// Ask the server something.
+    Do(Request),
+    /// Ask the retry policy for repetition number `failures` (from 0) and pause as it says; then `Retry`.
+    Pause { failures: u32, why: Trouble },
+    /// The end.
+    Finish(Outcome),
+}
+
+/// What to ask the server.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// Create a node with a fresh id and list the directory, both sent before either is answered. The one request
+    /// whose answer has to be awaited and handed over, come what may.
     CreateAndList,
     /// Create the directory and those above it.
     MakeParents,
@@ -31,17 +43,15 @@ pub(crate) enum Step {
     Inspect { name: String },
     /// Watch `predecessor` and wait until it changes.
     Watch { predecessor: String },
-    /// Ask the retry policy for repetition number `failures` (from 0) and pause as it says; then `Retry`.
-    Pause { failures: u32, why: Trouble },
-    /// The end.
-    Finish(Outcome),
 }
 
 /// Why a repetition is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// A request failed.
+    /// A request failed, most likely with its connection.
     Request,
+    /// The server asked for patience.
+    NotNow,
     /// Somebody deleted our node.
     NodeDeleted,
 }
@@ -49,19 +59,19 @@ pub(crate) enum Trouble {
 /// What came of a step.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// Of [`Step::CreateAndList`]: the id used, and the two answers, whose fates are independent.
+    /// Of [`Request::CreateAndList`]: the id used, and the two answers, whose fates are independent.
     Created { id: String, create: Answer<Node>, list: Answer<Vec<String>> },
-    /// Of [`Step::MakeParents`].
+    /// Of [`Request::MakeParents`].
     ParentsMade(Answer<()>),
-    /// Of [`Step::List`].
+    /// Of [`Request::List`].
     Listed(Answer<Vec<String>>),
-    /// Of [`Step::Inspect`].
+    /// Of [`Request::Inspect`].
     Inspected(Answer<Node>),
-    /// Of [`Step::Watch`]: the predecessor was deleted while watched.
+    /// Of [`Request::Watch`]: the predecessor was deleted while watched.
     Deleted,
-    /// Of [`Step::Watch`]: it was not there any more, or something else happened to it: look again.
+    /// Of [`Request::Watch`]: it was not there any more, or something else happened to it: look again.
     Changed,
-    /// Of [`Step::Watch`]: the watch could not be set.
+    /// Of [`Request::Watch`]: the watch could not be set.
     WatchFailed(Failure),
     /// Of [`Step::Pause`]: go on.
     Retry,
@@ -111,8 +121,6 @@ pub(crate) enum Outcome {
 pub(crate) enum Ending {
     /// Somebody is ahead, and this contender was not to wait.
     WouldBlock,
-    /// It was asked to leave while the create was under way.
-    Left,
     /// The last request was refused for good; the driver knows with which words.
     Refused,
     /// This node in the directory queues in another order.
@@ -130,6 +138,13 @@ pub(crate) struct Leave {
     pub(crate) nodes: Vec<String>,
     /// Creates whose outcome is unknown, by id.
     pub(crate) unsettled: Vec<String>,
+}
+
+impl Leave {
+    fn extend(&mut self, other: Self) {
+        self.nodes.extend(other.nodes);
+        self.unsettled.extend(other.unsettled);
+    }
 }
 
 /// Whether a contender queues or only asks.
@@ -159,7 +174,6 @@ pub(crate) struct Contender {
     failures: u32,
     /// How often somebody else deleted our node.
     deleted: u32,
-    leaving: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,9 +196,8 @@ impl Contender {
             after_pause: AfterPause::Create,
             failures: 0,
             deleted: 0,
-            leaving: false,
         };
-        (contender, Step::CreateAndList)
+        (contender, Step::Do(Request::CreateAndList))
     }
 
     /// How often somebody else deleted our node.
@@ -201,7 +214,7 @@ impl Contender {
     pub(crate) fn on(&mut self, event: Event) -> Step {
         match event {
             Event::Created { id, create, list } => self.created(id, create, list),
-            Event::ParentsMade(Answer::Is(())) => Step::CreateAndList,
+            Event::ParentsMade(Answer::Is(())) => Step::Do(Request::CreateAndList),
             // Somebody removed a directory that we had just made, or found: containers come and go.
             Event::ParentsMade(Answer::No(Failure::NoNode)) => self.pause(AfterPause::Parents),
             Event::ParentsMade(Answer::No(failure)) => self.failed(failure, AfterPause::Parents),
@@ -211,30 +224,42 @@ impl Contender {
             Event::Listed(Answer::No(failure)) => self.failed(failure, AfterPause::Look),
             Event::Inspected(Answer::Is(node)) => {
                 self.node = Some(node);
-                Step::List
+                Step::Do(Request::List)
             }
             Event::Inspected(Answer::No(Failure::NoNode)) => self.own_node_deleted(),
             Event::Inspected(Answer::No(failure)) => self.failed(failure, AfterPause::Look),
             Event::Deleted if self.sole => self.first(),
-            Event::Deleted | Event::Changed => Step::List,
-            Event::WatchFailed(Failure::NoNode) => Step::List,
+            Event::Deleted | Event::Changed => {
+                // Only here has all been well since the last repetition: a watch was set, and has done its work.
+                self.failures = 0;
+                Step::Do(Request::List)
+            }
+            Event::WatchFailed(Failure::NoNode) => Step::Do(Request::List),
             Event::WatchFailed(failure) => self.failed(failure, AfterPause::Look),
             Event::Retry => match self.after_pause {
-                AfterPause::Create => Step::CreateAndList,
-                AfterPause::Parents => Step::MakeParents,
-                AfterPause::Look => Step::List,
+                AfterPause::Create => Step::Do(Request::CreateAndList),
+                AfterPause::Parents => Step::Do(Request::MakeParents),
+                AfterPause::Look => Step::Do(Request::List),
             },
         }
     }
 
-    /// Asks the contender to leave while [`Step::CreateAndList`] is under way: its event is still owed, and will be
-    /// answered by the end.
-    pub(crate) fn leave_after_create(&mut self) {
-        self.leaving = true;
+    /// Leaves, whatever `step` came last and was not done any more. If a create is under way, its event has to be
+    /// handed over first.
+    pub(crate) fn leave(mut self, step: Step) -> Leave {
+        let mut all = self.take_leave();
+        match step {
+            Step::Finish(Outcome::Granted { name, also, .. }) => {
+                all.nodes.push(name);
+                all.extend(also);
+            }
+            Step::Finish(Outcome::Ended { leave, .. }) => all.extend(leave),
+            Step::Do(_) | Step::Pause { .. } => {}
+        }
+        all
     }
 
-    /// Leaves during any other step, which may be dropped.
-    pub(crate) fn leave_now(&mut self) -> Leave {
+    fn take_leave(&mut self) -> Leave {
         let mut leave = Leave {
             nodes: std::mem::take(&mut self.surplus),
             unsettled: std::mem::take(&mut self.unsettled),
@@ -250,17 +275,11 @@ impl Contender {
                     // Cannot happen while `created` is the only place that creates; if it does, nothing is lost.
                     self.surplus.push(earlier.name);
                 }
-                if self.leaving {
-                    return self.end(Ending::Left);
-                }
             }
             Answer::No(Failure::EpochOver) => return self.end(Ending::EpochOver),
             Answer::No(Failure::Refused) => return self.end(Ending::Refused),
             Answer::No(Failure::Unknown) => {
                 self.unsettled.push(id);
-                if self.leaving {
-                    return self.end(Ending::Left);
-                }
                 // A list of the same flight may already show that it did happen. If it does not, that means
                 // nothing, and only a repetition can tell: its own create is the barrier (rule 6).
                 return match list {
@@ -269,14 +288,13 @@ impl Contender {
                     _ => self.pause(AfterPause::Create),
                 };
             }
-            Answer::No(_) if self.leaving => return self.end(Ending::Left),
             Answer::No(Failure::NoNode) if self.failures == 0 => {
                 self.failures = 1;
-                return Step::MakeParents;
+                return Step::Do(Request::MakeParents);
             }
             // The directory vanished between our making it and our create, or a stale parent is in the way.
             Answer::No(Failure::NoNode) => return self.pause(AfterPause::Parents),
-            Answer::No(Failure::NotNow) => return self.pause(AfterPause::Create),
+            Answer::No(failure @ Failure::NotNow) => return self.failed(failure, AfterPause::Create),
         }
         match list {
             Answer::Is(children) => self.look(&children),
@@ -323,13 +341,12 @@ impl Contender {
         };
         match queue.place(&node.name) {
             None => self.own_node_deleted(),
-            Some(_) if node.czxid.is_none() => Step::Inspect { name: node.name.clone() },
+            Some(_) if node.czxid.is_none() => Step::Do(Request::Inspect { name: node.name.clone() }),
             Some(Place::First) => self.first(),
             Some(Place::Behind { .. }) if self.patience == Patience::Try => self.end(Ending::WouldBlock),
             Some(Place::Behind { predecessor, sole }) => {
-                self.failures = 0;
                 self.sole = sole;
-                Step::Watch { predecessor: predecessor.to_owned() }
+                Step::Do(Request::Watch { predecessor: predecessor.to_owned() })
             }
         }
     }
@@ -338,11 +355,11 @@ impl Contender {
     fn first(&mut self) -> Step {
         match self.node.take() {
             Some(Node { name, czxid: Some(czxid) }) => {
-                Step::Finish(Outcome::Granted { name, czxid, also: self.leave_now() })
+                Step::Finish(Outcome::Granted { name, czxid, also: self.take_leave() })
             }
             Some(Node { name, czxid: None }) => {
                 self.node = Some(Node { name: name.clone(), czxid: None });
-                Step::Inspect { name }
+                Step::Do(Request::Inspect { name })
             }
             None => self.pause(AfterPause::Create),
         }
@@ -361,19 +378,24 @@ impl Contender {
         match failure {
             Failure::EpochOver => self.end(Ending::EpochOver),
             Failure::Refused => self.end(Ending::Refused),
-            Failure::NoNode | Failure::NotNow | Failure::Unknown => self.pause(then),
+            Failure::NoNode | Failure::Unknown => self.pause(then),
+            Failure::NotNow => self.pause_for(then, Trouble::NotNow),
         }
     }
 
     fn pause(&mut self, then: AfterPause) -> Step {
+        self.pause_for(then, Trouble::Request)
+    }
+
+    fn pause_for(&mut self, then: AfterPause, why: Trouble) -> Step {
         self.after_pause = then;
         let failures = self.failures;
         self.failures = failures.saturating_add(1);
-        Step::Pause { failures, why: Trouble::Request }
+        Step::Pause { failures, why }
     }
 
     fn end(&mut self, why: Ending) -> Step {
-        Step::Finish(Outcome::Ended { why, leave: self.leave_now() })
+        Step::Finish(Outcome::Ended { why, leave: self.take_leave() })
     }
 }
 
@@ -416,7 +438,7 @@ mod tests {
 
     fn waiting() -> Contender {
         let (contender, first) = Contender::new(Family::Exclusive, Patience::Wait);
-        assert_eq!(first, Step::CreateAndList);
+        assert_eq!(first, Step::Do(Request::CreateAndList));
         contender
     }
 
@@ -445,7 +467,7 @@ mod tests {
     fn the_only_one_before_us_gone_means_ours_without_another_look() {
         let mut contender = waiting();
         let step = contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
-        assert_eq!(step, Step::Watch { predecessor: name(B, 2) });
+        assert_eq!(step, Step::Do(Request::Watch { predecessor: name(B, 2) }));
         assert_eq!(contender.on(Event::Deleted), granted(A, 3));
     }
 
@@ -455,14 +477,24 @@ mod tests {
         let all = [name(A, 3), name(B, 2), name("c", 1)];
         assert_eq!(
             contender.on(created(A, Answer::Is(node(A, 3)), list(&all))),
-            Step::Watch { predecessor: name(B, 2) }
+            Step::Do(Request::Watch { predecessor: name(B, 2) })
         );
         // It gave up; the holder is still there.
-        assert_eq!(contender.on(Event::Deleted), Step::List);
+        assert_eq!(contender.on(Event::Deleted), Step::Do(Request::List));
         let left = [name(A, 3), name("c", 1)];
-        assert_eq!(contender.on(Event::Listed(list(&left))), Step::Watch { predecessor: name("c", 1) });
-        assert_eq!(contender.on(Event::Changed), Step::List, "a change of its data is no deletion");
-        assert_eq!(contender.on(Event::Listed(list(&left))), Step::Watch { predecessor: name("c", 1) });
+        assert_eq!(
+            contender.on(Event::Listed(list(&left))),
+            Step::Do(Request::Watch { predecessor: name("c", 1) })
+        );
+        assert_eq!(
+            contender.on(Event::Changed),
+            Step::Do(Request::List),
+            "a change of its data is no deletion"
+        );
+        assert_eq!(
+            contender.on(Event::Listed(list(&left))),
+            Step::Do(Request::Watch { predecessor: name("c", 1) })
+        );
         assert_eq!(contender.on(Event::Deleted), granted(A, 3));
     }
 
@@ -472,7 +504,7 @@ mod tests {
         let mut contender = waiting();
         let step = contender.on(created(A, Answer::No(Failure::Unknown), list(&[])));
         assert_eq!(step, request_again(0));
-        assert_eq!(contender.on(Event::Retry), Step::CreateAndList);
+        assert_eq!(contender.on(Event::Retry), Step::Do(Request::CreateAndList));
         // The repetition is the barrier: its list shows whether the first create happened.
         let step = contender.on(created(B, Answer::Is(node(B, 8)), list(&[name(B, 8)])));
         let also = Leave { nodes: Vec::new(), unsettled: vec![A.to_owned()] };
@@ -483,8 +515,8 @@ mod tests {
     fn a_lost_reply_is_found_in_the_list_and_checked_before_it_counts() {
         let mut contender = waiting();
         let step = contender.on(created(A, Answer::No(Failure::Unknown), list(&[name(A, 4)])));
-        assert_eq!(step, Step::Inspect { name: name(A, 4) });
-        assert_eq!(contender.on(Event::Inspected(Answer::Is(node(A, 4)))), Step::List);
+        assert_eq!(step, Step::Do(Request::Inspect { name: name(A, 4) }));
+        assert_eq!(contender.on(Event::Inspected(Answer::Is(node(A, 4)))), Step::Do(Request::List));
         assert_eq!(contender.on(Event::Listed(list(&[name(A, 4)]))), granted(A, 4));
     }
 
@@ -495,11 +527,11 @@ mod tests {
             contender.on(created(A, Answer::No(Failure::Unknown), Answer::No(Failure::Unknown))),
             request_again(0)
         );
-        assert_eq!(contender.on(Event::Retry), Step::CreateAndList);
+        assert_eq!(contender.on(Event::Retry), Step::Do(Request::CreateAndList));
         let both = [name(A, 4), name(B, 5)];
         let step = contender.on(created(B, Answer::Is(node(B, 5)), list(&both)));
-        assert_eq!(step, Step::Inspect { name: name(A, 4) });
-        assert_eq!(contender.on(Event::Inspected(Answer::Is(node(A, 4)))), Step::List);
+        assert_eq!(step, Step::Do(Request::Inspect { name: name(A, 4) }));
+        assert_eq!(contender.on(Event::Inspected(Answer::Is(node(A, 4)))), Step::Do(Request::List));
         let also = Leave { nodes: vec![name(B, 5)], unsettled: Vec::new() };
         assert_eq!(
             contender.on(Event::Listed(list(&both))),
@@ -512,7 +544,7 @@ mod tests {
         let mut contender = waiting();
         let unsaid = Node { name: name(A, 1), czxid: None };
         let step = contender.on(created(A, Answer::Is(unsaid), list(&[name(A, 1)])));
-        assert_eq!(step, Step::Inspect { name: name(A, 1) });
+        assert_eq!(step, Step::Do(Request::Inspect { name: name(A, 1) }));
     }
 
     #[test]
@@ -520,7 +552,7 @@ mod tests {
         let mut contender = waiting();
         let step = contender.on(created(A, Answer::Is(node(A, 1)), Answer::No(Failure::Unknown)));
         assert_eq!(step, request_again(0));
-        assert_eq!(contender.on(Event::Retry), Step::List);
+        assert_eq!(contender.on(Event::Retry), Step::Do(Request::List));
         assert_eq!(contender.on(Event::Listed(Answer::No(Failure::Unknown))), request_again(1));
     }
 
@@ -528,11 +560,11 @@ mod tests {
     fn parents_are_made_once_at_once_and_then_by_the_policy() {
         let mut contender = waiting();
         let no = || created(A, Answer::No(Failure::NoNode), Answer::No(Failure::NoNode));
-        assert_eq!(contender.on(no()), Step::MakeParents);
-        assert_eq!(contender.on(Event::ParentsMade(Answer::Is(()))), Step::CreateAndList);
+        assert_eq!(contender.on(no()), Step::Do(Request::MakeParents));
+        assert_eq!(contender.on(Event::ParentsMade(Answer::Is(()))), Step::Do(Request::CreateAndList));
         // A container was reaped in between.
         assert_eq!(contender.on(no()), request_again(1));
-        assert_eq!(contender.on(Event::Retry), Step::MakeParents);
+        assert_eq!(contender.on(Event::Retry), Step::Do(Request::MakeParents));
         assert_eq!(
             contender.on(Event::ParentsMade(Answer::No(Failure::Refused))),
             ended(Ending::Refused, &[], &[])
@@ -543,10 +575,10 @@ mod tests {
     fn an_own_node_deleted_by_hand_queues_again_at_the_end() {
         let mut contender = waiting();
         contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2), name("c", 1)])));
-        assert_eq!(contender.on(Event::Deleted), Step::List);
+        assert_eq!(contender.on(Event::Deleted), Step::Do(Request::List));
         let step = contender.on(Event::Listed(list(&[name("c", 1)])));
         assert_eq!(step, Step::Pause { failures: 0, why: Trouble::NodeDeleted });
-        assert_eq!(contender.on(Event::Retry), Step::CreateAndList);
+        assert_eq!(contender.on(Event::Retry), Step::Do(Request::CreateAndList));
         assert_eq!(contender.times_deleted(), 1);
         // Should it exist after all, it goes.
         assert_eq!(contender.take_surplus(), [name(A, 3)]);
@@ -560,21 +592,41 @@ mod tests {
     }
 
     #[test]
-    fn whoever_leaves_during_the_create_learns_its_outcome_first() {
-        let mut contender = waiting();
-        contender.leave_after_create();
-        let step = contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3)])));
-        assert_eq!(step, ended(Ending::Left, &[name(A, 3)], &[]));
+    fn whoever_leaves_during_the_create_takes_along_what_came_of_it() {
+        let leave = |event| {
+            let mut contender = waiting();
+            let step = contender.on(event);
+            contender.leave(step)
+        };
+        // Granted in that very moment; waiting; unknown; not created; over.
+        let granted = leave(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3)])));
+        assert_eq!(granted, Leave { nodes: vec![name(A, 3)], unsettled: Vec::new() });
+        let waiting = leave(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
+        assert_eq!(waiting, Leave { nodes: vec![name(A, 3)], unsettled: Vec::new() });
+        let unknown = leave(created(A, Answer::No(Failure::Unknown), list(&[])));
+        assert_eq!(unknown, Leave { nodes: Vec::new(), unsettled: vec![A.to_owned()] });
+        let refused = leave(created(A, Answer::No(Failure::NoNode), Answer::No(Failure::NoNode)));
+        assert_eq!(refused, Leave::default());
+        let over = leave(created(A, Answer::No(Failure::EpochOver), Answer::No(Failure::EpochOver)));
+        assert_eq!(over, Leave::default());
+    }
 
+    /// A watch that cannot be set is counted although every list in between succeeds.
+    #[test]
+    fn a_watch_that_keeps_failing_comes_to_an_end() {
         let mut contender = waiting();
-        contender.leave_after_create();
-        let step = contender.on(created(A, Answer::No(Failure::Unknown), list(&[])));
-        assert_eq!(step, ended(Ending::Left, &[], &[A]));
-
-        let mut contender = waiting();
-        contender.leave_after_create();
-        let step = contender.on(created(A, Answer::No(Failure::NoNode), Answer::No(Failure::NoNode)));
-        assert_eq!(step, ended(Ending::Left, &[], &[]));
+        let both = [name(A, 3), name(B, 2)];
+        let watch = || Step::Do(Request::Watch { predecessor: name(B, 2) });
+        assert_eq!(contender.on(created(A, Answer::Is(node(A, 3)), list(&both))), watch());
+        for failures in 0..3 {
+            let why = Trouble::NotNow;
+            assert_eq!(contender.on(Event::WatchFailed(Failure::NotNow)), Step::Pause { failures, why });
+            assert_eq!(contender.on(Event::Retry), Step::Do(Request::List));
+            assert_eq!(contender.on(Event::Listed(list(&both))), watch());
+        }
+        // One that was set and fired: all has been well.
+        assert_eq!(contender.on(Event::Changed), Step::Do(Request::List));
+        assert_eq!(contender.on(Event::Listed(Answer::No(Failure::Unknown))), request_again(0));
     }
 
     #[test]

@@ -6,17 +6,17 @@
 
 mod requests;
 
+use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use uuid::Uuid;
 use zookeeper_client as zk;
 
-use self::requests::{create_and_list, is_busy, perform};
+use self::requests::{is_busy, perform};
 pub(crate) use self::requests::{participants, transact};
-use super::contender::{Contender, Ending, Event, Leave, Outcome, Patience, Step, Trouble};
+use super::contender::{Contender, Ending, Event, Leave, Outcome, Patience, Request, Step, Trouble};
 use super::room::{Budget, Denied, Hold, Room};
 use crate::client::epoch::{Epoch, cause};
 use crate::client::reaper::{Debt, Item, Ticket};
@@ -28,6 +28,8 @@ use crate::token::FencingToken;
 pub(crate) struct Attempt {
     pub(crate) room: Arc<Room>,
     pub(crate) budget: Budget,
+    /// Where the caller asked for the lock.
+    pub(crate) location: &'static Location<'static>,
     pub(crate) reply: oneshot::Sender<Result<Hold, Denied>>,
     /// The caller has gone. The ticket is kept until everything is cleaned up or handed to the reaper.
     pub(crate) cancelled: oneshot::Receiver<Ticket>,
@@ -35,14 +37,17 @@ pub(crate) struct Attempt {
 
 /// Runs an attempt to its end.
 pub(crate) async fn run(attempt: Attempt) {
-    let Attempt { room, budget, reply, cancelled } = attempt;
-    let mut caller = Caller { room: &room, budget, started: Instant::now(), reply: Some(reply) };
+    let Attempt { room, budget, location, reply, cancelled } = attempt;
+    let started = Instant::now();
+    let mut caller = Caller { room: &room, budget, location, started, heard: false, reply: Some(reply) };
     let mut interrupted = pin!(interrupted(budget, cancelled));
     // Without a place nothing has been sent and nothing is to be cleaned up.
     let permit = tokio::select! {
         biased;
         permit = room.enter(budget) => permit,
         interruption = &mut interrupted => {
+            // Others of this client were in the way, whatever the connection was like.
+            caller.heard = true;
             caller.interrupted(interruption);
             return;
         }
@@ -52,35 +57,31 @@ pub(crate) async fn run(attempt: Attempt) {
     Box::pin(contend(&room, Arc::new(permit), &mut caller, interrupted)).await;
 }
 
-/// Contends on one epoch after the other.
+/// Contends on one epoch after the other, for as long as there is a caller.
 async fn contend(
     room: &Arc<Room>,
     permit: Arc<OwnedSemaphorePermit>,
     caller: &mut Caller<'_>,
     mut interrupted: Pin<&mut impl Future<Output = Interruption>>,
 ) {
-    loop {
+    // A caller that is answered or gone has completed `interrupted`, which must not be polled again.
+    while caller.reply.is_some() {
         let epoch = tokio::select! {
             biased;
-            epoch = room.client().epoch() => epoch,
+            // First: a caller that went while we waited for a place must not cost a create.
             interruption = &mut interrupted => {
                 caller.interrupted(interruption);
                 return;
             }
+            epoch = room.client().epoch() => epoch,
         };
         let epoch = match epoch {
             Ok(epoch) => epoch,
             Err(no_epoch) => return caller.deny(no_epoch.into_error(room.path())),
         };
-        let contest = Contest { room, epoch: &epoch, permit: &permit, last_error: None };
-        match contest.run(caller, interrupted.as_mut()).await {
-            // A waiter whose session ended starts again in the next (rule 8).
-            Verdict::EpochOver => {
-                let path = room.path().user();
-                tracing::debug!(path, epoch = epoch.number(), "again in the next session");
-            }
-            Verdict::Done => return,
-        }
+        let contest = Contest::new(room, &epoch, &permit);
+        contest.run(caller, interrupted.as_mut()).await;
+        // A waiter whose session ended starts again in the next (rule 8).
     }
 }
 
@@ -106,11 +107,15 @@ async fn interrupted(budget: Budget, cancelled: oneshot::Receiver<Ticket>) -> In
     }
 }
 
-/// The other side of an attempt, answered exactly once.
+/// The other side of an attempt.
 struct Caller<'a> {
     room: &'a Arc<Room>,
     budget: Budget,
+    location: &'static Location<'static>,
     started: Instant,
+    /// A server has answered, so that a deadline means that others were in the way.
+    heard: bool,
+    /// Nothing once the caller has its answer, or is gone.
     reply: Option<oneshot::Sender<Result<Hold, Denied>>>,
 }
 
@@ -126,27 +131,28 @@ impl Caller<'_> {
         self.answer(Err(Denied::Error(error)));
     }
 
-    /// Tells the caller that its time is over; the answer keeps [`Client::flush`](crate::Client::flush) waiting.
+    /// The caller is gone, or is told that its time is over. The answer keeps
+    /// [`Client::flush`](crate::Client::flush) waiting.
     fn interrupted(&mut self, interruption: Interruption) -> Option<Ticket> {
         match interruption {
-            Interruption::Cancelled(ticket) => ticket,
+            Interruption::Cancelled(ticket) => {
+                self.reply = None;
+                ticket
+            }
             Interruption::Deadline => {
                 // Before the answer, so that a flush after it waits for us.
                 let ticket = self.room.client().reaper().ticket();
-                let error = match self.budget {
-                    Budget::Try { patience } => {
-                        AcquireError::Connection { path: self.path(), source: Arc::new(NoAnswer(patience)) }
+                let waited = self.started.elapsed();
+                self.deny(match self.budget {
+                    Budget::Until(_) if self.heard => self.room.timed_out(waited),
+                    _ => {
+                        let path = self.room.path().user().to_owned();
+                        AcquireError::Connection { path, source: Arc::new(NoAnswer(waited)) }
                     }
-                    _ => self.room.timed_out(self.started.elapsed()),
-                };
-                self.deny(error);
+                });
                 Some(ticket)
             }
         }
-    }
-
-    fn path(&self) -> String {
-        self.room.path().user().to_owned()
     }
 }
 
@@ -158,156 +164,108 @@ struct NoAnswer(Duration);
 #[error("the connection kept failing")]
 struct KeptFailing;
 
-enum Verdict {
-    Done,
-    EpochOver,
-}
-
-/// What became of a step that could be interrupted.
-enum Waited<T> {
-    Came(T),
+/// Why a request is not waited for any more.
+enum Stop {
     Interrupted(Interruption),
     EpochOver,
 }
 
-/// One attempt on one epoch.
+/// One attempt on one epoch. When it has run, either the caller is answered or gone, or the epoch is over.
 struct Contest<'a> {
     room: &'a Arc<Room>,
     epoch: &'a Arc<Epoch>,
     permit: &'a Arc<OwnedSemaphorePermit>,
     /// What the client library said last, for the error if this is given up.
     last_error: Option<zk::Error>,
+    /// When the present row of failures began: the retry policy does not count the time in the queue.
+    trouble_since: Instant,
 }
 
-impl Contest<'_> {
+impl<'a> Contest<'a> {
+    fn new(room: &'a Arc<Room>, epoch: &'a Arc<Epoch>, permit: &'a Arc<OwnedSemaphorePermit>) -> Self {
+        Self { room, epoch, permit, last_error: None, trouble_since: Instant::now() }
+    }
+
     async fn run(
         mut self,
         caller: &mut Caller<'_>,
         mut interrupted: Pin<&mut impl Future<Output = Interruption>>,
-    ) -> Verdict {
+    ) {
         let _counted = self.epoch.attempt();
-        let Ok(session) = self.epoch.session() else {
-            return Verdict::EpochOver;
-        };
+        // Looked at after having been counted: whoever ends an epoch does it the other way round, so that either
+        // we see the end or it sees us.
+        if self.epoch.end_reason().is_some() {
+            return;
+        }
+        let Ok(session) = self.epoch.session() else { return };
         let patience = match caller.budget {
             Budget::Try { .. } => Patience::Try,
             Budget::Until(_) | Budget::Forever => Patience::Wait,
         };
         if patience == Patience::Try {
-            let busy = is_busy(self.room, &session);
-            match self.wait(busy, interrupted.as_mut()).await {
-                Waited::Came(true) => {
-                    caller.answer(Err(Denied::WouldBlock));
-                    return Verdict::Done;
-                }
-                Waited::Came(false) => {}
-                Waited::Interrupted(interruption) => {
-                    caller.interrupted(interruption);
-                    return Verdict::Done;
-                }
-                Waited::EpochOver => return Verdict::EpochOver,
+            match self.wait(is_busy(self.room, &session), interrupted.as_mut()).await {
+                Ok(true) => return caller.answer(Err(Denied::WouldBlock)),
+                Ok(false) => {}
+                Err(Stop::Interrupted(interruption)) => return drop(caller.interrupted(interruption)),
+                Err(Stop::EpochOver) => return,
             }
         }
         let (mut contender, mut step) = Contender::new(self.room.family(), patience);
         loop {
-            // Only the outcome of a create has to be known, so only that step is never dropped.
-            if step == Step::CreateAndList {
-                let mut ticket = None;
-                let id = Uuid::new_v4().to_string();
-                let event = {
-                    let created = create_and_list(self.room, self.epoch, &session, &id);
-                    let mut created = pin!(created);
-                    match self.wait(created.as_mut(), interrupted.as_mut()).await {
-                        Waited::Came(event) => Some(event),
-                        Waited::Interrupted(interruption) => {
-                            ticket = caller.interrupted(interruption);
-                            contender.leave_after_create();
-                            self.unless_gone(created).await
-                        }
-                        Waited::EpochOver => {
-                            contender.leave_after_create();
-                            self.unless_gone(created).await
+            let came = match step {
+                Step::Do(request) => {
+                    // Only the outcome of a create has to be known; every other request may be dropped.
+                    let creating = request == Request::CreateAndList;
+                    let mut work = pin!(perform(self.room, self.epoch, &session, request));
+                    match self.wait(work.as_mut(), interrupted.as_mut()).await {
+                        Ok(came) => came,
+                        Err(stop) => {
+                            let ticket = self.stopped(stop, caller);
+                            let mut last = Step::Pause { failures: 0, why: Trouble::Request };
+                            if creating {
+                                if let Some((event, _)) = self.unless_gone(work).await {
+                                    last = contender.on(event);
+                                }
+                            }
+                            self.clean_up(contender.leave(last));
+                            return drop(ticket);
                         }
                     }
-                };
-                let Some((event, error)) = event else {
-                    return self.epoch_over(caller);
-                };
-                self.last_error = error.or(self.last_error);
-                step = contender.on(event);
-                self.clean_up(Leave { nodes: contender.take_surplus(), unsettled: Vec::new() });
-                if let Step::Finish(Outcome::Ended { why: Ending::Left, leave }) = step {
-                    self.clean_up(leave);
-                    drop(ticket);
-                    return self.epoch_over(caller);
                 }
-                continue;
-            }
-            let event = match step {
+                Step::Pause { failures, why } => {
+                    let Some(pause) = self.pause(failures, why) else {
+                        let error = self.exhausted(why, contender.times_deleted());
+                        self.clean_up(contender.leave(step));
+                        return caller.deny(error);
+                    };
+                    match self.wait(tokio::time::sleep(pause), interrupted.as_mut()).await {
+                        Ok(()) => (Event::Retry, None),
+                        Err(stop) => {
+                            let ticket = self.stopped(stop, caller);
+                            self.clean_up(contender.leave(step));
+                            return drop(ticket);
+                        }
+                    }
+                }
                 Step::Finish(Outcome::Granted { name, czxid, also }) => {
                     self.clean_up(also);
                     // First in the queue is not enough: the servers must be known to keep the session, or this
                     // would be a grant in the moment that it is taken away (rule 10).
-                    let sound = self.wait(self.epoch.sound(), interrupted.as_mut()).await;
-                    let (verdict, ticket) = match sound {
-                        Waited::Came(()) => return self.grant(&name, czxid, caller),
-                        Waited::Interrupted(interruption) => {
-                            (Verdict::Done, caller.interrupted(interruption))
-                        }
-                        Waited::EpochOver => (Verdict::EpochOver, None),
+                    let ticket = match self.wait(self.epoch.sound(), interrupted.as_mut()).await {
+                        Ok(()) => return self.grant(&name, czxid, caller),
+                        Err(stop) => self.stopped(stop, caller),
                     };
                     self.clean_up(Leave { nodes: vec![name], unsettled: Vec::new() });
-                    drop(ticket);
-                    return verdict;
+                    return drop(ticket);
                 }
                 Step::Finish(Outcome::Ended { why, leave }) => return self.end(why, leave, caller),
-                Step::Pause { failures, why } => match self.pause(failures, caller.started) {
-                    Some(pause) => {
-                        self.wait(
-                            async {
-                                tokio::time::sleep(pause).await;
-                                (Event::Retry, None)
-                            },
-                            interrupted.as_mut(),
-                        )
-                        .await
-                    }
-                    None => {
-                        self.clean_up(contender.leave_now());
-                        caller.deny(self.exhausted(why, contender.times_deleted()));
-                        return Verdict::Done;
-                    }
-                },
-                step => {
-                    let work = perform(self.room, self.epoch, &session, step);
-                    self.wait(work, interrupted.as_mut()).await
-                }
             };
-            step = match event {
-                Waited::Came((event, error)) => {
-                    self.last_error = error.or(self.last_error);
-                    let step = contender.on(event);
-                    self.clean_up(Leave { nodes: contender.take_surplus(), unsettled: Vec::new() });
-                    step
-                }
-                Waited::Interrupted(interruption) => {
-                    let ticket = caller.interrupted(interruption);
-                    self.clean_up(contender.leave_now());
-                    drop(ticket);
-                    return Verdict::Done;
-                }
-                Waited::EpochOver => {
-                    self.clean_up(contender.leave_now());
-                    return Verdict::EpochOver;
-                }
-            };
+            let (event, error) = came;
+            caller.heard |= error.is_none() && !matches!(event, Event::Retry);
+            self.last_error = error.or(self.last_error);
+            step = contender.on(event);
+            self.clean_up(Leave { nodes: contender.take_surplus(), unsettled: Vec::new() });
         }
-    }
-
-    /// Whether the attempt goes on in the next epoch: not if its caller has had its answer.
-    fn epoch_over(&self, caller: &Caller<'_>) -> Verdict {
-        let answered = caller.reply.is_none() || self.epoch.end_reason().is_none();
-        if answered { Verdict::Done } else { Verdict::EpochOver }
     }
 
     /// Waits for `work`, the end of the epoch, or an interruption; a result that is there already comes first.
@@ -315,12 +273,12 @@ impl Contest<'_> {
         &self,
         work: impl Future<Output = T>,
         interrupted: Pin<&mut impl Future<Output = Interruption>>,
-    ) -> Waited<T> {
+    ) -> Result<T, Stop> {
         tokio::select! {
             biased;
-            result = work => Waited::Came(result),
-            interruption = interrupted => Waited::Interrupted(interruption),
-            _ = self.epoch.ended() => Waited::EpochOver,
+            result = work => Ok(result),
+            interruption = interrupted => Err(Stop::Interrupted(interruption)),
+            _ = self.epoch.ended() => Err(Stop::EpochOver),
         }
     }
 
@@ -333,17 +291,32 @@ impl Contest<'_> {
         }
     }
 
-    /// How long to wait before a repetition; the first one goes out at once.
-    fn pause(&self, failures: u32, started: Instant) -> Option<Duration> {
-        let pause = self.room.client().retry().pause(failures, started.elapsed())?;
-        Some(if failures == 0 { Duration::ZERO } else { pause })
+    fn stopped(&self, stop: Stop, caller: &mut Caller<'_>) -> Option<Ticket> {
+        match stop {
+            Stop::Interrupted(interruption) => caller.interrupted(interruption),
+            Stop::EpochOver => {
+                let path = self.room.path().user();
+                tracing::debug!(path, epoch = self.epoch.number(), "again in the next session");
+                None
+            }
+        }
+    }
+
+    /// How long to wait before a repetition. The first goes out at once, unless the server asked for patience: a
+    /// request is repeated on the next connection, and that is waited for anyway.
+    fn pause(&mut self, failures: u32, why: Trouble) -> Option<Duration> {
+        if failures == 0 {
+            self.trouble_since = Instant::now();
+        }
+        let pause = self.room.client().retry().pause(failures, self.trouble_since.elapsed())?;
+        Some(if failures == 0 && why != Trouble::NotNow { Duration::ZERO } else { pause })
     }
 
     fn exhausted(&self, why: Trouble, times: u32) -> AcquireError {
         let path = self.room.path().user().to_owned();
         match why {
             Trouble::NodeDeleted => AcquireError::NodeDeleted { path, times },
-            Trouble::Request => AcquireError::Connection { path, source: self.source() },
+            Trouble::Request | Trouble::NotNow => AcquireError::Connection { path, source: self.source() },
         }
     }
 
@@ -351,24 +324,22 @@ impl Contest<'_> {
         self.last_error.clone().map_or_else(|| Arc::new(KeptFailing) as Cause, cause)
     }
 
-    fn grant(&self, name: &str, czxid: i64, caller: &mut Caller<'_>) -> Verdict {
+    fn grant(&self, name: &str, czxid: i64, caller: &mut Caller<'_>) {
         let token = FencingToken::from_parts(czxid, 0);
         // Made first: if the epoch ends from here on, this is a hold that is lost, not one that is forgotten.
         let permit = Arc::clone(self.permit);
-        let hold = Hold::new(Arc::clone(self.room), Arc::clone(self.epoch), name, token, permit);
-        if self.epoch.end_reason().is_some() {
-            return Verdict::EpochOver;
+        let hold =
+            Hold::new(Arc::clone(self.room), Arc::clone(self.epoch), name, token, permit, caller.location);
+        if self.epoch.end_reason().is_none() {
+            caller.answer(Ok(hold));
         }
-        caller.answer(Ok(hold));
-        Verdict::Done
     }
 
-    fn end(self, why: Ending, leave: Leave, caller: &mut Caller<'_>) -> Verdict {
+    fn end(self, why: Ending, leave: Leave, caller: &mut Caller<'_>) {
         self.clean_up(leave);
         let path = || self.room.path().user().to_owned();
         match why {
-            Ending::EpochOver => return Verdict::EpochOver,
-            Ending::Left => {}
+            Ending::EpochOver => {}
             Ending::WouldBlock => caller.answer(Err(Denied::WouldBlock)),
             Ending::OtherOrder(node) => {
                 let node = self.room.path().to_user(&self.room.path().child(&node)).to_owned();
@@ -380,7 +351,6 @@ impl Contest<'_> {
                 _ => AcquireError::Rejected { path: path(), source: self.source() },
             }),
         }
-        Verdict::Done
     }
 
     /// Hands what may be left to the reaper; the place in the gate is kept until it is gone.

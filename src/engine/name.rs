@@ -81,6 +81,13 @@ pub(crate) fn prefix(id: &str, family: Family) -> String {
     format!("_c_{id}-{}", family.marker())
 }
 
+/// The UUID in a name that was asked for by [`prefix`].
+pub(crate) fn id(name: &str) -> Option<&str> {
+    /// The length of a UUID's usual form.
+    const UUID: usize = 36;
+    name.strip_prefix("_c_")?.get(..UUID)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,6 +145,17 @@ mod tests {
             "-000000001",
         ] {
             assert_eq!(exclusive(name), Child::Stray, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_id_of_an_own_name_is_found_again() {
+        let uuid = "5f3b2a10-8c1d-4f6e-9a7b-0123456789ab";
+        assert_eq!(id(&format!("{}0000000001", prefix(uuid, Family::Exclusive))), Some(uuid));
+        for other in
+            ["", "_c_", "lock-0000000001", "_c_short-lock-0000000001", "锁锁锁锁锁锁锁锁锁锁锁锁锁锁锁"]
+        {
+            assert_eq!(id(other), None, "{other}");
         }
     }
 

@@ -13,7 +13,7 @@ use super::queue::Queue;
 use crate::client::Inner;
 use crate::client::epoch::{Epoch, Held};
 use crate::client::reaper::{Reaper, Ticket};
-use crate::error::{AcquireError, LocalHolder, LostReason, ReleaseError};
+use crate::error::{AcquireError, LocalHolder, Lost, LostReason, ReleaseError};
 use crate::options::LockOptions;
 use crate::path::LockPath;
 use crate::token::FencingToken;
@@ -40,7 +40,8 @@ pub(crate) enum Denied {
 ///
 /// Contenders of one room queue by znodes of their own, at most `max_znodes` at a time; whoever finds no place
 /// waits in memory, in order of arrival ([`Semaphore`] is fair). So a thousand tasks cost the servers no more than
-/// `max_znodes` nodes, and none of them is overtaken.
+/// `max_znodes` nodes, and none of them is overtaken within a session. (When the session ends, those that had nodes
+/// queue again in the next, all at once and in no particular order.)
 #[derive(Debug)]
 pub(crate) struct Room {
     client: Arc<Inner>,
@@ -102,19 +103,15 @@ impl Room {
         let (reply, granted) = oneshot::channel();
         let (cancel, cancelled) = oneshot::channel();
         let cancel = CancelOnDrop { cancel: Some(cancel), reaper: self.client.reaper().clone() };
-        let attempt = driver::Attempt { room: Arc::clone(&self), budget, reply, cancelled };
+        let attempt = driver::Attempt { room: Arc::clone(&self), budget, location, reply, cancelled };
         self.client.spawn(driver::run(attempt));
         // A grant that arrives here and is not taken is a `Hold` in a channel: its drop gives the lock back.
         let result = granted.await;
         cancel.disarm();
         match result {
-            Ok(Ok(hold)) => {
-                hold.announce(location);
-                Ok(hold)
-            }
-            Ok(Err(denied)) => Err(denied),
-            // The runtime that the attempt ran on is gone.
-            Err(_) => Err(Denied::Error(AcquireError::Closed { path: self.path.user().to_owned() })),
+            Ok(result) => result,
+            // What the attempt ran on is gone.
+            Err(_) => Err(Denied::Error(self.client.why_ended(&self.path))),
         }
     }
 
@@ -212,16 +209,14 @@ impl Hold {
         node: &str,
         token: FencingToken,
         permit: Arc<OwnedSemaphorePermit>,
+        location: &'static Location<'static>,
     ) -> Self {
         let held = Held::new(room.path.clone(), node, permit);
         epoch.hold(&held);
+        // Known in the process from here on, also while the caller has not looked at its future yet.
+        let holder = Holder { held: Arc::clone(&held), since: Instant::now(), location };
+        *room.holder.lock().unwrap_or_else(PoisonError::into_inner) = Some(holder);
         Self { room, epoch, held, token, released: false }
-    }
-
-    /// Makes it known in the process that it is held.
-    fn announce(&self, location: &'static Location<'static>) {
-        let holder = Holder { held: Arc::clone(&self.held), since: Instant::now(), location };
-        *self.room.holder.lock().unwrap_or_else(PoisonError::into_inner) = Some(holder);
     }
 
     pub(crate) fn room(&self) -> &Arc<Room> {
@@ -242,18 +237,23 @@ impl Hold {
         self.epoch.lose(&self.held, reason);
     }
 
-    /// Resolves when it is lost.
+    /// Resolves when it is lost. Keeps neither the session nor the client.
     pub(crate) fn when_lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
         let mut lost = self.held.watch_lost();
-        // The guard may be gone by the time it is lost; whoever waits for the loss still learns of it.
-        let (epoch, held) = (Arc::clone(&self.epoch), Arc::clone(&self.held));
+        let ended = self.epoch.ended();
+        let epoch = Arc::downgrade(&self.epoch);
+        let held = Arc::clone(&self.held);
         async move {
-            loop {
-                if let Some(reason) = epoch.check(&held) {
-                    return reason;
-                }
+            // By the clock first, which may know before anybody else has looked.
+            if let Some(reason) = epoch.upgrade().and_then(|epoch| epoch.check(&held)) {
+                return reason;
+            }
+            tokio::select! {
+                biased;
                 // `held` keeps the sender alive, so this is never an error.
-                let _ = lost.changed().await;
+                Ok(reason) = lost.wait_for(Option::is_some) => reason.unwrap_or(LostReason::Closed),
+                // A hold that has been released is not told any more, but is over at the end of its session.
+                reason = ended => reason,
             }
         }
     }
@@ -272,9 +272,13 @@ impl Hold {
     pub(crate) fn release(mut self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static {
         let (done, result) = oneshot::channel();
         self.give_back(Some(done));
+        // Kept until the answer: with the last handle the client would be closed, and the session ended before it.
+        let room = Arc::clone(&self.room);
         async move {
-            // The reaper answers every item; it is gone only with the session, and the node with it.
-            result.await.unwrap_or(Ok(()))
+            result.await.unwrap_or_else(|_| {
+                // The reaper answers every item; it has gone with the client.
+                Err(Lost { path: room.path.user().into(), reason: LostReason::Closed }.into())
+            })
         }
     }
 

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::contender::{Answer, Contender, Ending, Event, Failure, Leave, Node, Outcome, Patience, Step};
+use super::contender::{
+    Answer, Contender, Ending, Event, Failure, Leave, Node, Outcome, Patience, Request, Step,
+};
 use super::name::{Family, prefix};
 
 /// A stream of choices that proptest can shrink.
@@ -112,13 +114,13 @@ impl World<'_> {
             Doing::Holding { name } => {
                 self.directory.nodes.remove(&name);
             }
-            Doing::Watching(mut contender, name) => {
+            Doing::Watching(contender, name) => {
                 let event = if !self.directory.nodes.contains_key(&name) {
                     Event::Deleted
                 } else if self.choices.chance(16) {
                     Event::Changed
                 } else if self.choices.chance(16) {
-                    let leave = contender.leave_now();
+                    let leave = contender.leave(Step::Do(Request::Watch { predecessor: name }));
                     return self.clean(i, leave);
                 } else {
                     self.clients[i].doing = Doing::Watching(contender, name);
@@ -126,40 +128,40 @@ impl World<'_> {
                 };
                 self.on(i, contender, event);
             }
-            Doing::Queued(mut contender, step) => {
+            Doing::Queued(mut contender, Step::Do(Request::CreateAndList)) => {
                 let lost = self.choices.chance(40);
-                let event = match step {
-                    Step::CreateAndList => {
-                        if self.choices.chance(20) {
-                            contender.leave_after_create();
-                        }
-                        self.create(i, lost)
+                let event = self.create(i, lost);
+                if self.choices.chance(20) {
+                    // The caller went while the create was under way.
+                    let step = contender.on(event);
+                    let leave = contender.leave(step);
+                    return self.clean(i, leave);
+                }
+                self.on(i, contender, event);
+            }
+            Doing::Queued(_, Step::Finish(outcome)) => self.finish(i, outcome),
+            Doing::Queued(contender, step) if self.choices.chance(10) => {
+                let leave = contender.leave(step);
+                self.clean(i, leave);
+            }
+            Doing::Queued(contender, Step::Pause { .. }) => self.on(i, contender, Event::Retry),
+            Doing::Queued(contender, Step::Do(request)) => {
+                let lost = self.choices.chance(40);
+                let event = match request {
+                    Request::CreateAndList | Request::MakeParents => Event::ParentsMade(Answer::Is(())),
+                    Request::List if lost => Event::Listed(Answer::No(Failure::Unknown)),
+                    Request::List => Event::Listed(Answer::Is(self.directory.list())),
+                    Request::Inspect { .. } if lost => Event::Inspected(Answer::No(Failure::Unknown)),
+                    Request::Inspect { name } if self.directory.nodes.contains_key(&name) => {
+                        Event::Inspected(Answer::Is(Node { name, czxid: Some(1) }))
                     }
-                    Step::MakeParents => Event::ParentsMade(Answer::Is(())),
-                    Step::Pause { .. } if self.choices.chance(20) => {
-                        let leave = contender.leave_now();
-                        return self.clean(i, leave);
+                    Request::Inspect { .. } => Event::Inspected(Answer::No(Failure::NoNode)),
+                    Request::Watch { .. } if lost => Event::WatchFailed(Failure::Unknown),
+                    Request::Watch { predecessor } if self.directory.nodes.contains_key(&predecessor) => {
+                        self.clients[i].doing = Doing::Watching(contender, predecessor);
+                        return;
                     }
-                    Step::Pause { .. } => Event::Retry,
-                    Step::List | Step::Inspect { .. } | Step::Watch { .. } if lost => match step {
-                        Step::List => Event::Listed(Answer::No(Failure::Unknown)),
-                        Step::Inspect { .. } => Event::Inspected(Answer::No(Failure::Unknown)),
-                        _ => Event::WatchFailed(Failure::Unknown),
-                    },
-                    Step::List => Event::Listed(Answer::Is(self.directory.list())),
-                    Step::Inspect { name } => Event::Inspected(if self.directory.nodes.contains_key(&name) {
-                        Answer::Is(Node { name, czxid: Some(1) })
-                    } else {
-                        Answer::No(Failure::NoNode)
-                    }),
-                    Step::Watch { predecessor } => {
-                        if self.directory.nodes.contains_key(&predecessor) {
-                            self.clients[i].doing = Doing::Watching(contender, predecessor);
-                            return;
-                        }
-                        Event::Changed
-                    }
-                    Step::Finish(outcome) => return self.finish(i, outcome),
+                    Request::Watch { .. } => Event::Changed,
                 };
                 self.on(i, contender, event);
             }
@@ -213,7 +215,7 @@ impl World<'_> {
                 }
             }
             Outcome::Ended { why, leave } => {
-                assert!(matches!(why, Ending::WouldBlock | Ending::Left), "{why:?}");
+                assert_eq!(why, Ending::WouldBlock);
                 self.clean(i, leave);
             }
         }

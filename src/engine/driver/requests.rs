@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
+use uuid::Uuid;
 use zookeeper_client as zk;
 
 use crate::client::clock::Moment;
 use crate::client::epoch::{Epoch, cause};
 use crate::client::reaper::{Debt, Item};
-use crate::engine::contender::{Answer, Event, Failure, Node, Step};
+use crate::engine::contender::{Answer, Event, Failure, Node, Request};
 use crate::engine::name::prefix;
 use crate::engine::queue::{Queue, Unusable};
 use crate::engine::room::{Hold, Room};
@@ -25,7 +26,7 @@ pub(super) type Came = (Event, Option<zk::Error>);
 
 /// Sends the create and the list together: the client library sends when the method is called, and a session's
 /// requests are answered in order (rule 1).
-pub(super) async fn create_and_list(room: &Room, epoch: &Arc<Epoch>, session: &zk::Client, id: &str) -> Came {
+async fn create_and_list(room: &Room, epoch: &Arc<Epoch>, session: &zk::Client, id: &str) -> Came {
     let beginning = prefix(id, room.family());
     let path = room.path().child(&beginning);
     let acls = to_library(&room.options().acl);
@@ -48,22 +49,30 @@ pub(super) async fn create_and_list(room: &Room, epoch: &Arc<Epoch>, session: &z
         }
     };
     let list = listed(room, epoch, list, &mut error);
+    if let Answer::Is(children) = &list {
+        room.report_strays(children);
+    }
     (Event::Created { id: id.to_owned(), create, list }, error)
 }
 
-/// Does any other step.
-pub(super) async fn perform(room: &Room, epoch: &Arc<Epoch>, session: &zk::Client, step: Step) -> Came {
+/// Asks the server.
+pub(super) async fn perform(room: &Room, epoch: &Arc<Epoch>, session: &zk::Client, request: Request) -> Came {
     let mut error = None;
-    let event = match step {
-        Step::MakeParents => Event::ParentsMade(match make_parents(room, session).await {
+    let event = match request {
+        Request::CreateAndList => {
+            // One id, one request (rule 6).
+            let id = Uuid::new_v4().to_string();
+            return create_and_list(room, epoch, session, &id).await;
+        }
+        Request::MakeParents => Event::ParentsMade(match make_parents(room, session).await {
             Ok(()) => Answer::Is(()),
             Err(failed) => Answer::No(failure(epoch, failed, &mut error)),
         }),
-        Step::List => {
+        Request::List => {
             let list = session.list_children(room.path().server()).await;
             Event::Listed(listed(room, epoch, list, &mut error))
         }
-        Step::Inspect { name } => {
+        Request::Inspect { name } => {
             let path = room.path().child(&name);
             Event::Inspected(match session.check_stat(&path).await {
                 Ok(Some(stat)) => {
@@ -74,12 +83,10 @@ pub(super) async fn perform(room: &Room, epoch: &Arc<Epoch>, session: &zk::Clien
                 Err(failed) => Answer::No(failure(epoch, failed, &mut error)),
             })
         }
-        Step::Watch { predecessor } => match watch(session, &room.path().child(&predecessor)).await {
+        Request::Watch { predecessor } => match watch(session, &room.path().child(&predecessor)).await {
             Ok(event) => event,
             Err(failed) => Event::WatchFailed(failure(epoch, failed, &mut error)),
         },
-        // The caller's: never reached, and harmless if it were.
-        Step::CreateAndList | Step::Pause { .. } | Step::Finish(_) => Event::Retry,
     };
     (event, error)
 }
@@ -114,7 +121,7 @@ fn listed(
 ) -> Answer<Vec<String>> {
     match list {
         Ok(children) => {
-            for late in epoch.collect_debts(&children) {
+            for late in epoch.collect_debts(room.path(), &children) {
                 tracing::debug!(
                     path = room.path().user(),
                     node = late,
@@ -128,7 +135,6 @@ fn listed(
                     done: None,
                 });
             }
-            room.report_strays(&children);
             Answer::Is(children)
         }
         // The create's error says more, if there is one.
