@@ -52,7 +52,9 @@ fn an_unknown_session_and_a_wrong_password_are_refused_with_zeros_and_a_close() 
         assert_eq!(raw.greeting.password, [0; 16]);
         assert!(closed(&mut raw));
     }
-    assert_eq!(server.sessions().len(), 1);
+    let sessions = server.sessions();
+    assert_eq!(sessions.len(), 1);
+    assert!(sessions[0].connected, "whoever does not know the password does not disturb the session");
 }
 
 #[test]
