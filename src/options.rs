@@ -9,8 +9,8 @@ use crate::path::LockPath;
 /// Who may do what with the nodes that a recipe creates.
 ///
 /// The default is [`Acl::open`], Curator's and ZooKeeper's default too: anyone may do anything. All processes that
-/// share a lock need CREATE, DELETE and READ on its directory; a waiter that may not read its predecessor still
-/// works, it asks whether the node exists instead.
+/// share a lock need CREATE, DELETE and READ on its directory, and READ on each other's nodes: a waiter watches its
+/// predecessor, and ZooKeeper tells nothing about a node to a session that may not read it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Acl {
     pub(crate) scheme: String,
