@@ -65,6 +65,8 @@ struct Debts {
 pub(crate) struct Held {
     directory: LockPath,
     name: Box<str>,
+    /// Of the attempt that got it; see [`Tickets`](super::reaper::Tickets).
+    number: u64,
     lost: watch::Sender<Option<LostReason>>,
     /// The place in the room's gate, until the node is handed to the reaper or gone with its session.
     permit: Mutex<Option<Arc<OwnedSemaphorePermit>>>,
@@ -73,10 +75,16 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    pub(crate) fn new(directory: LockPath, name: &str, permit: Arc<OwnedSemaphorePermit>) -> Arc<Self> {
+    pub(crate) fn new(
+        directory: LockPath,
+        name: &str,
+        permit: Arc<OwnedSemaphorePermit>,
+        number: u64,
+    ) -> Arc<Self> {
         Arc::new(Self {
             directory,
             name: name.into(),
+            number,
             lost: watch::Sender::new(None),
             permit: Mutex::new(Some(permit)),
             given_back: AtomicBool::new(false),
@@ -328,6 +336,7 @@ impl Epoch {
             epoch: Arc::clone(self),
             directory: held.directory.clone(),
             debt: Debt::Node(held.name.as_ref().to_owned()),
+            number: held.number,
             permit: held.take_permit(),
             done,
         });

@@ -5,7 +5,8 @@
 //! be gone or its epoch is over, with a growing pause between tries; what the server refuses for good is reported
 //! and given up, because only the end of the session can delete it then.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub(crate) struct Item {
     pub(crate) epoch: Arc<Epoch>,
     pub(crate) directory: LockPath,
     pub(crate) debt: Debt,
+    /// The number of the attempt that it comes from; see [`Tickets`].
+    pub(crate) number: u64,
     /// Kept until the node is gone: a place in the room's gate.
     pub(crate) permit: Option<Arc<OwnedSemaphorePermit>>,
     /// Told the result.
@@ -49,15 +52,19 @@ pub(crate) struct Item {
 /// Where the result of an item goes.
 pub(crate) type Done = oneshot::Sender<Result<(), ReleaseError>>;
 
-/// What is to be cleaned up and is not yet, by number in order of appearance.
+/// What is to be cleaned up and is not yet, by the number of the attempt that it comes from.
+///
+/// An attempt has its number from its beginning, and whatever it leaves to others bears it: a flush knows by the number
+/// what began before it, through however many hands that goes.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
     next: u64,
-    outstanding: BTreeSet<u64>,
+    /// How many tickets there are of each number.
+    outstanding: BTreeMap<u64, usize>,
 }
 
 impl Tickets {
-    /// How many there are.
+    /// How many attempts have left something.
     pub(crate) fn count(&self) -> usize {
         self.outstanding.len()
     }
@@ -69,7 +76,7 @@ impl Tickets {
 
     /// Whether there is none with a number below `limit`.
     pub(crate) fn none_before(&self, limit: u64) -> bool {
-        self.outstanding.first().is_none_or(|first| *first >= limit)
+        self.outstanding.first_key_value().is_none_or(|(first, _)| *first >= limit)
     }
 }
 
@@ -81,13 +88,8 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    fn new(tickets: &watch::Sender<Tickets>) -> Self {
-        let mut number = 0;
-        tickets.send_modify(|tickets| {
-            number = tickets.next;
-            tickets.next += 1;
-            tickets.outstanding.insert(number);
-        });
+    fn new(tickets: &watch::Sender<Tickets>, number: u64) -> Self {
+        tickets.send_modify(|tickets| *tickets.outstanding.entry(number).or_default() += 1);
         Self { number, tickets: tickets.clone() }
     }
 }
@@ -95,7 +97,12 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.tickets.send_modify(|tickets| {
-            tickets.outstanding.remove(&self.number);
+            if let Entry::Occupied(mut count) = tickets.outstanding.entry(self.number) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
         });
     }
 }
@@ -118,7 +125,8 @@ impl Reaper {
 
     /// Hands an item over. The queue holds no more than there are nodes, which the rooms bound.
     pub(crate) fn reap(&self, item: Item) {
-        if let Err(mpsc::error::SendError((item, _ticket))) = self.items.send((item, self.ticket())) {
+        let ticket = self.ticket(item.number);
+        if let Err(mpsc::error::SendError((item, _ticket))) = self.items.send((item, ticket)) {
             // The session's thread has stopped, so the session is closed and its nodes with it.
             tracing::debug!(directory = ?item.directory, debt = ?item.debt, "ended with its session");
             finish(item.done, Err(lost(&item.directory, LostReason::Closed)));
@@ -135,12 +143,25 @@ impl Reaper {
             return;
         };
         let debt = Debt::Node(name.to_owned());
-        self.reap(Item { epoch: Arc::clone(epoch), directory, debt, permit: None, done: None });
+        let number = self.number();
+        self.reap(Item { epoch: Arc::clone(epoch), directory, debt, number, permit: None, done: None });
+    }
+
+    /// A number for an attempt, greater than all before.
+    pub(crate) fn number(&self) -> u64 {
+        let mut number = 0;
+        self.pending.send_if_modified(|tickets| {
+            number = tickets.next;
+            tickets.next += 1;
+            // Nobody waits for this.
+            false
+        });
+        number
     }
 
     /// Counts as pending from now on, for what will be handed over, or found to be nothing, a little later.
-    pub(crate) fn ticket(&self) -> Ticket {
-        Ticket::new(&self.pending)
+    pub(crate) fn ticket(&self, number: u64) -> Ticket {
+        Ticket::new(&self.pending, number)
     }
 
     /// What is not done yet.
@@ -169,7 +190,7 @@ async fn run(mut items: mpsc::UnboundedReceiver<(Item, Ticket)>) {
 }
 
 async fn work(item: Item) {
-    let Item { epoch, directory, debt, permit, done } = item;
+    let Item { epoch, directory, debt, number: _, permit, done } = item;
     let gone = epoch.gone();
     let result = tokio::select! {
         biased;

@@ -18,7 +18,7 @@ use self::requests::{is_busy, perform};
 pub(crate) use self::requests::{participants, transact};
 use super::contender::{Contender, Ending, Event, Leave, Outcome, Patience, Request, Step, Trouble};
 use super::room::{Budget, Denied, Hold, Room};
-use crate::client::epoch::{Epoch, cause};
+use crate::client::epoch::{Epoch, Held, cause};
 use crate::client::reaper::{Debt, Item, Ticket};
 use crate::error::{AcquireError, Cause};
 use crate::token::FencingToken;
@@ -28,6 +28,8 @@ use crate::token::FencingToken;
 pub(crate) struct Attempt {
     pub(crate) room: Arc<Room>,
     pub(crate) budget: Budget,
+    /// What the clean-up goes by; see [`Tickets`](crate::client::reaper::Tickets).
+    pub(crate) number: u64,
     /// Where the caller asked for the lock.
     pub(crate) location: &'static Location<'static>,
     pub(crate) reply: oneshot::Sender<Result<Hold, Denied>>,
@@ -37,9 +39,10 @@ pub(crate) struct Attempt {
 
 /// Runs an attempt to its end.
 pub(crate) async fn run(attempt: Attempt) {
-    let Attempt { room, budget, location, reply, cancelled } = attempt;
+    let Attempt { room, budget, number, location, reply, cancelled } = attempt;
     let started = Instant::now();
-    let mut caller = Caller { room: &room, budget, location, started, heard: false, reply: Some(reply) };
+    let reply = Some(reply);
+    let mut caller = Caller { room: &room, budget, number, location, started, heard: false, reply };
     let mut interrupted = pin!(interrupted(budget, cancelled));
     // Without a place nothing has been sent and nothing is to be cleaned up.
     let permit = tokio::select! {
@@ -79,7 +82,7 @@ async fn contend(
             Ok(epoch) => epoch,
             Err(no_epoch) => return caller.deny(no_epoch.into_error(room.path())),
         };
-        let contest = Contest::new(room, &epoch, &permit);
+        let contest = Contest::new(room, &epoch, &permit, caller.number);
         contest.run(caller, interrupted.as_mut()).await;
         // A waiter whose session ended starts again in the next (rule 8).
     }
@@ -111,6 +114,7 @@ async fn interrupted(budget: Budget, cancelled: oneshot::Receiver<Ticket>) -> In
 struct Caller<'a> {
     room: &'a Arc<Room>,
     budget: Budget,
+    number: u64,
     location: &'static Location<'static>,
     started: Instant,
     /// A server has answered, so that a deadline means that others were in the way.
@@ -141,7 +145,7 @@ impl Caller<'_> {
             }
             Interruption::Deadline => {
                 // Before the answer, so that a flush after it waits for us.
-                let ticket = self.room.client().reaper().ticket();
+                let ticket = self.room.client().reaper().ticket(self.number);
                 let waited = self.started.elapsed();
                 self.deny(match self.budget {
                     Budget::Until(_) if self.heard => self.room.timed_out(waited),
@@ -175,6 +179,7 @@ struct Contest<'a> {
     room: &'a Arc<Room>,
     epoch: &'a Arc<Epoch>,
     permit: &'a Arc<OwnedSemaphorePermit>,
+    number: u64,
     /// What the client library said last, for the error if this is given up.
     last_error: Option<zk::Error>,
     /// When the present row of failures began: the retry policy does not count the time in the queue.
@@ -182,8 +187,13 @@ struct Contest<'a> {
 }
 
 impl<'a> Contest<'a> {
-    fn new(room: &'a Arc<Room>, epoch: &'a Arc<Epoch>, permit: &'a Arc<OwnedSemaphorePermit>) -> Self {
-        Self { room, epoch, permit, last_error: None, trouble_since: Instant::now() }
+    fn new(
+        room: &'a Arc<Room>,
+        epoch: &'a Arc<Epoch>,
+        permit: &'a Arc<OwnedSemaphorePermit>,
+        number: u64,
+    ) -> Self {
+        Self { room, epoch, permit, number, last_error: None, trouble_since: Instant::now() }
     }
 
     async fn run(
@@ -328,8 +338,8 @@ impl<'a> Contest<'a> {
         let token = FencingToken::from_parts(czxid, 0);
         // Made first: if the epoch ends from here on, this is a hold that is lost, not one that is forgotten.
         let permit = Arc::clone(self.permit);
-        let hold =
-            Hold::new(Arc::clone(self.room), Arc::clone(self.epoch), name, token, permit, caller.location);
+        let held = Held::new(self.room.path().clone(), name, permit, self.number);
+        let hold = Hold::new(Arc::clone(self.room), Arc::clone(self.epoch), held, token, caller.location);
         if self.epoch.end_reason().is_none() {
             caller.answer(Ok(hold));
         }
@@ -363,6 +373,7 @@ impl<'a> Contest<'a> {
                 epoch: Arc::clone(self.epoch),
                 directory: self.room.path().clone(),
                 debt,
+                number: self.number,
                 permit: Some(Arc::clone(self.permit)),
                 done: None,
             });

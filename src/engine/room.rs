@@ -102,8 +102,10 @@ impl Room {
     ) -> Result<Hold, Denied> {
         let (reply, granted) = oneshot::channel();
         let (cancel, cancelled) = oneshot::channel();
-        let cancel = CancelOnDrop { cancel: Some(cancel), reaper: self.client.reaper().clone() };
-        let attempt = driver::Attempt { room: Arc::clone(&self), budget, location, reply, cancelled };
+        let reaper = self.client.reaper().clone();
+        let number = reaper.number();
+        let cancel = CancelOnDrop { cancel: Some(cancel), reaper, number };
+        let attempt = driver::Attempt { room: Arc::clone(&self), budget, number, location, reply, cancelled };
         self.client.spawn(driver::run(attempt));
         // A grant that arrives here and is not taken is a `Hold` in a channel: its drop gives the lock back.
         let result = granted.await;
@@ -174,6 +176,7 @@ impl Drop for Room {
 struct CancelOnDrop {
     cancel: Option<oneshot::Sender<Ticket>>,
     reaper: Reaper,
+    number: u64,
 }
 
 impl CancelOnDrop {
@@ -187,7 +190,7 @@ impl Drop for CancelOnDrop {
         if let Some(cancel) = self.cancel.take() {
             // The ticket makes a flush that is called right after this wait for the clean-up. If the attempt has
             // ended already, it comes back and is dropped.
-            drop(cancel.send(self.reaper.ticket()));
+            drop(cancel.send(self.reaper.ticket(self.number)));
         }
     }
 }
@@ -206,12 +209,10 @@ impl Hold {
     pub(crate) fn new(
         room: Arc<Room>,
         epoch: Arc<Epoch>,
-        node: &str,
+        held: Arc<Held>,
         token: FencingToken,
-        permit: Arc<OwnedSemaphorePermit>,
         location: &'static Location<'static>,
     ) -> Self {
-        let held = Held::new(room.path.clone(), node, permit);
         epoch.hold(&held);
         // Known in the process from here on, also while the caller has not looked at its future yet.
         let holder = Holder { held: Arc::clone(&held), since: Instant::now(), location };

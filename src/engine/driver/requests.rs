@@ -131,6 +131,7 @@ fn listed(
                     epoch: Arc::clone(epoch),
                     directory: room.path().clone(),
                     debt: Debt::Node(late.to_owned()),
+                    number: room.client().reaper().number(),
                     permit: None,
                     done: None,
                 });
