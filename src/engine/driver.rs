@@ -213,7 +213,7 @@ impl<'a> Contest<'a> {
             Budget::Until(_) | Budget::Forever => Patience::Wait,
         };
         if patience == Patience::Try {
-            match self.wait(is_busy(self.room, &session), interrupted.as_mut()).await {
+            match self.wait(is_busy(self.room, self.epoch, &session), interrupted.as_mut()).await {
                 Ok(true) => return caller.answer(Err(Denied::WouldBlock)),
                 Ok(false) => {}
                 Err(Stop::Interrupted(interruption)) => return drop(caller.interrupted(interruption)),

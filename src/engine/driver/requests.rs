@@ -112,7 +112,23 @@ fn failure(epoch: &Epoch, error: zk::Error, last: &mut Option<zk::Error>) -> Fai
     failure
 }
 
-/// Judges a list, and has late creates that nobody waits for any more deleted.
+/// Has late creates deleted that a list of the directory shows and nobody waits for any more (rule 6).
+fn reap_late(room: &Room, epoch: &Arc<Epoch>, children: &[String]) {
+    for late in epoch.collect_debts(room.path(), children) {
+        let path = room.path().user();
+        tracing::debug!(path, node = late, "a create came through after it was given up");
+        room.client().reaper().reap(Item {
+            epoch: Arc::clone(epoch),
+            directory: room.path().clone(),
+            debt: Debt::Node(late.to_owned()),
+            number: room.client().reaper().number(),
+            permit: None,
+            done: None,
+        });
+    }
+}
+
+/// Judges a list.
 fn listed(
     room: &Room,
     epoch: &Arc<Epoch>,
@@ -121,21 +137,7 @@ fn listed(
 ) -> Answer<Vec<String>> {
     match list {
         Ok(children) => {
-            for late in epoch.collect_debts(room.path(), &children) {
-                tracing::debug!(
-                    path = room.path().user(),
-                    node = late,
-                    "a create came through after it was given up"
-                );
-                room.client().reaper().reap(Item {
-                    epoch: Arc::clone(epoch),
-                    directory: room.path().clone(),
-                    debt: Debt::Node(late.to_owned()),
-                    number: room.client().reaper().number(),
-                    permit: None,
-                    done: None,
-                });
-            }
+            reap_late(room, epoch, &children);
             Answer::Is(children)
         }
         // The create's error says more, if there is one.
@@ -215,6 +217,7 @@ pub(crate) async fn participants(room: &Room) -> Result<Vec<String>, AcquireErro
         let Ok(session) = epoch.session() else { continue };
         let error = match session.list_children(path.server()).await {
             Ok(children) => {
+                reap_late(room, &epoch, &children);
                 return match Queue::read(&children, room.family()) {
                     Ok(queue) => {
                         let nodes = queue.in_order().into_iter();
@@ -252,10 +255,13 @@ pub(crate) async fn participants(room: &Room) -> Result<Vec<String>, AcquireErro
 
 /// Whether somebody is in the queue already: asked before a try creates anything. A member may lag behind, so
 /// "yes" is said only by a list that was sent right behind a `sync` (rule 19). Errors are left to the create.
-pub(super) async fn is_busy(room: &Room, session: &zk::Client) -> bool {
+pub(super) async fn is_busy(room: &Room, epoch: &Arc<Epoch>, session: &zk::Client) -> bool {
     let directory = room.path().server();
-    let queued =
-        |children: &[String]| Queue::read(children, room.family()).is_ok_and(|queue| !queue.is_empty());
+    let queued = |children: &[String]| {
+        // One of our own that nobody waits for would be in the way of every try.
+        reap_late(room, epoch, children);
+        Queue::read(children, room.family()).is_ok_and(|queue| !queue.is_empty())
+    };
     match session.list_children(directory).await {
         Ok(children) if queued(&children) => {}
         _ => return false,
