@@ -204,6 +204,12 @@ impl Epoch {
 
     /// Ends the epoch for guards and waiters, but keeps the session for cleaning up.
     pub(crate) fn end_softly(&self, reason: LostReason) {
+        if self.end_reason().is_none() {
+            // First, so that nobody who hears of the end finds a guard that still believes itself held.
+            for held in self.holds() {
+                held.lose(reason);
+            }
+        }
         let first = self.ended.send_if_modified(|ended| {
             let first = ended.is_none();
             if first {
