@@ -11,7 +11,7 @@ use zookeeper_recipes::{
     AcquireError, Client, ConnectionState, FencingToken, Heartbeat, InterProcessMutex, LockGuard, LockState,
     LostReason, Margin, ReleaseError, TransactionError,
 };
-use zookeeper_test_server::{Direction, Match, Op, Server};
+use zookeeper_test_server::{Direction, Isolation, Match, Op, Server};
 
 const T: Duration = Duration::from_millis(1_500);
 const LONG: Duration = Duration::from_secs(20);
@@ -124,6 +124,60 @@ async fn rule_10_a_cut_off_holder_is_suspended_then_lost_before_anybody_else_is_
         let (next, _waiter) = within(next).await.unwrap();
         assert!(next.fencing_token() > guard.fencing_token());
         assert!(matches!(guard.reenter(), Err(lost) if lost.reason() == LostReason::Suspect));
+    }
+}
+
+/// Review finding 1: the member that the holder is connected to has lost the others, but goes on answering reads (and,
+/// if it was the leader, `sync`). The holder is told before the others give its lock away; with a heartbeat that only
+/// reads it is not, which shows that this scenario can tell.
+#[tokio::test]
+async fn rule_09_a_member_that_is_cut_off_does_not_fool_the_holder() {
+    let cases = [
+        (Isolation::Follower, Heartbeat::Commit, true),
+        (Isolation::DeposedLeader, Heartbeat::Commit, true),
+        (Isolation::Follower, Heartbeat::Sync, true),
+        (Isolation::DeposedLeader, Heartbeat::Sync, false),
+        (Isolation::Follower, Heartbeat::Read, false),
+    ];
+    for (isolation, heartbeat, told) in cases {
+        let server = server();
+        let builder = Client::builder().session_timeout(T).heartbeat(heartbeat);
+        let holder = builder.connect(&server.connect_string()).await.unwrap();
+        let waiter = client(&server).await;
+        let guard = hold(&holder).await;
+        let next = mutex(&waiter);
+        let next = tokio::spawn(async move { next.acquire(LONG).await });
+        assert!(server.wait_until(|view| view.children(PATH).len() == 2, LONG).await);
+        // It cannot move to a better member.
+        server.refuse_connections(true);
+        server.isolate(session(&holder), isolation);
+        let lost = guard.lost();
+        let told_first = tokio::select! {
+            biased;
+            _ = lost => true,
+            granted = next => {
+                drop(granted.unwrap().unwrap());
+                !guard.is_held()
+            }
+        };
+        assert_eq!(told_first, told, "{isolation:?} {heartbeat:?}");
+    }
+}
+
+/// The same, but the client can reach another member: it moves there in time and keeps its lock.
+#[tokio::test]
+async fn rule_09_a_holder_moves_from_a_member_that_is_cut_off_and_keeps_its_lock() {
+    for isolation in [Isolation::Follower, Isolation::DeposedLeader] {
+        let server = server();
+        let client = client(&server).await;
+        let guard = hold(&client).await;
+        let id = session(&client);
+        server.isolate(id, isolation);
+        until_state(&server, &guard, |state| state == LockState::Suspended).await;
+        until_state(&server, &guard, |state| state != LockState::Suspended).await;
+        assert_eq!(guard.state(), LockState::Held, "{isolation:?}");
+        assert_eq!(session(&client), id);
+        guard.release().await.unwrap();
     }
 }
 

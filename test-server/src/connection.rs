@@ -19,7 +19,7 @@ use crate::counters::{LogKind, Op};
 use crate::fault::{Asked, Cell, Hit, Loss, Verdict};
 use crate::server::{Direction, Shared};
 use crate::signal::{Signal, lock};
-use crate::state::{Ask, State};
+use crate::state::{Answer, Ask, State};
 use crate::wire::AuthId;
 use crate::wire::jute::Reader;
 use crate::wire::request::{Connect, Request};
@@ -457,7 +457,9 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
     let number = shared.change(|state| {
         let (number, session) = (state.next_request(), conn.session());
         let now = state.now();
-        if state.sessions.get(session).is_some_and(|known| known.connection == Some(conn.id)) {
+        // What a member hears that is cut off, the others do not.
+        let heard = !state.is_isolated(session);
+        if heard && state.sessions.get(session).is_some_and(|known| known.connection == Some(conn.id)) {
             state.sessions.touch(session, now);
         }
         state.counters.count(session, op);
@@ -502,6 +504,17 @@ async fn process_all(
             cell.hit(hit(conn, &inbound, None));
             return;
         }
+        if let Inbound::Ask(ask) = &inbound {
+            match isolated(conn, shared, ask) {
+                Alone::NotCutOff => {}
+                Alone::Answered => continue,
+                Alone::Stuck => {
+                    shared.until_changed(|state| !state.is_isolated(conn.session())).await;
+                    shared.change(|state| discard(state, conn, &inbound));
+                    return;
+                }
+            }
+        }
         let go_on = match &inbound {
             Inbound::Connect(number, connect) => greet(conn, shared, *number, connect, verdict),
             Inbound::Ask(ask) => answer(conn, shared, ask, &inbound, verdict),
@@ -510,6 +523,29 @@ async fn process_all(
             return;
         }
     }
+}
+
+/// What a member that is cut off makes of a request.
+enum Alone {
+    NotCutOff,
+    Answered,
+    /// It waits for the others, and whatever follows waits behind it.
+    Stuck,
+}
+
+fn isolated(conn: &Conn, shared: &Shared, ask: &Ask) -> Alone {
+    if !shared.with(|state| state.is_isolated(conn.session())) {
+        return Alone::NotCutOff;
+    }
+    shared.change(|state| {
+        let session = conn.session();
+        let Some(Answer { frame, error, path, .. }) = state.submit_isolated(conn, ask) else {
+            return Alone::Stuck;
+        };
+        let Ask { number, op, opcode, .. } = *ask;
+        conn.push(frame, Some(Replied { request: number, session, op, opcode, path, error }));
+        Alone::Answered
+    })
 }
 
 fn discard(state: &mut State, conn: &Conn, inbound: &Inbound) {

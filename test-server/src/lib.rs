@@ -52,6 +52,6 @@ pub use counters::{Counters, LogEntry, LogKind, Op};
 pub use error::ServerError;
 pub use fault::{Fault, Gate, Hit, Loss, Match};
 pub use server::{Builder, CreateMode, Cut, Direction, Server};
-pub use state::Version;
+pub use state::{Isolation, Version};
 pub use tree::NodeKind;
 pub use view::{NodeInfo, SessionInfo, View};

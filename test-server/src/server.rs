@@ -20,7 +20,7 @@ use crate::counters::{Counters, LogEntry};
 use crate::error::ServerError;
 use crate::fault::{Action, Fault, Gate, Loss, Match};
 use crate::signal::{Signal, lock};
-use crate::state::{Config, State, Version};
+use crate::state::{Config, Isolation, State, Version};
 use crate::txn::{Effect, Who};
 use crate::view::{NodeInfo, SessionInfo, View};
 use crate::wire::request::{Create, Write};
@@ -81,6 +81,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Waits until the state is as asked for.
+    pub(crate) async fn until_changed(&self, is: impl Fn(&State) -> bool + Send + Sync) {
+        self.changed.until(|| self.with(|state| is(state))).await;
+    }
+
     /// Looks at the state.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
         look(&mut lock(&self.state))
@@ -450,6 +455,19 @@ impl Server {
         self.shared.any_stall.store(!stalls.is_empty(), Ordering::Release);
         drop(stalls);
         self.shared.stalls_changed.raise();
+    }
+
+    /// Cuts the member that serves a session off from the rest of the ensemble, as far as that session can tell; see
+    /// [`Isolation`]. If the client reconnects it reaches a member that is not cut off, and its session moves
+    /// there, if it is not expired by then; [`refuse_connections`](Self::refuse_connections) keeps it where it
+    /// is. `false` when there is no such session.
+    pub fn isolate(&self, id: i64, isolation: Isolation) -> bool {
+        self.shared.change(|state| state.isolate(id, isolation))
+    }
+
+    /// The member that was cut off is back, and closes the session's connection, as ZooKeeper's members do.
+    pub fn heal(&self, id: i64) {
+        self.shared.change(|state| state.heal(id));
     }
 
     /// While set, connections are accepted and closed at once.

@@ -59,6 +59,29 @@ pub(crate) struct Answer {
     pub(crate) close: bool,
 }
 
+/// What a member that is cut off from the rest of the ensemble still does for the client that is connected to it.
+///
+/// Such a member answers reads as of the moment that it was cut off, pings, and, if it was the leader, `sync`; it answers
+/// no write, and nothing behind a write. It delivers no events. The others do not hear of the client through it, so
+/// they expire its session and give its locks away, while the client has no way to see that in what it reads. A real
+/// member goes on like that for its `syncLimit`, 10 s by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Isolation {
+    /// A follower that does not reach the leader.
+    Follower,
+    /// A leader that the others have replaced, and that does not know it yet: it answers `sync` too.
+    DeposedLeader,
+}
+
+/// What a member that is cut off knows.
+#[derive(Debug)]
+struct Isolated {
+    tree: Tree,
+    zxid: i64,
+    isolation: Isolation,
+}
+
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) config: Config,
@@ -72,6 +95,7 @@ pub(crate) struct State {
     pub(crate) connections: HashMap<u64, Arc<Conn>>,
     pub(crate) zxid: i64,
     pub(crate) refusing: bool,
+    isolated: HashMap<i64, Isolated>,
     next_connection: u64,
     next_request: u64,
 }
@@ -100,6 +124,7 @@ impl State {
             connections: HashMap::new(),
             zxid: 1 << 32,
             refusing: false,
+            isolated: HashMap::new(),
             next_connection: 1,
             next_request: 1,
             config,
@@ -156,6 +181,8 @@ impl State {
             // The client has seen more than this server: it must try another one.
             return None;
         }
+        // A client that comes back comes to a member that is not cut off.
+        self.isolated.remove(&request.session);
         let asked = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
         let timeout = asked.max(self.config.min_timeout).min(self.config.max_timeout);
         let timeout_ms = ms(timeout);
@@ -181,6 +208,71 @@ impl State {
         let password = self.sessions.get(id)?.password;
         let timeout = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
         Some((reply::connect(Some((id, timeout, &password)), request.knows_read_only), true))
+    }
+
+    /// Cuts the member that serves a session off from the others. `false` when there is no such session.
+    pub(crate) fn isolate(&mut self, session: i64, isolation: Isolation) -> bool {
+        let known = self.sessions.get(session).is_some();
+        if known {
+            let isolated = Isolated { tree: self.tree.clone(), zxid: self.zxid, isolation };
+            self.isolated.insert(session, isolated);
+        }
+        known
+    }
+
+    /// The member is back with the others, and closes the connections that it had.
+    pub(crate) fn heal(&mut self, session: i64) {
+        if self.isolated.remove(&session).is_none() {
+            return;
+        }
+        let connections: Vec<Arc<Conn>> = self.connections.values().cloned().collect();
+        for conn in connections.iter().filter(|conn| conn.session() == session) {
+            self.disconnect(conn);
+            conn.kill(End::Fin);
+        }
+    }
+
+    /// Whether the member that serves a session is cut off.
+    pub(crate) fn is_isolated(&self, session: i64) -> bool {
+        self.isolated.contains_key(&session)
+    }
+
+    /// What the cut-off member of this connection answers by itself; `None` when it has to ask the others.
+    pub(crate) fn submit_isolated(&mut self, conn: &Conn, ask: &Ask) -> Option<Answer> {
+        let session = conn.session();
+        let isolation = self.isolated.get(&session)?.isolation;
+        let request = ask.body.as_ref().ok()?;
+        let alone = match request {
+            Request::Ping
+            | Request::Read(_)
+            | Request::MultiRead(_)
+            | Request::Exists { .. }
+            | Request::GetAcl { .. } => true,
+            Request::Sync { .. } => isolation == Isolation::DeposedLeader,
+            _ => false,
+        };
+        if !alone {
+            return None;
+        }
+        self.swap_isolated(session);
+        let result = self.execute(conn, session, ask, request);
+        let zxid = self.zxid;
+        self.swap_isolated(session);
+        let error = result.as_ref().map_or_else(|error| error.code(), |_| 0);
+        let xid = if ask.op == Op::Ping { reply::PING_XID } else { ask.xid };
+        let mut writer = reply::header(xid, zxid, error);
+        if let Ok(outcome) = &result {
+            outcome.encode(&mut writer);
+        }
+        Some(Answer { frame: writer.frame(), error, path: request.path().to_owned(), close: false })
+    }
+
+    /// Puts what the cut-off member knows in the place of what the others know, and back.
+    fn swap_isolated(&mut self, session: i64) {
+        if let Some(isolated) = self.isolated.get_mut(&session) {
+            std::mem::swap(&mut self.tree, &mut isolated.tree);
+            std::mem::swap(&mut self.zxid, &mut isolated.zxid);
+        }
     }
 
     /// Applies a request and says what to answer. `None` when there is nobody to answer: the session has moved.
@@ -422,6 +514,10 @@ impl State {
         let Some(conn) = self.connections.get(&event.connection) else {
             return;
         };
+        if self.is_isolated(conn.session()) {
+            // A member that is cut off knows of nothing that happens.
+            return;
+        }
         if let Some(acl) = &event.acl {
             // Since CVE-2024-23944 a watch does not tell more than a read would.
             let ids = conn.ids();
@@ -497,7 +593,8 @@ impl State {
     pub(crate) fn expire(&mut self, id: i64) -> bool {
         let conn = self.connection_of(id).cloned();
         let ended = self.end_session(id);
-        if let Some(conn) = conn {
+        // The others cannot reach a connection to a member that is cut off.
+        if let Some(conn) = conn.filter(|_| !self.is_isolated(id)) {
             self.disconnect(&conn);
             conn.kill(End::Fin);
         }
