@@ -1,0 +1,343 @@
+//! Rules 7, 8 and 20: what outlives what. Guards and attempts outlive their callers, clients outlive sessions, sessions outlive
+//! a blocked executor.
+
+use std::time::{Duration, Instant};
+
+use zookeeper_recipes::{
+    AcquireError, Client, ConnectionState, InterProcessMutex, LostReason, ReleaseError, TryLockError,
+};
+use zookeeper_test_server::{LogKind, Match, Op};
+
+use crate::support::{
+    ByHand, DIRECTORY, SOON, assert_clean, connect, connect_as, enqueue, granted, logged, mutex, queue,
+    session, start, start_impatient, until, within,
+};
+
+/// Waits until a client has another session than `old`.
+async fn next_session(client: &Client, old: i64) -> i64 {
+    let mut states = client.watch_state();
+    let next = async {
+        loop {
+            match client.session_id() {
+                Some(id) if id != old => return id,
+                _ => states.changed().await.unwrap(),
+            }
+        }
+    };
+    within("the next session", next).await
+}
+
+#[tokio::test]
+async fn rule_07_flush_waits_for_what_runs_in_the_background() {
+    let server = start();
+    let client = connect(&server).await;
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let gate = server.hold_request(Match::op(Op::Delete));
+    drop(guard);
+    let error = client.flush(Duration::from_millis(20)).await.unwrap_err();
+    assert!(matches!(error, ReleaseError::TimedOut { nodes: 1, .. }), "{error}");
+    gate.release();
+    client.flush(SOON).await.unwrap();
+    assert_eq!(server.children(DIRECTORY), [""; 0]);
+}
+
+/// A release that nobody waits for goes on.
+#[tokio::test]
+async fn rule_07_a_cancelled_release_goes_on() {
+    let server = start();
+    let client = connect(&server).await;
+    for poll in [false, true] {
+        let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+        let release = ByHand::new(guard.release());
+        drop(if poll { release.start() } else { release });
+        client.flush(SOON).await.unwrap();
+        assert_eq!(server.children(DIRECTORY), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn rule_07_drops_need_no_runtime_and_no_session() {
+    let server = start();
+    let client = connect(&server).await;
+    let elsewhere = |drops: Box<dyn FnOnce() + Send>| std::thread::spawn(drops).join().unwrap();
+
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    elsewhere(Box::new(move || drop(guard)));
+    client.flush(SOON).await.unwrap();
+    assert_eq!(server.children(DIRECTORY), [""; 0]);
+
+    // An attempt that was under way, and one that was not.
+    let gate = server.hold_reply(Match::op(Op::Create));
+    let under_way = ByHand::new(mutex(&client).lock()).start();
+    let never_polled = mutex(&client).lock();
+    within("the create", gate.wait_hit()).await;
+    elsewhere(Box::new(move || drop((under_way, never_polled))));
+    gate.release();
+    client.flush(SOON).await.unwrap();
+    assert_eq!(server.children(DIRECTORY), [""; 0]);
+
+    // The last of a client, guard and handle, in any order, ends the session.
+    for order in 0..3 {
+        let client = connect(&server).await;
+        let id = session(&client);
+        let handle = mutex(&client);
+        let guard = within("the grant", handle.lock()).await.unwrap();
+        elsewhere(Box::new(move || match order {
+            0 => drop((client, handle, guard)),
+            1 => drop((guard, client, handle)),
+            _ => drop((handle, guard, client)),
+        }));
+        until(&server, "the end of the session", move |view| view.sessions().iter().all(|s| s.id != id))
+            .await;
+        assert_eq!(server.children(DIRECTORY), [""; 0]);
+    }
+
+    // After the end of everything.
+    let handle = mutex(&client);
+    let guard = within("the grant", handle.lock()).await.unwrap();
+    client.close().await.unwrap();
+    assert!(!guard.is_held());
+    drop(server);
+    elsewhere(Box::new(move || drop((guard, handle, client))));
+}
+
+/// A guard keeps its session, whatever else is dropped.
+#[tokio::test]
+async fn rule_07_a_guard_keeps_the_session() {
+    let server = start();
+    let client = connect(&server).await;
+    let id = session(&client);
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    drop(client);
+    // The other client's answer comes after anything that the drop could have sent.
+    let other = connect(&server).await;
+    let error = within("the answer", mutex(&other).try_lock()).await.unwrap_err();
+    assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
+    assert!(guard.is_held());
+    assert!(server.sessions().iter().any(|s| s.id == id));
+    within("the release", guard.release()).await.unwrap();
+    until(&server, "the end of the session", move |view| view.sessions().iter().all(|s| s.id != id)).await;
+}
+
+/// `close` tells guards and waiters before it tells the server.
+#[tokio::test]
+async fn rule_07_close_ends_guards_and_waiters() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let elsewhere = InterProcessMutex::new(&client, "/locks/elsewhere").unwrap();
+    let theirs = InterProcessMutex::new(&other, "/locks/elsewhere").unwrap();
+    let theirs = within("the other's grant", theirs.lock()).await.unwrap();
+    let waiting = tokio::spawn(elsewhere.lock());
+    let node = theirs.node();
+    until(&server, "the wait", move |view| view.watches_on(&node).len() == 1).await;
+    let gate = server.hold_request(Match::op(Op::CloseSession));
+    let closing = tokio::spawn({
+        let client = client.clone();
+        async move { client.close().await }
+    });
+    within("the close", gate.wait_hit()).await;
+    assert!(!guard.is_held(), "before the servers know");
+    let lost = within("the loss", guard.lost()).await;
+    assert_eq!((lost.reason(), lost.path()), (LostReason::Closed, DIRECTORY));
+    assert!(!closing.is_finished());
+    gate.release();
+    within("the close", closing).await.unwrap().unwrap();
+    let error = within("the waiter's end", waiting).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+    assert_eq!(server.children(DIRECTORY), [""; 0]);
+    assert_eq!(server.watches(), 0);
+    client.close().await.unwrap();
+    let error = guard.release().await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
+    let error = mutex(&client).lock().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+    assert_eq!(client.state(), ConnectionState::Closed);
+    theirs.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn rule_08_a_waiter_starts_again_in_the_next_session() {
+    let server = start();
+    let (holder, client) = (connect(&server).await, connect(&server).await);
+    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let waiting = enqueue(&server, &client).await;
+    let old = session(&client);
+    assert!(server.expire_session(old));
+    let new = next_session(&client, old).await;
+    let node = held.node();
+    until(&server, "the wait in the next session", move |view| view.watches_on(&node) == [new]).await;
+    assert!(!waiting.attempt.is_finished());
+    held.release().await.unwrap();
+    let guard = granted(waiting.attempt).await;
+    assert_ne!(guard.node(), waiting.node);
+    assert_eq!(server.node(&guard.node()).unwrap().ephemeral_owner, new);
+    guard.release().await.unwrap();
+    assert_clean(&server, "after the next session").await;
+}
+
+/// The deadline of the call goes on over sessions.
+#[tokio::test]
+async fn rule_08_a_waiter_keeps_its_deadline_over_sessions() {
+    let server = start();
+    let (holder, client) = (connect(&server).await, connect(&server).await);
+    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let started = Instant::now();
+    let attempt = tokio::spawn(mutex(&client).acquire(Duration::from_millis(300)));
+    let (node, old) = (held.node(), session(&client));
+    until(&server, "the wait", move |view| view.watches_on(&node) == [old]).await;
+    server.refuse_connections(true);
+    assert!(server.expire_session(old));
+    let error = within("the end", attempt).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
+    assert!(started.elapsed() >= Duration::from_millis(300));
+    server.refuse_connections(false);
+    next_session(&client, old).await;
+    client.flush(SOON).await.unwrap();
+    assert_eq!(queue(&server), [held.node()]);
+    held.release().await.unwrap();
+}
+
+/// A holder whose session ends is told, and nothing of it is used afterwards: its late release deletes nothing.
+#[tokio::test]
+async fn rule_08_a_holder_whose_session_ends_has_lost_the_lock() {
+    let server = start();
+    let client = connect(&server).await;
+    let (old, handle) = (session(&client), mutex(&client));
+    let mut guards = Vec::new();
+    for _ in 0..2 {
+        // The second time, the first guard is still kept.
+        let guard = within("the grant", handle.lock()).await.unwrap();
+        let id = session(&client);
+        let lost = guard.lost();
+        assert!(server.expire_session(id));
+        let lost = within("the loss", lost).await;
+        assert_eq!((lost.reason(), lost.path()), (LostReason::SessionExpired, DIRECTORY));
+        assert!(!guard.is_held());
+        assert!(!handle.is_acquired_in_this_process());
+        assert_eq!(within("the loss, again", guard.lost()).await, lost);
+        next_session(&client, id).await;
+        guards.push(guard);
+    }
+    // The numbers start again, so an old name without its unique part would be the new one.
+    server.delete(DIRECTORY).unwrap();
+    let current = within("the grant in the third session", handle.lock()).await.unwrap();
+    let id = session(&client);
+    assert_ne!(id, old);
+    assert!(current.node().ends_with("-0000000000"), "{}", current.node());
+    server.reset_counters();
+    let dropped = guards.pop().unwrap();
+    assert_ne!(dropped.node(), current.node());
+    drop(dropped);
+    let error = within("the late release", guards.pop().unwrap().release()).await.unwrap_err();
+    let ReleaseError::Lost(lost) = error else { panic!("{error}") };
+    assert_eq!(lost.reason(), LostReason::SessionExpired);
+    client.flush(SOON).await.unwrap();
+    assert_eq!(
+        server.counters().total_requests(),
+        0,
+        "nothing is asked in the name of a session that is over"
+    );
+    assert!(current.is_held() && handle.is_acquired_in_this_process());
+    assert_eq!(queue(&server), [current.node()]);
+    current.release().await.unwrap();
+}
+
+/// The token of a later grant is greater, over sessions and over directories that were removed.
+#[tokio::test]
+async fn rule_12_tokens_grow() {
+    let server = start();
+    let (a, b) = (connect(&server).await, connect(&server).await);
+    let mut last = None;
+    for round in 0..6 {
+        let client = if round % 2 == 0 { &a } else { &b };
+        let guard = within("the grant", mutex(client).lock()).await.unwrap();
+        let token = guard.fencing_token();
+        assert_eq!(token.zxid(), server.node(&guard.node()).unwrap().czxid);
+        assert!(Some(token) > last, "{token} after {last:?}");
+        last = Some(token);
+        guard.release().await.unwrap();
+        match round {
+            1 => server.advance_epoch(),
+            3 => server.delete(DIRECTORY).unwrap(),
+            _ => {}
+        }
+    }
+}
+
+/// A borrowed session whose runtime is gone: nobody says so, and what is asked of it is never answered.
+#[test]
+fn rule_08_a_dead_session_task_ends_the_epoch() {
+    let server = start();
+    let (theirs, ours) = (tokio::runtime::Runtime::new().unwrap(), tokio::runtime::Runtime::new().unwrap());
+    let borrowed = theirs.block_on(async {
+        within("the session", zookeeper_client::Client::connect(&server.connect_string())).await.unwrap()
+    });
+    ours.block_on(async {
+        let client = Client::from_session(borrowed).unwrap();
+        let handle = mutex(&client);
+        let guard = within("the grant", handle.lock()).await.unwrap();
+        let elsewhere = InterProcessMutex::new(&client, "/locks/elsewhere").unwrap();
+        let other = connect(&server).await;
+        let theirs_held = InterProcessMutex::new(&other, "/locks/elsewhere").unwrap();
+        let theirs_held = within("the other's grant", theirs_held.lock()).await.unwrap();
+        let waiting = tokio::spawn(elsewhere.lock());
+        let node = theirs_held.node();
+        until(&server, "the wait", move |view| view.watches_on(&node).len() == 1).await;
+        theirs.shutdown_background();
+        let error = within("the waiter's end", waiting).await.unwrap().unwrap_err();
+        assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+        let error = within("the next call", handle.lock()).await.unwrap_err();
+        assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+        within("the loss", guard.lost()).await;
+        assert!(!guard.is_held());
+        drop(guard);
+        theirs_held.release().await.unwrap();
+    });
+}
+
+/// On a borrowed session `close` deletes what is ours and leaves the session to its owner.
+#[tokio::test]
+async fn rule_08_a_borrowed_session_is_given_back() {
+    let server = start();
+    let owner =
+        within("the session", zookeeper_client::Client::connect(&server.connect_string())).await.unwrap();
+    let id = owner.session_id().0;
+    let client = Client::from_session(owner.clone()).unwrap();
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let waiting = tokio::spawn(mutex(&client).lock());
+    let node = guard.node();
+    until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
+    within("the close", client.close()).await.unwrap();
+    assert!(!guard.is_held());
+    let error = within("the waiter's end", waiting).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+    assert_eq!(server.children(DIRECTORY), [""; 0]);
+    drop((guard, client));
+    owner.check_stat(DIRECTORY).await.unwrap().unwrap();
+    assert_eq!(server.sessions().len(), 1);
+    until(&server, "the end of the watch", |view| view.watches() == 0).await;
+}
+
+/// The session has a thread of its own: a user's executor that is busy for twice the session timeout loses nothing.
+#[tokio::test(flavor = "current_thread")]
+async fn rule_20_a_blocked_executor_does_not_lose_the_lock() {
+    const TIMEOUT: Duration = Duration::from_secs(1);
+    let server = start_impatient();
+    let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
+    assert_eq!(client.session_timeout(), Some(TIMEOUT));
+    let id = session(&client);
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let busy = Instant::now();
+    while busy.elapsed() < 2 * TIMEOUT {
+        std::hint::spin_loop();
+    }
+    assert!(guard.is_held());
+    let node = server.node(&guard.node()).expect("the node is still there");
+    assert_eq!((node.ephemeral_owner, session(&client)), (id, id));
+    assert!(
+        logged(&server, id, Op::Ping, LogKind::Arrived).len() > 4,
+        "the session was kept alive meanwhile"
+    );
+    within("the release", guard.release()).await.unwrap();
+}

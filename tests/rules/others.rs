@@ -1,0 +1,140 @@
+//! What others put below a lock, and limits of size: nothing of it panics or gets in the way.
+
+use std::time::Duration;
+
+use zookeeper_recipes::{BuildError, InterProcessMutex};
+use zookeeper_test_server::CreateMode;
+
+use crate::support::{
+    DIRECTORY, SOON, assert_clean, connect, enqueue, granted, mutex, queue, session, start, until, within,
+};
+
+/// Names that are cut, parsed and compared in all the ways that a node's name is.
+#[tokio::test]
+async fn names_of_any_kind_are_ignored() {
+    let server = start();
+    let client = connect(&server).await;
+    let mutex = mutex(&client);
+    let long = "x".repeat(100_000);
+    let long_umlauts = "ü".repeat(50_000);
+    let mut strays = vec![
+        long,
+        long_umlauts,
+        "0".to_owned(),
+        "-".to_owned(),
+        "lock--".to_owned(),
+        "lock-12345678901".to_owned(),
+        "lock-9999999999".to_owned(),
+        "lock--9999999999".to_owned(),
+        "lock-+123456789".to_owned(),
+        "lock-１２３４５６７８９０".to_owned(),
+        "lock-锁00000001".to_owned(),
+        "锁锁锁锁锁锁锁锁锁锁".to_owned(),
+        "_c_".to_owned(),
+        "_c_-lock-".to_owned(),
+        "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-".to_owned(),
+        "__READ__".to_owned(),
+        "__WRIT__00000000".to_owned(),
+        "with space and \"quotes\" and {braces}".to_owned(),
+        "%s%n%d".to_owned(),
+    ];
+    for stray in &strays {
+        server.create(&format!("{DIRECTORY}/{stray}"), vec![b'x'; 1000]).unwrap();
+    }
+    let other = connect(&server).await;
+    for _ in 0..3 {
+        let guard = within("the grant", mutex.lock()).await.unwrap();
+        let waiting = tokio::spawn(crate::support::mutex(&other).lock());
+        let (node, id) = (guard.node(), session(&other));
+        until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
+        assert_eq!(mutex.participants().await.unwrap().len(), 2);
+        guard.release().await.unwrap();
+        granted(waiting).await.release().await.unwrap();
+    }
+    strays.sort();
+    assert_eq!(server.children(DIRECTORY), strays, "and left alone");
+}
+
+/// A contender of somebody else's making, with a long name and much data, is waited for like any other.
+#[tokio::test]
+async fn a_huge_contender_is_waited_for() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let name = format!("{DIRECTORY}/{}-lock-", "ß".repeat(30_000));
+    let node =
+        server.create_as(&name, vec![0; 900_000], CreateMode::EphemeralSequential, session(&other)).unwrap();
+    let waiting = enqueue(&server, &client).await;
+    assert_eq!(server.watches_on(&node), [session(&client)]);
+    server.delete(&node).unwrap();
+    granted(waiting.attempt).await.release().await.unwrap();
+    assert_clean(&server, "after the huge one").await;
+}
+
+/// Thousands of contenders of other makers: one list, one watch.
+#[tokio::test]
+async fn a_crowd_of_others_is_waited_for() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let id = session(&other);
+    let path = format!("{DIRECTORY}/crowd-lock-");
+    let crowd: Vec<String> = (0..2000)
+        .map(|_| server.create_as(&path, "", CreateMode::EphemeralSequential, id).unwrap())
+        .collect();
+    let waiting = enqueue(&server, &client).await;
+    assert_eq!(server.watches_on(crowd.last().unwrap()), [session(&client)]);
+    assert_eq!(server.watches(), 1);
+    assert!(server.expire_session(id));
+    granted(waiting.attempt).await.release().await.unwrap();
+    assert_clean(&server, "after the crowd").await;
+}
+
+#[tokio::test]
+async fn data_that_no_request_can_carry_is_refused_at_build() {
+    let server = start();
+    let client = connect(&server).await;
+    let with = |bytes: usize| InterProcessMutex::builder(&client, DIRECTORY).data(vec![7; bytes]).build();
+    match with(1_000_001).unwrap_err() {
+        BuildError::InvalidOption { path, option: "data", .. } => assert_eq!(path, DIRECTORY),
+        error => panic!("{error}"),
+    }
+    let id = session(&client);
+    // The most that is allowed does work, with a path of the greatest length and within a second set of limits too.
+    for bytes in [0, 1_000_000] {
+        let mutex = with(bytes).unwrap();
+        let guard = within("the grant", mutex.acquire(SOON)).await.unwrap();
+        assert_eq!(server.node(&guard.node()).unwrap().data.len(), bytes);
+        guard.release().await.unwrap();
+        drop(mutex);
+    }
+    let path = format!("/{}", "p".repeat(16 * 1024 - 1));
+    let mutex = InterProcessMutex::builder(&client, &path).data(vec![7; 1_000_000]).build().unwrap();
+    let guard = within("the grant", mutex.acquire(SOON)).await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(session(&client), id, "no connection was closed for a request that was too large");
+    assert_eq!(queue(&server), [""; 0]);
+    assert!(InterProcessMutex::new(&client, &format!("{path}p")).is_err());
+}
+
+/// Times at both ends of what can be asked for.
+#[tokio::test]
+async fn no_duration_panics() {
+    let server = start();
+    let client = connect(&server).await;
+    let mutex = mutex(&client);
+    for timeout in
+        [Duration::MAX, Duration::from_secs(u64::MAX), SOON, Duration::ZERO, Duration::from_nanos(1)]
+    {
+        match within("the answer", mutex.acquire(timeout)).await {
+            Ok(guard) => guard.release().await.unwrap(),
+            Err(error) => assert!(timeout < SOON && error.is_retryable(), "{timeout:?}: {error}"),
+        }
+    }
+    let now = std::time::Instant::now();
+    for deadline in [now, now + SOON] {
+        if let Ok(guard) = within("the answer", mutex.acquire_until(deadline)).await {
+            guard.release().await.unwrap();
+        }
+    }
+    client.flush(Duration::MAX).await.unwrap();
+    assert_clean(&server, "any duration").await;
+}

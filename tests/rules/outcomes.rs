@@ -1,0 +1,465 @@
+//! Rules 5 and 6: what is known of a request that was not answered, and what is done about it.
+
+use std::collections::HashSet;
+use std::error::Error as _;
+use std::time::Duration;
+
+use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, ReleaseError, RetryPolicy};
+use zookeeper_test_server::{CreateMode, LogKind, Loss, Match, Op, Server};
+
+use crate::support::{
+    ByHand, DIRECTORY, SOON, assert_clean, connect, connect_as, connect_with, eager, enqueue, granted,
+    logged, mutex, queue, session, start, start_impatient, until, within,
+};
+
+const LOSSES: [Loss; 3] = [Loss::Close, Loss::Reset, Loss::Stall];
+
+/// A client that notices a stall within 0.8 s.
+async fn impatient(server: &Server) -> Client {
+    let builder = Client::builder().session_timeout(Duration::from_secs(2)).retry_policy(eager());
+    connect_as(builder, server).await
+}
+
+/// Acquires and releases around whatever fault is in force: in between there is exactly one node, at the end none.
+async fn one_node_then_none(server: &Server, client: &Client, what: &str) {
+    let id = session(client);
+    let guard = within(what, mutex(client).lock()).await.unwrap();
+    until(server, &format!("one node: {what}"), |view| view.children(DIRECTORY).len() == 1).await;
+    assert_eq!(queue(server), [guard.node()], "{what}");
+    within(what, guard.release()).await.unwrap();
+    within(what, client.flush(SOON)).await.unwrap();
+    assert_eq!(server.children(DIRECTORY), [""; 0], "{what}");
+    assert_eq!(server.watches(), 0, "{what}");
+    assert_eq!(session(client), id, "{what}: the session goes on");
+}
+
+#[tokio::test]
+async fn rule_05_a_lost_reply_to_the_create() {
+    let server = start_impatient();
+    for loss in LOSSES {
+        let client = impatient(&server).await;
+        let fault = server.drop_reply(Match::op(Op::Create).session(session(&client)), loss);
+        one_node_then_none(&server, &client, &format!("{loss:?}")).await;
+        assert_eq!(fault.hits().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn rule_05_a_lost_create() {
+    let server = start_impatient();
+    for loss in LOSSES {
+        let client = impatient(&server).await;
+        let fault = server.drop_request(Match::op(Op::Create).session(session(&client)), loss);
+        one_node_then_none(&server, &client, &format!("{loss:?}")).await;
+        assert_eq!(fault.hits().len(), 1);
+    }
+}
+
+/// The repetition is lost as the first was, in every mixture of before and after the commit.
+#[tokio::test]
+async fn rule_05_both_the_create_and_its_repetition_are_lost() {
+    let server = start();
+    for first_applied in [true, false] {
+        for second_applied in [true, false] {
+            for loss in [Loss::Close, Loss::Reset] {
+                let client = connect(&server).await;
+                let create = || Match::op(Op::Create).session(session(&client));
+                let lose = |applied, matcher| {
+                    if applied {
+                        server.drop_reply(matcher, loss)
+                    } else {
+                        server.drop_request(matcher, loss)
+                    }
+                };
+                let faults = [lose(first_applied, create()), lose(second_applied, create().nth(1))];
+                let what = format!("{first_applied} {second_applied} {loss:?}");
+                one_node_then_none(&server, &client, &what).await;
+                assert_eq!(faults[0].hits().len(), 1, "{what}");
+                // The repetition is not always needed: the list of the first flight may still be sent, over the next
+                // connection, and show what the create did.
+                assert!(first_applied || faults[1].hits().len() == 1, "{what}");
+                faults[1].remove();
+            }
+        }
+    }
+}
+
+/// Of the nodes that one attempt made, the oldest queues: the repetition does not cost the place.
+#[tokio::test]
+async fn rule_05_a_create_that_was_found_keeps_its_place() {
+    let server = start();
+    let (holder, client, later) = (connect(&server).await, connect(&server).await, connect(&server).await);
+    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let create = Match::op(Op::Create).session(session(&client));
+    let lost = server.drop_reply(create.clone(), Loss::Close);
+    // The list of the same flight is lost too: sent over the next connection it would show the node.
+    server.fail(Match::op(Op::GetChildren).session(session(&client)), -999);
+    let again = server.hold_request(create.nth(1));
+    let attempt = tokio::spawn(mutex(&client).lock());
+    within("the repetition", again.wait_hit()).await;
+    let place = lost.hits()[0].path.clone();
+    let behind = enqueue(&server, &later).await;
+    again.release();
+    let (node, id) = (held.node(), session(&client));
+    until(&server, "the wait in the first place", move |view| {
+        view.watches_on(&node) == [id] && view.children(DIRECTORY).len() == 3
+    })
+    .await;
+    held.release().await.unwrap();
+    let guard = granted(attempt).await;
+    assert_eq!(guard.node(), place);
+    assert!(!behind.attempt.is_finished());
+    guard.release().await.unwrap();
+    granted(behind.attempt).await.release().await.unwrap();
+    assert_clean(&server, "all served").await;
+}
+
+#[tokio::test]
+async fn rule_05_lost_lists_watches_and_looks() {
+    let server = start_impatient();
+    for loss in LOSSES {
+        for op in [Op::GetChildren, Op::GetData] {
+            for applied in [true, false] {
+                let (holder, client) = (impatient(&server).await, impatient(&server).await);
+                let what = format!("{op:?} {loss:?} {applied}");
+                let held = within(&what, mutex(&holder).lock()).await.unwrap();
+                let matcher = Match::op(op).session(session(&client));
+                let fault = if applied {
+                    server.drop_reply(matcher, loss)
+                } else {
+                    server.drop_request(matcher, loss)
+                };
+                let waiting = enqueue(&server, &client).await;
+                within(&what, fault.wait_hit()).await;
+                assert_eq!(queue(&server), [held.node(), waiting.node.clone()], "{what}");
+                held.release().await.unwrap();
+                let guard = granted(waiting.attempt).await;
+                assert_eq!(guard.node(), waiting.node, "{what}");
+                guard.release().await.unwrap();
+                assert_clean(&server, &what).await;
+            }
+        }
+    }
+}
+
+/// A release is repeated until the node is gone, and says so.
+#[tokio::test]
+async fn rule_07_a_lost_release() {
+    let server = start_impatient();
+    for loss in LOSSES {
+        for applied in [true, false] {
+            let client = impatient(&server).await;
+            let what = format!("{loss:?} {applied}");
+            let guard = within(&what, mutex(&client).lock()).await.unwrap();
+            let matcher = Match::op(Op::Delete).session(session(&client));
+            let fault =
+                if applied { server.drop_reply(matcher, loss) } else { server.drop_request(matcher, loss) };
+            within(&what, guard.release()).await.unwrap();
+            assert_eq!(fault.hits().len(), 1, "{what}");
+            assert_clean(&server, &what).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn rule_07_a_release_that_the_server_puts_off_or_refuses() {
+    let server = start();
+    let client = connect(&server).await;
+    let mutex = mutex(&client);
+    // Overloaded, read-only, unheard of: again.
+    for code in [-127, -119, -999] {
+        let fault = server.fail(Match::op(Op::Delete).times(3), code);
+        let guard = within("the grant", mutex.lock()).await.unwrap();
+        within("the release", guard.release()).await.unwrap();
+        assert_eq!(fault.hits().len(), 3, "{code}");
+        assert_eq!(server.children(DIRECTORY), [""; 0]);
+    }
+    // Not permitted: said at once, and the node goes with the session.
+    let fault = server.fail(Match::op(Op::Delete).always(), -102);
+    let guard = within("the grant", mutex.lock()).await.unwrap();
+    let node = guard.node();
+    let error = within("the release", guard.release()).await.unwrap_err();
+    assert!(matches!(&error, ReleaseError::Refused { node: refused, .. } if *refused == node), "{error}");
+    assert!(error.source().is_some());
+    assert_eq!(fault.hits().len(), 1);
+    client.close().await.unwrap();
+    assert_eq!(server.children(DIRECTORY), [""; 0]);
+}
+
+/// What is definitely not done is repeated by the policy, as often as it says and no more.
+#[tokio::test]
+async fn rule_05_repetitions_end_with_the_policy() {
+    for retries in [0, 1, 3] {
+        let server = start();
+        let client = connect_with(&server, RetryPolicy::n_times(retries, Duration::from_millis(1))).await;
+        let id = session(&client);
+        for code in [-127, -119, -999] {
+            server.reset_counters();
+            let fault = server.fail(Match::op(Op::Create).path_prefix(DIRECTORY).always(), code);
+            let error = within("the end", mutex(&client).lock()).await.unwrap_err();
+            let tries = usize::try_from(retries).unwrap() + 1;
+            assert_eq!(fault.hits().len(), tries, "{code}");
+            let creates = server.counters().requests_of(id, Op::Create);
+            assert_eq!(creates, u64::from(retries) + 1, "{code}: no other create");
+            assert!(error.is_retryable());
+            assert_eq!(error.path(), DIRECTORY);
+            let AcquireError::Connection { source, .. } = &error else { panic!("{error}") };
+            let said = source.downcast_ref::<zookeeper_client::Error>();
+            match code {
+                -127 => assert_eq!(said, Some(&zookeeper_client::Error::Throttled)),
+                -119 => assert_eq!(said, Some(&zookeeper_client::Error::NotReadOnly)),
+                _ => assert!(said.is_some(), "{source}"),
+            }
+            fault.remove();
+            client.flush(SOON).await.unwrap();
+            assert_eq!(server.children(DIRECTORY), [""; 0]);
+        }
+        // And the next call begins anew.
+        let fault = server.fail(Match::op(Op::Create).times(usize::try_from(retries).unwrap()), -127);
+        let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+        assert_eq!(fault.hits().len(), usize::try_from(retries).unwrap());
+        guard.release().await.unwrap();
+    }
+}
+
+/// The same for the requests behind the create.
+#[tokio::test]
+async fn rule_05_repetitions_of_lists_and_watches_end_with_the_policy() {
+    let server = start();
+    let holder = connect(&server).await;
+    let client = connect_with(&server, RetryPolicy::n_times(2, Duration::from_millis(1))).await;
+    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    for op in [Op::GetChildren, Op::GetData] {
+        let fault = server.fail(Match::op(op).session(session(&client)).always(), -127);
+        let error = within("the end", mutex(&client).lock()).await.unwrap_err();
+        assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+        if op == Op::GetChildren {
+            assert_eq!(fault.hits().len(), 3, "the first and two repetitions");
+        }
+        fault.remove();
+        client.flush(SOON).await.unwrap();
+        assert_eq!(queue(&server), [held.node()], "{op:?}");
+    }
+    held.release().await.unwrap();
+}
+
+/// What no repetition changes is said at once.
+#[tokio::test]
+async fn rule_05_a_refusal_is_not_repeated() {
+    let server = start();
+    let client = connect(&server).await;
+    for (code, no_auth) in [(-102, true), (-108, false), (-114, false), (-125, false)] {
+        let fault = server.fail(Match::op(Op::Create).always(), code);
+        let error = within("the refusal", mutex(&client).lock()).await.unwrap_err();
+        match &error {
+            AcquireError::NoAuth { .. } => assert!(no_auth),
+            AcquireError::Rejected { source, .. } => assert!(!no_auth, "{source}"),
+            error => panic!("{code}: {error}"),
+        }
+        assert!(!error.is_retryable());
+        assert_eq!(fault.hits().len(), 1, "{code}");
+        fault.remove();
+    }
+}
+
+/// No two creates share an id: a late commit of one can never be taken for another.
+#[tokio::test]
+async fn rule_06_every_create_has_an_id_of_its_own() {
+    let server = start();
+    let client = connect(&server).await;
+    let id = session(&client);
+    server.drop_request(Match::op(Op::Create).session(id).times(3), Loss::Close);
+    for _ in 0..2 {
+        let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+        guard.release().await.unwrap();
+    }
+    assert!(server.expire_session(id));
+    let guard = within("the grant in the next session", mutex(&client).lock()).await.unwrap();
+    guard.release().await.unwrap();
+    let mut asked = logged(&server, id, Op::Create, LogKind::Arrived);
+    asked.extend(logged(&server, session(&client), Op::Create, LogKind::Arrived));
+    let ids: HashSet<&str> = asked.iter().map(|entry| entry.path.as_str()).collect();
+    assert_eq!(asked.len(), 3 + 2 + 1);
+    assert_eq!(ids.len(), asked.len(), "{ids:?}");
+    for path in ids {
+        let uuid = path.strip_prefix(&format!("{DIRECTORY}/_c_")).unwrap().strip_suffix("-lock-").unwrap();
+        assert_eq!(uuid.len(), 36, "Curator's form: {path}");
+    }
+}
+
+/// The caller goes while the outcome of its create is unknown, before the commit and after: it is settled.
+#[tokio::test]
+async fn rule_06_an_unknown_create_of_a_cancelled_attempt_is_settled() {
+    let server = start_impatient();
+    for loss in LOSSES {
+        for applied in [true, false] {
+            let client = impatient(&server).await;
+            let what = format!("{loss:?} {applied}");
+            let id = session(&client);
+            let create = Match::op(Op::Create).session(id);
+            // Held until the caller has gone, then lost.
+            let gate = server.hold_request(create.clone());
+            let fault =
+                if applied { server.drop_reply(create, loss) } else { server.drop_request(create, loss) };
+            let attempt = ByHand::new(mutex(&client).lock()).start();
+            within(&what, gate.wait_hit()).await;
+            drop(attempt);
+            gate.release();
+            within(&what, client.flush(SOON)).await.unwrap();
+            assert_eq!(fault.hits().len(), 1, "{what}");
+            assert_eq!(server.children(DIRECTORY), [""; 0], "{what}");
+            assert_eq!(session(&client), id, "{what}");
+            // Where nothing is found, a committed write stands between the create and the look.
+            let settled = logged(&server, id, Op::Delete, LogKind::Applied);
+            let barrier = settled.iter().any(|entry| entry.path.ends_with("-lock-"));
+            assert!(applied || barrier, "{what}: {settled:?}");
+            assert_clean(&server, &what).await;
+        }
+    }
+}
+
+/// Gives up a create whose outcome is unknown, and answers with the path that it asked for.
+async fn give_up_a_create(server: &Server, client: &Client) -> String {
+    let create = Match::op(Op::Create).session(session(client));
+    let gate = server.hold_request(create.clone());
+    let lost = server.drop_request(create, Loss::Close);
+    let attempt = ByHand::new(mutex(client).lock()).start();
+    within("the create", gate.wait_hit()).await;
+    drop(attempt);
+    gate.release();
+    within("the settlement", client.flush(SOON)).await.unwrap();
+    lost.hits()[0].path.clone()
+}
+
+/// A create that comes to light after everybody has given it up is found by the next list and deleted.
+#[tokio::test]
+async fn rule_06_a_late_create_is_deleted_by_the_next_acquire() {
+    let server = start();
+    let client = connect(&server).await;
+    let path = give_up_a_create(&server, &client).await;
+    let late = server.create_as(&path, "", CreateMode::EphemeralSequential, session(&client)).unwrap();
+    let guard = within("the grant past the late node", mutex(&client).lock()).await.unwrap();
+    assert_eq!(queue(&server), [guard.node()]);
+    assert!(!server.exists(&late));
+    guard.release().await.unwrap();
+    assert_clean(&server, "after the late node").await;
+}
+
+/// The same when nobody does anything but try, or look.
+#[tokio::test]
+async fn rule_06_a_late_create_is_deleted_by_the_next_try_or_look() {
+    let server = start();
+    let client = connect(&server).await;
+    for look in [false, true] {
+        let path = give_up_a_create(&server, &client).await;
+        let late = server.create_as(&path, "", CreateMode::EphemeralSequential, session(&client)).unwrap();
+        if look {
+            mutex(&client).participants().await.unwrap();
+        } else {
+            // It may be in the way of this one, but not of the next.
+            if let Ok(guard) = within("a try", mutex(&client).try_lock()).await {
+                guard.release().await.unwrap();
+            }
+        }
+        until(&server, "the end of the late node", move |view| !view.exists(&late)).await;
+        client.flush(SOON).await.unwrap();
+        within("a try", mutex(&client).try_lock()).await.unwrap().release().await.unwrap();
+    }
+}
+
+/// A node with our id that another session owns is not ours: nothing is granted by it, and it is not deleted.
+#[tokio::test]
+async fn rule_06_a_find_must_be_this_sessions() {
+    let server = start();
+    for planted_as in [CreateMode::EphemeralSequential, CreateMode::PersistentSequential] {
+        let (client, other) = (connect(&server).await, connect(&server).await);
+        let create = Match::op(Op::Create).session(session(&client));
+        let lost = server.drop_request(create.clone(), Loss::Close);
+        let again = server.hold_request(create.nth(1));
+        let attempt = tokio::spawn(mutex(&client).lock());
+        within("the repetition", again.wait_hit()).await;
+        let foreign = server.create_as(&lost.hits()[0].path, "", planted_as, session(&other)).unwrap();
+        again.release();
+        // It queues like any other contender, and it is first.
+        let node = foreign.clone();
+        until(&server, "the wait for the foreign node", move |view| view.watches_on(&node).len() == 1).await;
+        assert!(!attempt.is_finished());
+        assert!(server.exists(&foreign), "it is not ours to delete");
+        server.delete(&foreign).unwrap();
+        let guard = granted(attempt).await;
+        assert_eq!(queue(&server), [guard.node()]);
+        let owner = server.node(&guard.node()).unwrap().ephemeral_owner;
+        assert_eq!(owner, session(&client));
+        guard.release().await.unwrap();
+        assert_clean(&server, "after the foreign node").await;
+    }
+}
+
+/// Whoever's node is deleted by hand queues again, at the end.
+#[tokio::test]
+async fn rule_06_a_waiter_whose_node_is_deleted_queues_again_at_the_end() {
+    let server = start();
+    let clients =
+        [connect(&server).await, connect(&server).await, connect(&server).await, connect(&server).await];
+    let held = within("the grant", mutex(&clients[0]).lock()).await.unwrap();
+    let second = enqueue(&server, &clients[1]).await;
+    let robbed = enqueue(&server, &clients[2]).await;
+    let last = enqueue(&server, &clients[3]).await;
+    server.delete(&robbed.node).unwrap();
+    // The last closes up at once; the robbed one learns of it when it is woken.
+    held.release().await.unwrap();
+    let second_guard = granted(second.attempt).await;
+    second_guard.release().await.unwrap();
+    let last_guard = granted(last.attempt).await;
+    let (node, id) = (last_guard.node(), session(&clients[2]));
+    until(&server, "the robbed one behind the last", move |view| view.watches_on(&node) == [id]).await;
+    assert!(!robbed.attempt.is_finished());
+    last_guard.release().await.unwrap();
+    let guard = granted(robbed.attempt).await;
+    assert_ne!(guard.node(), robbed.node);
+    guard.release().await.unwrap();
+    assert_clean(&server, "all served").await;
+}
+
+/// Whoever's node is deleted again and again is told so, after as many repetitions as the policy has.
+#[tokio::test]
+async fn rule_06_a_node_deleted_three_times_ends_the_attempt() {
+    let server = start();
+    let client = connect_with(&server, RetryPolicy::n_times(2, Duration::from_millis(1))).await;
+    let id = session(&client);
+    // Between its create and its list, each time.
+    let gates = [0, 1, 2].map(|nth| server.hold_request(Match::op(Op::GetChildren).session(id).nth(nth)));
+    let attempt = tokio::spawn(mutex(&client).lock());
+    for gate in gates {
+        within("the list", gate.wait_hit()).await;
+        server.delete(&queue(&server)[0]).unwrap();
+        gate.release();
+    }
+    let error = within("the end", attempt).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::NodeDeleted { times: 3, .. }), "{error}");
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "after three deletions").await;
+}
+
+/// The directory goes between its making and the create: a container that was reaped, or somebody tidying up.
+#[tokio::test]
+async fn rule_05_a_directory_that_vanishes_is_made_again() {
+    let server = start();
+    let client = connect(&server).await;
+    let path = "/vanishing/lock";
+    let mutex = InterProcessMutex::new(&client, path).unwrap();
+    let below = || Match::op(Op::Create).path_prefix("/vanishing/lock/");
+    // The second create finds the directory gone again.
+    let gate = server.hold_request(below().nth(1));
+    let attempt = tokio::spawn(mutex.lock());
+    within("the second create", gate.wait_hit()).await;
+    server.delete(path).unwrap();
+    server.delete("/vanishing").unwrap();
+    gate.release();
+    let guard = granted(attempt).await;
+    guard.release().await.unwrap();
+    // And the same with the containers swept away between two acquires.
+    assert_eq!(server.sweep_containers(), 1);
+    assert!(!server.exists(path));
+    within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+}

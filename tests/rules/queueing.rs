@@ -1,0 +1,411 @@
+//! Rules 1 to 3 and 19: who is next, and how a waiter knows.
+
+use std::time::Duration;
+
+use zookeeper_recipes::{Acl, AcquireError, Client, InterProcessMutex, TryLockError};
+use zookeeper_test_server::{CreateMode, Cut, Direction, LogKind, Match, Op};
+
+use crate::support::{
+    DIRECTORY, SOON, Waiter, assert_clean, connect, connect_as, enqueue, granted, logged, mutex, queue,
+    session, start, until, within,
+};
+
+/// Neither waits for the other's answer: the list arrives while the create is neither applied nor answered.
+#[tokio::test]
+async fn rule_01_create_and_list_in_one_flight() {
+    let server = start();
+    let client = connect(&server).await;
+    let id = session(&client);
+    for held_before_it_is_applied in [true, false] {
+        server.reset_counters();
+        let create = Match::op(Op::Create).session(id);
+        let gate =
+            if held_before_it_is_applied { server.hold_request(create) } else { server.hold_reply(create) };
+        let attempt = tokio::spawn(mutex(&client).lock());
+        within("the create", gate.wait_hit()).await;
+        until(&server, "the list, while the create is held", move |view| {
+            view.counters().requests_of(id, Op::GetChildren) == 1
+        })
+        .await;
+        assert_eq!(server.children(DIRECTORY).len(), usize::from(!held_before_it_is_applied));
+        assert!(!attempt.is_finished());
+        gate.release();
+        let guard = granted(attempt).await;
+        assert_eq!(server.counters().total_requests(), 2);
+        guard.release().await.unwrap();
+    }
+}
+
+/// The list is answered, the create is not known: somebody else may be first, and is.
+#[tokio::test]
+async fn rule_01_a_list_without_our_node_grants_nothing() {
+    let server = start();
+    let (hasty, other) = (connect(&server).await, connect(&server).await);
+    let create = || Match::op(Op::Create).session(session(&hasty));
+    // An unknown code says nothing about what was done.
+    let unknown = server.fail(create(), -999);
+    let again = server.hold_request(create().nth(1));
+    let attempt = tokio::spawn(mutex(&hasty).lock());
+    within("the repetition", again.wait_hit()).await;
+    assert_eq!(unknown.hits().len(), 1);
+    let listed = logged(&server, session(&hasty), Op::GetChildren, LogKind::Applied);
+    assert_eq!(listed[0].error, 0, "an empty directory was shown");
+    let guard = within("the other's grant", mutex(&other).lock()).await.unwrap();
+    again.release();
+    let (node, id) = (guard.node(), session(&hasty));
+    until(&server, "the wait for the other", move |view| view.watches_on(&node) == [id]).await;
+    assert!(!attempt.is_finished());
+    guard.release().await.unwrap();
+    granted(attempt).await.release().await.unwrap();
+    hasty.flush(SOON).await.unwrap();
+    assert_clean(&server, "two clients").await;
+}
+
+/// Our node was there and is not in the list: deleted by hand in between, with and without another holder.
+#[tokio::test]
+async fn rule_01_a_node_deleted_before_the_list_grants_nothing() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let id = session(&client);
+    for held_by_another in [false, true] {
+        let held = if held_by_another {
+            Some(within("the other's grant", mutex(&other).lock()).await.unwrap())
+        } else {
+            None
+        };
+        let gate = server.hold_request(Match::op(Op::GetChildren).session(id));
+        let attempt = tokio::spawn(mutex(&client).lock());
+        within("the list", gate.wait_hit()).await;
+        let robbed = queue(&server).pop().unwrap();
+        server.delete(&robbed).unwrap();
+        gate.release();
+        if let Some(held) = held {
+            let node = held.node();
+            until(&server, "the wait for the holder", move |view| view.watches_on(&node) == [id]).await;
+            assert!(!attempt.is_finished());
+            held.release().await.unwrap();
+        }
+        let guard = granted(attempt).await;
+        assert_ne!(guard.node(), robbed);
+        assert_eq!(queue(&server), [guard.node()]);
+        guard.release().await.unwrap();
+    }
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "deleted by hand").await;
+}
+
+/// A line of waiters behind a holder, each of a client of its own.
+struct Line {
+    clients: Vec<Client>,
+    waiters: Vec<Waiter>,
+}
+
+async fn line(server: &zookeeper_test_server::Server, length: usize) -> Line {
+    let (mut clients, mut waiters) = (Vec::new(), Vec::new());
+    for _ in 0..length {
+        let client = connect(server).await;
+        waiters.push(enqueue(server, &client).await);
+        clients.push(client);
+    }
+    Line { clients, waiters }
+}
+
+#[tokio::test]
+async fn rule_02_each_waiter_watches_its_predecessor_and_nothing_else() {
+    let server = start();
+    let holder = connect(&server).await;
+    let guard = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let line = line(&server, 4).await;
+    let mut ahead = guard.node();
+    for (waiter, client) in line.waiters.iter().zip(&line.clients) {
+        assert_eq!(server.watches_on(&ahead), [session(client)]);
+        ahead.clone_from(&waiter.node);
+    }
+    assert_eq!(server.watches_on(&ahead), [0; 0], "nobody watches the last");
+    assert_eq!(server.watches_on(DIRECTORY), [0; 0], "nobody watches the directory");
+    assert_eq!(server.watches(), 4);
+    let nodes: Vec<&str> = line.waiters.iter().map(|waiter| waiter.node.as_str()).collect();
+    let seen = mutex(&holder).participants().await.unwrap();
+    assert_eq!(seen[0], guard.node());
+    assert_eq!(seen[1..], nodes);
+}
+
+/// One in the middle gives up, or its process dies: its successor watches the one before it, and nobody is granted.
+#[tokio::test]
+async fn rule_02_a_waiter_that_goes_closes_the_line() {
+    for dies in [false, true] {
+        let server = start();
+        let holder = connect(&server).await;
+        let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+        let mut line = line(&server, 4).await;
+        let gone = line.waiters.remove(1);
+        let goner = line.clients.remove(1);
+        server.reset_counters();
+        if dies {
+            // Its client stays away, so it does not queue up again.
+            server.refuse_connections(true);
+            assert!(server.expire_session(session(&goner)));
+        } else {
+            gone.attempt.abort();
+            assert!(gone.attempt.await.unwrap_err().is_cancelled());
+            goner.flush(SOON).await.unwrap();
+        }
+        let (before, after) = (line.waiters[0].node.clone(), session(&line.clients[1]));
+        until(&server, "the line to close", move |view| view.watches_on(&before) == [after]).await;
+        until(&server, "one watch per waiter", |view| view.watches() == 3).await;
+        assert_eq!(server.counters().notifications(), 1, "the others slept on");
+        let mut ahead = held.node();
+        for (waiter, client) in line.waiters.iter().zip(&line.clients) {
+            assert!(!waiter.attempt.is_finished());
+            assert_eq!(server.watches_on(&ahead), [session(client)]);
+            ahead.clone_from(&waiter.node);
+        }
+        let mut held = held;
+        for waiter in line.waiters {
+            held.release().await.unwrap();
+            held = granted(waiter.attempt).await;
+            assert_eq!(held.node(), waiter.node);
+        }
+        held.release().await.unwrap();
+    }
+}
+
+/// The first waiter goes while the lock is held: the second has only seen "one deleted of two", and must not take the
+/// short cut.
+#[tokio::test]
+async fn rule_02_no_short_cut_past_the_holder() {
+    let server = start();
+    let holder = connect(&server).await;
+    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let mut line = line(&server, 2).await;
+    let first = line.waiters.remove(0);
+    first.attempt.abort();
+    let (node, id) = (held.node(), session(&line.clients[1]));
+    until(&server, "the watch on the holder", move |view| view.watches_on(&node).contains(&id)).await;
+    let second = line.waiters.remove(0);
+    assert!(!second.attempt.is_finished());
+    held.release().await.unwrap();
+    granted(second.attempt).await.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn rule_02_a_change_of_the_predecessor_is_no_deletion() {
+    let server = start();
+    let (holder, waiter) = (connect(&server).await, connect(&server).await);
+    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let waiting = enqueue(&server, &waiter).await;
+    let (node, id) = (held.node(), session(&waiter));
+    for times in 1..4 {
+        server.set_data(&node, "by hand").unwrap();
+        let watched = node.clone();
+        until(&server, "the next watch", move |view| {
+            view.watches_on(&watched) == [id] && view.counters().requests_of(id, Op::GetData) == 1 + times
+        })
+        .await;
+        assert!(!waiting.attempt.is_finished());
+    }
+    held.release().await.unwrap();
+    granted(waiting.attempt).await.release().await.unwrap();
+}
+
+/// The predecessor went between the list and the watch.
+#[tokio::test]
+async fn rule_02_a_predecessor_gone_before_the_watch_is_not_waited_for() {
+    let server = start();
+    let (holder, waiter) = (connect(&server).await, connect(&server).await);
+    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let gate = server.hold_request(Match::op(Op::GetData).session(session(&waiter)));
+    let attempt = tokio::spawn(mutex(&waiter).lock());
+    within("the watch", gate.wait_hit()).await;
+    held.release().await.unwrap();
+    gate.release();
+    granted(attempt).await.release().await.unwrap();
+    assert_eq!(server.watches(), 0);
+}
+
+/// The predecessor goes while its successor has no connection: the watch that is set again tells it.
+#[tokio::test]
+async fn rule_02_a_deletion_missed_while_disconnected_is_made_up_for() {
+    let server = start();
+    let (holder, waiter) = (connect(&server).await, connect(&server).await);
+    for how in [Cut::Fin, Cut::Reset] {
+        let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+        let waiting = enqueue(&server, &waiter).await;
+        let id = session(&waiter);
+        server.refuse_connections(true);
+        assert!(server.cut(id, how));
+        held.release().await.unwrap();
+        assert!(!waiting.attempt.is_finished());
+        server.refuse_connections(false);
+        let guard = granted(waiting.attempt).await;
+        assert_eq!((guard.node(), session(&waiter)), (waiting.node, id), "the place in the line is kept");
+        guard.release().await.unwrap();
+    }
+}
+
+/// Patched servers tell of a node's end only those who may read it: a waiter without the permission would wait for ever,
+/// whichever watch it sets, so it is told at once.
+#[tokio::test]
+async fn rule_02_a_predecessor_that_may_not_be_read_is_refused() {
+    let server = start();
+    let owner = connect_as(Client::builder().auth("digest", "owner:secret"), &server).await;
+    let private = InterProcessMutex::builder(&owner, DIRECTORY).acl([Acl::creator_all()]).build().unwrap();
+    let held = within("the grant", private.lock()).await.unwrap();
+    let other = connect(&server).await;
+    let error = within("the refusal", mutex(&other).lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoAuth { .. }), "{error}");
+    other.flush(SOON).await.unwrap();
+    assert_eq!((queue(&server), server.watches()), (vec![held.node()], 0));
+    // Who has the credentials waits as ever.
+    let kin = connect_as(Client::builder().auth("digest", "owner:secret"), &server).await;
+    let waiting = enqueue(&server, &kin).await;
+    held.release().await.unwrap();
+    granted(waiting.attempt).await.release().await.unwrap();
+}
+
+/// Whatever ends in `lock-` and a number as ZooKeeper prints it queues with us, whoever made it.
+#[tokio::test]
+async fn rule_03_contenders_of_other_makers_are_waited_for() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    for maker in [
+        "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-",
+        "_c_0123456789abcdef0123456789abcdef-lock-",
+        "lock-",
+        "锁-lock-",
+    ] {
+        let path = format!("{DIRECTORY}/{maker}");
+        let node = server.create_as(&path, "", CreateMode::EphemeralSequential, session(&other)).unwrap();
+        let waiting = enqueue(&server, &client).await;
+        assert_eq!(server.watches_on(&node), [session(&client)], "{maker}");
+        server.delete(&node).unwrap();
+        granted(waiting.attempt).await.release().await.unwrap();
+    }
+}
+
+/// Children that no lock made are neither waited for nor deleted.
+#[tokio::test]
+async fn rule_03_strays_are_left_alone() {
+    let server = start();
+    let client = connect(&server).await;
+    let strays = ["0", "0000000000", "lock-", "lock-1", "lease-0000000000", "zzz", "库存"];
+    for stray in strays {
+        server.create(&format!("{DIRECTORY}/{stray}"), "").unwrap();
+    }
+    let mutex = mutex(&client);
+    for _ in 0..3 {
+        let guard = within("the grant", mutex.lock()).await.unwrap();
+        assert_eq!(mutex.participants().await.unwrap(), [guard.node()]);
+        guard.release().await.unwrap();
+        within("a try", mutex.try_lock()).await.unwrap().release().await.unwrap();
+    }
+    let mut left = strays.map(str::to_owned);
+    left.sort();
+    assert_eq!(server.children(DIRECTORY), left);
+}
+
+/// Recipes that queue in an order of their own would let both sides in.
+#[tokio::test]
+async fn rule_03_contenders_of_other_orders_are_refused() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    for name in [
+        "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__WRIT__",
+        "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__READ__",
+        "0123456789abcdef0123456789abcdef__lock__",
+    ] {
+        let path = format!("{DIRECTORY}/{name}");
+        let foreign = server.create_as(&path, "", CreateMode::EphemeralSequential, session(&other)).unwrap();
+        let check = |error: AcquireError| match error {
+            AcquireError::MixedRecipes { path, node } => {
+                assert_eq!((path.as_str(), &node), (DIRECTORY, &foreign));
+            }
+            error => panic!("{error}"),
+        };
+        check(within("the refusal", mutex(&client).lock()).await.unwrap_err());
+        match within("the refusal", mutex(&client).try_lock()).await.unwrap_err() {
+            TryLockError::Acquire(error) => check(error),
+            error => panic!("{error}"),
+        }
+        check(mutex(&client).participants().await.unwrap_err());
+        client.flush(SOON).await.unwrap();
+        assert_eq!(queue(&server), [foreign.as_str()], "ours is gone, theirs is not");
+        server.delete(&foreign).unwrap();
+    }
+    assert_clean(&server, "when they are gone").await;
+}
+
+/// Beyond the last number Java's peers sort newcomers first: nobody can queue with them.
+#[tokio::test]
+async fn rule_03_numbers_that_wrap_are_refused() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    server.set_next_sequence(DIRECTORY, i32::MAX).unwrap();
+    let last = within("the last number", mutex(&client).lock()).await.unwrap();
+    assert!(last.node().ends_with("-lock-2147483647"), "{}", last.node());
+    let error = within("the refusal", mutex(&other).lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::SequenceExhausted { .. }), "{error}");
+    other.flush(SOON).await.unwrap();
+    assert_eq!(queue(&server), [last.node()]);
+    last.release().await.unwrap();
+}
+
+/// "Busy" is only said by a list right behind a `sync`; whoever was there may have gone meanwhile.
+#[tokio::test]
+async fn rule_19_a_try_asks_again_behind_a_sync() {
+    let server = start();
+    let (holder, other) = (connect(&server).await, connect(&server).await);
+    let id = session(&other);
+    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let gate = server.hold_request(Match::op(Op::Sync).session(id));
+    let attempt = tokio::spawn(mutex(&other).try_lock());
+    within("the sync", gate.wait_hit()).await;
+    until(&server, "the second list, while the sync is held", move |view| {
+        view.counters().requests_of(id, Op::GetChildren) == 2
+    })
+    .await;
+    held.release().await.unwrap();
+    gate.release();
+    let guard = within("the answer", attempt).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+}
+
+/// A try that lost the race for a free lock does not wait, and leaves nothing.
+#[tokio::test]
+async fn rule_19_a_try_that_comes_second_goes_again() {
+    let server = start();
+    let (first, second) = (connect(&server).await, connect(&server).await);
+    let gate = server.hold_request(Match::op(Op::Create).session(session(&second)));
+    let attempt = tokio::spawn(mutex(&second).try_lock());
+    within("the create", gate.wait_hit()).await;
+    let held = within("the grant", mutex(&first).try_lock()).await.unwrap();
+    gate.release();
+    let error = within("the answer", attempt).await.unwrap().unwrap_err();
+    assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
+    second.flush(SOON).await.unwrap();
+    assert_eq!(queue(&server), [held.node()]);
+    held.release().await.unwrap();
+}
+
+/// A try does not wait for a server for ever either.
+#[tokio::test]
+async fn rule_19_a_try_without_an_answer_ends() {
+    let server = start();
+    let patience = Duration::from_millis(200);
+    let client = connect_as(Client::builder().connect_timeout(patience), &server).await;
+    let id = session(&client);
+    for op in [Op::GetChildren, Op::Create] {
+        let gate = server.hold_request(Match::op(op).session(id));
+        let attempt = tokio::spawn(mutex(&client).try_lock());
+        within("the request", gate.wait_hit()).await;
+        assert!(server.stall(id, Direction::Both));
+        gate.release();
+        let error = within("the answer", attempt).await.unwrap().unwrap_err();
+        assert!(matches!(error, TryLockError::Acquire(AcquireError::Connection { .. })), "{error}");
+        server.resume(id);
+        client.flush(SOON).await.unwrap();
+        assert_eq!(queue(&server), [""; 0]);
+    }
+    assert_eq!(session(&client), id);
+    assert_clean(&server, "tries without an answer").await;
+}

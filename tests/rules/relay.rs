@@ -1,0 +1,115 @@
+//! Rule 8, a session that is replaced: a server that hands out another session where ours was asked for, as ClickHouse Keeper
+//! does once it has forgotten it. The test server is honest, so a relay in front of it forgets.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use zookeeper_recipes::{Client, LostReason, ReleaseError, TryLockError};
+use zookeeper_test_server::{Cut, Server};
+
+use crate::support::{
+    DIRECTORY, assert_clean, connect, eager, mutex, queue, session, start, start_impatient, until, within,
+};
+
+struct Relay {
+    addr: SocketAddr,
+    forget: Arc<AtomicBool>,
+}
+
+impl Relay {
+    async fn start(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let forget = Arc::new(AtomicBool::new(false));
+        let forgets = Arc::clone(&forget);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, server, forgets.load(Ordering::SeqCst)));
+            }
+        });
+        Self { addr, forget }
+    }
+}
+
+/// Passes everything on, but may make of the first frame, which asks for a session, one that asks for a new one.
+async fn serve(mut client: TcpStream, server: SocketAddr, forget: bool) {
+    let pass_on = async {
+        let mut upstream = TcpStream::connect(server).await?;
+        let (_, _) = (client.set_nodelay(true), upstream.set_nodelay(true));
+        let length = client.read_u32().await?;
+        let mut connect = vec![0; length as usize];
+        client.read_exact(&mut connect).await?;
+        if forget {
+            // Protocol, last zxid and timeout; the session's id; its password, with the length in front.
+            connect[16..24].fill(0);
+            connect[28..44].fill(0);
+        }
+        upstream.write_u32(length).await?;
+        upstream.write_all(&connect).await?;
+        copy_bidirectional(&mut client, &mut upstream).await
+    };
+    // However it ends, both connections end with it.
+    drop(pass_on.await);
+}
+
+/// With a heartbeat every third of a second.
+async fn client_behind(relay: &Relay) -> Client {
+    let client = Client::builder().session_timeout(Duration::from_secs(2)).retry_policy(eager());
+    within("the session", client.connect(&relay.addr.to_string())).await.unwrap()
+}
+
+/// Cuts the client's connection, and waits until the server has given it another session.
+async fn replace(server: &Server, relay: &Relay, id: i64) {
+    let newest = server.sessions().last().unwrap().id;
+    relay.forget.store(true, Ordering::SeqCst);
+    assert!(server.cut(id, Cut::Fin));
+    until(server, "another session", move |view| view.sessions().iter().any(|s| s.id > newest)).await;
+    relay.forget.store(false, Ordering::SeqCst);
+}
+
+/// Its node lives as long as its session does, which nobody keeps any more; with the node the lock is lost.
+#[tokio::test]
+async fn rule_08_a_holder_whose_session_is_replaced_loses_the_lock_with_its_node() {
+    let server = start_impatient();
+    let relay = Relay::start(server.addr()).await;
+    let (client, other) = (client_behind(&relay).await, connect(&server).await);
+    let old = session(&client);
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let node = guard.node();
+    replace(&server, &relay, old).await;
+    let error = within("a try", mutex(&other).try_lock()).await.unwrap_err();
+    assert!(matches!(error, TryLockError::WouldBlock { .. }), "nobody else has it: {error}");
+    assert!(server.expire_session(old) || !server.exists(&node));
+    let lost = within("the loss", guard.lost()).await;
+    assert_eq!(lost.reason(), LostReason::NodeDeleted);
+    assert!(!guard.is_held());
+    let again = within("the grant", mutex(&client).lock()).await.unwrap();
+    assert_eq!(server.node(&again.node()).unwrap().ephemeral_owner, session(&client));
+    let error = within("the late release", guard.release()).await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
+    assert_eq!(queue(&server), [again.node()]);
+    again.release().await.unwrap();
+    assert_clean(&server, "after the replacement").await;
+}
+
+/// Nothing was held, so nothing was lost; the first create tells by its owner.
+#[tokio::test]
+async fn rule_08_an_idle_session_that_is_replaced_is_found_out_by_the_next_create() {
+    let server = start();
+    let relay = Relay::start(server.addr()).await;
+    let client = client_behind(&relay).await;
+    let old = session(&client);
+    replace(&server, &relay, old).await;
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    until(&server, "one node", |view| view.children(DIRECTORY).len() == 1).await;
+    assert_eq!(queue(&server), [guard.node()]);
+    let owner = server.node(&guard.node()).unwrap().ephemeral_owner;
+    assert_eq!(owner, session(&client));
+    assert_ne!(owner, old);
+    guard.release().await.unwrap();
+    assert_clean(&server, "after the replacement").await;
+}

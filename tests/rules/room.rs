@@ -1,0 +1,220 @@
+//! Rules 13 and 15: the handles of one client for one path, and the gate in front of the servers.
+
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use zookeeper_recipes::{
+    Acl, AcquireError, BuildError, Client, InterProcessMutex, Parents, Permissions, TryLockError,
+};
+use zookeeper_test_server::{Match, NodeKind, Op, Server};
+
+use crate::support::{
+    ByHand, DIRECTORY, SOON, assert_clean, connect, enqueue, granted, most_nodes, mutex, poll_once, queue,
+    session, start, until, within,
+};
+
+fn narrow(client: &Client, max_znodes: usize) -> InterProcessMutex {
+    InterProcessMutex::builder(client, DIRECTORY).max_znodes(max_znodes).build().unwrap()
+}
+
+/// A thousand tasks of one process, and one of another process that comes when the gate is full.
+async fn a_thousand_tasks(max_znodes: usize) -> Server {
+    const TASKS: usize = 1000;
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let mutex = narrow(&client, max_znodes);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let served = |who: usize, order: &Arc<Mutex<Vec<usize>>>| order.lock().unwrap().push(who);
+    let first = within("the first grant", mutex.lock()).await.unwrap();
+    let mut tasks = JoinSet::new();
+    for task in 1..TASKS {
+        // Polled once, in order, before anything else happens.
+        let mut acquire = Box::pin(mutex.lock());
+        assert!(poll_once(acquire.as_mut()).await.is_none());
+        let order = Arc::clone(&order);
+        tasks.spawn(async move {
+            let guard = acquire.await.unwrap();
+            served(task, &order);
+            guard.release().await.unwrap();
+        });
+    }
+    until(&server, "a full gate", move |view| view.children(DIRECTORY).len() == max_znodes).await;
+    let outsider = enqueue(&server, &other).await;
+    tasks.spawn({
+        let order = Arc::clone(&order);
+        async move {
+            let guard = outsider.attempt.await.unwrap().unwrap();
+            served(TASKS, &order);
+            guard.release().await.unwrap();
+        }
+    });
+    served(0, &order);
+    first.release().await.unwrap();
+    while let Some(done) = within("every task", tasks.join_next()).await {
+        done.unwrap();
+    }
+    let mut order = std::mem::take(&mut *order.lock().unwrap());
+    let turn = order.iter().position(|who| *who == TASKS).unwrap();
+    assert_eq!(turn, max_znodes, "a thousand tasks delay another process by no more than their nodes");
+    order.remove(turn);
+    assert!(order.iter().copied().eq(0..TASKS), "in the order in which they came: {order:?}");
+    assert_eq!(most_nodes(&server), max_znodes + 1);
+    server
+}
+
+#[tokio::test]
+async fn rule_13_a_thousand_tasks_are_served_in_order() {
+    let server = a_thousand_tasks(64).await;
+    assert_clean(&server, "a thousand tasks").await;
+}
+
+#[tokio::test]
+async fn rule_13_a_thousand_tasks_behind_one_node_are_served_in_order() {
+    let server = a_thousand_tasks(1).await;
+    assert_clean(&server, "a thousand tasks behind one node").await;
+}
+
+/// A contender keeps its place in the gate until its node is gone, not only until its caller is.
+#[tokio::test]
+async fn rule_13_a_place_is_free_when_its_node_is_gone() {
+    let server = start();
+    let client = connect(&server).await;
+    let id = session(&client);
+    let mutex = narrow(&client, 1);
+    for granted in [false, true] {
+        let deletion = server.hold_request(Match::op(Op::Delete).session(id));
+        let reply = server.hold_reply(Match::op(Op::Create).session(id));
+        let attempt = ByHand::new(mutex.lock()).start();
+        within("the create", reply.wait_hit()).await;
+        if granted {
+            reply.release();
+            attempt.woken().await;
+        }
+        drop(attempt);
+        reply.release();
+        within("the deletion", deletion.wait_hit()).await;
+        // Nothing is asked of the server for this answer.
+        let error = within("the answer", mutex.try_lock()).await.unwrap_err();
+        assert!(matches!(error, TryLockError::WouldBlock { .. }), "the place is still taken: {error}");
+        let mut next = ByHand::new(mutex.lock()).start();
+        deletion.release();
+        let guard = loop {
+            next.woken().await;
+            if let Poll::Ready(result) = next.poll() {
+                break result.unwrap();
+            }
+        };
+        guard.release().await.unwrap();
+    }
+    assert_eq!(most_nodes(&server), 1);
+}
+
+/// A waiter in memory whose time is over, or whose caller has gone, is not counted and delays nobody.
+#[tokio::test]
+async fn rule_13_waiters_in_memory_come_and_go() {
+    let server = start();
+    let client = connect(&server).await;
+    let mutex = narrow(&client, 1);
+    let held = within("the grant", mutex.lock()).await.unwrap();
+    let gone: Vec<_> = (0..10).map(|_| ByHand::new(mutex.lock()).start()).collect();
+    let error = within("the end", mutex.acquire(Duration::from_millis(10))).await.unwrap_err();
+    let AcquireError::TimedOut { holder: Some(holder), .. } = error else { panic!("{error}") };
+    assert_eq!(holder.location().file(), file!(), "it says who of this process holds the lock");
+    let last = tokio::spawn(mutex.lock());
+    drop(gone);
+    held.release().await.unwrap();
+    granted(last).await.release().await.unwrap();
+    assert_eq!(most_nodes(&server), 1);
+}
+
+#[tokio::test]
+async fn rule_13_by_default_a_client_has_64_nodes_below_a_path() {
+    let server = start();
+    let client = connect(&server).await;
+    let mutex = mutex(&client);
+    let waiting: Vec<_> = (0..100).map(|_| ByHand::new(mutex.lock()).start()).collect();
+    until(&server, "a full gate", |view| view.children(DIRECTORY).len() == 64 && view.watches() == 63).await;
+    // Answered after anything that the rest could have sent.
+    assert_eq!(mutex.participants().await.unwrap().len(), 64);
+    drop(waiting);
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "after a hundred cancellations").await;
+    assert_eq!(most_nodes(&server), 64);
+}
+
+/// Rooms are of one client and one path: others neither share the gate nor wait for it.
+#[tokio::test]
+async fn rule_13_another_path_and_another_client_have_gates_of_their_own() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let mutex = narrow(&client, 1);
+    let held = within("the grant", mutex.lock()).await.unwrap();
+    let elsewhere = InterProcessMutex::builder(&client, "/locks/elsewhere").max_znodes(1).build().unwrap();
+    within("the other path", elsewhere.lock()).await.unwrap().release().await.unwrap();
+    let waiting = enqueue(&server, &other).await;
+    assert_eq!(queue(&server).len(), 2);
+    held.release().await.unwrap();
+    granted(waiting.attempt).await.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn rule_15_the_first_handle_decides_and_a_conflict_is_an_error() {
+    let server = start();
+    let client = connect(&server).await;
+    let builder = || InterProcessMutex::builder(&client, DIRECTORY);
+    let first = builder().max_znodes(3).data("mine").build().unwrap();
+    let conflicts = [
+        (builder().max_znodes(4).build(), "max_znodes"),
+        (builder().data("another's").build(), "data"),
+        (builder().acl([Acl::new("world", "anyone", Permissions::READ)]).build(), "acl"),
+        (builder().parents(Parents::Persistent).build(), "parents"),
+    ];
+    for (built, name) in conflicts {
+        match built.unwrap_err() {
+            BuildError::ConflictingOptions { path, option } => {
+                assert_eq!((&*path, option), (DIRECTORY, name));
+            }
+            error => panic!("{error}"),
+        }
+    }
+    // What is left open, or the same, is no conflict; another client is another room.
+    let second = builder().build().unwrap();
+    builder().max_znodes(3).data("mine").build().unwrap();
+    let other = connect(&server).await;
+    InterProcessMutex::builder(&other, DIRECTORY).max_znodes(4).build().unwrap();
+    let guard = within("the grant", second.lock()).await.unwrap();
+    assert_eq!(server.node(&guard.node()).unwrap().data, b"mine");
+    // A guard keeps the room, and with it the options; when it is gone, so are they.
+    drop((first, second));
+    assert!(builder().max_znodes(4).build().is_err());
+    guard.release().await.unwrap();
+    // The item of the release keeps nothing of the room, but its task may be about to end.
+    client.flush(SOON).await.unwrap();
+    builder().max_znodes(4).build().unwrap();
+}
+
+/// What the options make of the nodes.
+#[tokio::test]
+async fn options_reach_the_server() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    for (parents, kind) in [
+        (None, NodeKind::Container),
+        (Some(Parents::Container), NodeKind::Container),
+        (Some(Parents::Persistent), NodeKind::Persistent),
+    ] {
+        let path = format!("/options/{parents:?}/lock");
+        let mut builder = InterProcessMutex::builder(&client, &path);
+        if let Some(parents) = parents {
+            builder = builder.parents(parents);
+        }
+        let guard = within("the grant", builder.build().unwrap().lock()).await.unwrap();
+        assert_eq!(server.node(&path).unwrap().kind, kind, "{parents:?}");
+        let node = server.node(&guard.node()).unwrap();
+        assert_eq!(node.data, b"zookeeper-recipes");
+        assert_eq!(node.ephemeral_owner, session(&client));
+        guard.release().await.unwrap();
+    }
+}
