@@ -1,0 +1,167 @@
+//! Who may do what.
+
+use std::time::Duration;
+
+use zookeeper_client as zk;
+use zookeeper_recipes::{Acl, AcquireError, InterProcessMutex, Permissions, ReleaseError, TryLockError};
+
+use crate::harness::{Behaviour, Env, SOON, behaviours, soon};
+
+pub(crate) fn all() -> Vec<Behaviour> {
+    behaviours![
+        a_directory_that_we_may_not_create_in_is_no_lock,
+        a_parent_that_we_may_not_create_in_is_no_lock,
+        a_directory_that_we_may_not_list_is_no_lock,
+        a_node_that_we_may_not_delete_is_reported,
+        creator_all_keeps_strangers_out.curator("testLockACLs").on_an_ensemble_too(),
+        an_acl_of_the_recipe_goes_to_parents_and_nodes.curator("testACLsCreatingParents"),
+        an_acl_that_zookeeper_refuses_is_rejected,
+        a_predecessor_that_we_may_not_read_is_no_lock,
+    ]
+}
+
+/// Makes a directory where everybody may do what is said, and nobody anything else.
+async fn directory(env: &Env, path: &str, permission: zk::Permission) {
+    let acls = [zk::Acl::new(permission, zk::AuthId::anyone())];
+    env.create_with(path, &zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls))).await;
+}
+
+fn assert_no_auth(error: &AcquireError, path: &str) {
+    assert!(matches!(error, AcquireError::NoAuth { .. }), "{error:?}");
+    assert_eq!(error.path(), path);
+    assert!(!error.is_retryable());
+    assert!(error.to_string().contains(path), "{error}");
+}
+
+async fn check_no_auth(mutex: &InterProcessMutex, path: &str) {
+    assert_no_auth(&soon("an answer", mutex.lock()).await.unwrap_err(), path);
+    assert_no_auth(&soon("an answer", mutex.acquire(Duration::from_secs(20))).await.unwrap_err(), path);
+    match soon("an answer", mutex.try_lock()).await.unwrap_err() {
+        TryLockError::Acquire(error) => assert_no_auth(&error, path),
+        other => panic!("{other:?}"),
+    }
+    assert!(!mutex.is_acquired_in_this_process());
+}
+
+async fn a_directory_that_we_may_not_create_in_is_no_lock(env: &Env) {
+    let path = env.lock_path();
+    directory(env, &path, zk::Permission::READ).await;
+    let mutex = env.mutex().await;
+    check_no_auth(&mutex, &path).await;
+    assert_eq!(mutex.participants().await.unwrap(), [""; 0]);
+    assert_eq!(env.stat(&path).await.unwrap().cversion, 0, "something was created");
+}
+
+async fn a_parent_that_we_may_not_create_in_is_no_lock(env: &Env) {
+    let parent = env.path("closed");
+    directory(env, &parent, zk::Permission::READ).await;
+    let path = format!("{parent}/a/lock");
+    let mutex = InterProcessMutex::new(&env.client().await, &path).unwrap();
+    check_no_auth(&mutex, &path).await;
+    assert_eq!(env.stat(&parent).await.unwrap().cversion, 0, "something was created");
+}
+
+async fn a_directory_that_we_may_not_list_is_no_lock(env: &Env) {
+    let path = env.lock_path();
+    directory(env, &path, zk::Permission::CREATE | zk::Permission::DELETE).await;
+    let client = env.client().await;
+    let mutex = InterProcessMutex::new(&client, &path).unwrap();
+    check_no_auth(&mutex, &path).await;
+    assert_no_auth(&mutex.participants().await.unwrap_err(), &path);
+    // The nodes that it could create it could also delete.
+    client.flush(SOON).await.unwrap();
+    assert_eq!(env.stat(&path).await.unwrap().num_children, 0);
+}
+
+async fn a_node_that_we_may_not_delete_is_reported(env: &Env) {
+    let path = env.lock_path();
+    directory(env, &path, zk::Permission::CREATE | zk::Permission::READ).await;
+    let (client, theirs) = (env.client().await, env.mutex().await);
+    let mutex = InterProcessMutex::new(&client, &path).unwrap();
+    let guard = soon("a free lock", mutex.lock()).await.unwrap();
+    let node = guard.node();
+    match soon("an answer", guard.release()).await.unwrap_err() {
+        ReleaseError::Refused { node: named, .. } => assert_eq!(named, node),
+        other => panic!("{other:?}"),
+    }
+    // As it says: the node stays until the session ends, and keeps everybody out.
+    assert!(env.stat(&node).await.is_some());
+    assert!(!mutex.is_acquired_in_this_process());
+    assert!(matches!(theirs.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+    let waiter = tokio::spawn(theirs.lock());
+    env.wait_count(&path, 2).await;
+    client.close().await.unwrap();
+    drop(soon("the second in line", waiter).await.unwrap().unwrap());
+}
+
+async fn creator_all_keeps_strangers_out(env: &Env) {
+    let path = env.lock_path();
+    let builder = || env.builder().acl([Acl::creator_all()]).auth("digest", "us:secret");
+    let (ours, same) = (env.connect(builder()).await, env.connect(builder()).await);
+    let mutex = InterProcessMutex::new(&ours, &path).unwrap();
+    let guard = soon("a free lock", mutex.lock()).await.unwrap();
+    // Whoever has the same credentials is one of us.
+    let other = InterProcessMutex::new(&same, &path).unwrap();
+    assert_eq!(other.participants().await.unwrap(), [guard.node()]);
+    let waiter = tokio::spawn(other.lock());
+    env.wait_watchers(&guard.node(), 1).await;
+    let stranger = env.mutex().await;
+    check_no_auth(&stranger, &path).await;
+    assert_no_auth(&stranger.participants().await.unwrap_err(), &path);
+    let forger = env.connect(env.builder().auth("digest", "us:guessed")).await;
+    check_no_auth(&InterProcessMutex::new(&forger, &path).unwrap(), &path).await;
+    guard.release().await.unwrap();
+    soon("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+}
+
+async fn an_acl_of_the_recipe_goes_to_parents_and_nodes(env: &Env) {
+    let path = env.path("a/lock");
+    let client = env.client().await;
+    let read = Acl::new("world", "anyone", Permissions::READ | Permissions::CREATE | Permissions::DELETE);
+    let named = Acl::new("digest", "us:hash", Permissions::ALL);
+    let mutex = InterProcessMutex::builder(&client, &path).acl([read, named]).build().unwrap();
+    let guard = soon("a free lock", mutex.lock()).await.unwrap();
+    for node in [env.path("a"), path, guard.node()] {
+        let outsider = env.outsider().await;
+        outsider.sync(&node).await.unwrap();
+        let (mut acls, _) = outsider.get_acl(&node).await.unwrap();
+        acls.sort_by_key(|acl| acl.scheme().to_owned());
+        // To those who may not administer it the server shows no hash.
+        let user = |acl: &zk::Acl| acl.id().split(':').next().unwrap().to_owned();
+        let all: Vec<_> = acls.iter().map(|acl| (acl.scheme(), user(acl), acl.permission())).collect();
+        let read = zk::Permission::READ | zk::Permission::CREATE | zk::Permission::DELETE;
+        let wanted = [("digest", "us".to_owned(), zk::Permission::ALL), ("world", "anyone".to_owned(), read)];
+        assert_eq!(all, wanted, "{node}");
+    }
+    guard.release().await.unwrap();
+}
+
+async fn an_acl_that_zookeeper_refuses_is_rejected(env: &Env) {
+    let client = env.client().await;
+    let acl = Acl::new("nonsense", "x", Permissions::ALL);
+    let mutex = InterProcessMutex::builder(&client, &env.lock_path()).acl([acl]).build().unwrap();
+    let error = soon("an answer", mutex.lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Rejected { .. }), "{error:?}");
+    // Whoever has no credentials cannot be the creator.
+    let client = env.connect(env.builder().acl([Acl::creator_all()])).await;
+    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let error = soon("an answer", mutex.lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Rejected { .. }), "{error:?}");
+}
+
+async fn a_predecessor_that_we_may_not_read_is_no_lock(env: &Env) {
+    let path = env.lock_path();
+    let client = env.client().await;
+    let mutex = InterProcessMutex::new(&client, &path).unwrap();
+    let secret = [zk::Acl::new(zk::Permission::ALL, zk::AuthId::new("digest", "somebody:else"))];
+    let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&secret));
+    let node = env.create_with(&format!("{path}/lock-"), &options).await;
+    // That it is there anybody may see, but nobody would tell us of its end.
+    assert!(matches!(mutex.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+    assert_eq!(mutex.participants().await.unwrap(), [&*node]);
+    assert_no_auth(&soon("an answer", mutex.lock()).await.unwrap_err(), &path);
+    client.flush(SOON).await.unwrap();
+    assert_eq!(env.children(&path).await.len(), 1);
+    env.delete(&node).await;
+    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+}

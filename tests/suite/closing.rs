@@ -1,0 +1,287 @@
+//! The end of a client.
+
+use std::time::{Duration, Instant};
+
+use zookeeper_client as zk;
+use zookeeper_recipes::{
+    AcquireError, Client, ConnectError, ConnectionState, InterProcessMutex, LostReason, ReleaseError,
+    TryLockError,
+};
+
+use crate::harness::{Behaviour, Env, Link, begin, behaviours, soon};
+
+pub(crate) fn all() -> Vec<Behaviour> {
+    behaviours![
+        it_ends_guards_waiters_and_nodes.curator("testClientClose").on_an_ensemble_too(),
+        whatever_is_called_later_says_so,
+        it_ends_those_who_wait_in_memory,
+        twice_answers_the_same,
+        it_goes_on_when_nobody_waits_for_it,
+        without_a_server_it_ends_with_the_session,
+        dropping_the_last_handle_ends_the_session.on_an_ensemble_too(),
+        a_mutex_alone_keeps_the_session,
+        a_waiter_alone_keeps_the_session,
+        a_borrowed_session_is_connected_from_the_start,
+        a_borrowed_session_locks,
+        a_borrowed_session_stays_open,
+        a_borrowed_session_loses_its_nodes_by_a_drop_too,
+        a_borrowed_session_that_ends_closes_the_client,
+        a_borrowed_session_that_has_ended_is_refused,
+        a_borrowed_session_needs_a_runtime.once(),
+    ]
+}
+
+async fn it_ends_guards_waiters_and_nodes(env: &Env) {
+    let (client, theirs) = (env.client().await, env.client().await);
+    let (free, busy) = (env.path("free"), env.path("busy"));
+    let others = InterProcessMutex::new(&theirs, &busy).unwrap().lock().await.unwrap();
+    let guard = InterProcessMutex::new(&client, &free).unwrap().lock().await.unwrap();
+    let waiter = tokio::spawn(InterProcessMutex::new(&client, &busy).unwrap().lock());
+    let timed =
+        tokio::spawn(InterProcessMutex::new(&client, &busy).unwrap().acquire(Duration::from_secs(60)));
+    env.wait_count(&busy, 3).await;
+    let session = client.session_id().unwrap();
+    client.close().await.unwrap();
+    // By now all of it is over, here and at the servers.
+    assert!(!guard.is_held());
+    assert_eq!(guard.lost().await.reason(), LostReason::Closed);
+    assert_eq!((env.children(&free).await, env.children(&busy).await.len()), (Vec::new(), 1));
+    for waiter in [waiter, timed] {
+        let error = soon("its end", waiter).await.unwrap().unwrap_err();
+        assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
+        assert_eq!(error.path(), busy);
+        assert!(!error.is_retryable());
+    }
+    match guard.release().await.unwrap_err() {
+        ReleaseError::Lost(lost) => assert_eq!(lost.reason(), LostReason::Closed),
+        other => panic!("{other:?}"),
+    }
+    env.wait_session_gone(session).await;
+    assert!(others.is_held());
+}
+
+async fn whatever_is_called_later_says_so(env: &Env) {
+    let client = env.client().await;
+    let path = env.lock_path();
+    let early = InterProcessMutex::new(&client, &path).unwrap();
+    client.close().await.unwrap();
+    let late = InterProcessMutex::new(&client, &env.path("late")).unwrap();
+    for mutex in [early, late] {
+        let closed = |error: AcquireError| {
+            assert!(matches!(&error, AcquireError::Closed { path } if *path == mutex.path()), "{error:?}");
+        };
+        closed(soon("an answer", mutex.lock()).await.unwrap_err());
+        closed(soon("an answer", mutex.acquire(Duration::from_secs(60))).await.unwrap_err());
+        closed(soon("an answer", mutex.acquire(Duration::ZERO)).await.unwrap_err());
+        closed(soon("an answer", mutex.acquire_until(Instant::now())).await.unwrap_err());
+        closed(soon("an answer", mutex.participants()).await.unwrap_err());
+        match soon("an answer", mutex.try_lock()).await.unwrap_err() {
+            TryLockError::Acquire(error) => closed(error),
+            other => panic!("{other:?}"),
+        }
+        assert!(!mutex.is_acquired_in_this_process());
+    }
+    client.flush(Duration::ZERO).await.unwrap();
+    assert_eq!(client.state(), ConnectionState::Closed);
+}
+
+async fn it_ends_those_who_wait_in_memory(env: &Env) {
+    let client = env.client().await;
+    let mutex = InterProcessMutex::builder(&client, &env.lock_path()).max_znodes(1).build().unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let mut waiters = Vec::new();
+    for _ in 0..5 {
+        let mut waiter = Box::pin(mutex.lock());
+        begin(&mut waiter).await;
+        waiters.push(waiter);
+    }
+    client.close().await.unwrap();
+    // The holder has not let go of its guard: it is nobody's turn, ever.
+    for waiter in waiters {
+        let error = soon("its end", waiter).await.unwrap_err();
+        assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
+    }
+    drop(guard);
+}
+
+async fn twice_answers_the_same(env: &Env) {
+    let client = env.client().await;
+    let clone = client.clone();
+    let (one, other) = tokio::join!(client.close(), clone.close());
+    one.unwrap();
+    other.unwrap();
+    client.close().await.unwrap();
+}
+
+async fn it_goes_on_when_nobody_waits_for_it(env: &Env) {
+    let client = env.client().await;
+    let session = client.session_id().unwrap();
+    let guard = InterProcessMutex::new(&client, &env.lock_path()).unwrap().lock().await.unwrap();
+    {
+        let mut close = Box::pin(client.close());
+        begin(&mut close).await;
+    }
+    env.wait_session_gone(session).await;
+    assert_eq!(soon("the loss", guard.lost()).await.reason(), LostReason::Closed);
+    client.close().await.unwrap();
+}
+
+async fn without_a_server_it_ends_with_the_session(env: &Env) {
+    let (client, link) = env.linked(env.builder()).await;
+    let path = env.lock_path();
+    let guard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap();
+    link.cut();
+    let start = Instant::now();
+    let error = soon("an answer", client.close()).await.unwrap_err();
+    assert!(matches!(error, ReleaseError::SessionNotClosed { .. }), "{error:?}");
+    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+    assert_eq!(guard.lost().await.reason(), LostReason::Closed);
+    // The same again, at once.
+    let error = client.close().await.unwrap_err();
+    assert!(matches!(error, ReleaseError::SessionNotClosed { .. }), "{error:?}");
+    env.wait_count(&path, 0).await;
+}
+
+async fn dropping_the_last_handle_ends_the_session(env: &Env) {
+    let client = env.client().await;
+    let session = client.session_id().unwrap();
+    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let lost = guard.lost();
+    drop((client, mutex));
+    assert!(env.knows_session(session).await);
+    drop(guard);
+    env.wait_session_gone(session).await;
+    assert_eq!(env.children(&env.lock_path()).await, [""; 0]);
+    drop(lost);
+}
+
+async fn a_mutex_alone_keeps_the_session(env: &Env) {
+    let client = env.client().await;
+    let session = client.session_id().unwrap();
+    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    drop(client);
+    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    assert!(env.knows_session(session).await);
+    drop(mutex);
+    env.wait_session_gone(session).await;
+}
+
+async fn a_waiter_alone_keeps_the_session(env: &Env) {
+    let theirs = env.mutex().await;
+    let guard = theirs.lock().await.unwrap();
+    let client = env.client().await;
+    let session = client.session_id().unwrap();
+    let waiter = tokio::spawn(InterProcessMutex::new(&client, &env.lock_path()).unwrap().lock());
+    drop(client);
+    env.wait_count(&env.lock_path(), 2).await;
+    guard.release().await.unwrap();
+    let guard = soon("the second in line", waiter).await.unwrap().unwrap();
+    assert!(guard.is_held() && env.knows_session(session).await);
+    drop(guard);
+    env.wait_session_gone(session).await;
+}
+
+async fn session(env: &Env) -> zk::Client {
+    let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(15));
+    soon("a session", connector.connect(&env.connect_string())).await.unwrap()
+}
+
+/// The same with a connection that can be broken.
+async fn linked_session(env: &Env) -> (zk::Client, Link) {
+    let link = env.link();
+    let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(2));
+    (soon("a session", connector.connect(link.connect_string())).await.unwrap(), link)
+}
+
+async fn a_borrowed_session_is_connected_from_the_start(env: &Env) {
+    let session = session(env).await;
+    let client = Client::from_session(session.clone()).unwrap();
+    assert_eq!(client.state(), ConnectionState::Connected);
+    assert_eq!(client.session_id(), Some(session.session_id().0));
+    assert_eq!(client.session_timeout(), Some(session.session_timeout()));
+}
+
+async fn a_borrowed_session_locks(env: &Env) {
+    let session = session(env).await;
+    let client = Client::from_session(session.clone()).unwrap();
+    let (mutex, theirs) = (InterProcessMutex::new(&client, &env.lock_path()).unwrap(), env.mutex().await);
+    let guard = soon("a free lock", mutex.lock()).await.unwrap();
+    assert_eq!(env.stat(&guard.node()).await.unwrap().ephemeral_owner, session.session_id().0);
+    let waiter = tokio::spawn(theirs.lock());
+    env.wait_count(&env.lock_path(), 2).await;
+    guard.release().await.unwrap();
+    soon("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+    client.close().await.unwrap();
+}
+
+async fn a_borrowed_session_stays_open(env: &Env) {
+    let session = session(env).await;
+    let client = Client::from_session(session.clone()).unwrap();
+    let (path, busy) = (env.lock_path(), env.path("busy"));
+    let theirs = InterProcessMutex::new(&env.client().await, &busy).unwrap().lock().await.unwrap();
+    let guard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap();
+    let waiter = tokio::spawn(InterProcessMutex::new(&client, &busy).unwrap().lock());
+    env.wait_count(&busy, 2).await;
+    soon("the end", client.close()).await.unwrap();
+    // Our nodes are gone, although the session is not.
+    assert_eq!((env.children(&path).await.len(), env.children(&busy).await.len()), (0, 1));
+    assert_eq!(guard.lost().await.reason(), LostReason::Closed);
+    let error = soon("its end", waiter).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
+    session.check_stat("/").await.unwrap();
+    // It can be lent again.
+    let again = Client::from_session(session.clone()).unwrap();
+    let mutex = InterProcessMutex::new(&again, &path).unwrap();
+    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    drop((theirs, guard));
+}
+
+async fn a_borrowed_session_loses_its_nodes_by_a_drop_too(env: &Env) {
+    let session = session(env).await;
+    let client = Client::from_session(session.clone()).unwrap();
+    let path = env.lock_path();
+    let guard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap();
+    drop(client);
+    assert!(guard.is_held());
+    drop(guard);
+    env.wait_count(&path, 0).await;
+    session.check_stat("/").await.unwrap();
+}
+
+async fn a_borrowed_session_that_ends_closes_the_client(env: &Env) {
+    let (session, link) = linked_session(env).await;
+    let client = Client::from_session(session.clone()).unwrap();
+    let (path, busy) = (env.lock_path(), env.path("busy"));
+    let theirs = InterProcessMutex::new(&env.client().await, &busy).unwrap().lock().await.unwrap();
+    let mutex = InterProcessMutex::new(&client, &path).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let waiter = tokio::spawn(InterProcessMutex::new(&client, &busy).unwrap().lock());
+    env.wait_count(&busy, 2).await;
+    env.expire_session(session.session_id().0, &link).await;
+    let lost = soon("the loss", guard.lost()).await;
+    assert!(env.is_loss(lost.reason()), "{lost}");
+    let error = soon("its end", waiter).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
+    let error = soon("an answer", mutex.lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
+    assert_eq!(client.state(), ConnectionState::Closed);
+    soon("an answer", client.close()).await.unwrap();
+    drop(theirs);
+}
+
+async fn a_borrowed_session_that_has_ended_is_refused(env: &Env) {
+    let (session, link) = linked_session(env).await;
+    let mut states = session.state_watcher();
+    env.expire_session(session.session_id().0, &link).await;
+    soon("its end", async { while !states.changed().await.is_terminated() {} }).await;
+    let error = Client::from_session(session).unwrap_err();
+    assert!(matches!(error, ConnectError::SessionEnded), "{error:?}");
+}
+
+async fn a_borrowed_session_needs_a_runtime(env: &Env) {
+    let session = session(env).await;
+    let lent = session.clone();
+    let error = std::thread::spawn(move || Client::from_session(lent).unwrap_err()).join().unwrap();
+    assert!(matches!(error, ConnectError::NoRuntime), "{error:?}");
+}

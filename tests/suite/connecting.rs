@@ -1,0 +1,181 @@
+//! Getting a session.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::{Duration, Instant};
+
+use zookeeper_recipes::{Client, ConnectError, ConnectionState, InterProcessMutex};
+
+use crate::harness::{Behaviour, Env, SESSION_LIMITS, SOON, behaviours, soon};
+
+pub(crate) fn all() -> Vec<Behaviour> {
+    behaviours![
+        to_nothing_fails_in_time_and_says_where.once(),
+        to_a_server_that_says_nothing_fails_in_time.once(),
+        to_a_server_that_hangs_up_fails_in_time.once(),
+        goes_on_to_the_next_address,
+        unusable_connect_strings_are_refused_at_once.once(),
+        unusable_namespaces_are_refused_at_once.once(),
+        unknown_credentials_are_refused,
+        the_servers_have_the_last_word_on_the_session_timeout.on_an_ensemble_too(),
+        a_client_knows_its_session,
+        connected_means_connected,
+        has_its_own_time_however_short_the_session_s.once(),
+        clones_share_everything,
+    ]
+}
+
+const TIMEOUT: Duration = Duration::from_millis(300);
+
+/// Connecting to `address` fails in time, with an error that names it.
+async fn check_timeout(env: &Env, address: &str) {
+    let start = Instant::now();
+    let error = env.builder().connect_timeout(TIMEOUT).connect(address).await.unwrap_err();
+    let took = start.elapsed();
+    assert!(took < TIMEOUT + Duration::from_secs(2), "{took:?}");
+    assert!(error.is_retryable());
+    assert!(error.to_string().contains(address), "{error}");
+    match error {
+        ConnectError::TimedOut { servers, timeout, .. } => {
+            assert_eq!((&*servers, timeout), (address, TIMEOUT));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn to_nothing_fails_in_time_and_says_where(env: &Env) {
+    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    check_timeout(env, &closed.to_string()).await;
+}
+
+async fn to_a_server_that_says_nothing_fails_in_time(env: &Env) {
+    // The kernel accepts for it.
+    let mute = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    check_timeout(env, &mute.local_addr().unwrap().to_string()).await;
+}
+
+async fn to_a_server_that_hangs_up_fails_in_time(env: &Env) {
+    env.server().refuse_connections(true);
+    check_timeout(env, &env.connect_string()).await;
+    env.server().refuse_connections(false);
+    env.client().await.close().await.unwrap();
+}
+
+async fn goes_on_to_the_next_address(env: &Env) {
+    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    for servers in
+        [format!("{closed},{}", env.connect_string()), format!("{}, {closed}", env.connect_string())]
+    {
+        let client = env.connect_to(&servers, env.builder()).await;
+        let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+        soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    }
+}
+
+async fn unusable_connect_strings_are_refused_at_once(env: &Env) {
+    for servers in [
+        "",
+        " ",
+        ",",
+        "127.0.0.1:2181,",
+        "127.0.0.1:2181,,127.0.0.1:2182",
+        "/shop",
+        "127.0.0.1:port",
+        "127.0.0.1:70000",
+        "127.0.0.1:-1",
+    ] {
+        let connected = env.builder().connect_timeout(SOON * 2).connect(servers);
+        match soon(&format!("a refusal of {servers:?}"), connected).await.unwrap_err() {
+            error @ ConnectError::InvalidConnectString { .. } => {
+                assert!(!error.is_retryable());
+                assert!(error.to_string().contains(&format!("{servers:?}")), "{error}");
+            }
+            other => panic!("{servers:?}: {other:?}"),
+        }
+    }
+}
+
+async fn unusable_namespaces_are_refused_at_once(env: &Env) {
+    for namespace in ["a//b", "a/", "../a", "zookeeper", "/zookeeper/quota", "a\0"] {
+        let error = env.builder().namespace(namespace).connect(&env.connect_string()).await.unwrap_err();
+        assert!(matches!(error, ConnectError::InvalidNamespace(_)), "{error:?}");
+        assert!(!error.is_retryable());
+    }
+    let error = Client::connect(&format!("{}/a//b", env.connect_string())).await.unwrap_err();
+    assert!(matches!(error, ConnectError::InvalidNamespace(_)), "{error:?}");
+}
+
+async fn unknown_credentials_are_refused(env: &Env) {
+    let builder = env.builder().auth("nonsense", "us:secret");
+    // The servers refuse them after they have given a session, so it is a race who hears of it.
+    match soon("an answer", builder.connect(&env.connect_string())).await {
+        Err(error) => {
+            assert!(matches!(error, ConnectError::AuthFailed { .. }), "{error:?}");
+            assert!(!error.is_retryable());
+        }
+        Ok(client) => {
+            let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+            let error = soon("an answer", mutex.lock()).await.unwrap_err();
+            assert!(matches!(error, zookeeper_recipes::AcquireError::AuthFailed { .. }), "{error:?}");
+            assert!(!error.is_retryable());
+            assert_eq!(client.state(), ConnectionState::Closed);
+        }
+    }
+}
+
+async fn the_servers_have_the_last_word_on_the_session_timeout(env: &Env) {
+    let (least, most) = SESSION_LIMITS;
+    let middle = Duration::from_secs(7);
+    let less = least - Duration::from_millis(100);
+    for (asked, granted) in [(less, least), (middle, middle), (Duration::from_secs(3600), most)] {
+        let client = env.connect(env.builder().session_timeout(asked)).await;
+        assert_eq!(client.session_timeout(), Some(granted));
+        client.close().await.unwrap();
+        assert_eq!(client.session_timeout(), None);
+    }
+    assert_eq!(env.client().await.session_timeout(), Some(Duration::from_secs(15)), "the default");
+}
+
+async fn a_client_knows_its_session(env: &Env) {
+    let client = env.client().await;
+    assert_eq!(client.state(), ConnectionState::Connected);
+    assert_eq!(*client.watch_state().borrow(), ConnectionState::Connected);
+    let session = client.session_id().unwrap();
+    assert!(env.knows_session(session).await);
+    assert_ne!(env.client().await.session_id(), Some(session));
+    let mut states = client.watch_state();
+    client.close().await.unwrap();
+    soon("the end", states.wait_for(|state| *state == ConnectionState::Closed)).await.unwrap();
+    assert_eq!((client.session_id(), client.state()), (None, ConnectionState::Closed));
+    env.wait_session_gone(session).await;
+}
+
+async fn has_its_own_time_however_short_the_session_s(env: &Env) {
+    env.server().refuse_connections(true);
+    let servers = env.connect_string();
+    let builder = env.builder().session_timeout(Duration::from_millis(100)).connect_timeout(SOON);
+    let mut connecting = Box::pin(builder.connect(&servers));
+    let early = tokio::time::timeout(Duration::from_millis(500), &mut connecting).await;
+    assert!(early.is_err(), "it has given up: {early:?}");
+    env.server().refuse_connections(false);
+    soon("a session", connecting).await.unwrap();
+}
+
+async fn connected_means_connected(env: &Env) {
+    for _ in 0..20 {
+        let client = env.builder().connect(&env.connect_string()).await.unwrap();
+        assert_eq!(client.state(), ConnectionState::Connected);
+        assert!(client.session_id().is_some() && client.session_timeout().is_some());
+    }
+}
+
+async fn clones_share_everything(env: &Env) {
+    let client = env.client().await;
+    let clone = client.clone();
+    assert_eq!(client.session_id(), clone.session_id());
+    let guard = InterProcessMutex::new(&client, &env.lock_path()).unwrap().lock().await.unwrap();
+    assert!(InterProcessMutex::new(&clone, &env.lock_path()).unwrap().is_acquired_in_this_process());
+    drop(client);
+    assert!(guard.is_held());
+    clone.close().await.unwrap();
+    assert!(!guard.is_held());
+}

@@ -1,0 +1,211 @@
+//! Who queues in a lock's directory, and who does not.
+
+use std::time::Duration;
+
+use zookeeper_client as zk;
+use zookeeper_recipes::{AcquireError, InterProcessMutex, RetryPolicy, TryLockError};
+
+use crate::harness::{Behaviour, Env, Need, behaviours, soon};
+
+pub(crate) fn all() -> Vec<Behaviour> {
+    behaviours![
+        nodes_of_no_recipe_neither_block_nor_are_touched,
+        curator_s_go_s_and_bare_names_are_queued_behind,
+        a_foreign_contender_waits_behind_us,
+        a_queue_of_kazoo_s_is_refused,
+        a_queue_of_a_read_write_lock_is_refused,
+        another_recipe_that_comes_while_we_wait_is_refused,
+        used_up_sequence_numbers_are_refused,
+        the_last_sequence_number_still_locks.needs(Need::SetSequence),
+        a_contender_that_is_deleted_again_and_again_gives_up
+            .curator("testNodeDeletedCleanlyWithFaults")
+            .needs(Need::CountRequests),
+    ]
+}
+
+async fn nodes_of_no_recipe_neither_block_nor_are_touched(env: &Env) {
+    let path = env.lock_path();
+    let strays = ["0", "lock-", "lock-1", "lock-00000000x1", "zzz", "_c_x-lease-0000000001"];
+    for stray in strays {
+        env.create(&format!("{path}/{stray}"), zk::CreateMode::Persistent).await;
+    }
+    let (ours, theirs) = (env.mutex().await, env.mutex().await);
+    let guard = soon("a free lock", ours.try_lock()).await.unwrap();
+    assert_eq!(ours.participants().await.unwrap(), [guard.node()]);
+    let waiter = tokio::spawn(theirs.lock());
+    env.wait_count(&path, strays.len() + 2).await;
+    guard.release().await.unwrap();
+    soon("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+    let mut left = strays.map(String::from);
+    left.sort();
+    assert_eq!(env.children(&path).await, left);
+}
+
+async fn curator_s_go_s_and_bare_names_are_queued_behind(env: &Env) {
+    let path = env.lock_path();
+    let mutex = env.mutex().await;
+    for prefix in [
+        "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-",
+        "_c_0123456789abcdef0123456789abcdef-lock-",
+        "lock-",
+    ] {
+        let node = env.create(&format!("{path}/{prefix}"), zk::CreateMode::EphemeralSequential).await;
+        assert_eq!(mutex.participants().await.unwrap(), [&*node]);
+        assert!(matches!(mutex.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+        let waiter = tokio::spawn(mutex.lock());
+        env.wait_count(&path, 2).await;
+        env.wait_watchers(&node, 1).await;
+        assert!(!waiter.is_finished());
+        env.delete(&node).await;
+        soon("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+    }
+}
+
+async fn a_foreign_contender_waits_behind_us(env: &Env) {
+    let path = env.lock_path();
+    let (ours, theirs) = (env.mutex().await, env.mutex().await);
+    let guard = ours.lock().await.unwrap();
+    let between = env.create(&format!("{path}/lock-"), zk::CreateMode::EphemeralSequential).await;
+    let waiter = tokio::spawn(theirs.lock());
+    env.wait_count(&path, 3).await;
+    env.wait_watchers(&between, 1).await;
+    let queue = ours.participants().await.unwrap();
+    assert_eq!((&queue[0], &queue[1], queue.len()), (&guard.node(), &between, 3));
+    guard.release().await.unwrap();
+    // It is the foreigner's turn, and we are told when that is over.
+    assert_eq!(theirs.participants().await.unwrap()[0], between);
+    assert!(!waiter.is_finished());
+    env.delete(&between).await;
+    soon("the last in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// Every way to ask for the lock says that another recipe uses the directory, and leaves nothing there.
+async fn check_refused(env: &Env, foreign: &str) {
+    let path = env.lock_path();
+    let mutex = env.mutex().await;
+    let node = env.create(&format!("{path}/{foreign}"), zk::CreateMode::EphemeralSequential).await;
+    let check = |error: AcquireError| {
+        assert!(!error.is_retryable());
+        assert!(error.to_string().contains(&node), "{error}");
+        match error {
+            AcquireError::MixedRecipes { path: named, node: other } => {
+                assert_eq!((named, other), (path.clone(), node.clone()));
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    check(soon("an answer", mutex.lock()).await.unwrap_err());
+    check(soon("an answer", mutex.acquire(Duration::from_secs(10))).await.unwrap_err());
+    match soon("an answer", mutex.try_lock()).await.unwrap_err() {
+        TryLockError::Acquire(error) => check(error),
+        other => panic!("{other:?}"),
+    }
+    check(mutex.participants().await.unwrap_err());
+    env.wait_count(&path, 1).await;
+    env.delete(&node).await;
+    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+}
+
+async fn a_queue_of_kazoo_s_is_refused(env: &Env) {
+    check_refused(env, "0123456789abcdef0123456789abcdef__lock__").await;
+}
+
+async fn a_queue_of_a_read_write_lock_is_refused(env: &Env) {
+    check_refused(env, "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__READ__").await;
+    check_refused(env, "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__WRIT__").await;
+}
+
+async fn another_recipe_that_comes_while_we_wait_is_refused(env: &Env) {
+    let path = env.lock_path();
+    let (ours, theirs) = (env.mutex().await, env.mutex().await);
+    let guard = ours.lock().await.unwrap();
+    let first = tokio::spawn(theirs.lock());
+    env.wait_count(&path, 2).await;
+    let second = tokio::spawn(theirs.lock());
+    env.wait_count(&path, 3).await;
+    let node = env.create(&format!("{path}/x__lock__"), zk::CreateMode::EphemeralSequential).await;
+    // The first has only the holder before it and need not look again; nobody can come between.
+    guard.release().await.unwrap();
+    let guard = soon("the second in line", first).await.unwrap().unwrap();
+    // The other one does look.
+    guard.release().await.unwrap();
+    match soon("an answer", second).await.unwrap() {
+        Err(AcquireError::MixedRecipes { node: named, .. }) => assert_eq!(named, node),
+        Ok(guard) => {
+            // By the time it was told, it was the only one left before it as well.
+            drop(guard);
+        }
+        Err(other) => panic!("{other:?}"),
+    }
+    env.wait_count(&path, 1).await;
+}
+
+async fn used_up_sequence_numbers_are_refused(env: &Env) {
+    let path = env.lock_path();
+    let mutex = env.mutex().await;
+    let node = env.create(&format!("{path}/_c_x-lock--2147483648"), zk::CreateMode::Ephemeral).await;
+    let check = |error: &AcquireError| {
+        assert!(
+            matches!(error, AcquireError::SequenceExhausted { path: named } if *named == path),
+            "{error:?}"
+        );
+        assert!(!error.is_retryable());
+    };
+    check(&soon("an answer", mutex.lock()).await.unwrap_err());
+    match soon("an answer", mutex.try_lock()).await.unwrap_err() {
+        TryLockError::Acquire(error) => check(&error),
+        other => panic!("{other:?}"),
+    }
+    check(&mutex.participants().await.unwrap_err());
+    env.wait_count(&path, 1).await;
+    // As the error says: without contenders the directory can be deleted, and the numbers begin anew.
+    env.delete(&node).await;
+    env.delete(&path).await;
+    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+}
+
+async fn the_last_sequence_number_still_locks(env: &Env) {
+    let path = env.lock_path();
+    let (ours, theirs) = (env.mutex().await, env.mutex().await);
+    ours.lock().await.unwrap().release().await.unwrap();
+    env.server().set_next_sequence(&path, i32::MAX).unwrap();
+    let guard = ours.lock().await.unwrap();
+    assert!(guard.node().ends_with("-lock-2147483647"), "{}", guard.node());
+    // To a Java peer the next one would be first, and in beside us.
+    let error = soon("an answer", theirs.lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::SequenceExhausted { .. }), "{error:?}");
+    env.wait_count(&path, 1).await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+async fn a_contender_that_is_deleted_again_and_again_gives_up(env: &Env) {
+    let path = env.lock_path();
+    let ours = env.mutex().await;
+    let policy = RetryPolicy::n_times(3, Duration::from_millis(1));
+    let theirs = env.connect(env.builder().retry_policy(policy)).await;
+    let mutex = InterProcessMutex::new(&theirs, &path).unwrap();
+    let guard = ours.lock().await.unwrap();
+    let holder = guard.node();
+    let mut attempt = tokio::spawn(mutex.lock());
+    let deleting = async {
+        loop {
+            let waits = env.wait_children(&path, "a waiter", |now| now.len() == 2);
+            let name = waits.await.into_iter().find(|name| !holder.ends_with(name)).unwrap();
+            // It looks again when the one that it watches changes; that this one does, it sees only then.
+            env.wait_watchers(&holder, 1).await;
+            env.delete(&format!("{path}/{name}")).await;
+            env.server().set_data(&holder, "look").unwrap();
+        }
+    };
+    let answer = tokio::select! {
+        answer = soon("an answer", &mut attempt) => answer.unwrap(),
+        () = deleting => unreachable!(),
+    };
+    match answer.unwrap_err() {
+        error @ AcquireError::NodeDeleted { times: 4, .. } => assert!(error.is_retryable()),
+        other => panic!("{other:?}"),
+    }
+    env.wait_count(&path, 1).await;
+    drop(guard);
+}

@@ -1,0 +1,218 @@
+//! The lock's directory and those above it.
+
+use tokio::task::JoinSet;
+use zookeeper_client as zk;
+use zookeeper_recipes::{AcquireError, BuildError, InterProcessMutex, Parents};
+use zookeeper_test_server::{Match, NodeKind, Op};
+
+use crate::harness::{Behaviour, Env, Need, SOON, behaviours, soon};
+
+pub(crate) fn all() -> Vec<Behaviour> {
+    behaviours![
+        they_are_made_as_containers_and_so_is_everything_above.needs(Need::SeeKinds),
+        they_are_made_to_stay_where_asked.needs(Need::SeeKinds),
+        they_are_swept_away_and_made_again.needs(Need::OwnServers).on_an_ensemble_too(),
+        those_that_exist_are_left_as_they_are,
+        one_deleted_between_two_locks_is_made_again.on_an_ensemble_too(),
+        one_deleted_as_soon_as_it_is_made_is_made_again.needs(Need::HoldReplies),
+        many_contenders_make_it_at_once.whatever_breaks().on_an_ensemble_too(),
+        a_namespace_is_a_prefix_that_does_not_show.curator("testWithNamespace"),
+        a_namespace_can_be_part_of_the_connect_string,
+        namespaces_of_connect_string_and_builder_add_up,
+        a_namespace_keeps_apart,
+        any_path_of_zookeeper_s_will_do,
+        bad_paths_are_refused_before_anything_is_sent.once(),
+        a_path_below_an_ephemeral_node_is_rejected,
+    ]
+}
+
+async fn they_are_made_as_containers_and_so_is_everything_above(env: &Env) {
+    let path = env.path("a/b/c/lock");
+    let client = env.client().await;
+    let guard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap();
+    for parent in [env.path("a"), env.path("a/b"), env.path("a/b/c"), path.clone()] {
+        assert_eq!(env.server().node(&parent).unwrap().kind, NodeKind::Container, "{parent}");
+    }
+    assert_eq!(env.stat(&guard.node()).await.unwrap().ephemeral_owner, client.session_id().unwrap());
+    guard.release().await.unwrap();
+}
+
+async fn they_are_made_to_stay_where_asked(env: &Env) {
+    let path = env.path("a/lock");
+    let client = env.client().await;
+    let mutex = InterProcessMutex::builder(&client, &path).parents(Parents::Persistent).build().unwrap();
+    let guard = mutex.lock().await.unwrap();
+    for parent in [env.path("a"), path.clone()] {
+        assert_eq!(env.server().node(&parent).unwrap().kind, NodeKind::Persistent, "{parent}");
+    }
+    guard.release().await.unwrap();
+}
+
+async fn they_are_swept_away_and_made_again(env: &Env) {
+    let mutex = env.mutex().await;
+    for _ in 0..2 {
+        let guard = soon("a free lock", mutex.lock()).await.unwrap();
+        assert!(env.stat(&env.lock_path()).await.is_some());
+        guard.release().await.unwrap();
+        env.sweep(&env.lock_path()).await;
+    }
+    // All that was made goes, one level after the other.
+    env.sweep(env.lock_path().rsplit_once('/').unwrap().0).await;
+}
+
+async fn those_that_exist_are_left_as_they_are(env: &Env) {
+    let path = env.create(&env.lock_path(), zk::CreateMode::Persistent).await;
+    let outsider = env.outsider().await;
+    outsider.set_data(&path, b"not yours", None).await.unwrap();
+    let before = env.stat(&path).await.unwrap();
+    let mutex = env.mutex().await;
+    mutex.lock().await.unwrap().release().await.unwrap();
+    let after = env.stat(&path).await.unwrap();
+    assert_eq!((after.czxid, after.mzxid, after.ephemeral_owner), (before.czxid, before.mzxid, 0));
+    assert_eq!(outsider.get_data(&path).await.unwrap().0, b"not yours");
+}
+
+async fn one_deleted_between_two_locks_is_made_again(env: &Env) {
+    let mutex = env.mutex().await;
+    for deep in [false, true] {
+        mutex.lock().await.unwrap().release().await.unwrap();
+        env.delete(&env.lock_path()).await;
+        if deep {
+            env.delete(env.lock_path().rsplit_once('/').unwrap().0).await;
+        }
+        let guard = soon("the lock", mutex.lock()).await.unwrap();
+        assert!(env.stat(&guard.node()).await.is_some());
+        guard.release().await.unwrap();
+    }
+}
+
+async fn one_deleted_as_soon_as_it_is_made_is_made_again(env: &Env) {
+    let mutex = env.mutex().await;
+    let path = env.create(&env.lock_path(), zk::CreateMode::Persistent).await;
+    env.delete(&path).await;
+    // The directory, not a contender's node: those are created under names that begin with it.
+    let made = env.server().hold_reply(Match::op(Op::Create).path(&path));
+    let attempt = tokio::spawn(mutex.acquire(SOON));
+    soon("the directory", made.wait_hit()).await;
+    assert_eq!(env.server().node(&path).unwrap().kind, NodeKind::Container);
+    env.server().delete(&path).unwrap();
+    made.release();
+    soon("the lock", attempt).await.unwrap().unwrap().release().await.unwrap();
+}
+
+async fn many_contenders_make_it_at_once(env: &Env) {
+    let mutexes = [env.mutex().await, env.mutex().await, env.mutex().await];
+    let mut contenders = JoinSet::new();
+    for mutex in mutexes.iter().cycle().take(12) {
+        let lock = mutex.lock();
+        contenders.spawn(async move { lock.await.map(drop) });
+    }
+    soon("every contender", async {
+        while let Some(served) = contenders.join_next().await {
+            served.unwrap().unwrap();
+        }
+    })
+    .await;
+    env.wait_count(&env.lock_path(), 0).await;
+}
+
+/// A lock in a namespace, seen by its client and by one without.
+async fn check_namespace(env: &Env, client: &zookeeper_recipes::Client, namespace: &str) {
+    let mutex = InterProcessMutex::new(client, "/shop/stock").unwrap();
+    let guard = soon("a free lock", mutex.lock()).await.unwrap();
+    assert_eq!((mutex.path(), guard.path()), ("/shop/stock", "/shop/stock"));
+    let node = guard.node();
+    assert!(node.starts_with("/shop/stock/_c_"), "{node}");
+    assert_eq!(mutex.participants().await.unwrap(), [&*node]);
+    assert!(env.stat(&format!("{namespace}{node}")).await.is_some());
+    // Without the namespace it is another name for the same lock.
+    let plain = env.client().await;
+    let same = InterProcessMutex::new(&plain, &format!("{namespace}/shop/stock")).unwrap();
+    assert!(same.try_lock().await.is_err());
+    let error = mutex.acquire(std::time::Duration::from_millis(20)).await.unwrap_err();
+    assert_eq!(error.path(), "/shop/stock");
+    assert!(!error.to_string().contains(namespace), "{error}");
+    env.create(&format!("{namespace}/shop/stock/x__lock__"), zk::CreateMode::EphemeralSequential).await;
+    match mutex.participants().await.unwrap_err() {
+        AcquireError::MixedRecipes { path, node } => {
+            assert_eq!(path, "/shop/stock");
+            assert!(node.starts_with("/shop/stock/x__lock__"), "{node}");
+        }
+        other => panic!("{other:?}"),
+    }
+    guard.release().await.unwrap();
+}
+
+async fn a_namespace_is_a_prefix_that_does_not_show(env: &Env) {
+    let namespace = env.path("ns/eu");
+    // With or without the slash.
+    let client = env.connect(env.builder().namespace(namespace.trim_start_matches('/'))).await;
+    check_namespace(env, &client, &namespace).await;
+}
+
+async fn a_namespace_can_be_part_of_the_connect_string(env: &Env) {
+    let namespace = env.path("ns");
+    let servers = format!("{}{namespace}", env.connect_string());
+    let client = env.connect_to(&servers, env.builder()).await;
+    check_namespace(env, &client, &namespace).await;
+}
+
+async fn namespaces_of_connect_string_and_builder_add_up(env: &Env) {
+    let servers = format!("{}{}", env.connect_string(), env.path("ns"));
+    let client = env.connect_to(&servers, env.builder().namespace("/eu")).await;
+    check_namespace(env, &client, &env.path("ns/eu")).await;
+}
+
+async fn a_namespace_keeps_apart(env: &Env) {
+    let mut guards = Vec::new();
+    for namespace in ["a", "b"] {
+        let client = env.connect(env.builder().namespace(&env.path(namespace))).await;
+        let mutex = InterProcessMutex::new(&client, "/stock").unwrap();
+        guards.push(soon("a free lock", mutex.lock()).await.unwrap());
+    }
+    assert!(guards.iter().all(zookeeper_recipes::LockGuard::is_held));
+}
+
+async fn any_path_of_zookeeper_s_will_do(env: &Env) {
+    let client = env.client().await;
+    for name in ["库存/sku-42", "a b", ".hidden", "x..y", "zookeeper", "lock-0000000001", "%2f", "a:b"] {
+        let path = env.path(name);
+        let mutex = InterProcessMutex::new(&client, &path).unwrap();
+        let guard = soon("a free lock", mutex.lock()).await.unwrap();
+        assert_eq!(guard.path(), path);
+        assert!(mutex.try_lock().await.is_err());
+        assert!(env.stat(&guard.node()).await.is_some());
+        guard.release().await.unwrap();
+    }
+    let long = env.path(&"x".repeat(10_000));
+    let mutex = InterProcessMutex::new(&client, &long).unwrap();
+    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+}
+
+async fn bad_paths_are_refused_before_anything_is_sent(env: &Env) {
+    let client = env.client().await;
+    let requests = env.server().counters().total_requests();
+    for path in ["", "/", "stock", "/stock/", "/a//b", "/a/../b", "/a\0b", "/zookeeper/quota"] {
+        match InterProcessMutex::new(&client, path).unwrap_err() {
+            BuildError::InvalidPath(error) => assert_eq!(error.path(), path),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(env.server().counters().total_requests(), requests);
+}
+
+async fn a_path_below_an_ephemeral_node_is_rejected(env: &Env) {
+    let parent = env.create(&env.path("ephemeral"), zk::CreateMode::Ephemeral).await;
+    let client = env.client().await;
+    for path in [parent.clone(), format!("{parent}/lock")] {
+        let mutex = InterProcessMutex::new(&client, &path).unwrap();
+        match soon("an answer", mutex.lock()).await.unwrap_err() {
+            error @ AcquireError::Rejected { .. } => {
+                assert!(!error.is_retryable());
+                assert_eq!(error.path(), path);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(env.children(&parent).await, [""; 0]);
+}

@@ -1,0 +1,119 @@
+//! The back-ends, and what each can do.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use test_support::{Options, ZooKeeper, shared_ensemble, shared_standalone};
+use zookeeper_test_server::Server;
+
+/// What a behaviour runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    /// A server of its own in this process.
+    InProcess,
+    /// The same, with connections that break all the time.
+    Faults,
+    /// A real server, shared with other behaviours.
+    Standalone,
+    /// Three real servers, shared with other behaviours.
+    Ensemble,
+}
+
+/// What a behaviour needs beyond a server that it has paths of its own on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Stop the servers and start them again, and have them look for empty containers at once.
+    OwnServers,
+    /// Know what was asked of the server, and how often.
+    CountRequests,
+    /// Hold single requests and replies.
+    HoldReplies,
+    /// Tell containers from other nodes.
+    SeeKinds,
+    /// Say which number the next sequential node gets.
+    SetSequence,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InProcess => "in-process",
+            Self::Faults => "in-process-faults",
+            Self::Standalone => "zookeeper",
+            Self::Ensemble => "zookeeper-ensemble",
+        })
+    }
+}
+
+impl Backend {
+    pub(crate) const ALL: [Self; 4] = [Self::InProcess, Self::Faults, Self::Standalone, Self::Ensemble];
+
+    /// Whether it runs in other processes, which this machine may not have.
+    pub(crate) fn is_real(self) -> bool {
+        matches!(self, Self::Standalone | Self::Ensemble)
+    }
+
+    /// Why it cannot do what is needed, if it cannot.
+    pub(crate) fn lacks(self, need: Need) -> Option<&'static str> {
+        match need {
+            Need::OwnServers => None,
+            Need::CountRequests if self.is_real() => Some("a real ZooKeeper does not count requests by kind"),
+            Need::HoldReplies if self.is_real() => Some("a real ZooKeeper does not hold replies"),
+            Need::SetSequence if self.is_real() => {
+                Some("a real ZooKeeper counts its sequence numbers itself")
+            }
+            Need::SeeKinds if self.is_real() => {
+                Some("a real ZooKeeper does not say which nodes are containers")
+            }
+            Need::CountRequests | Need::HoldReplies | Need::SeeKinds | Need::SetSequence => None,
+        }
+    }
+}
+
+/// The least and the greatest session timeout that every back-end grants.
+pub(crate) const SESSION_LIMITS: (Duration, Duration) = (Duration::from_millis(400), Duration::from_secs(60));
+
+/// The servers behind a back-end.
+#[derive(Clone, Debug)]
+pub(crate) enum Servers {
+    Ours(Arc<Server>),
+    Real(Arc<ZooKeeper>),
+}
+
+impl Servers {
+    pub(crate) fn start(backend: Backend, own: bool) -> Self {
+        let real =
+            |shared: Result<_, test_support::ServerError>| Self::Real(shared.expect("ZooKeeper starts"));
+        let options = || Options::new().container_check(Duration::from_millis(250));
+        match (backend, own) {
+            (Backend::InProcess | Backend::Faults, _) => {
+                let (min, max) = SESSION_LIMITS;
+                let server = Server::builder()
+                    .tick(Duration::from_millis(100))
+                    .min_session_timeout(min)
+                    .max_session_timeout(max);
+                Self::Ours(Arc::new(server.start().expect("a free port")))
+            }
+            (Backend::Standalone, false) => real(shared_standalone()),
+            (Backend::Standalone, true) => real(ZooKeeper::standalone(&options()).map(Arc::new)),
+            (Backend::Ensemble, false) => real(shared_ensemble()),
+            (Backend::Ensemble, true) => real(ZooKeeper::ensemble(3, &options()).map(Arc::new)),
+        }
+    }
+
+    pub(crate) fn connect_string(&self) -> String {
+        match self {
+            Self::Ours(server) => server.connect_string(),
+            Self::Real(servers) => servers.connect_string(),
+        }
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        match self {
+            Self::Ours(server) => vec![server.addr()],
+            Self::Real(servers) => (0..servers.len()).map(|member| servers.address(member)).collect(),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Behaviours, and on what they run.
+
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use test_support::{Suite, peers};
+
+use super::Env;
+use super::backend::Backend;
+use super::backend::Need;
+use super::random::seed;
+
+type Run = for<'a> fn(&'a Env) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// Something that the library does, on any back-end that can show it.
+#[derive(Debug)]
+pub(crate) struct Behaviour {
+    name: &'static str,
+    run: Run,
+    backends: Vec<Backend>,
+    needs: Vec<Need>,
+    curator: Option<&'static str>,
+    waiting_for: Option<&'static str>,
+}
+
+impl Behaviour {
+    pub(crate) fn new(name: &'static str, run: Run) -> Self {
+        let backends = vec![Backend::InProcess, Backend::Standalone];
+        Self { name, run, backends, needs: Vec::new(), curator: None, waiting_for: None }
+    }
+
+    /// Broken connections must not matter to it.
+    pub(crate) fn whatever_breaks(mut self) -> Self {
+        self.backends.push(Backend::Faults);
+        self
+    }
+
+    /// An ensemble could make a difference.
+    pub(crate) fn on_an_ensemble_too(mut self) -> Self {
+        self.backends.push(Backend::Ensemble);
+        self
+    }
+
+    /// Nothing else can show it.
+    pub(crate) fn only_on_an_ensemble(mut self) -> Self {
+        self.backends = vec![Backend::Ensemble];
+        self
+    }
+
+    /// The servers play no part, or all the same one.
+    pub(crate) fn once(mut self) -> Self {
+        self.backends = vec![Backend::InProcess];
+        self
+    }
+
+    pub(crate) fn needs(mut self, need: Need) -> Self {
+        self.needs.push(need);
+        self
+    }
+
+    /// The library does not do it yet, for a reason that is known: not run unless `SUITE_ALL=1` asks for it.
+    pub(crate) fn waits_for(mut self, fix: &'static str) -> Self {
+        self.waiting_for = Some(fix);
+        self
+    }
+
+    /// Which test of Curator's it is.
+    pub(crate) fn curator(mut self, test: &'static str) -> Self {
+        self.curator = Some(test);
+        self
+    }
+}
+
+/// Writes a group of behaviours down: `behaviours![first.needs(..), second, ..]`.
+macro_rules! behaviours {
+    ($($function:ident $(.$option:ident($($argument:expr),*))*),* $(,)?) => {
+        vec![$(
+            $crate::harness::Behaviour::new(stringify!($function), |env| Box::pin($function(env)))
+                $(.$option($($argument),*))*
+        ),*]
+    };
+}
+pub(crate) use behaviours;
+
+/// All behaviours.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    suite: Suite,
+}
+
+impl Registry {
+    pub(crate) fn new() -> Self {
+        let mut suite = Suite::new();
+        suite.time_limit(Duration::from_secs(90));
+        // Many wait for a session to expire, most of the others for replies.
+        suite.at_once(4);
+        Self { suite }
+    }
+
+    /// Adds a group of behaviours, each on all of its back-ends.
+    pub(crate) fn add(&mut self, group: &str, behaviours: &[Behaviour]) {
+        for backend in Backend::ALL {
+            for behaviour in behaviours.iter().filter(|behaviour| behaviour.backends.contains(&backend)) {
+                self.add_on(backend, group, behaviour);
+            }
+        }
+    }
+
+    fn add_on(&mut self, backend: Backend, group: &str, behaviour: &Behaviour) {
+        let curator = behaviour.curator.map(|test| format!(" (Curator's {test})")).unwrap_or_default();
+        let name = format!("{backend}::{group}::{}{curator}", behaviour.name);
+        let own_servers = behaviour.needs.contains(&Need::OwnServers);
+        let run = behaviour.run;
+        let waiting_for = behaviour.waiting_for.filter(|_| std::env::var_os("SUITE_ALL").is_none());
+        if let Some(fix) = waiting_for {
+            self.suite.skip("", &name, &format!("the library does not do it yet: {fix}"));
+        } else if let Some(reason) = behaviour.needs.iter().find_map(|need| backend.lacks(*need)) {
+            self.suite.skip("", &name, reason);
+        } else if backend.is_real() {
+            let trial = name.clone();
+            let test = move |_peer| perform(run, backend, own_servers, &trial);
+            self.suite.add_needing("", &name, peers::zookeeper(), test);
+        } else {
+            let trial = name.clone();
+            self.suite.add("", &name, move || perform(run, backend, own_servers, &trial));
+        }
+    }
+
+    pub(crate) fn run(self) -> ! {
+        remember_panics();
+        println!("seed {}: SUITE_SEED={} does the same again", seed(), seed());
+        self.suite.run()
+    }
+}
+
+/// Runs a behaviour in a runtime of its own.
+fn perform(run: Run, backend: Backend, own_servers: bool, name: &str) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let env = runtime.block_on(async {
+        let env = Env::new(backend, own_servers, name).await;
+        run(&env).await;
+        env
+    });
+    // With it end the tasks that a behaviour has left behind.
+    runtime.shutdown_timeout(super::SOON);
+    env.end();
+    let panics = std::mem::take(&mut *PANICS.lock().unwrap());
+    assert!(panics.is_empty(), "the library panicked, here or in a behaviour beside this one: {panics:?}");
+}
+
+/// What panicked on the threads of the library's sessions. Its tasks die of a panic without a word to anybody.
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn remember_panics() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if std::thread::current().name() == Some("zookeeper-recipes") {
+            PANICS.lock().unwrap().push(panic.to_string());
+        }
+        usual(panic);
+    }));
+}

@@ -1,0 +1,372 @@
+//! What a behaviour is given.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use test_support::{ZooKeeper, poll_until, unique_path};
+use tokio::sync::OnceCell;
+use zookeeper_client as zk;
+use zookeeper_recipes::{Client, ClientBuilder, ConnectionState, InterProcessMutex, LostReason, RetryPolicy};
+use zookeeper_test_server::{Server, View};
+
+use super::backend::{Backend, Servers};
+use super::random::Random;
+use super::saboteur::Saboteur;
+use super::{Link, SOON, soon};
+
+/// Servers, a place on them that nobody else uses, and an outsider who looks on, makes and deletes nodes.
+#[derive(Debug)]
+pub(crate) struct Env {
+    servers: Servers,
+    root: String,
+    outsider: OnceCell<zk::Client>,
+    random: Mutex<Random>,
+    saboteur: Mutex<Option<Saboteur>>,
+}
+
+impl Env {
+    pub(crate) async fn new(backend: Backend, own_servers: bool, name: &str) -> Self {
+        let servers =
+            tokio::task::spawn_blocking(move || Servers::start(backend, own_servers)).await.unwrap();
+        let env = Self {
+            servers,
+            root: unique_path("suite"),
+            outsider: OnceCell::new(),
+            random: Mutex::new(Random::new(name)),
+            saboteur: Mutex::default(),
+        };
+        if let (Backend::Faults, Servers::Ours(server)) = (backend, &env.servers) {
+            let spared = env.outsider().await.session_id().0;
+            *env.saboteur.lock().unwrap() = Some(Saboteur::start(Arc::clone(server), spared, name));
+        }
+        env
+    }
+
+    /// Ends it all; panics where nothing was broken that should have been.
+    pub(crate) fn end(self) {
+        if let Some(saboteur) = self.saboteur.lock().unwrap().take() {
+            let struck = saboteur.stop();
+            assert!(struck > 0, "no connection was touched: the behaviour asks too little of the server");
+        } else if let Servers::Ours(server) = &self.servers {
+            // Every session is closed once its client, its recipes and its guards are dropped.
+            let outsider = self.outsider.get().map(|outsider| outsider.session_id().0);
+            let gone = |view: View<'_>| view.sessions().iter().all(|session| Some(session.id) == outsider);
+            let all_gone = server.wait_until_blocking(gone, SOON);
+            assert!(all_gone, "sessions are left: {:?}", server.sessions());
+        }
+    }
+
+    pub(crate) fn connect_string(&self) -> String {
+        self.servers.connect_string()
+    }
+
+    /// A path that only this behaviour uses. Neither it nor its parent exists.
+    pub(crate) fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.root)
+    }
+
+    /// The same for behaviours that need only one.
+    pub(crate) fn lock_path(&self) -> String {
+        self.path("lock")
+    }
+
+    /// A client's options for tests: it tries again often and soon.
+    pub(crate) fn builder(&self) -> ClientBuilder {
+        Client::builder().retry_policy(RetryPolicy::n_times(100, Duration::from_millis(20)))
+    }
+
+    /// A client with a session of its own, as another process would have it.
+    pub(crate) async fn client(&self) -> Client {
+        self.connect(self.builder()).await
+    }
+
+    pub(crate) async fn connect(&self, builder: ClientBuilder) -> Client {
+        self.connect_to(&self.connect_string(), builder).await
+    }
+
+    pub(crate) async fn connect_to(&self, servers: &str, builder: ClientBuilder) -> Client {
+        let client = soon("a session", builder.connect(servers)).await.unwrap();
+        let connected = |state: &ConnectionState| *state == ConnectionState::Connected;
+        soon("the connection", client.watch_state().wait_for(connected)).await.unwrap();
+        client
+    }
+
+    /// A client and a mutex at [`lock_path`](Self::lock_path). The mutex keeps the client.
+    pub(crate) async fn mutex(&self) -> InterProcessMutex {
+        InterProcessMutex::new(&self.client().await, &self.lock_path()).unwrap()
+    }
+
+    /// A connection to the servers that can be broken.
+    pub(crate) fn link(&self) -> Link {
+        Link::to(&self.servers.addresses())
+    }
+
+    /// A client whose connection can be broken, with a session timeout of two seconds.
+    pub(crate) async fn linked(&self, builder: ClientBuilder) -> (Client, Link) {
+        let link = self.link();
+        let builder = builder.session_timeout(Duration::from_secs(2));
+        let client = self.connect_to(link.connect_string(), builder).await;
+        (client, link)
+    }
+
+    /// Has the servers expire a session, as they do with one that they have not heard of for long.
+    pub(crate) async fn expire(&self, client: &Client, link: &Link) {
+        self.expire_session(client.session_id().expect("a session"), link).await;
+    }
+
+    pub(crate) async fn expire_session(&self, session: i64, link: &Link) {
+        match &self.servers {
+            Servers::Ours(server) => assert!(server.expire_session(session)),
+            Servers::Real(_) => {
+                link.cut();
+                self.wait_session_gone(session).await;
+                link.mend();
+            }
+        }
+    }
+
+    /// Whether this is how a holder hears of [`expire`](Self::expire): one that is cut off gives up before the servers
+    /// may give the lock to somebody else.
+    pub(crate) fn is_loss(&self, reason: LostReason) -> bool {
+        match &self.servers {
+            Servers::Ours(_) => reason == LostReason::SessionExpired,
+            Servers::Real(_) => matches!(reason, LostReason::SessionExpired | LostReason::Suspect),
+        }
+    }
+
+    /// Waits until the servers know no such session.
+    pub(crate) async fn wait_session_gone(&self, session: i64) {
+        match &self.servers {
+            Servers::Ours(server) => {
+                let gone = move |view: View<'_>| view.sessions().iter().all(|known| known.id != session);
+                assert!(server.wait_until(gone, SOON).await, "session {session:#x} is still there");
+            }
+            Servers::Real(servers) => {
+                let servers = Arc::clone(servers);
+                blocking(move || {
+                    poll_until("the end of a session", SOON, || (!knows(&servers, session)).then_some(()))
+                })
+                .await
+                .unwrap();
+            }
+        }
+    }
+
+    /// Whether the servers know the session.
+    pub(crate) async fn knows_session(&self, session: i64) -> bool {
+        match &self.servers {
+            Servers::Ours(server) => server.sessions().iter().any(|known| known.id == session),
+            Servers::Real(servers) => {
+                let servers = Arc::clone(servers);
+                blocking(move || knows(&servers, session)).await
+            }
+        }
+    }
+
+    /// Stops the servers, or starts them again.
+    pub(crate) async fn stop_servers(&self) {
+        let servers = self.servers.clone();
+        blocking(move || match &servers {
+            Servers::Ours(server) => server.stop(),
+            Servers::Real(servers) => servers.shutdown(),
+        })
+        .await;
+    }
+
+    /// Starts them again with what they had.
+    pub(crate) async fn restart_servers(&self) {
+        let servers = self.servers.clone();
+        blocking(move || match &servers {
+            Servers::Ours(server) => server.restart().unwrap(),
+            Servers::Real(servers) => {
+                for member in 0..servers.len() {
+                    servers.start(member).unwrap();
+                }
+                for member in 0..servers.len() {
+                    servers.wait_serving(member).unwrap();
+                }
+            }
+        })
+        .await;
+    }
+
+    /// Kills the leader of an ensemble and starts it again once there is another.
+    pub(crate) async fn replace_leader(&self) {
+        let Servers::Real(servers) = self.servers.clone() else { panic!("one server has no leader") };
+        blocking(move || {
+            let leader = servers.wait_leader().unwrap();
+            servers.kill(leader);
+            assert_ne!(servers.wait_leader().unwrap(), leader);
+            servers.restart(leader).unwrap();
+        })
+        .await;
+    }
+
+    /// Has empty containers deleted, as the servers do from time to time, and waits until `path` is.
+    pub(crate) async fn sweep(&self, path: &str) {
+        if let Servers::Ours(server) = &self.servers {
+            assert!(server.sweep_containers() > 0, "no empty container");
+        }
+        self.wait_gone(path).await;
+    }
+
+    /// The server in this process.
+    pub(crate) fn server(&self) -> &Server {
+        match &self.servers {
+            Servers::Ours(server) => server,
+            Servers::Real(_) => panic!("the behaviour does not say that it needs the server in this process"),
+        }
+    }
+
+    /// How many sessions watch a node.
+    pub(crate) async fn watchers(&self, path: &str) -> usize {
+        match &self.servers {
+            Servers::Ours(server) => server.watches_on(path).len(),
+            Servers::Real(servers) => {
+                let (servers, path) = (Arc::clone(servers), path.to_owned());
+                let on = move |member| servers.watches(member).unwrap().get(&path).map_or(0, |all| all.len());
+                let members = self.servers.addresses().len();
+                blocking(move || (0..members).map(on).sum()).await
+            }
+        }
+    }
+
+    /// Waits until so many sessions watch a node.
+    pub(crate) async fn wait_watchers(&self, path: &str, wanted: usize) {
+        let path = path.to_owned();
+        match &self.servers {
+            Servers::Ours(server) => {
+                let there = move |view: View<'_>| view.watches_on(&path).len() == wanted;
+                assert!(server.wait_until(there, SOON).await, "never {wanted} watches");
+            }
+            Servers::Real(servers) => {
+                let servers = Arc::clone(servers);
+                let count = move || -> usize {
+                    let on = |member| servers.watches(member).unwrap().get(&path).map_or(0, |all| all.len());
+                    (0..servers.len()).map(on).sum()
+                };
+                blocking(move || poll_until("watches", SOON, || (count() == wanted).then_some(())))
+                    .await
+                    .unwrap();
+            }
+        }
+    }
+
+    /// Somebody who has nothing to do with locks.
+    pub(crate) async fn outsider(&self) -> &zk::Client {
+        let connect = || async {
+            let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(30));
+            soon("the outsider's session", connector.connect(&self.connect_string())).await.unwrap()
+        };
+        self.outsider.get_or_init(connect).await
+    }
+
+    /// The children of a node at this moment, sorted; none when there is no such node.
+    pub(crate) async fn children(&self, path: &str) -> Vec<String> {
+        let outsider = self.outsider().await;
+        let synced = outsider.sync(path);
+        let listed = outsider.list_children(path);
+        let mut children = match tokio::join!(synced, listed) {
+            (_, Ok(children)) => children,
+            (_, Err(zk::Error::NoNode)) => Vec::new(),
+            (_, Err(error)) => panic!("listing {path}: {error}"),
+        };
+        children.sort();
+        children
+    }
+
+    /// Waits until the children of a node are as they should be; answers them.
+    #[track_caller]
+    pub(crate) fn wait_children<'a, F: FnMut(&[String]) -> bool + Send>(
+        &'a self,
+        path: &str,
+        what: &str,
+        mut wanted: F,
+    ) -> impl Future<Output = Vec<String>> + Send + use<'a, F> {
+        let path = path.to_owned();
+        soon(what, async move {
+            let outsider = self.outsider().await;
+            loop {
+                match outsider.list_and_watch_children(&path).await {
+                    Ok((children, _)) if wanted(&children) => return children,
+                    Ok((_, watcher)) => drop(watcher.changed().await),
+                    Err(zk::Error::NoNode) if wanted(&[]) => return Vec::new(),
+                    Err(zk::Error::NoNode) => {
+                        if let (None, watcher) = outsider.check_and_watch_stat(&path).await.unwrap() {
+                            watcher.changed().await;
+                        }
+                    }
+                    Err(error) => panic!("listing {path}: {error}"),
+                }
+            }
+        })
+    }
+
+    /// Waits until a node has so many children.
+    #[track_caller]
+    pub(crate) fn wait_count<'a>(
+        &'a self,
+        path: &str,
+        count: usize,
+    ) -> impl Future<Output = ()> + Send + use<'a> {
+        let wait = self.wait_children(path, &format!("{count} children"), move |now| now.len() == count);
+        async move { drop(wait.await) }
+    }
+
+    /// Waits until there is no such node.
+    #[track_caller]
+    pub(crate) fn wait_gone<'a>(&'a self, path: &str) -> impl Future<Output = ()> + Send + use<'a> {
+        let path = path.to_owned();
+        soon("the end of a node", async move {
+            let outsider = self.outsider().await;
+            while let (Some(_), watcher) = outsider.check_and_watch_stat(&path).await.unwrap() {
+                watcher.changed().await;
+            }
+        })
+    }
+
+    /// What the server knows of a node.
+    pub(crate) async fn stat(&self, path: &str) -> Option<zk::Stat> {
+        let outsider = self.outsider().await;
+        let synced = outsider.sync(path);
+        let stat = outsider.check_stat(path);
+        tokio::join!(synced, stat).1.unwrap()
+    }
+
+    /// Has the outsider make a node that anybody may do anything with, and its parents; answers its path.
+    pub(crate) async fn create(&self, path: &str, mode: zk::CreateMode) -> String {
+        self.create_with(path, &mode.with_acls(zk::Acls::anyone_all())).await
+    }
+
+    /// Has the outsider make any node, and its parents, open to all; answers its path.
+    pub(crate) async fn create_with(&self, path: &str, options: &zk::CreateOptions<'_>) -> String {
+        let outsider = self.outsider().await;
+        let (parent, _) = path.rsplit_once('/').unwrap();
+        if !parent.is_empty() {
+            let open = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+            outsider.mkdir(parent, &open).await.unwrap();
+        }
+        let (_, sequence) = outsider.create(path, b"", options).await.unwrap();
+        // Nodes without a number have the number -1.
+        if sequence.into_i64() < 0 { path.to_owned() } else { format!("{path}{sequence}") }
+    }
+
+    /// Has the outsider delete a node.
+    pub(crate) async fn delete(&self, path: &str) {
+        self.outsider().await.delete(path, None).await.unwrap();
+    }
+
+    pub(crate) fn random(&self) -> MutexGuard<'_, Random> {
+        self.random.lock().unwrap()
+    }
+}
+
+/// Whether servers know a session; only the leader, or the only one, does.
+fn knows(servers: &ZooKeeper, session: i64) -> bool {
+    let member = servers.leader().unwrap_or(0);
+    servers.four_letter(member, "dump").unwrap().contains(&format!("{session:#x}"))
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.unwrap()
+}

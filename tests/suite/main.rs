@@ -1,0 +1,48 @@
+//! What the library does, run on every back-end that can show it: a server in this process, the same with
+//! connections that break all the time, a real ZooKeeper, a real ensemble.
+//!
+//! ```text
+//! cargo test --test suite                        all of it
+//! cargo test --test suite in-process::           one back-end
+//! cargo test --test suite cancelling::           one group of behaviours
+//! SUITE_SEED=7 cargo test --test suite faults    with the random numbers of an earlier run
+//! ```
+//!
+//! What a back-end cannot do, and what needs a ZooKeeper that this machine does not have, is listed as ignored, with the
+//! reason; `REQUIRE_PEERS=1` makes the latter fail. Behaviours that a test of Curator's checks say which.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+mod acls;
+mod cancelling;
+mod closing;
+mod connecting;
+mod contenders;
+mod directories;
+mod excluding;
+mod guards;
+mod harness;
+mod options;
+mod outages;
+mod queueing;
+mod sessions;
+mod timeouts;
+mod tokens;
+
+fn main() {
+    let mut registry = harness::Registry::new();
+    registry.add("excluding", &excluding::all());
+    registry.add("queueing", &queueing::all());
+    registry.add("timeouts", &timeouts::all());
+    registry.add("guards", &guards::all());
+    registry.add("tokens", &tokens::all());
+    registry.add("cancelling", &cancelling::all());
+    registry.add("directories", &directories::all());
+    registry.add("contenders", &contenders::all());
+    registry.add("acls", &acls::all());
+    registry.add("options", &options::all());
+    registry.add("connecting", &connecting::all());
+    registry.add("closing", &closing::all());
+    registry.add("sessions", &sessions::all());
+    registry.add("outages", &outages::all());
+    registry.run()
+}

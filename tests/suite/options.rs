@@ -1,0 +1,143 @@
+//! Options, and handles that share them.
+
+use std::time::Duration;
+
+use zookeeper_recipes::{Acl, BuildError, InterProcessMutex, InterProcessMutexBuilder, Parents};
+
+use crate::harness::{Behaviour, Env, Need, begin, behaviours, soon};
+
+pub(crate) fn all() -> Vec<Behaviour> {
+    behaviours![
+        handles_with_other_options_conflict.once(),
+        options_left_open_follow_the_first_handle.needs(Need::CountRequests),
+        options_can_change_when_the_last_handle_is_gone.once(),
+        clients_do_not_share_options,
+        values_that_cannot_work_are_refused.once(),
+        the_data_of_the_nodes_can_be_seen.curator("testSetNodeData").on_an_ensemble_too(),
+        the_most_data_that_is_accepted_fits,
+        credentials_stay_out_of_logs.once(),
+    ]
+}
+
+async fn handles_with_other_options_conflict(env: &Env) {
+    let client = env.client().await;
+    let path = env.lock_path();
+    let first = InterProcessMutex::builder(&client, &path).max_znodes(3).data("x").build().unwrap();
+    type Set = fn(InterProcessMutexBuilder) -> InterProcessMutexBuilder;
+    let others: [(&str, Set); 4] = [
+        ("max_znodes", |builder| builder.max_znodes(4)),
+        ("data", |builder| builder.data("y")),
+        ("acl", |builder| builder.acl([Acl::creator_all()])),
+        ("parents", |builder| builder.parents(Parents::Persistent)),
+    ];
+    for (name, set) in others {
+        match set(InterProcessMutex::builder(&client, &path)).build().unwrap_err() {
+            error @ BuildError::ConflictingOptions { .. } => {
+                let text = error.to_string();
+                assert!(text.contains(name) && text.contains(&path), "{text}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // The same again is no conflict, and another path is another lock.
+    InterProcessMutex::builder(&client, &path).max_znodes(3).data("x").build().unwrap();
+    InterProcessMutex::builder(&client, &env.path("other")).max_znodes(4).build().unwrap();
+    first.lock().await.unwrap().release().await.unwrap();
+}
+
+async fn options_left_open_follow_the_first_handle(env: &Env) {
+    let client = env.client().await;
+    let path = env.lock_path();
+    let first = InterProcessMutex::builder(&client, &path).max_znodes(1).data("mine").build().unwrap();
+    let second = InterProcessMutex::new(&client, &path).unwrap();
+    let guard = second.lock().await.unwrap();
+    assert_eq!(env.server().node(&guard.node()).unwrap().data, b"mine");
+    env.server().reset_counters();
+    // There is room for one node: the others do not even ask.
+    assert!(second.acquire(Duration::from_millis(50)).await.is_err());
+    assert!(first.acquire(Duration::from_millis(50)).await.is_err());
+    assert_eq!(env.server().counters().total_requests(), 0);
+    guard.release().await.unwrap();
+}
+
+async fn options_can_change_when_the_last_handle_is_gone(env: &Env) {
+    let client = env.client().await;
+    let path = env.lock_path();
+    let build = |nodes| InterProcessMutex::builder(&client, &path).max_znodes(nodes).build();
+    drop(build(3).unwrap());
+    let mutex = build(4).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    drop(mutex);
+    // The guard keeps them, and so does whoever waits.
+    assert!(build(5).is_err());
+    let mut waiter = Box::pin(build(4).unwrap().lock());
+    begin(&mut waiter).await;
+    guard.release().await.unwrap();
+    assert!(build(5).is_err());
+    soon("the lock", waiter).await.unwrap().release().await.unwrap();
+    let mutex = build(5).unwrap();
+    mutex.lock().await.unwrap().release().await.unwrap();
+}
+
+async fn clients_do_not_share_options(env: &Env) {
+    let (ours, theirs) = (env.client().await, env.client().await);
+    let few = InterProcessMutex::builder(&ours, &env.lock_path()).max_znodes(1).build().unwrap();
+    let many = InterProcessMutex::builder(&theirs, &env.lock_path()).max_znodes(8).build().unwrap();
+    let guard = few.lock().await.unwrap();
+    assert!(many.try_lock().await.is_err());
+    guard.release().await.unwrap();
+    many.try_lock().await.unwrap().release().await.unwrap();
+}
+
+async fn values_that_cannot_work_are_refused(env: &Env) {
+    let client = env.client().await;
+    let builder = || InterProcessMutex::builder(&client, "/stock");
+    let bad = [
+        (builder().max_znodes(0), "max_znodes"),
+        (builder().max_znodes(10_001), "max_znodes"),
+        (builder().data(vec![0; 1_000_001]), "data"),
+        (builder().acl([]), "acl"),
+    ];
+    for (builder, name) in bad {
+        match builder.build().unwrap_err() {
+            BuildError::InvalidOption { path, option, .. } => assert_eq!((&*path, option), ("/stock", name)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn the_data_of_the_nodes_can_be_seen(env: &Env) {
+    let client = env.client().await;
+    let path = env.lock_path();
+    let outsider = env.outsider().await;
+    for data in [&b"host-7:4711"[..], b"", b"\0\xff not text"] {
+        let mutex = InterProcessMutex::builder(&client, &path).data(data).build().unwrap();
+        let guard = mutex.lock().await.unwrap();
+        outsider.sync(&path).await.unwrap();
+        assert_eq!(outsider.get_data(&guard.node()).await.unwrap().0, data);
+        assert_eq!(outsider.get_data(&path).await.unwrap().0, b"", "the directory has none");
+        guard.release().await.unwrap();
+    }
+    let guard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap();
+    outsider.sync(&path).await.unwrap();
+    assert_eq!(outsider.get_data(&guard.node()).await.unwrap().0, b"zookeeper-recipes");
+    guard.release().await.unwrap();
+}
+
+async fn the_most_data_that_is_accepted_fits(env: &Env) {
+    let client = env.client().await;
+    let path = env.path(&"x".repeat(200));
+    let mutex = InterProcessMutex::builder(&client, &path).data(vec![b'x'; 1_000_000]).build().unwrap();
+    let guard = soon("a free lock", mutex.lock()).await.unwrap();
+    assert_eq!(env.stat(&guard.node()).await.unwrap().data_length, 1_000_000);
+    guard.release().await.unwrap();
+}
+
+async fn credentials_stay_out_of_logs(env: &Env) {
+    let builder = env.builder().auth("digest", "us:secret");
+    assert!(!format!("{builder:?}").contains("secret"));
+    let client = env.connect(builder).await;
+    let mutex = InterProcessMutex::new(&client, "/stock").unwrap();
+    let guard = mutex.lock().await.unwrap();
+    assert!(!format!("{client:?} {mutex:?} {guard:?}").contains("secret"));
+}

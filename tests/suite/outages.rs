@@ -1,0 +1,215 @@
+//! Servers go, and come back.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, ReleaseError, RetryPolicy, TryLockError};
+
+use crate::harness::{Behaviour, CriticalSection, Env, Need, SOON, behaviours, soon};
+
+pub(crate) fn all() -> Vec<Behaviour> {
+    behaviours![
+        all_finish_when_the_servers_are_killed_and_come_back
+            .curator("testWaitingProcessKilledServer")
+            .needs(Need::OwnServers)
+            .on_an_ensemble_too(),
+        an_election_costs_no_lock.needs(Need::OwnServers).only_on_an_ensemble(),
+        lock_says_so_when_the_policy_is_exhausted,
+        lock_waits_for_ever_where_the_policy_does,
+        acquire_says_so_when_its_time_is_over,
+        a_question_without_an_answer_says_so,
+        participants_without_an_answer_says_so,
+        a_lock_let_go_of_during_an_outage_is_free_after_it.curator("testGuaranteedDelete"),
+        a_release_during_an_outage_reports_after_it,
+        flush_says_what_is_left_during_an_outage,
+    ]
+}
+
+fn mutex(client: &Client, env: &Env) -> InterProcessMutex {
+    InterProcessMutex::new(client, &env.lock_path()).unwrap()
+}
+
+async fn all_finish_when_the_servers_are_killed_and_come_back(env: &Env) {
+    let mutexes = [env.mutex().await, env.mutex().await];
+    let guard = mutexes[0].lock().await.unwrap();
+    let critical = Arc::new(CriticalSection::default());
+    let mut waiters = JoinSet::new();
+    for (number, mutex) in mutexes.iter().cycle().take(6).cloned().enumerate() {
+        let critical = Arc::clone(&critical);
+        waiters.spawn(async move {
+            let guard = mutex.lock().await.unwrap();
+            critical.visit().await;
+            drop(guard);
+        });
+        env.wait_count(&env.lock_path(), number + 2).await;
+    }
+    env.stop_servers().await;
+    env.restart_servers().await;
+    assert!(guard.is_held(), "the sessions were not away for long");
+    assert_eq!(critical.visits(), 0);
+    soon("the release", guard.release()).await.unwrap();
+    soon("all of them", async {
+        while let Some(done) = waiters.join_next().await {
+            done.unwrap();
+        }
+    })
+    .await;
+    assert_eq!(critical.visits(), 6);
+    env.wait_count(&env.lock_path(), 0).await;
+}
+
+async fn an_election_costs_no_lock(env: &Env) {
+    let (ours, theirs) = (env.mutex().await, env.mutex().await);
+    let guard = ours.lock().await.unwrap();
+    let waiter = tokio::spawn(theirs.lock());
+    env.wait_count(&env.lock_path(), 2).await;
+    env.replace_leader().await;
+    assert!(guard.is_held());
+    assert_eq!(soon("an answer", ours.participants()).await.unwrap()[0], guard.node());
+    assert!(!waiter.is_finished());
+    let token = guard.fencing_token();
+    soon("the release", guard.release()).await.unwrap();
+    let guard = soon("the second in line", waiter).await.unwrap().unwrap();
+    assert!(guard.fencing_token() > token);
+    guard.release().await.unwrap();
+    let guard = soon("a free lock", ours.lock()).await.unwrap();
+    assert!(guard.fencing_token().zxid() >> 32 > token.zxid() >> 32, "a new epoch");
+    guard.release().await.unwrap();
+}
+
+async fn lock_says_so_when_the_policy_is_exhausted(env: &Env) {
+    let policy = RetryPolicy::n_times(1, Duration::from_millis(10));
+    let builder = env.builder().retry_policy(policy).connect_timeout(Duration::from_millis(200));
+    let (client, link) = env.linked(builder).await;
+    mutex(&client, env).lock().await.unwrap().release().await.unwrap();
+    link.cut();
+    let attempts = [mutex(&client, env), InterProcessMutex::new(&client, &env.path("other")).unwrap()];
+    let attempts = attempts.map(|mutex| tokio::spawn(mutex.lock()));
+    for attempt in attempts {
+        let error = soon("an answer", attempt).await.unwrap().unwrap_err();
+        assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
+        assert!(error.is_retryable());
+        let source = std::error::Error::source(&error).expect("what the connection said").to_string();
+        assert!(source.contains(link.connect_string()), "{source}");
+    }
+    // Each call asks anew.
+    let error = soon("an answer", mutex(&client, env).lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
+    link.mend();
+    soon("a free lock", mutex(&client, env).lock()).await.unwrap().release().await.unwrap();
+}
+
+async fn lock_waits_for_ever_where_the_policy_does(env: &Env) {
+    let policy = RetryPolicy::forever(Duration::from_millis(10));
+    let builder = env.builder().retry_policy(policy).connect_timeout(Duration::from_millis(100));
+    let (client, link) = env.linked(builder).await;
+    let session = client.session_id().unwrap();
+    let mut states = client.watch_state();
+    link.cut();
+    let attempt = tokio::spawn(mutex(&client, env).lock());
+    let lost = zookeeper_recipes::ConnectionState::Lost;
+    soon("the loss", states.wait_for(|state| *state == lost)).await.unwrap();
+    env.wait_session_gone(session).await;
+    assert!(!attempt.is_finished());
+    link.mend();
+    soon("a free lock", attempt).await.unwrap().unwrap().release().await.unwrap();
+}
+
+async fn acquire_says_so_when_its_time_is_over(env: &Env) {
+    let (client, link) = env.linked(env.builder()).await;
+    mutex(&client, env).lock().await.unwrap().release().await.unwrap();
+    link.cut();
+    let timeout = Duration::from_millis(200);
+    let start = Instant::now();
+    let error = soon("an answer", mutex(&client, env).acquire(timeout)).await.unwrap_err();
+    assert!(start.elapsed() >= timeout && start.elapsed() < timeout + Duration::from_secs(2));
+    // Nobody holds it: that the lock was busy would be a lie.
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
+    assert!(error.is_retryable());
+    link.mend();
+    soon("a free lock", mutex(&client, env).acquire(SOON)).await.unwrap().release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    assert_eq!(env.children(&env.lock_path()).await, [""; 0]);
+}
+
+async fn a_question_without_an_answer_says_so(env: &Env) {
+    let timeout = Duration::from_millis(200);
+    let (client, link) = env.linked(env.builder().connect_timeout(timeout)).await;
+    mutex(&client, env).lock().await.unwrap().release().await.unwrap();
+    link.cut();
+    let start = Instant::now();
+    match soon("an answer", mutex(&client, env).try_lock()).await.unwrap_err() {
+        TryLockError::Acquire(error @ AcquireError::Connection { .. }) => assert!(error.is_retryable()),
+        other => panic!("{other:?}"),
+    }
+    let error = soon("an answer", mutex(&client, env).acquire(Duration::ZERO)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
+    assert!(start.elapsed() >= timeout && start.elapsed() < Duration::from_secs(6));
+    link.mend();
+    client.flush(SOON).await.unwrap();
+    assert_eq!(env.children(&env.lock_path()).await, [""; 0]);
+}
+
+async fn participants_without_an_answer_says_so(env: &Env) {
+    let policy = RetryPolicy::n_times(1, Duration::from_millis(10));
+    let builder = env.builder().retry_policy(policy).connect_timeout(Duration::from_millis(200));
+    let (client, link) = env.linked(builder).await;
+    link.cut();
+    let error = soon("an answer", mutex(&client, env).participants()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
+    link.mend();
+    assert_eq!(soon("an answer", mutex(&client, env).participants()).await.unwrap(), [""; 0]);
+}
+
+async fn a_lock_let_go_of_during_an_outage_is_free_after_it(env: &Env) {
+    let (client, link) = env.linked(env.builder()).await;
+    let theirs = env.mutex().await;
+    let guard = mutex(&client, env).lock().await.unwrap();
+    let waiter = tokio::spawn(theirs.lock());
+    env.wait_count(&env.lock_path(), 2).await;
+    link.cut();
+    drop(guard);
+    link.mend();
+    soon("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    assert_eq!(env.children(&env.lock_path()).await, [""; 0]);
+}
+
+async fn a_release_during_an_outage_reports_after_it(env: &Env) {
+    let link = env.link();
+    // Long enough that the session outlives it.
+    let client = env.connect_to(link.connect_string(), env.builder()).await;
+    let guard = mutex(&client, env).lock().await.unwrap();
+    let mut states = client.watch_state();
+    link.cut();
+    let suspended = zookeeper_recipes::ConnectionState::Suspended;
+    soon("the outage", states.wait_for(|state| *state == suspended)).await.unwrap();
+    let mut release = tokio::spawn(guard.release());
+    let early = tokio::time::timeout(Duration::from_millis(50), &mut release).await;
+    assert!(early.is_err(), "nobody can know yet: {early:?}");
+    link.mend();
+    soon("the release", release).await.unwrap().unwrap();
+    assert_eq!(env.children(&env.lock_path()).await, [""; 0]);
+}
+
+async fn flush_says_what_is_left_during_an_outage(env: &Env) {
+    let link = env.link();
+    let client = env.connect_to(link.connect_string(), env.builder()).await;
+    let mut guards = Vec::new();
+    for number in 0..3 {
+        let mutex = InterProcessMutex::new(&client, &env.path(&format!("lock-{number}"))).unwrap();
+        guards.push(mutex.lock().await.unwrap());
+    }
+    link.cut();
+    drop(guards);
+    match client.flush(Duration::from_millis(50)).await.unwrap_err() {
+        ReleaseError::TimedOut { nodes, .. } => assert_eq!(nodes, 3),
+        other => panic!("{other:?}"),
+    }
+    link.mend();
+    client.flush(SOON).await.unwrap();
+    for number in 0..3 {
+        assert_eq!(env.children(&env.path(&format!("lock-{number}"))).await, [""; 0]);
+    }
+}

@@ -1,0 +1,249 @@
+//! First come, first served, and what the queue looks like.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::task::JoinSet;
+use zookeeper_recipes::InterProcessMutex;
+
+use crate::harness::{Behaviour, Env, begin, behaviours, soon};
+
+pub(crate) fn all() -> Vec<Behaviour> {
+    behaviours![
+        first_come_first_served_across_clients.on_an_ensemble_too(),
+        first_come_first_served_within_one_client,
+        first_come_first_served_where_most_wait_in_memory,
+        whoever_leaves_the_queue_keeps_nobody_back.on_an_ensemble_too(),
+        each_waiter_watches_only_the_one_before_it,
+        participants_come_in_order_the_holder_first.curator("testGetParticipantNodes").on_an_ensemble_too(),
+        a_lock_that_nobody_has_used_has_no_participants,
+        a_client_keeps_no_more_nodes_than_it_may,
+        a_deleted_waiter_queues_again_and_leaves_nothing.curator("testNoOrphanedNodes"),
+        a_deleted_waiter_is_not_let_in_beside_the_next
+            .waits_for("a waiter that is woken looks whether its own node is still there"),
+    ]
+}
+
+/// Starts a waiter and waits until it stands in the queue as number `place`, the holder being number 1.
+async fn queue_up(
+    env: &Env,
+    mutex: &InterProcessMutex,
+    place: usize,
+    served: &Arc<Mutex<Vec<usize>>>,
+) -> tokio::task::JoinHandle<()> {
+    let (mutex, served) = (mutex.clone(), Arc::clone(served));
+    let waiter = tokio::spawn(async move {
+        let guard = mutex.lock().await.unwrap();
+        served.lock().unwrap().push(place);
+        guard.release().await.unwrap();
+    });
+    env.wait_count(&env.lock_path(), place).await;
+    waiter
+}
+
+async fn first_come_first_served_across_clients(env: &Env) {
+    let mutexes = [env.mutex().await, env.mutex().await, env.mutex().await];
+    let served = Arc::default();
+    let guard = mutexes[0].lock().await.unwrap();
+    let mut waiters = Vec::new();
+    for place in 2..=9 {
+        waiters.push(queue_up(env, &mutexes[place * 7 % 3], place, &served).await);
+    }
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        soon("every waiter", waiter).await.unwrap();
+    }
+    assert_eq!(*served.lock().unwrap(), [2, 3, 4, 5, 6, 7, 8, 9]);
+}
+
+async fn first_come_first_served_within_one_client(env: &Env) {
+    let mutex = env.mutex().await;
+    let served = Arc::default();
+    let guard = mutex.lock().await.unwrap();
+    let mut waiters = Vec::new();
+    for place in 2..=9 {
+        waiters.push(queue_up(env, &mutex, place, &served).await);
+    }
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        soon("every waiter", waiter).await.unwrap();
+    }
+    assert_eq!(*served.lock().unwrap(), [2, 3, 4, 5, 6, 7, 8, 9]);
+}
+
+async fn first_come_first_served_where_most_wait_in_memory(env: &Env) {
+    let client = env.client().await;
+    let mutex = InterProcessMutex::builder(&client, &env.lock_path()).max_znodes(1).build().unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let mut waiters = JoinSet::new();
+    for number in 0..50 {
+        let mut wait = Box::pin(mutex.lock());
+        begin(&mut wait).await;
+        let served = Arc::clone(&served);
+        waiters.spawn(async move {
+            let guard = wait.await.unwrap();
+            served.lock().unwrap().push(number);
+            drop(guard);
+        });
+    }
+    guard.release().await.unwrap();
+    soon("every waiter", async {
+        while let Some(done) = waiters.join_next().await {
+            done.unwrap();
+        }
+    })
+    .await;
+    assert_eq!(*served.lock().unwrap(), (0..50).collect::<Vec<_>>());
+}
+
+async fn whoever_leaves_the_queue_keeps_nobody_back(env: &Env) {
+    let mutexes = [env.mutex().await, env.mutex().await];
+    let served = Arc::default();
+    let guard = mutexes[0].lock().await.unwrap();
+    let leaves = queue_up(env, &mutexes[1], 2, &served).await;
+    let stays = queue_up(env, &mutexes[0], 3, &served).await;
+    let last = queue_up(env, &mutexes[1], 4, &served).await;
+    leaves.abort();
+    env.wait_count(&env.lock_path(), 3).await;
+    // The one behind has another predecessor now, and does not take its going for the holder's.
+    assert!(!stays.is_finished());
+    guard.release().await.unwrap();
+    soon("the one behind", stays).await.unwrap();
+    soon("the last", last).await.unwrap();
+    assert_eq!(*served.lock().unwrap(), [3, 4]);
+}
+
+async fn each_waiter_watches_only_the_one_before_it(env: &Env) {
+    let (ours, theirs) = (env.mutex().await, env.mutex().await);
+    let path = env.lock_path();
+    let guard = ours.lock().await.unwrap();
+    let mut waiters = Vec::new();
+    for place in 2..=4 {
+        waiters.push(tokio::spawn(theirs.lock()));
+        env.wait_count(&path, place).await;
+    }
+    let queue = ours.participants().await.unwrap();
+    for node in &queue[..3] {
+        env.wait_watchers(node, 1).await;
+    }
+    assert_eq!(env.watchers(&queue[3]).await, 0, "nobody waits for the last");
+    // Those who go take their watches along.
+    waiters.pop().unwrap().abort();
+    env.wait_watchers(&queue[2], 0).await;
+    waiters.remove(0).abort();
+    env.wait_watchers(&queue[0], 1).await;
+    env.wait_count(&path, 2).await;
+    guard.release().await.unwrap();
+    soon("the one that stayed", waiters.remove(0)).await.unwrap().unwrap().release().await.unwrap();
+}
+
+async fn participants_come_in_order_the_holder_first(env: &Env) {
+    let (ours, theirs) = (env.mutex().await, env.mutex().await);
+    let path = env.lock_path();
+    let guard = ours.lock().await.unwrap();
+    assert_eq!(ours.participants().await.unwrap(), [guard.node()]);
+    let mut nodes = vec![guard.node()];
+    let mut waiters = Vec::new();
+    for place in 2..=6 {
+        let mutex = if place % 2 == 0 { &theirs } else { &ours };
+        waiters.push(tokio::spawn(mutex.lock()));
+        let now = env.wait_children(&path, "another contender", |now| now.len() == place).await;
+        let new = now.iter().map(|name| format!("{path}/{name}")).find(|node| !nodes.contains(node));
+        nodes.push(new.unwrap());
+        // Whoever is asked.
+        assert_eq!(soon("an answer", ours.participants()).await.unwrap().len(), place);
+    }
+    // A member of an ensemble may lag behind the one that the last create went through.
+    let queue = soon("an answer", theirs.participants()).await.unwrap();
+    assert_eq!(queue, nodes);
+    guard.release().await.unwrap();
+    let first = soon("the second in line", waiters.remove(0)).await.unwrap().unwrap();
+    assert_eq!(first.node(), nodes[1]);
+    for waiter in waiters {
+        waiter.abort();
+    }
+}
+
+async fn a_lock_that_nobody_has_used_has_no_participants(env: &Env) {
+    let mutex = env.mutex().await;
+    assert_eq!(mutex.participants().await.unwrap(), [""; 0]);
+    assert!(!mutex.is_acquired_in_this_process());
+    assert!(env.stat(&env.lock_path()).await.is_none(), "looking has made the directory");
+    mutex.lock().await.unwrap().release().await.unwrap();
+    assert_eq!(mutex.participants().await.unwrap(), [""; 0]);
+}
+
+async fn a_client_keeps_no_more_nodes_than_it_may(env: &Env) {
+    let client = env.client().await;
+    let mutex = InterProcessMutex::builder(&client, &env.lock_path()).max_znodes(4).build().unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let mut waiters = JoinSet::new();
+    for _ in 0..40 {
+        let mut wait = Box::pin(mutex.lock());
+        begin(&mut wait).await;
+        waiters.spawn(async move { wait.await.map(drop) });
+    }
+    let path = env.lock_path();
+    let watch = env.wait_children(&path, "the end", {
+        let mut full = false;
+        move |now| {
+            assert!(now.len() <= 4, "more than four nodes: {now:?}");
+            full |= now.len() == 4;
+            full && now.is_empty()
+        }
+    });
+    let serve = async {
+        env.wait_children(&path, "four nodes", |now| now.len() == 4).await;
+        drop(guard);
+        while let Some(served) = waiters.join_next().await {
+            served.unwrap().unwrap();
+        }
+    };
+    tokio::join!(watch, soon("every waiter", serve));
+}
+
+async fn a_deleted_waiter_queues_again_and_leaves_nothing(env: &Env) {
+    let (ours, theirs, others) = (env.mutex().await, env.mutex().await, env.mutex().await);
+    let path = env.lock_path();
+    let guard = ours.lock().await.unwrap();
+    let second = tokio::spawn(others.lock());
+    env.wait_count(&path, 2).await;
+    let waiter = tokio::spawn(theirs.lock());
+    env.wait_count(&path, 3).await;
+    let place = soon("an answer", theirs.participants()).await.unwrap().pop().unwrap();
+    env.delete(&place).await;
+    guard.release().await.unwrap();
+    // It looks again when the one before it goes, at the latest.
+    soon("the second in line", second).await.unwrap().unwrap().release().await.unwrap();
+    let guard = soon("the waiter", waiter).await.unwrap().unwrap();
+    assert_ne!(guard.node(), place);
+    assert_eq!(env.children(&path).await.len(), 1);
+    guard.release().await.unwrap();
+    assert!(env.children(&path).await.is_empty());
+}
+
+async fn a_deleted_waiter_is_not_let_in_beside_the_next(env: &Env) {
+    let (ours, theirs, others) = (env.mutex().await, env.mutex().await, env.mutex().await);
+    let path = env.lock_path();
+    let guard = ours.lock().await.unwrap();
+    let holder = guard.node();
+    let mut robbed = tokio::spawn(theirs.lock());
+    env.wait_watchers(&holder, 1).await;
+    let place = env.children(&path).await.into_iter().find(|name| !holder.ends_with(name)).unwrap();
+    env.delete(&format!("{path}/{place}")).await;
+    let next = tokio::spawn(others.lock());
+    // Both have seen the holder before them and nobody else.
+    env.wait_watchers(&holder, 2).await;
+    guard.release().await.unwrap();
+    let guard = soon("the next in line", next).await.unwrap().unwrap();
+    assert_ne!(guard.node(), format!("{path}/{place}"));
+    // The robbed one queues behind it.
+    let node = guard.node();
+    tokio::select! {
+        () = env.wait_watchers(&node, 1) => {}
+        robbed = &mut robbed => panic!("two hold the lock: {node} and {robbed:?}"),
+    }
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    soon("the robbed one", robbed).await.unwrap().unwrap().release().await.unwrap();
+}

@@ -1,0 +1,234 @@
+//! Sessions end, clients go on.
+
+use std::thread;
+use std::time::Duration;
+
+use zookeeper_recipes::{Acl, Client, ConnectionState, InterProcessMutex, LostReason, ReleaseError};
+use zookeeper_test_server::{Match, Op};
+
+use crate::harness::{Behaviour, Env, Need, SOON, begin, behaviours, soon};
+
+pub(crate) fn all() -> Vec<Behaviour> {
+    behaviours![
+        a_holder_whose_session_is_killed_makes_room.curator("testKilledSession").on_an_ensemble_too(),
+        a_waiter_survives_the_end_of_its_session.on_an_ensemble_too(),
+        a_waiter_keeps_its_deadline_over_sessions,
+        those_who_wait_in_memory_survive_it_too,
+        a_create_that_the_end_overtakes_is_not_taken_for_ours
+            .curator("testProtectionWithKilledSession")
+            .needs(Need::HoldReplies),
+        a_delete_that_the_end_overtakes_is_over.curator("testLostSession"),
+        credentials_go_into_the_next_session,
+        states_follow_the_connection,
+        each_session_is_a_new_one,
+        a_blocked_executor_costs_no_lock.needs(Need::CountRequests),
+    ]
+}
+
+fn mutex(client: &Client, env: &Env) -> InterProcessMutex {
+    InterProcessMutex::new(client, &env.lock_path()).unwrap()
+}
+
+async fn a_holder_whose_session_is_killed_makes_room(env: &Env) {
+    let (client, link) = env.linked(env.builder()).await;
+    let theirs = env.mutex().await;
+    let guard = mutex(&client, env).lock().await.unwrap();
+    let waiter = tokio::spawn(theirs.lock());
+    env.wait_count(&env.lock_path(), 2).await;
+    let lost = tokio::spawn(guard.lost());
+    env.expire(&client, &link).await;
+    let next = soon("the second in line", waiter).await.unwrap().unwrap();
+    assert!(next.is_held() && next.fencing_token() > guard.fencing_token());
+    let lost = soon("the loss", lost).await.unwrap();
+    assert!(env.is_loss(lost.reason()), "{lost}");
+    assert!(!guard.is_held() && !mutex(&client, env).is_acquired_in_this_process());
+    // Who has lost it waits like everybody else, and takes nothing from the new holder by letting go.
+    let again = tokio::spawn(mutex(&client, env).lock());
+    env.wait_count(&env.lock_path(), 2).await;
+    drop(guard);
+    client.flush(SOON).await.unwrap();
+    assert!(next.is_held() && !again.is_finished());
+    assert_eq!(theirs.participants().await.unwrap()[0], next.node());
+    next.release().await.unwrap();
+    soon("the lock", again).await.unwrap().unwrap().release().await.unwrap();
+}
+
+async fn a_waiter_survives_the_end_of_its_session(env: &Env) {
+    let (client, link) = env.linked(env.builder()).await;
+    let theirs = env.mutex().await;
+    let guard = theirs.lock().await.unwrap();
+    let waiter = tokio::spawn(mutex(&client, env).lock());
+    env.wait_count(&env.lock_path(), 2).await;
+    let session = client.session_id().unwrap();
+    env.expire(&client, &link).await;
+    // It has left with its session, and stands in the queue again with the next.
+    let holder = guard.node();
+    let queued = env.wait_children(&env.lock_path(), "the waiter", |now| now.len() == 2).await;
+    let node = queued.iter().find(|name| !holder.ends_with(*name)).unwrap();
+    let next = env.stat(&format!("{}/{node}", env.lock_path())).await;
+    if let Some(next) = next {
+        // Unless it is still the old one's node that we see, on its way out.
+        assert!(next.ephemeral_owner == session || Some(next.ephemeral_owner) == client.session_id());
+    }
+    assert!(!waiter.is_finished());
+    guard.release().await.unwrap();
+    let guard = soon("the waiter", waiter).await.unwrap().unwrap();
+    assert!(guard.is_held());
+    let owner = env.stat(&guard.node()).await.unwrap().ephemeral_owner;
+    assert_eq!(Some(owner), client.session_id());
+    assert_ne!(owner, session);
+    guard.release().await.unwrap();
+}
+
+async fn a_waiter_keeps_its_deadline_over_sessions(env: &Env) {
+    let (client, link) = env.linked(env.builder()).await;
+    let theirs = env.mutex().await;
+    let guard = theirs.lock().await.unwrap();
+    let timeout = Duration::from_secs(6);
+    let start = std::time::Instant::now();
+    let waiter = tokio::spawn(mutex(&client, env).acquire(timeout));
+    env.wait_count(&env.lock_path(), 2).await;
+    env.expire(&client, &link).await;
+    let error = soon("its end", waiter).await.unwrap().unwrap_err();
+    assert!(matches!(error, zookeeper_recipes::AcquireError::TimedOut { .. }), "{error:?}");
+    let took = start.elapsed();
+    assert!(took >= timeout && took < timeout + Duration::from_secs(2), "{took:?}");
+    env.wait_count(&env.lock_path(), 1).await;
+    drop(guard);
+}
+
+async fn those_who_wait_in_memory_survive_it_too(env: &Env) {
+    let (client, link) = env.linked(env.builder()).await;
+    let mutex = InterProcessMutex::builder(&client, &env.lock_path()).max_znodes(1).build().unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let (mut first, mut second) = (Box::pin(mutex.lock()), Box::pin(mutex.lock()));
+    begin(&mut first).await;
+    begin(&mut second).await;
+    env.expire(&client, &link).await;
+    let lost = soon("the loss", guard.lost()).await;
+    assert!(env.is_loss(lost.reason()), "{lost}");
+    drop(guard);
+    let guard = soon("the first in memory", first).await.unwrap();
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    soon("the second in memory", second).await.unwrap().release().await.unwrap();
+}
+
+async fn a_create_that_the_end_overtakes_is_not_taken_for_ours(env: &Env) {
+    let client = env.client().await;
+    let path = env.lock_path();
+    mutex(&client, env).lock().await.unwrap().release().await.unwrap();
+    let session = client.session_id().unwrap();
+    let created = env.server().hold_reply(Match::op(Op::Create).path_prefix(&path));
+    let attempt = tokio::spawn(mutex(&client, env).lock());
+    soon("its create", created.wait_hit()).await;
+    assert_eq!(env.children(&path).await.len(), 1);
+    assert!(env.server().expire_session(session));
+    created.release();
+    let guard = soon("the lock", attempt).await.unwrap().unwrap();
+    let owner = env.stat(&guard.node()).await.unwrap().ephemeral_owner;
+    assert!(owner != session && Some(owner) == client.session_id());
+    assert_eq!(env.children(&path).await.len(), 1);
+    guard.release().await.unwrap();
+}
+
+async fn a_delete_that_the_end_overtakes_is_over(env: &Env) {
+    let (client, link) = env.linked(env.builder()).await;
+    let (one, other) = (mutex(&client, env), InterProcessMutex::new(&client, &env.path("other")).unwrap());
+    let (dropped, released) = (one.lock().await.unwrap(), other.lock().await.unwrap());
+    let session = client.session_id().unwrap();
+    link.cut();
+    drop(dropped);
+    let release = tokio::spawn(released.release());
+    // Nobody can delete them, but they go with their session.
+    env.wait_session_gone(session).await;
+    link.mend();
+    match soon("an answer", release).await.unwrap() {
+        Err(ReleaseError::Lost(lost)) => assert_eq!(lost.reason(), LostReason::SessionExpired),
+        other => panic!("{other:?}"),
+    }
+    client.flush(SOON).await.unwrap();
+    for mutex in [one, other] {
+        soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    }
+}
+
+async fn credentials_go_into_the_next_session(env: &Env) {
+    let builder = env.builder().acl([Acl::creator_all()]).auth("digest", "us:secret");
+    let (client, link) = env.linked(builder).await;
+    let lost = mutex(&client, env).lock().await.unwrap();
+    env.expire(&client, &link).await;
+    soon("the loss", lost.lost()).await;
+    soon("a free lock", mutex(&client, env).lock()).await.unwrap().release().await.unwrap();
+}
+
+async fn states_follow_the_connection(env: &Env) {
+    let (client, link) = env.linked(env.builder()).await;
+    let mut states = client.watch_state();
+    let guard = mutex(&client, env).lock().await.unwrap();
+    let session = client.session_id().unwrap();
+    link.cut();
+    soon("suspended", states.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
+    assert!(guard.is_held(), "suspended is not lost");
+    link.mend();
+    soon("connected", states.wait_for(|state| *state == ConnectionState::Connected)).await.unwrap();
+    if client.session_id() == Some(session) {
+        assert!(guard.is_held());
+    }
+    link.cut();
+    env.wait_session_gone(client.session_id().unwrap()).await;
+    soon("lost", states.wait_for(|state| *state == ConnectionState::Lost)).await.unwrap();
+    link.mend();
+    soon("connected", states.wait_for(|state| *state == ConnectionState::Connected)).await.unwrap();
+    assert_ne!(client.session_id(), Some(session));
+    client.close().await.unwrap();
+    soon("closed", states.wait_for(|state| *state == ConnectionState::Closed)).await.unwrap();
+}
+
+async fn each_session_is_a_new_one(env: &Env) {
+    let (client, link) = env.linked(env.builder()).await;
+    let mut guards = Vec::new();
+    let mut sessions = Vec::new();
+    for _ in 0..3 {
+        let guard = soon("a free lock", mutex(&client, env).lock()).await.unwrap();
+        sessions.push(env.stat(&guard.node()).await.unwrap().ephemeral_owner);
+        env.expire(&client, &link).await;
+        soon("the loss", guard.lost()).await;
+        guards.push(guard);
+    }
+    sessions.dedup();
+    assert_eq!(sessions.len(), 3);
+    assert!(guards.iter().all(|guard| !guard.is_held()));
+    // The guards of old sessions do not count as holds of the new one.
+    assert!(!mutex(&client, env).is_acquired_in_this_process());
+    soon("a free lock", mutex(&client, env).try_lock()).await.unwrap().release().await.unwrap();
+}
+
+async fn a_blocked_executor_costs_no_lock(env: &Env) {
+    let timeout = Duration::from_millis(600);
+    let builder = env.builder().session_timeout(timeout);
+    let (servers, path) = (env.connect_string(), env.lock_path());
+    // A thread that waits for the time to pass on the server's side.
+    let passed = env.server().wait_until(|_| false, timeout * 3);
+    let (blocked, end) = std::sync::mpsc::channel::<()>();
+    let holder = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = builder.connect(&servers).await.unwrap();
+            let guard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap();
+            let session = client.session_id();
+            // This is what one must not do: nothing else runs on this executor until it returns.
+            end.recv().unwrap();
+            assert!(guard.is_held());
+            assert_eq!(client.session_id(), session);
+            guard.release().await.unwrap();
+        });
+    });
+    let theirs = env.mutex().await;
+    env.wait_count(&env.lock_path(), 1).await;
+    assert!(!passed.await);
+    assert!(theirs.try_lock().await.is_err());
+    blocked.send(()).unwrap();
+    tokio::task::spawn_blocking(move || holder.join().unwrap()).await.unwrap();
+    soon("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
+}

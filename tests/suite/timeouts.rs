@@ -1,0 +1,230 @@
+//! Real deadlines, and asking without waiting.
+
+use std::time::{Duration, Instant};
+
+use zookeeper_recipes::{AcquireError, InterProcessMutex, OptionalExt, TryLockError};
+use zookeeper_test_server::Op;
+
+use crate::harness::{Behaviour, Env, Need, begin, behaviours, soon};
+
+/// How much later than asked a timeout may come: this is no real-time system, and much else runs.
+const LATE: Duration = Duration::from_secs(2);
+
+pub(crate) fn all() -> Vec<Behaviour> {
+    behaviours![
+        a_wait_ends_in_time_and_leaves_nothing.curator("testContention").on_an_ensemble_too(),
+        a_wait_in_memory_ends_in_time_too,
+        a_timed_out_waiter_leaves_no_watch,
+        no_time_at_all_is_a_question,
+        try_lock_says_would_block_or_locks.on_an_ensemble_too(),
+        a_question_that_is_too_late_creates_and_takes_back.needs(Need::HoldReplies),
+        a_deadline_in_the_past_is_a_question,
+        a_deadline_is_kept,
+        endless_durations_do_no_harm,
+        optional_turns_only_busy_into_none,
+        the_error_names_this_process_s_own_hold,
+        the_error_names_nobody_when_others_hold,
+        a_full_room_answers_a_question_at_once,
+    ]
+}
+
+#[track_caller]
+fn assert_timed_out(error: &AcquireError, path: &str) {
+    match error {
+        AcquireError::TimedOut { path: named, .. } => assert_eq!(named, path),
+        other => panic!("not a timeout: {other:?}"),
+    }
+    assert_eq!(error.path(), path);
+    assert!(error.is_retryable());
+    assert!(error.to_string().contains(path), "{error}");
+}
+
+async fn a_wait_ends_in_time_and_leaves_nothing(env: &Env) {
+    let (ours, theirs) = (env.mutex().await, env.mutex().await);
+    let path = env.lock_path();
+    let guard = ours.lock().await.unwrap();
+    for timeout in [Duration::from_millis(50), Duration::from_millis(150)] {
+        let start = Instant::now();
+        let error = theirs.acquire(timeout).await.unwrap_err();
+        let took = start.elapsed();
+        assert_timed_out(&error, &path);
+        let AcquireError::TimedOut { waited, .. } = error else { unreachable!() };
+        assert!(took >= timeout && took < timeout + LATE, "{took:?} instead of {timeout:?}");
+        // Counted from when the attempt began, a moment after the call.
+        assert!(waited > timeout / 2 && waited <= took, "it says {waited:?}, it was {took:?}");
+    }
+    env.wait_count(&path, 1).await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    assert!(env.children(&path).await.is_empty());
+}
+
+async fn a_wait_in_memory_ends_in_time_too(env: &Env) {
+    let client = env.client().await;
+    let mutex = InterProcessMutex::builder(&client, &env.lock_path()).max_znodes(1).build().unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let timeout = Duration::from_millis(100);
+    let start = Instant::now();
+    let error = mutex.acquire(timeout).await.unwrap_err();
+    assert_timed_out(&error, &env.lock_path());
+    assert!(start.elapsed() >= timeout && start.elapsed() < timeout + LATE);
+    guard.release().await.unwrap();
+    // Its place was given up with it.
+    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+}
+
+async fn a_timed_out_waiter_leaves_no_watch(env: &Env) {
+    let (ours, theirs) = (env.mutex().await, env.mutex().await);
+    let guard = ours.lock().await.unwrap();
+    let node = guard.node();
+    let waiter = tokio::spawn(theirs.acquire(Duration::from_millis(500)));
+    env.wait_watchers(&node, 1).await;
+    assert_timed_out(&waiter.await.unwrap().unwrap_err(), &env.lock_path());
+    env.wait_watchers(&node, 0).await;
+    guard.release().await.unwrap();
+}
+
+async fn no_time_at_all_is_a_question(env: &Env) {
+    let (ours, theirs) = (env.mutex().await, env.mutex().await);
+    let path = env.lock_path();
+    let guard = ours.acquire(Duration::ZERO).await.unwrap();
+    assert_timed_out(&theirs.acquire(Duration::ZERO).await.unwrap_err(), &path);
+    assert_eq!(env.children(&path).await.len(), 1, "the question has left a node");
+    guard.release().await.unwrap();
+    theirs.acquire(Duration::ZERO).await.unwrap().release().await.unwrap();
+    assert!(env.children(&path).await.is_empty());
+}
+
+async fn try_lock_says_would_block_or_locks(env: &Env) {
+    let (ours, theirs) = (env.mutex().await, env.mutex().await);
+    let path = env.lock_path();
+    let guard = ours.try_lock().await.unwrap();
+    assert!(guard.is_held());
+    // Also this client's own handle: locks are not re-entrant.
+    for mutex in [&theirs, &ours] {
+        match mutex.try_lock().await.unwrap_err() {
+            error @ TryLockError::WouldBlock { .. } => {
+                assert!(error.is_retryable());
+                assert!(error.to_string().contains(&path), "{error}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(env.children(&path).await.len(), 1, "the question has left a node");
+    guard.release().await.unwrap();
+    theirs.try_lock().await.unwrap().release().await.unwrap();
+    assert!(env.children(&path).await.is_empty());
+}
+
+async fn a_question_that_is_too_late_creates_and_takes_back(env: &Env) {
+    let (ours, theirs) = (env.client().await, env.mutex().await);
+    let path = env.lock_path();
+    theirs.lock().await.unwrap().release().await.unwrap();
+    // It finds the lock free, and is overtaken before its own node is made.
+    let matcher = zookeeper_test_server::Match::op(Op::Create).session(ours.session_id().unwrap());
+    let gate = env.server().hold_request(matcher);
+    let question = tokio::spawn(InterProcessMutex::new(&ours, &path).unwrap().try_lock());
+    soon("its create", gate.wait_hit()).await;
+    let guard = theirs.lock().await.unwrap();
+    gate.release();
+    let answer = soon("an answer", question).await.unwrap();
+    assert!(matches!(answer, Err(TryLockError::WouldBlock { .. })), "{answer:?}");
+    env.wait_count(&path, 1).await;
+    assert_eq!(theirs.participants().await.unwrap(), [guard.node()]);
+    drop(guard);
+}
+
+async fn a_deadline_in_the_past_is_a_question(env: &Env) {
+    let (ours, theirs) = (env.mutex().await, env.mutex().await);
+    let past = Instant::now();
+    let guard = ours.acquire_until(past).await.unwrap();
+    assert_timed_out(&theirs.acquire_until(past).await.unwrap_err(), &env.lock_path());
+    assert_eq!(env.children(&env.lock_path()).await.len(), 1);
+    guard.release().await.unwrap();
+}
+
+async fn a_deadline_is_kept(env: &Env) {
+    let (ours, theirs) = (env.mutex().await, env.mutex().await);
+    let guard = ours.lock().await.unwrap();
+    let deadline = Instant::now() + Duration::from_millis(100);
+    assert_timed_out(&theirs.acquire_until(deadline).await.unwrap_err(), &env.lock_path());
+    assert!(Instant::now() >= deadline && Instant::now() < deadline + LATE);
+    guard.release().await.unwrap();
+}
+
+async fn endless_durations_do_no_harm(env: &Env) {
+    let (ours, theirs) = (env.client().await, env.mutex().await);
+    let mutex = InterProcessMutex::new(&ours, &env.lock_path()).unwrap();
+    let guard = soon("a free lock", mutex.acquire(Duration::MAX)).await.unwrap();
+    let mut waiting = Box::pin(theirs.acquire(Duration::MAX));
+    begin(&mut waiting).await;
+    guard.release().await.unwrap();
+    soon("the lock", waiting).await.unwrap().release().await.unwrap();
+    // A deadline so far away that a timer may not reach it.
+    let century = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+    let guard = soon("a free lock", mutex.acquire_until(Instant::now() + century)).await.unwrap();
+    let mut waiting = Box::pin(theirs.acquire_until(Instant::now() + century));
+    begin(&mut waiting).await;
+    guard.release().await.unwrap();
+    soon("the lock", waiting).await.unwrap().release().await.unwrap();
+    ours.flush(Duration::MAX).await.unwrap();
+    let builder = env.builder().session_timeout(Duration::MAX).connect_timeout(Duration::MAX);
+    let patient = env.connect(builder).await;
+    let mutex = InterProcessMutex::new(&patient, &env.lock_path()).unwrap();
+    soon("a free lock", mutex.try_lock()).await.unwrap().release().await.unwrap();
+    soon("the end", patient.close()).await.unwrap();
+}
+
+async fn optional_turns_only_busy_into_none(env: &Env) {
+    let (ours, theirs) = (env.mutex().await, env.client().await);
+    let guard = ours.acquire(Duration::from_secs(10)).await.optional().unwrap().expect("it was free");
+    let mutex = InterProcessMutex::new(&theirs, &env.lock_path()).unwrap();
+    assert!(mutex.acquire(Duration::from_millis(20)).await.optional().unwrap().is_none());
+    assert!(mutex.try_lock().await.optional().unwrap().is_none());
+    drop(guard);
+    theirs.close().await.unwrap();
+    assert!(matches!(mutex.lock().await.optional(), Err(AcquireError::Closed { .. })));
+    assert!(matches!(
+        mutex.try_lock().await.optional(),
+        Err(TryLockError::Acquire(AcquireError::Closed { .. }))
+    ));
+}
+
+async fn the_error_names_this_process_s_own_hold(env: &Env) {
+    let mutex = env.mutex().await;
+    let line = line!() + 1;
+    let guard = mutex.lock().await.unwrap();
+    let error = mutex.acquire(Duration::from_millis(50)).await.unwrap_err();
+    let AcquireError::TimedOut { holder: Some(holder), .. } = &error else { panic!("{error:?}") };
+    assert_eq!((holder.location().file(), holder.location().line()), (file!(), line));
+    assert!(holder.held_for() >= Duration::from_millis(50));
+    let place = format!("{}:{line}", file!());
+    assert!(error.to_string().contains(&place), "{error}");
+    guard.release().await.unwrap();
+    // Each way to acquire says where, and another handle of the same client knows it as well.
+    let line = line!() + 1;
+    let guard = mutex.try_lock().await.unwrap();
+    let error = mutex.clone().acquire(Duration::ZERO).await.unwrap_err();
+    assert!(error.to_string().contains(&format!("{}:{line}", file!())), "{error}");
+    guard.release().await.unwrap();
+}
+
+async fn the_error_names_nobody_when_others_hold(env: &Env) {
+    let (ours, theirs) = (env.mutex().await, env.mutex().await);
+    // We have held it, but do not any more.
+    ours.lock().await.unwrap().release().await.unwrap();
+    let guard = theirs.lock().await.unwrap();
+    let error = ours.acquire(Duration::from_millis(20)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { holder: None, .. }), "{error:?}");
+    drop(guard);
+}
+
+async fn a_full_room_answers_a_question_at_once(env: &Env) {
+    let client = env.client().await;
+    let mutex = InterProcessMutex::builder(&client, &env.lock_path()).max_znodes(1).build().unwrap();
+    let guard = mutex.lock().await.unwrap();
+    assert!(matches!(mutex.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+    assert_timed_out(&mutex.acquire(Duration::ZERO).await.unwrap_err(), &env.lock_path());
+    guard.release().await.unwrap();
+    mutex.try_lock().await.unwrap().release().await.unwrap();
+}
