@@ -1,0 +1,568 @@
+//! What users build on, beyond what a lock does: the properties of the types, the texts of the errors, the defaults, and what
+//! the crate is made of.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "rules/support.rs"]
+mod support;
+
+use std::error::Error;
+use std::fmt::{Debug, Display};
+use std::hash::Hash;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use support::{DIRECTORY, SOON, connect, connect_as, enqueue, granted, mutex, session, start, within};
+use tokio::net::TcpListener;
+use zookeeper_recipes::{
+    Acl, AcquireError, BuildError, Client, ClientBuilder, ConnectError, ConnectionState, FenceGate, Fenced,
+    FencingToken, Heartbeat, InterProcessLock, InterProcessMutex, InterProcessMutexBuilder, InvalidPath,
+    LocalHolder, LockGuard, LockState, Lost, LostReason, Margin, OptionalExt, Parents, Permissions,
+    ReleaseError, RetryPolicy, Transaction, TransactionError, TryLockError,
+};
+use zookeeper_test_server::{Match, NodeKind, Op, Server};
+
+fn free<T: Send + Sync + Unpin + Debug + 'static>() {}
+fn copied<T: Copy + Eq + Hash>() {}
+fn cloned<T: Clone>() {}
+fn error<T: Error + Clone + Send + Sync + Unpin + 'static>() {}
+
+/// Whether a type can be cloned: what a type has itself comes before what a trait gives it.
+struct Cloned<T>(PhantomData<T>);
+
+impl<T: Clone> Cloned<T> {
+    const IS: bool = true;
+}
+
+trait Otherwise {
+    const IS: bool = false;
+}
+
+impl<T> Otherwise for Cloned<T> {}
+
+#[test]
+fn types_go_anywhere() {
+    free::<Client>();
+    free::<ClientBuilder>();
+    free::<InterProcessMutex>();
+    free::<InterProcessMutexBuilder>();
+    free::<LockGuard>();
+    free::<FenceGate>();
+    free::<Box<dyn InterProcessLock>>();
+    free::<Arc<dyn InterProcessLock>>();
+    free::<LocalHolder>();
+    cloned::<Client>();
+    cloned::<ClientBuilder>();
+    cloned::<InterProcessMutex>();
+    cloned::<InterProcessMutexBuilder>();
+    cloned::<Acl>();
+    copied::<FencingToken>();
+    copied::<ConnectionState>();
+    copied::<LockState>();
+    copied::<LostReason>();
+    copied::<Parents>();
+    copied::<Permissions>();
+    copied::<Heartbeat>();
+    copied::<Margin>();
+    free::<RetryPolicy>();
+    error::<AcquireError>();
+    error::<BuildError>();
+    error::<ConnectError>();
+    error::<InvalidPath>();
+    error::<Lost>();
+    error::<ReleaseError>();
+    error::<TransactionError>();
+    error::<TryLockError>();
+    error::<Fenced>();
+    const { assert!(Cloned::<Client>::IS) };
+    // One guard, one hold.
+    const { assert!(!Cloned::<LockGuard>::IS) };
+}
+
+/// Only has to compile: every future can be given to another thread, those of guards and locks to a task of its own.
+#[expect(dead_code, reason = "it is compiled, not run")]
+fn futures_go_anywhere(client: &Client, mutex: &InterProcessMutex, guard: LockGuard, builder: ClientBuilder) {
+    fn spawned<F: Future + Send + 'static>(future: F) {
+        drop(future);
+    }
+    fn sent<F: Future + Send>(future: F) {
+        drop(future);
+    }
+    let lock: &dyn InterProcessLock = mutex;
+    spawned(mutex.lock());
+    spawned(mutex.acquire(SOON));
+    spawned(mutex.acquire_until(Instant::now()));
+    spawned(mutex.try_lock());
+    sent(mutex.participants());
+    sent(lock.lock());
+    sent(lock.acquire(SOON));
+    sent(lock.acquire_until(Instant::now()));
+    sent(lock.try_lock());
+    sent(lock.participants());
+    spawned(guard.lost());
+    sent(guard.while_held(async {}));
+    let transaction: Transaction<'_> = guard.transaction();
+    sent(transaction.commit());
+    spawned(guard.release());
+    sent(client.flush(SOON));
+    sent(client.close());
+    sent(Client::connect(""));
+    sent(builder.connect(""));
+}
+
+fn no_source() -> Arc<dyn Error + Send + Sync> {
+    Arc::new(std::io::Error::other("the server said no"))
+}
+
+fn acquire_errors() -> Vec<(AcquireError, bool)> {
+    let path = || "/stock/sku-42".to_owned();
+    vec![
+        (AcquireError::TimedOut { path: path(), waited: SOON, holder: None }, true),
+        (AcquireError::Connection { path: path(), source: no_source() }, true),
+        (AcquireError::NodeDeleted { path: path(), times: 3 }, true),
+        (AcquireError::NoAuth { path: path() }, false),
+        (AcquireError::MixedRecipes { path: path(), node: "/stock/sku-42/x".to_owned() }, false),
+        (AcquireError::SequenceExhausted { path: path() }, false),
+        (AcquireError::Rejected { path: path(), source: no_source() }, false),
+        (AcquireError::AuthFailed { path: path() }, false),
+        (AcquireError::Closed { path: path() }, false),
+    ]
+}
+
+/// One line, without a capital or a full stop, and without what the source says by itself.
+fn assert_well_put(error: &dyn Error) {
+    let text = error.to_string();
+    assert!(!text.is_empty() && !text.contains('\n') && !text.ends_with('.'), "{text}");
+    assert!(text.starts_with(|first: char| !first.is_uppercase()) || text.starts_with("ZooKeeper"), "{text}");
+    if let Some(source) = error.source() {
+        assert!(!text.contains(&source.to_string()), "{text} repeats its source");
+    }
+}
+
+#[test]
+fn errors_of_acquiring_name_the_path_and_say_whether_to_try_again() {
+    for (error, retryable) in acquire_errors() {
+        assert!(error.to_string().contains("\"/stock/sku-42\""), "{error}");
+        assert_eq!(error.path(), "/stock/sku-42");
+        assert_eq!(error.is_retryable(), retryable, "{error}");
+        let sourced = matches!(error, AcquireError::Connection { .. } | AcquireError::Rejected { .. });
+        assert_eq!(error.source().is_some(), sourced, "{error:?}");
+        assert_well_put(&error);
+
+        // A try passes them on as they are.
+        let tried = TryLockError::from(error.clone());
+        assert_eq!(tried.to_string(), error.to_string());
+        assert_eq!(tried.is_retryable(), retryable);
+        assert_eq!(tried.source().is_some(), sourced);
+    }
+    let busy = TryLockError::WouldBlock { path: "/stock/sku-42".to_owned() };
+    assert!(busy.is_retryable() && busy.source().is_none());
+    assert!(busy.to_string().contains("\"/stock/sku-42\""), "{busy}");
+    assert_well_put(&busy);
+}
+
+#[test]
+fn errors_of_connecting_name_the_servers_and_say_whether_to_try_again() {
+    let servers = || "zk1:2181".to_owned();
+    for (error, retryable) in [
+        (ConnectError::TimedOut { servers: servers(), timeout: SOON, source: None }, true),
+        (ConnectError::TimedOut { servers: servers(), timeout: SOON, source: Some(no_source()) }, true),
+        (ConnectError::InvalidConnectString { servers: servers(), reason: "no port".to_owned() }, false),
+        (ConnectError::AuthFailed { servers: servers() }, false),
+        (ConnectError::Setup { servers: servers(), source: no_source() }, false),
+    ] {
+        assert!(error.to_string().contains("zk1:2181"), "{error}");
+        assert_eq!(error.is_retryable(), retryable, "{error}");
+        assert_well_put(&error);
+    }
+    for error in [ConnectError::SessionEnded, ConnectError::NoRuntime] {
+        assert!(!error.is_retryable() && error.source().is_none());
+        assert_well_put(&error);
+    }
+}
+
+#[tokio::test]
+async fn errors_of_building_name_the_path_and_the_option() {
+    let server = start();
+    let client = connect(&server).await;
+    let invalid = InterProcessMutex::new(&client, "no/slash").unwrap_err();
+    assert!(invalid.to_string().contains("\"no/slash\""), "{invalid}");
+    assert_well_put(&invalid);
+    let option = InterProcessMutex::builder(&client, DIRECTORY).max_znodes(0).build().unwrap_err();
+    assert!(
+        option.to_string().contains(DIRECTORY) && option.to_string().contains("`max_znodes`"),
+        "{option}"
+    );
+    assert_well_put(&option);
+    let _first = mutex(&client);
+    let conflict = InterProcessMutex::builder(&client, DIRECTORY).data("x").build().unwrap_err();
+    assert!(
+        conflict.to_string().contains(DIRECTORY) && conflict.to_string().contains("`data`"),
+        "{conflict}"
+    );
+    assert_well_put(&conflict);
+    let namespace = Client::builder().namespace("a//b").connect(&server.connect_string()).await.unwrap_err();
+    assert!(namespace.source().is_some_and(|source| source.to_string().contains("a//b")), "{namespace}");
+    assert_well_put(&namespace);
+    assert_eq!(server.counters().total_requests(), 0, "nothing was asked of a server for any of these");
+}
+
+#[tokio::test]
+async fn errors_of_releasing_say_what_is_left() {
+    let server = start();
+    let client = connect(&server).await;
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    assert!(server.expire_session(session(&client)));
+    let lost = within("the loss", guard.lost()).await;
+    assert!(lost.to_string().contains("\"/locks/sku-42\"") && lost.to_string().contains("expired"), "{lost}");
+    assert_eq!(lost.path(), DIRECTORY);
+    assert_well_put(&lost);
+    let error = within("the release", guard.release()).await.unwrap_err();
+    let source = error.source().expect("the loss");
+    assert_eq!(source.downcast_ref::<Lost>(), Some(&lost));
+    assert_well_put(&error);
+    for error in [
+        ReleaseError::Refused { node: "/locks/n".to_owned(), source: no_source() },
+        ReleaseError::TimedOut { nodes: 2, waited: SOON },
+        ReleaseError::SessionNotClosed { waited: SOON },
+    ] {
+        assert_well_put(&error);
+    }
+    for reason in [
+        LostReason::SessionExpired,
+        LostReason::SessionReplaced,
+        LostReason::NodeDeleted,
+        LostReason::Closed,
+        LostReason::Suspect,
+    ] {
+        assert!(!reason.to_string().is_empty());
+    }
+}
+
+/// The commonest mistake, named where it shows.
+#[tokio::test]
+async fn a_timeout_says_where_this_process_holds_the_lock() {
+    let server = start();
+    let client = connect(&server).await;
+    let mutex = mutex(&client);
+    let line = line!() + 1;
+    let guard = within("the grant", mutex.lock()).await.unwrap();
+    let error = within("the end", mutex.acquire(Duration::from_millis(50))).await.unwrap_err();
+    let AcquireError::TimedOut { holder: Some(holder), .. } = &error else { panic!("{error}") };
+    assert_eq!((holder.location().file(), holder.location().line()), (file!(), line));
+    assert!(error.to_string().contains(&format!("{}:{line}", file!())), "{error}");
+    assert!(holder.held_for() > Duration::ZERO);
+    assert_well_put(&error);
+    guard.release().await.unwrap();
+}
+
+#[test]
+fn optional_turns_busy_into_none_and_nothing_else() {
+    let path = || DIRECTORY.to_owned();
+    assert_eq!(Ok::<_, AcquireError>(1).optional().unwrap(), Some(1));
+    assert_eq!(Ok::<_, TryLockError>(1).optional().unwrap(), Some(1));
+    assert_eq!(Err::<(), _>(TryLockError::WouldBlock { path: path() }).optional().unwrap(), None);
+    for (error, _) in acquire_errors() {
+        let busy = matches!(error, AcquireError::TimedOut { .. });
+        match Err::<(), _>(error.clone()).optional() {
+            Ok(answer) => assert!(busy && answer.is_none(), "{error}"),
+            Err(same) => assert!(!busy && same.to_string() == error.to_string()),
+        }
+        assert!(Err::<(), _>(TryLockError::Acquire(error)).optional().is_err());
+    }
+}
+
+#[tokio::test]
+async fn default_session_timeout_is_15_s() {
+    let server = start();
+    let client = connect_as(Client::builder(), &server).await;
+    assert_eq!(client.session_timeout(), Some(Duration::from_secs(15)));
+    assert_eq!(server.sessions()[0].timeout, Duration::from_secs(15));
+    let asked = connect_as(Client::builder().session_timeout(Duration::from_secs(3600)), &server).await;
+    assert_eq!(asked.session_timeout(), Some(Duration::from_secs(40)), "what the servers made of it");
+}
+
+/// A server that accepts and says nothing.
+#[tokio::test]
+async fn default_connect_timeout_is_5_s() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = silent.local_addr().unwrap().to_string();
+    let started = Instant::now();
+    let error = within("the end", Client::connect(&addr)).await.unwrap_err();
+    let took = started.elapsed();
+    let ConnectError::TimedOut { timeout, .. } = &error else { panic!("{error}") };
+    assert_eq!(*timeout, Duration::from_secs(5));
+    assert!(took >= *timeout && took < *timeout + Duration::from_secs(3), "{took:?}");
+    assert!(error.to_string().contains(&addr) && error.to_string().contains("5s"), "{error}");
+}
+
+#[tokio::test]
+async fn other_defaults() {
+    assert_eq!(
+        RetryPolicy::default(),
+        RetryPolicy::exponential(Duration::from_secs(1), 3, Duration::from_secs(5))
+    );
+    assert_eq!(Parents::default(), Parents::Container);
+    assert_eq!(Heartbeat::default(), Heartbeat::Commit);
+    assert_eq!(Margin::default(), Margin::Standard);
+    let server = Server::start().unwrap();
+    let client = connect_as(Client::builder(), &server).await;
+    assert_eq!(client.state(), ConnectionState::Connected, "as soon as it is connected");
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    assert_eq!(server.node(DIRECTORY).unwrap().kind, NodeKind::Container);
+    assert_eq!(server.node(&guard.node()).unwrap().data, b"zookeeper-recipes");
+    let raw = zookeeper_client::Client::connect(&server.connect_string()).await.unwrap();
+    let all = zookeeper_client::Permission::ALL;
+    for path in [DIRECTORY, &guard.node()] {
+        let (acl, _) = raw.get_acl(path).await.unwrap();
+        assert_eq!(acl, [zookeeper_client::Acl::new(all, zookeeper_client::AuthId::anyone())], "{path}");
+    }
+    guard.release().await.unwrap();
+}
+
+/// A namespace is in front of everything at the server and of nothing in what is said to the user.
+#[tokio::test]
+async fn a_namespace_does_not_show() {
+    let server = Server::start().unwrap();
+    let servers = format!("{}/eu", server.connect_string());
+    let client = within("the session", Client::builder().namespace("shop").connect(&servers)).await.unwrap();
+    let mutex = mutex(&client);
+    let guard = within("the grant", mutex.lock()).await.unwrap();
+    assert_eq!((mutex.path(), guard.path()), (DIRECTORY, DIRECTORY));
+    assert!(guard.node().starts_with("/locks/sku-42/_c_"), "{}", guard.node());
+    assert_eq!(mutex.participants().await.unwrap(), [guard.node()]);
+    assert!(server.exists(&format!("/eu/shop{}", guard.node())));
+    let error = within("the end", mutex.acquire(Duration::from_millis(20))).await.unwrap_err();
+    assert!(!error.to_string().contains("shop"), "{error}");
+    guard.release().await.unwrap();
+}
+
+fn hides(what: &str, shown: &dyn Debug) {
+    for text in [format!("{shown:?}"), format!("{shown:#?}")] {
+        assert!(!text.contains("geheim"), "{what}: {text}");
+        // As a list of bytes.
+        assert!(!text.replace(char::is_whitespace, "").contains("103,101,104"), "{what}: {text}");
+        assert!(!text.contains("hash-of-it"), "{what}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn credentials_stay_out_of_logs() {
+    let server = start();
+    let acl = || [Acl::open(), Acl::new("digest", "owner:hash-of-it", Permissions::ALL)];
+    hides("an ACL", &acl());
+    let builder = Client::builder().auth("digest", "owner:geheim").acl(acl());
+    hides("the client's builder", &builder);
+    let client = connect_as(builder, &server).await;
+    hides("the client", &client);
+    let builder = InterProcessMutex::builder(&client, DIRECTORY).acl(acl());
+    hides("the mutex's builder", &builder);
+    let mutex = builder.build().unwrap();
+    hides("the mutex", &mutex);
+    let guard = within("the grant", mutex.lock()).await.unwrap();
+    hides("the guard", &guard);
+    guard.release().await.unwrap();
+    server.fail(Match::op(Op::Create), -102);
+    let error = within("the refusal", mutex.lock()).await.unwrap_err();
+    hides("an error", &error);
+}
+
+/// Code that does not care which lock it is.
+#[tokio::test]
+async fn a_lock_can_be_used_as_a_trait_object() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let lock: Arc<dyn InterProcessLock> = Arc::new(mutex(&client));
+    assert_eq!(lock.path(), DIRECTORY);
+    for way in 0..4 {
+        let any = Arc::clone(&lock);
+        let task = tokio::spawn(async move {
+            match way {
+                0 => any.lock().await.unwrap(),
+                1 => any.acquire(SOON).await.unwrap(),
+                2 => any.acquire_until(Instant::now() + SOON).await.unwrap(),
+                _ => any.try_lock().await.unwrap(),
+            }
+        });
+        let guard = within("the grant", task).await.unwrap();
+        assert!(lock.is_acquired_in_this_process());
+        assert_eq!(lock.participants().await.unwrap(), [guard.node()]);
+        let waiting = enqueue(&server, &other).await;
+        guard.release().await.unwrap();
+        granted(waiting.attempt).await.release().await.unwrap();
+    }
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The names in one table of a manifest.
+fn keys(manifest: &str, table: &str) -> Vec<String> {
+    manifest
+        .lines()
+        .skip_while(|line| line.trim() != table)
+        .skip(1)
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.split_once('='))
+        .map(|(key, _)| key.trim().trim_end_matches(".workspace").to_owned())
+        .filter(|key| !key.starts_with('#'))
+        .collect()
+}
+
+#[test]
+fn the_library_depends_on_six_crates() {
+    let manifest = read("Cargo.toml");
+    let six = ["async-trait", "thiserror", "tokio", "tracing", "uuid", "zookeeper-client"];
+    assert_eq!(keys(&manifest, "[dependencies]"), six);
+    assert!(!manifest.contains("[target."), "no table of dependencies but that one");
+    assert!(!manifest.contains("[dependencies."), "no table of dependencies but that one");
+    assert!(manifest.lines().any(|line| line == "default = []"), "no feature is on by default");
+    let server = keys(&read("test-server/Cargo.toml"), "[dependencies]");
+    assert_eq!(server, ["thiserror", "tokio", "tracing"], "the test server has its own codec");
+}
+
+/// A source file without its comments and unit tests.
+fn code(path: &Path) -> String {
+    let text = read(path);
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+/// All source files of the library, relative to its root.
+fn sources() -> Vec<PathBuf> {
+    let (mut found, mut rest) = (Vec::new(), vec![root().join("src")]);
+    while let Some(directory) = rest.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                rest.push(path);
+            } else {
+                found.push(path.strip_prefix(root()).unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    assert!(found.len() > 20, "{found:?}");
+    found
+}
+
+fn assert_without(path: &Path, words: &[&str]) {
+    let code = code(path);
+    for word in words {
+        assert!(!code.contains(word), "{} names {word}", path.display());
+    }
+}
+
+#[test]
+fn what_decides_is_pure() {
+    for file in ["name", "queue", "contender"] {
+        let path = PathBuf::from(format!("src/engine/{file}.rs"));
+        let impure = [
+            "tokio",
+            "zookeeper_client",
+            "zk::",
+            "Instant",
+            "SystemTime",
+            "std::time",
+            "uuid",
+            "async ",
+            ".await",
+            "thread",
+            "crate::client",
+        ];
+        assert_without(&path, &impure);
+    }
+    let uses = |file: &str| -> Vec<String> {
+        let code = code(Path::new(&format!("src/engine/{file}.rs")));
+        code.lines().filter(|line| line.starts_with("use ")).map(str::to_owned).collect()
+    };
+    for line in uses("name") {
+        assert!(line.starts_with("use std::"), "{line}");
+    }
+    for line in uses("queue") {
+        assert!(line.starts_with("use std::") || line.starts_with("use super::name"), "{line}");
+    }
+    for line in uses("contender") {
+        let allowed = ["use std::", "use super::name", "use super::queue"];
+        assert!(allowed.iter().any(|allowed| line.starts_with(allowed)), "{line}");
+    }
+}
+
+#[test]
+fn only_the_client_and_the_driver_speak_zookeeper() {
+    for path in sources() {
+        let allowed = ["src/client", "src/engine/driver", "src/engine/driver.rs"];
+        if !allowed.iter().any(|allowed| path.starts_with(allowed)) {
+            assert_without(&path, &["zookeeper_client", "zk::"]);
+        }
+    }
+    // And users see its types in two places.
+    let shown: Vec<String> = sources()
+        .iter()
+        .flat_map(|path| code(path).lines().map(str::to_owned).collect::<Vec<_>>())
+        .filter(|line| line.trim_start().starts_with("pub ") && !line.contains("pub(crate)"))
+        .filter(|line| line.contains("zookeeper_client") || line.contains("zk::"))
+        .collect();
+    assert!(
+        matches!(&shown[..], [connector, session] if connector.contains("fn connector(") && session.contains("fn from_session(")),
+        "{shown:?}"
+    );
+}
+
+/// A face is a naming rule, options, documentation and examples.
+#[test]
+fn faces_have_no_protocol() {
+    let faces = ["mutex", "fair_lock", "read_write_lock", "semaphore", "multi_lock", "atomic", "revocation"];
+    let mut seen = 0;
+    for path in sources() {
+        let Some(stem) = path.file_stem().and_then(|stem| stem.to_str()) else { continue };
+        if path.parent() != Some(Path::new("src")) || !faces.contains(&stem) {
+            continue;
+        }
+        seen += 1;
+        let protocol = [
+            "list_children",
+            "check_stat",
+            "get_and_watch",
+            "contender",
+            "queue::",
+            "epoch",
+            "reaper",
+            "tokio::",
+            "oneshot",
+            "select!",
+        ];
+        assert_without(&path, &protocol);
+        for line in code(&path).lines().filter(|line| line.starts_with("use crate::engine::")) {
+            let allowed = ["driver", "name::", "room::"];
+            let rest = line.trim_start_matches("use crate::engine::");
+            assert!(allowed.iter().any(|allowed| rest.starts_with(allowed)), "{}: {line}", path.display());
+        }
+    }
+    assert!(seen > 0);
+}
+
+/// No wall clock decides anything, and nothing sleeps where it could block an executor.
+#[test]
+fn no_wall_clock_and_no_blocking_sleep() {
+    for path in sources() {
+        assert_without(&path, &["SystemTime", "UNIX_EPOCH", "thread::sleep", "unsafe "]);
+    }
+}
+
+/// Texts that are shown.
+#[test]
+fn things_can_be_shown() {
+    fn shown<T: Display>() {}
+    shown::<FencingToken>();
+    shown::<LostReason>();
+    shown::<LocalHolder>();
+    assert_eq!(FencingToken::from_parts(7, 1).to_string(), "7.1");
+}
