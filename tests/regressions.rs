@@ -1,0 +1,850 @@
+//! What was wrong once and must stay right: each test is one behaviour that an earlier version did not have.
+//!
+//! Against the in-process server and its faults. The session timeouts are short; every wait is for an event, with a
+//! bound that only a failure reaches. Where nothing may happen for a period, the bound is the period.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+use std::net::TcpListener;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use zookeeper_client as zk;
+use zookeeper_recipes::{
+    Acl, AcquireError, Client, ClientBuilder, ConnectError, ConnectionState, InterProcessMutex, LockGuard,
+    LostReason, Permissions, ReleaseError, RetryPolicy, TryLockError,
+};
+use zookeeper_test_server::{CreateMode, Cut, Direction, LogKind, Loss, Match, Op, Server, View};
+
+const T: Duration = Duration::from_millis(1_000);
+const LONG: Duration = Duration::from_secs(20);
+const PATH: &str = "/locks/a";
+const OTHER: &str = "/locks/b";
+
+// ZooKeeper's error codes.
+const RUNTIME_INCONSISTENCY: i32 = -2;
+const AUTH_FAILED: i32 = -115;
+const THROTTLED: i32 = -127;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn server() -> Server {
+    let tick = ms(50);
+    Server::builder().tick(tick).min_session_timeout(tick).max_session_timeout(LONG).start().unwrap()
+}
+
+async fn client(server: &Server) -> Client {
+    client_with(server, Client::builder()).await
+}
+
+/// A client with the usual session timeout and whatever else is set.
+async fn client_with(server: &Server, builder: ClientBuilder) -> Client {
+    builder.session_timeout(T).connect(&server.connect_string()).await.unwrap()
+}
+
+/// A session to be borrowed.
+async fn owned_session(server: &Server, timeout: Duration) -> zk::Client {
+    // Several times over, so that the library does not pause before it reconnects.
+    let servers = vec![server.connect_string(); 15].join(",");
+    zk::Client::connector().with_session_timeout(timeout).connect(&servers).await.unwrap()
+}
+
+fn mutex_at(client: &Client, path: &str) -> InterProcessMutex {
+    InterProcessMutex::new(client, path).unwrap()
+}
+
+fn mutex(client: &Client) -> InterProcessMutex {
+    mutex_at(client, PATH)
+}
+
+/// A mutex all of whose contenders in this client share one node.
+fn narrow(client: &Client) -> InterProcessMutex {
+    InterProcessMutex::builder(client, PATH).max_znodes(1).build().unwrap()
+}
+
+async fn hold(client: &Client) -> LockGuard {
+    mutex(client).acquire(LONG).await.unwrap()
+}
+
+fn session(client: &Client) -> i64 {
+    client.session_id().unwrap()
+}
+
+async fn within<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, work).await.expect("it did not come")
+}
+
+async fn until_state(client: &Client, wanted: ConnectionState) {
+    within(client.watch_state().wait_for(|state| *state == wanted)).await.unwrap();
+}
+
+async fn until(server: &Server, condition: impl FnMut(View<'_>) -> bool + Send + 'static) {
+    assert!(server.wait_until(condition, LONG).await, "the server did not come to it");
+}
+
+async fn until_queued(server: &Server, nodes: usize) {
+    until(server, move |view| view.children(PATH).len() == nodes).await;
+}
+
+/// What an executor would do once.
+fn poll_once<F: Future>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// The least executor there can be: no reactor, no timers, no tokio.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    let deadline = Instant::now() + LONG;
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => return result,
+            Poll::Pending => thread::park_timeout(LONG),
+        }
+        assert!(Instant::now() < deadline, "it did not come");
+    }
+}
+
+/// The panics of sessions' threads since the start of the process; nobody else would see them.
+fn session_panics() -> Vec<String> {
+    static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if thread::current().name() == Some("zookeeper-recipes") {
+                PANICS.lock().unwrap_or_else(PoisonError::into_inner).push(panic.to_string());
+            }
+            usual(panic);
+        }));
+    });
+    PANICS.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// A create that nobody waits for any more is under way when its session expires: its attempt ends there.
+#[tokio::test]
+async fn an_attempt_that_was_given_up_ends_with_its_session() {
+    assert_eq!(session_panics(), [] as [&str; 0]);
+    for cancelled in [false, true] {
+        let server = server();
+        let client = client(&server).await;
+        hold(&client).await.release().await.unwrap();
+        let gate = server.hold_request(Match::op(Op::Create).path_prefix(PATH));
+        if cancelled {
+            let mut attempt = Box::pin(mutex(&client).lock());
+            assert!(poll_once(&mut attempt).is_pending());
+            gate.wait_hit().await;
+        } else {
+            let error = mutex(&client).acquire(ms(50)).await.unwrap_err();
+            assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+            gate.wait_hit().await;
+        }
+        let old = session(&client);
+        server.expire_session(old);
+        until(&server, move |view| view.sessions().iter().any(|session| session.id != old)).await;
+        until_state(&client, ConnectionState::Connected).await;
+        // Whatever the attempt would still do comes before this is over.
+        client.flush(LONG).await.unwrap();
+        mutex_at(&client, OTHER).lock().await.unwrap().release().await.unwrap();
+        let new = session(&client);
+        let created = |entry: &&zookeeper_test_server::LogEntry| {
+            entry.op == Op::Create && entry.session == new && entry.path.starts_with(PATH)
+        };
+        assert_eq!(server.log().iter().filter(created).count(), 0, "it goes on for nobody");
+        assert_eq!(session_panics(), [] as [&str; 0]);
+    }
+}
+
+/// The same with a create that waits for a connection, which does not come before the client gives up the session.
+#[tokio::test]
+async fn an_attempt_that_was_given_up_without_a_server_ends_with_its_session() {
+    assert_eq!(session_panics(), [] as [&str; 0]);
+    let server = server();
+    let client = client(&server).await;
+    hold(&client).await.release().await.unwrap();
+    server.stop();
+    until_state(&client, ConnectionState::Suspended).await;
+    let mut cancelled = Box::pin(mutex(&client).lock());
+    assert!(poll_once(&mut cancelled).is_pending());
+    let late = mutex(&client).acquire(ms(50)).await.unwrap_err();
+    assert!(matches!(late, AcquireError::Connection { .. }), "{late}");
+    drop(cancelled);
+    until_state(&client, ConnectionState::Lost).await;
+    server.reset_counters();
+    server.restart().unwrap();
+    let guard = within(mutex(&client).lock()).await.unwrap();
+    client.flush(LONG).await.unwrap();
+    assert_eq!(server.children(PATH).len(), 1);
+    assert_eq!(server.counters().requests(Op::Create), 1, "only the one that was asked for");
+    guard.release().await.unwrap();
+    assert_eq!(session_panics(), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn a_watch_that_is_refused_again_and_again_comes_to_an_end_by_the_policy() {
+    let server = server();
+    let holder = client(&server).await;
+    let guard = hold(&holder).await;
+    let policy = RetryPolicy::n_times(3, ms(1));
+    let waiter = client_with(&server, Client::builder().retry_policy(policy)).await;
+    server.fail(Match::op(Op::GetData).always(), RUNTIME_INCONSISTENCY);
+    let error = within(mutex(&waiter).lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    assert_eq!(server.counters().requests(Op::GetData), 4, "the first and three repetitions");
+    waiter.flush(LONG).await.unwrap();
+    assert_eq!(server.children(PATH).len(), 1);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_watch_that_costs_the_connection_each_time_comes_to_an_end_by_the_policy() {
+    let server = server();
+    let holder = client(&server).await;
+    let guard = hold(&holder).await;
+    let policy = RetryPolicy::n_times(3, ms(1));
+    let waiter = client_with(&server, Client::builder().retry_policy(policy)).await;
+    server.drop_reply(Match::op(Op::GetData).always(), Loss::Close);
+    let error = within(mutex(&waiter).lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    let (asked, connects) = (
+        server.counters().requests(Op::GetData),
+        server.counters().requests_of(session(&waiter), Op::Connect),
+    );
+    assert!(asked <= 4, "{asked} watches");
+    assert!(connects <= 8, "{connects} reconnects");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_release_of_the_last_thing_alive_reports_success() {
+    let server = server();
+    for _ in 0..5 {
+        // The client and the mutex are gone before the guard.
+        let guard = hold(&client(&server).await).await;
+        assert!(guard.is_held());
+        within(guard.release()).await.unwrap();
+        assert_eq!(server.children(PATH), [] as [&str; 0]);
+    }
+    until(&server, |view| view.sessions().is_empty()).await;
+}
+
+#[tokio::test]
+async fn until_elapsed_does_not_count_the_time_in_the_queue() {
+    let server = server();
+    let holder = client(&server).await;
+    let guard = hold(&holder).await;
+    let most = ms(100);
+    let policy = RetryPolicy::until_elapsed(most, ms(1));
+    let waiter = client_with(&server, Client::builder().retry_policy(policy)).await;
+    let id = session(&waiter);
+    let waiting = tokio::spawn(mutex(&waiter).lock());
+    until(&server, |view| view.watches() == 1).await;
+    let queued = Instant::now();
+    // A beat comes every sixth of the session timeout.
+    let beats = server.counters().requests_of(id, Op::Multi);
+    until(&server, move |view| view.counters().requests_of(id, Op::Multi) >= beats + 2).await;
+    assert!(queued.elapsed() > most);
+    // Its predecessor changes, it looks again, and the reply to that is lost.
+    let lost = server.drop_reply(Match::op(Op::GetChildren).session(id), Loss::Close);
+    server.set_data(&guard.node(), "changed").unwrap();
+    within(lost.wait_hit()).await;
+    guard.release().await.unwrap();
+    within(waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// Creates that may still happen are remembered by directory, however many there are elsewhere.
+#[tokio::test]
+async fn a_create_that_comes_to_light_later_is_deleted_by_the_next_list() {
+    let server = server();
+    let policy = RetryPolicy::n_times(0, ms(1));
+    let builder = Client::builder().session_timeout(LONG).retry_policy(policy);
+    let client = builder.connect(&server.connect_string()).await.unwrap();
+    let mut asked = Vec::new();
+    for path in [OTHER, PATH] {
+        mutex_at(&client, path).lock().await.unwrap().release().await.unwrap();
+        for _ in 0..10 {
+            let lost = server.drop_request(Match::op(Op::Create).path_prefix(path), Loss::Close);
+            let error = within(mutex_at(&client, path).lock()).await.unwrap_err();
+            assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+            asked.extend(lost.hits().into_iter().map(|hit| hit.path));
+        }
+    }
+    client.flush(LONG).await.unwrap();
+    assert_eq!(asked.len(), 20);
+    // Two of them are committed after all, before anybody who comes from now on.
+    let mode = CreateMode::EphemeralSequential;
+    for path in asked.iter().filter(|path| path.starts_with(PATH)).take(2) {
+        server.create_as(path, "", mode, session(&client)).unwrap();
+    }
+    assert_eq!(server.children(PATH).len(), 2);
+    let guard = within(mutex(&client).lock()).await.unwrap();
+    client.flush(LONG).await.unwrap();
+    let left = server.children(PATH);
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert!(guard.node().ends_with(&left[0]));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn lost_of_a_released_guard_does_not_resolve_by_the_clock() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    let (mut watched, later) = (Box::pin(guard.lost()), guard.lost());
+    guard.release().await.unwrap();
+    // With nothing at stake nothing is proved any more, which would be a loss for a lock that is held.
+    assert!(tokio::time::timeout(T, &mut watched).await.is_err());
+    assert!(poll_once(&mut Box::pin(later)).is_pending());
+    assert_eq!(client.state(), ConnectionState::Connected);
+    client.close().await.unwrap();
+    assert_eq!(within(watched).await.reason(), LostReason::Closed);
+}
+
+#[tokio::test]
+async fn lost_of_a_released_guard_resolves_at_the_end_of_a_borrowed_client() {
+    let server = server();
+    let owner = owned_session(&server, T).await;
+    let client = Client::from_session(owner.clone()).unwrap();
+    let guard = hold(&client).await;
+    let lost = tokio::spawn(guard.lost());
+    guard.release().await.unwrap();
+    client.close().await.unwrap();
+    assert_eq!(within(lost).await.unwrap().reason(), LostReason::Closed);
+}
+
+#[tokio::test]
+async fn lost_keeps_neither_the_session_nor_the_client() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    let mut lost = Box::pin(guard.lost());
+    assert!(poll_once(&mut lost).is_pending());
+    guard.release().await.unwrap();
+    drop(client);
+    let closed = |view: View<'_>| view.counters().requests(Op::CloseSession) == 1;
+    until(&server, closed).await;
+    within(lost).await;
+}
+
+#[tokio::test]
+async fn a_client_knows_its_session_as_soon_as_it_is_connected() {
+    let server = server();
+    for _ in 0..20 {
+        let client = client(&server).await;
+        assert_eq!(client.state(), ConnectionState::Connected);
+        assert!(client.session_id().is_some());
+        assert_eq!(client.session_timeout(), Some(T));
+    }
+    let owner = owned_session(&server, T).await;
+    for _ in 0..20 {
+        let client = Client::from_session(owner.clone()).unwrap();
+        assert_eq!(client.state(), ConnectionState::Connected);
+        assert_eq!(client.session_id(), Some(owner.session_id().0));
+        assert_eq!(client.session_timeout(), Some(T));
+    }
+}
+
+#[tokio::test]
+async fn refused_credentials_are_told_to_everybody() {
+    let server = server();
+    let client = client(&server).await;
+    let (busy, released) = (hold(&client).await, mutex_at(&client, OTHER).lock().await.unwrap());
+    let waiting = tokio::spawn(mutex(&client).lock());
+    until_queued(&server, 2).await;
+    // The deletion is not done before the credentials are refused.
+    let deletion = server.fail(Match::op(Op::Delete).path_prefix(OTHER).always(), THROTTLED);
+    let release = tokio::spawn(released.release());
+    deletion.wait_hit().await;
+    server.fail(Match::op(Op::GetChildren).path("/locks/c"), AUTH_FAILED);
+
+    let asked = within(mutex_at(&client, "/locks/c").lock()).await;
+    assert!(matches!(asked, Err(AcquireError::AuthFailed { .. })), "{asked:?}");
+    let waited = within(waiting).await.unwrap();
+    assert!(matches!(waited, Err(AcquireError::AuthFailed { .. })), "{waited:?}");
+    let release = within(release).await.unwrap();
+    assert!(matches!(release, Err(ReleaseError::Lost(_))), "{release:?}");
+    assert_eq!(server.children(OTHER).len(), 1, "it was not deleted");
+    assert!(!busy.is_held());
+    let closed = within(client.close()).await;
+    assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
+    assert_eq!(client.state(), ConnectionState::Closed);
+    let later = within(mutex(&client).acquire(LONG)).await;
+    assert!(matches!(later, Err(AcquireError::AuthFailed { .. })), "{later:?}");
+    let participants = within(mutex(&client).participants()).await;
+    assert!(matches!(participants, Err(AcquireError::AuthFailed { .. })), "{participants:?}");
+}
+
+#[tokio::test]
+async fn credentials_that_are_refused_for_the_next_session_are_told_to_waiters() {
+    let server = server();
+    let builder = Client::builder().auth("digest", "shop:secret");
+    let client = client_with(&server, builder).await;
+    let _guard = hold(&client).await;
+    let waiting = tokio::spawn(mutex(&client).lock());
+    until_queued(&server, 2).await;
+    server.fail(Match::op(Op::Auth).always(), AUTH_FAILED);
+    server.expire_session(session(&client));
+    let waited = within(waiting).await.unwrap();
+    assert!(matches!(waited, Err(AcquireError::AuthFailed { .. })), "{waited:?}");
+    until_state(&client, ConnectionState::Closed).await;
+    let later = within(mutex(&client).participants()).await;
+    assert!(matches!(later, Err(AcquireError::AuthFailed { .. })), "{later:?}");
+}
+
+#[tokio::test]
+async fn a_deadline_without_a_server_is_no_busy_lock() {
+    let server = server();
+    let builder = Client::builder().connect_timeout(ms(200)).retry_policy(RetryPolicy::one_time(ms(1)));
+    let client = client_with(&server, builder).await;
+    hold(&client).await.release().await.unwrap();
+    server.stop();
+    // Within the session, and without one.
+    for state in [ConnectionState::Suspended, ConnectionState::Lost] {
+        until_state(&client, state).await;
+        for timeout in [ms(50), Duration::ZERO] {
+            let error = within(mutex(&client).acquire(timeout)).await.unwrap_err();
+            assert!(matches!(error, AcquireError::Connection { .. }), "{state:?}: {error}");
+        }
+        let error = within(mutex(&client).try_lock()).await.unwrap_err();
+        assert!(
+            matches!(error, TryLockError::Acquire(AcquireError::Connection { .. })),
+            "{state:?}: {error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_deadline_behind_somebody_else_is_a_busy_lock() {
+    let server = server();
+    let (holder, client) = (client(&server).await, client(&server).await);
+    let guard = hold(&holder).await;
+    let error = mutex(&client).acquire(ms(50)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { holder: None, .. }), "{error}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_grant_that_nobody_has_taken_yet_is_known_in_the_process() {
+    let server = server();
+    let client = client(&server).await;
+    hold(&client).await.release().await.unwrap();
+    let mutex = mutex(&client);
+    let mut granted = Box::pin(mutex.acquire(LONG));
+    assert!(poll_once(&mut granted).is_pending());
+    // Answered behind the attempt's own requests.
+    assert_eq!(mutex.participants().await.unwrap().len(), 1);
+    assert!(mutex.is_acquired_in_this_process());
+    match mutex.acquire(ms(50)).await.unwrap_err() {
+        AcquireError::TimedOut { holder: Some(holder), .. } => {
+            assert_eq!(holder.location().file(), file!());
+        }
+        other => panic!("{other}"),
+    }
+    granted.await.unwrap().release().await.unwrap();
+    assert!(!mutex.is_acquired_in_this_process());
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_not_polled_leaves_the_queue_at_its_deadline() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    let mut forgotten = Box::pin(mutex(&client).acquire(ms(100)));
+    assert!(poll_once(&mut forgotten).is_pending());
+    until_queued(&server, 2).await;
+    let waiting = tokio::spawn(mutex(&client).lock());
+    until_queued(&server, 3).await;
+    until_queued(&server, 2).await;
+    guard.release().await.unwrap();
+    within(waiting).await.unwrap().unwrap().release().await.unwrap();
+    assert!(matches!(forgotten.await, Err(AcquireError::TimedOut { .. })));
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_patience_gets_it_from_the_first_repetition_on() {
+    let server = server();
+    let pause = ms(200);
+    let client = client_with(&server, Client::builder().retry_policy(RetryPolicy::one_time(pause))).await;
+    hold(&client).await.release().await.unwrap();
+    server.fail(Match::op(Op::Create).times(1), THROTTLED);
+    let started = Instant::now();
+    let guard = within(mutex(&client).lock()).await.unwrap();
+    assert!(started.elapsed() >= pause, "{:?}", started.elapsed());
+    guard.release().await.unwrap();
+    // And counts: one repetition is what there is.
+    let throttled = server.fail(Match::op(Op::Create).always(), THROTTLED);
+    let error = within(mutex(&client).lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    assert_eq!(throttled.hits().len(), 2);
+}
+
+#[tokio::test]
+async fn flush_does_not_wait_for_what_begins_after_it() {
+    let server = server();
+    let client = client(&server).await;
+    let before = hold(&client).await;
+    // Deletions are not done until then.
+    let first = server.fail(Match::op(Op::Delete).path_prefix(PATH).always(), THROTTLED);
+    let second = server.fail(Match::op(Op::Delete).path_prefix(OTHER).always(), THROTTLED);
+    drop(before);
+    first.wait_hit().await;
+    let mut flush = Box::pin(client.flush(LONG));
+    assert!(poll_once(&mut flush).is_pending());
+    drop(mutex_at(&client, OTHER).lock().await.unwrap());
+    second.wait_hit().await;
+    assert!(poll_once(&mut flush).is_pending());
+    first.remove();
+    flush.await.unwrap();
+    assert_eq!((server.children(PATH).len(), server.children(OTHER).len()), (0, 1));
+    second.remove();
+    client.flush(LONG).await.unwrap();
+    assert_eq!(server.children(OTHER).len(), 0);
+}
+
+#[tokio::test]
+async fn a_closed_client_ends_its_waiters_although_a_lost_guard_is_kept() {
+    let server = server();
+    let client = client(&server).await;
+    let mutex = narrow(&client);
+    let guard = mutex.lock().await.unwrap();
+    let mut waiting = Box::pin(mutex.lock());
+    assert!(poll_once(&mut waiting).is_pending());
+    client.close().await.unwrap();
+    assert!(!guard.is_held());
+    let waited = within(waiting).await;
+    assert!(matches!(waited, Err(AcquireError::Closed { .. })), "{waited:?}");
+    let asked = within(mutex.try_lock()).await;
+    assert!(matches!(asked, Err(TryLockError::Acquire(AcquireError::Closed { .. }))), "{asked:?}");
+}
+
+#[tokio::test]
+async fn the_next_session_lets_waiters_in_although_a_lost_guard_is_kept() {
+    let server = server();
+    let client = client(&server).await;
+    let mutex = narrow(&client);
+    let guard = mutex.lock().await.unwrap();
+    let mut waiting = Box::pin(mutex.lock());
+    assert!(poll_once(&mut waiting).is_pending());
+    server.expire_session(session(&client));
+    assert_eq!(within(guard.lost()).await.reason(), LostReason::SessionExpired);
+    let next = within(waiting).await.unwrap();
+    assert!(next.is_held());
+    assert!(!guard.is_held());
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn participants_that_are_not_polled_do_not_keep_the_session() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    let mutex = mutex(&client);
+    let mut participants = Box::pin(mutex.participants());
+    assert!(poll_once(&mut participants).is_pending());
+    within(client.close()).await.unwrap();
+    assert_eq!(server.sessions().len(), 0);
+    assert!(!guard.is_held());
+    drop(participants);
+}
+
+/// Waits for the connection to be lost, then begins to close a client on a borrowed session with a stalled
+/// connection; answers what `close` said and lets the session come back. Nothing if the machine was so slow that the
+/// session ended meanwhile.
+async fn close_in_an_outage(server: &Server, owner: &zk::Client, client: &Client) -> Option<ReleaseError> {
+    let closed = within(client.close()).await;
+    server.resume(owner.session_id().0);
+    let mut states = owner.state_watcher();
+    let mut state = states.peek_state();
+    while !state.is_terminated() {
+        if state == zk::SessionState::SyncConnected {
+            return Some(closed.unwrap_err());
+        }
+        state = within(states.changed()).await;
+    }
+    None
+}
+
+fn interrupt(server: &Server, owner: &zk::Client) {
+    server.freeze_expiry(true);
+    server.stall(owner.session_id().0, Direction::Both);
+}
+
+/// The time to give the session back is over before there is a server again: what was still to be deleted is deleted
+/// then, for the session lives on.
+#[tokio::test]
+async fn a_borrowed_session_that_is_given_back_in_an_outage_keeps_no_held_node() {
+    for _ in 0..3 {
+        let server = server();
+        let owner = owned_session(&server, 2 * T).await;
+        let client = Client::from_session(owner.clone()).unwrap();
+        let guard = hold(&client).await;
+        interrupt(&server, &owner);
+        until_state(&client, ConnectionState::Suspended).await;
+        let Some(error) = close_in_an_outage(&server, &owner, &client).await else { continue };
+        assert!(matches!(error, ReleaseError::SessionNotClosed { .. }), "{error}");
+        until(&server, |view| view.children(PATH).is_empty()).await;
+        assert!(!guard.is_held());
+        return;
+    }
+    panic!("the machine is too slow for this");
+}
+
+/// The same for a create that waited for a connection all the time, and is sent by the next.
+#[tokio::test]
+async fn a_borrowed_session_that_is_given_back_in_an_outage_keeps_no_queued_node() {
+    for _ in 0..3 {
+        let server = server();
+        let owner = owned_session(&server, 2 * T).await;
+        let client = Client::from_session(owner.clone()).unwrap();
+        hold(&client).await.release().await.unwrap();
+        interrupt(&server, &owner);
+        until_state(&client, ConnectionState::Suspended).await;
+        let waiting = tokio::spawn(mutex(&client).lock());
+        // Another look at the session, behind the attempt's.
+        let mut asked = Box::pin(mutex_at(&client, OTHER).lock());
+        assert!(poll_once(&mut asked).is_pending());
+        server.reset_counters();
+        let Some(error) = close_in_an_outage(&server, &owner, &client).await else { continue };
+        assert!(matches!(error, ReleaseError::SessionNotClosed { .. }), "{error}");
+        let waited = within(waiting).await.unwrap();
+        assert!(matches!(waited, Err(AcquireError::Closed { .. })), "{waited:?}");
+        let left = |view: View<'_>| view.children(PATH).len() + view.children(OTHER).len();
+        until(&server, move |view| view.counters().requests(Op::Create) >= 1 && left(view) == 0).await;
+        // Everything that was sent in the session before this is decided.
+        within(owner.sync("/")).await.unwrap();
+        until(&server, move |view| left(view) == 0).await;
+        return;
+    }
+    panic!("the machine is too slow for this");
+}
+
+#[tokio::test]
+async fn a_borrowed_session_that_is_given_back_to_a_throttling_server_keeps_no_node() {
+    let server = server();
+    let owner = owned_session(&server, ms(400)).await;
+    let client = Client::from_session(owner.clone()).unwrap();
+    let guard = hold(&client).await;
+    let throttled = server.fail(Match::op(Op::Delete).always(), THROTTLED);
+    let closed = within(client.close()).await;
+    assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
+    assert_eq!(server.children(PATH).len(), 1);
+    throttled.remove();
+    until(&server, |view| view.children(PATH).is_empty()).await;
+    assert!(!owner.state().is_terminated());
+    drop(guard);
+}
+
+/// Attempts that begin at the moment when the client on a borrowed session is closed, on other threads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn attempts_that_begin_while_a_borrowed_session_is_given_back_leave_no_node() {
+    let server = server();
+    let owner = owned_session(&server, LONG).await;
+    server.create(PATH, "").unwrap();
+    for round in 0..200_u32 {
+        let client = Client::from_session(owner.clone()).unwrap();
+        let mutex = mutex(&client);
+        let attempts: Vec<_> = (0..4).map(|_| tokio::spawn(mutex.lock())).collect();
+        for _ in 0..round % 8 {
+            tokio::task::yield_now().await;
+        }
+        within(client.close()).await.unwrap();
+        for attempt in attempts {
+            drop(within(attempt).await.unwrap());
+        }
+        // Whatever was sent in the session is decided once this is answered.
+        within(owner.sync("/")).await.unwrap();
+        assert_eq!(server.children(PATH), [] as [&str; 0], "round {round}");
+    }
+}
+
+/// Servers before 3.6 answer a request that they do not know by closing the connection.
+#[tokio::test]
+async fn a_reconnect_asks_nothing_but_what_old_servers_know() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    let waiting = tokio::spawn(mutex(&client).lock());
+    until(&server, |view| view.watches() == 1).await;
+    let id = session(&client);
+    for (cuts, how) in [(1, Cut::Fin), (2, Cut::Reset)] {
+        server.cut(id, how);
+        until(&server, move |view| view.counters().requests_of(id, Op::Connect) == cuts).await;
+        // The first beat on the new connection.
+        let beats = server.counters().requests_of(id, Op::Multi);
+        until(&server, move |view| view.counters().requests_of(id, Op::Multi) > beats).await;
+    }
+    guard.release().await.unwrap();
+    within(waiting).await.unwrap().unwrap().release().await.unwrap();
+    client.close().await.unwrap();
+    let mut asked: Vec<Op> =
+        server.log().iter().filter(|entry| entry.kind == LogKind::Arrived).map(|entry| entry.op).collect();
+    asked.sort_unstable();
+    asked.dedup();
+    let known = [
+        Op::Create,
+        Op::Delete,
+        Op::GetData,
+        Op::GetChildren,
+        Op::Multi,
+        Op::SetWatches,
+        Op::Ping,
+        Op::CloseSession,
+        Op::Connect,
+    ];
+    assert!(asked.iter().all(|op| known.contains(op)), "{asked:?}");
+}
+
+#[test]
+fn close_answers_when_the_runtime_of_a_borrowed_session_has_gone() {
+    let server = server();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (client, mutex) = runtime.block_on(async {
+        let client = Client::from_session(owned_session(&server, T).await).unwrap();
+        let mutex = mutex(&client);
+        mutex.lock().await.unwrap().release().await.unwrap();
+        (client, mutex)
+    });
+    runtime.shutdown_timeout(LONG);
+    // Nobody could say that the nodes are gone.
+    let closed = block_on(client.close());
+    assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
+    assert_eq!(client.state(), ConnectionState::Closed);
+    assert!(matches!(block_on(mutex.lock()), Err(AcquireError::Closed { .. })));
+    assert!(matches!(block_on(mutex.participants()), Err(AcquireError::Closed { .. })));
+}
+
+#[tokio::test]
+async fn connect_goes_on_beyond_the_session_timeout() {
+    let server = server();
+    server.stop();
+    let timeout = ms(200);
+    let builder = Client::builder().session_timeout(timeout).connect_timeout(LONG);
+    let servers = server.connect_string();
+    let mut connecting = tokio::spawn(async move { builder.connect(&servers).await });
+    assert!(tokio::time::timeout(3 * timeout, &mut connecting).await.is_err(), "it gave up");
+    server.restart().unwrap();
+    let client = within(connecting).await.unwrap().unwrap();
+    assert_eq!(client.state(), ConnectionState::Connected);
+}
+
+#[tokio::test]
+async fn connect_gives_up_at_its_timeout_not_at_the_sessions() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    // Connections come about, and nobody ever answers.
+    let builder = Client::builder().session_timeout(LONG).connect_timeout(ms(200));
+    let started = Instant::now();
+    let error = builder.connect(&address).await.unwrap_err();
+    assert!(matches!(error, ConnectError::TimedOut { .. }), "{error}");
+    assert!(started.elapsed() < LONG / 2);
+}
+
+#[tokio::test]
+async fn connect_strings_that_cannot_mean_what_they_say_are_refused() {
+    let server = server();
+    let address = server.connect_string();
+    let mut bad = vec![format!("{address}/ns,{address}"), format!("{address},,{address}"), String::new()];
+    if cfg!(not(feature = "tls")) {
+        bad.push(format!("tcp+tls://{address}"));
+    }
+    for servers in bad {
+        let error = Client::connect(&servers).await.unwrap_err();
+        assert!(matches!(error, ConnectError::InvalidConnectString { .. }), "{servers}: {error}");
+        assert!(!error.is_retryable());
+    }
+    assert_eq!(server.counters().requests(Op::Connect), 0);
+}
+
+#[tokio::test]
+async fn a_connect_that_is_dropped_leaves_no_session_for_longer_than_its_timeout() {
+    let server = server();
+    let gate = server.hold_reply(Match::op(Op::Connect));
+    let builder = Client::builder().session_timeout(ms(300));
+    let mut connecting = Box::pin(builder.connect("127.0.0.1:1"));
+    assert!(poll_once(&mut connecting).is_pending());
+    drop(connecting);
+    let builder = Client::builder().session_timeout(ms(300));
+    let servers = server.connect_string();
+    let connecting = tokio::spawn(async move { builder.connect(&servers).await });
+    gate.wait_hit().await;
+    assert_eq!(server.sessions().len(), 1);
+    connecting.abort();
+    assert!(connecting.await.unwrap_err().is_cancelled());
+    gate.release();
+    until(&server, |view| view.sessions().is_empty()).await;
+}
+
+#[test]
+fn an_acl_in_a_log_does_not_show_the_hash_of_a_password() {
+    let acl = Acl::new("digest", "shop:aGFzaA==", Permissions::READ);
+    let shown = format!("{acl:?} {:?}", Client::builder().acl([acl.clone()]).auth("digest", "shop:secret"));
+    assert!(shown.contains("shop"), "{shown}");
+    assert!(!shown.contains("aGFzaA") && !shown.contains("secret"), "{shown}");
+}
+
+/// Every call that waits, with nothing of the caller's executor but its polls.
+async fn everything(server: &Server, client: &Client) {
+    let mutex = mutex(client);
+    let guard = mutex.lock().await.unwrap();
+    assert_eq!(mutex.participants().await.unwrap().len(), 1);
+    assert!(matches!(mutex.acquire(ms(20)).await, Err(AcquireError::TimedOut { .. })));
+    assert!(matches!(mutex.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+    assert_eq!(guard.while_held(async { 7 }).await.unwrap(), 7);
+    guard.release().await.unwrap();
+    drop(mutex.acquire(LONG).await.unwrap());
+    client.flush(LONG).await.unwrap();
+    assert_eq!(server.children(PATH).len(), 0);
+    let lost = mutex.try_lock().await.unwrap().lost();
+    client.close().await.unwrap();
+    assert_eq!(lost.await.reason(), LostReason::Closed);
+}
+
+#[test]
+fn every_wait_works_without_tokio() {
+    let server = server();
+    let builder = Client::builder().session_timeout(T);
+    block_on(async {
+        let client = builder.connect(&server.connect_string()).await.unwrap();
+        everything(&server, &client).await;
+    });
+}
+
+#[test]
+fn every_wait_works_on_a_runtime_without_timers() {
+    let server = server();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let client = client(&server).await;
+        everything(&server, &client).await;
+    });
+}
+
+#[tokio::test]
+async fn a_far_deadline_is_no_deadline() {
+    let server = server();
+    let policy = RetryPolicy::n_times(u32::MAX, Duration::MAX);
+    let builder = Client::builder().connect_timeout(Duration::MAX).retry_policy(policy);
+    let client = client_with(&server, builder).await;
+    let mutex = mutex(&client);
+    let year = Duration::from_secs(60 * 60 * 24 * 365);
+    for far in [year - T, 10 * year, Duration::MAX] {
+        let guard = mutex.acquire(far).await.unwrap();
+        let waiting = tokio::spawn(mutex.acquire(far));
+        until_queued(&server, 2).await;
+        guard.release().await.unwrap();
+        within(waiting).await.unwrap().unwrap().release().await.unwrap();
+    }
+    let guard = mutex.acquire_until(Instant::now() + 30 * year).await.unwrap();
+    drop(guard);
+    within(client.flush(Duration::MAX)).await.unwrap();
+}
