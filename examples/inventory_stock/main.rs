@@ -20,16 +20,17 @@
 //! It exits 0 only if nothing was oversold, no two workers were inside at once and every user is accounted for;
 //! otherwise 1, and 2 when the sale could not be held.
 
+mod diary;
+mod fault;
 mod options;
 mod protocol;
 mod report;
 mod sale;
 mod store;
+mod timeline;
 mod worker;
 
 use std::process::ExitCode;
-
-use clap::Parser;
 
 use options::Options;
 use sale::Ended;
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
 }
 
 fn hold_sale() -> Result<ExitCode, Error> {
-    let options = Options::parse();
+    let options = Options::read();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = match runtime.block_on(sale::hold(&options))? {
         Ended::Sold(report) => report,
@@ -74,10 +75,15 @@ fn hold_sale() -> Result<ExitCode, Error> {
     if let Some(failure) = &report.first_failure {
         eprintln!("inventory_stock: {} users failed, the first: {failure}", report.figures.failed);
     }
-    Ok(match (broken.is_empty(), &report.first_failure) {
-        (false, _) => ExitCode::from(BROKEN),
-        (true, Some(_)) => ExitCode::from(TROUBLE),
-        (true, None) => ExitCode::SUCCESS,
+    if let Some(missed) = report.missed() {
+        eprintln!("inventory_stock: {missed}");
+    }
+    Ok(if !broken.is_empty() {
+        ExitCode::from(BROKEN)
+    } else if report.first_failure.is_some() || report.missed().is_some() {
+        ExitCode::from(TROUBLE)
+    } else {
+        ExitCode::SUCCESS
     })
 }
 

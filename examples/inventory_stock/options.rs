@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 /// A flash sale over several processes, which a distributed lock keeps from selling more than there is.
@@ -13,21 +14,34 @@ pub(crate) struct Options {
     /// Sets what the options below leave open
     #[arg(long, value_enum, default_value_t = Scenario::ArticleSale)]
     scenario: Scenario,
-    /// Items in stock [article-sale: 3]
+    /// Products, each with a lock of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    skus: u32,
+    /// Items in stock of each product [article-sale: 3, article-rush: 10]
     #[arg(long, value_name = "N")]
     stock: Option<u32>,
-    /// Users who each want one item [article-sale: 99]
+    /// Users who each want one item [article-sale: 99, article-rush: 100000]
     #[arg(long, value_name = "N")]
     users: Option<u32>,
-    /// Processes that serve them [article-sale: 8]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
-    workers: Option<u32>,
-    /// How long a user waits for the lock [article-sale: 200ms]
+    /// Processes that serve them
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
+    workers: u32,
+    /// For how long a user tries to get the lock [article-sale: 200ms, article-rush, --kill-one, --pause-one: 30s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     wait: Option<Duration>,
-    /// How long a user thinks between looking and buying [article-sale: 1ms]
+    /// How long a user thinks between looking and buying [article-sale: 1ms, article-rush: 1s, --kill-one, --pause-one: 500ms]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     think: Option<Duration>,
+    /// Kills (SIGKILL) the worker that holds the lock: the others go on when its session has expired
+    #[arg(long)]
+    kill_one: bool,
+    /// Stops (SIGSTOP) the worker that holds the lock until another has got it, then lets it go on and write
+    #[arg(long)]
+    pause_one: bool,
+    /// For how long the servers keep the lock of a worker that is not heard of; they have limits for it, by default 4s to
+    /// 40s [default: 5s; --kill-one, --pause-one: 4s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    session_timeout: Option<Duration>,
     /// What keeps the users apart
     #[arg(long, value_enum, default_value_t = Lock::Mutex)]
     lock: Lock,
@@ -40,12 +54,27 @@ pub(crate) struct Options {
     /// Prints the result as one JSON object too, as the last line
     #[arg(long)]
     pub(crate) json: bool,
+    /// Draws who held a lock when, as an SVG picture
+    #[arg(long, value_name = "FILE")]
+    pub(crate) timeline: Option<PathBuf>,
+    /// Says who gets a lock and who releases one, on stderr
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Scenario {
     /// The article's program: many users, few items, a short patience
     ArticleSale,
+    /// The other article's rush: 100,000 users at once, a long patience, and a second of work for each order
+    ArticleRush,
+}
+
+/// What is done to the worker that holds a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Kill,
+    Pause,
 }
 
 /// What keeps the users apart.
@@ -61,23 +90,71 @@ pub(crate) enum Lock {
 /// The terms of a sale.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Terms {
+    pub(crate) skus: u32,
+    /// Of each product.
     pub(crate) stock: u32,
     pub(crate) users: u32,
     pub(crate) workers: u32,
+    /// How many users a worker lets in at a time; the others come later.
+    pub(crate) at_once: usize,
     pub(crate) wait: Duration,
     pub(crate) think: Duration,
+    pub(crate) session_timeout: Duration,
     pub(crate) lock: Lock,
 }
 
+impl Terms {
+    /// The worker who serves a user, from 0.
+    pub(crate) fn worker_of(&self, user: u32) -> u32 {
+        (user - 1) % self.workers
+    }
+
+    /// The product that a user wants, from 0. Each worker has users for all of them.
+    pub(crate) fn product_of(&self, user: u32) -> usize {
+        ((user - 1) / self.workers % self.skus) as usize
+    }
+
+    pub(crate) fn products(&self) -> impl Iterator<Item = String> + use<> {
+        (0..self.skus).map(|product| format!("sku-{}", 42 + product))
+    }
+}
+
 impl Options {
+    /// Reads the command line. What is wrong with it is said by clap, which ends the program.
+    pub(crate) fn read() -> Self {
+        let options = Self::parse();
+        if options.lock == Lock::None && !options.faults().is_empty() {
+            let words = "without a lock nobody holds it: --lock none with --kill-one or --pause-one";
+            Self::command().error(ErrorKind::ArgumentConflict, words).exit();
+        }
+        options
+    }
+
+    pub(crate) fn faults(&self) -> Vec<Fault> {
+        let faults = [(self.kill_one, Fault::Kill), (self.pause_one, Fault::Pause)];
+        faults.into_iter().filter_map(|(wanted, fault)| wanted.then_some(fault)).collect()
+    }
+
     pub(crate) fn terms(&self) -> Terms {
-        let Scenario::ArticleSale = self.scenario;
+        let faults = !self.faults().is_empty();
+        let ms = Duration::from_millis;
+        let (stock, users, wait, think, at_once) = match self.scenario {
+            // With a fault there must be time to hit somebody inside, and to outlast a session. Four at a time: all at once
+            // would be a longer queue, and on a slow machine one whose end nobody reaches within 200 ms.
+            Scenario::ArticleSale if faults => (3, 99, ms(30_000), ms(500), 4),
+            Scenario::ArticleSale => (3, 99, ms(200), ms(1), 4),
+            Scenario::ArticleRush => (10, 100_000, ms(30_000), ms(1_000), usize::MAX),
+        };
         Terms {
-            stock: self.stock.unwrap_or(3),
-            users: self.users.unwrap_or(99),
-            workers: self.workers.unwrap_or(8),
-            wait: self.wait.unwrap_or(Duration::from_millis(200)),
-            think: self.think.unwrap_or(Duration::from_millis(1)),
+            skus: self.skus,
+            stock: self.stock.unwrap_or(stock),
+            users: self.users.unwrap_or(users),
+            workers: self.workers,
+            at_once,
+            wait: self.wait.unwrap_or(wait),
+            think: self.think.unwrap_or(think),
+            // The article's, or the least that ZooKeeper gives unless it is told otherwise.
+            session_timeout: self.session_timeout.unwrap_or(ms(if faults { 4_000 } else { 5_000 })),
             lock: self.lock,
         }
     }

@@ -1,7 +1,8 @@
 //! What the sale and its workers say to each other: one JSON value per line, through the worker's stdin and stdout.
 //!
 //! The worker is told its [`Shift`] and answers [`Message::Ready`]; the next line, whatever it says, opens the doors. It reports
-//! as it goes and ends with [`Message::Done`]. The end of its stdin means that it is to stop.
+//! each turn with a lock as it goes, and the users who have left now and then, and ends with [`Message::Done`]. The
+//! end of its stdin means that it is to stop.
 
 use std::path::PathBuf;
 
@@ -16,9 +17,9 @@ pub(crate) struct Shift {
     pub(crate) worker: u32,
     pub(crate) terms: Terms,
     pub(crate) servers: String,
-    pub(crate) lock_path: String,
+    /// Each product's lock is below it.
+    pub(crate) lock_root: String,
     pub(crate) db: PathBuf,
-    pub(crate) sku: String,
 }
 
 impl Shift {
@@ -26,11 +27,10 @@ impl Shift {
     pub(crate) fn users(&self) -> impl Iterator<Item = u32> + use<> {
         (1..=self.terms.users).skip(self.worker as usize).step_by(self.terms.workers as usize)
     }
-}
 
-/// Who serves a user.
-pub(crate) fn worker_of(user: u32, terms: &Terms) -> u32 {
-    (user - 1) % terms.workers
+    pub(crate) fn lock_path(&self, sku: &str) -> String {
+        format!("{}/{sku}", self.lock_root)
+    }
 }
 
 /// What a worker says.
@@ -39,10 +39,52 @@ pub(crate) fn worker_of(user: u32, terms: &Terms) -> u32 {
 pub(crate) enum Message {
     /// It has a session and the database, and waits.
     Ready,
+    /// Something happened in a user's turn.
+    Turn(Event),
     /// These users have left since the last report.
     Left(Vec<Visit>),
     /// All have.
     Done,
+}
+
+/// One step of a user's turn with a lock.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Event {
+    pub(crate) user: u32,
+    /// When, in [`monotonic`] time.
+    pub(crate) at: u64,
+    pub(crate) what: What,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum What {
+    /// The user went in, with the lock after so many nanoseconds, or without one.
+    Entered { waited: Option<u64> },
+    /// They have seen the shelf, and think.
+    Saw { left: u32 },
+    /// A proof that the lock is held is overdue.
+    Suspended,
+    /// It has come.
+    Held,
+    /// The lock is lost, and why.
+    Lost(String),
+    /// The user has left; `until` is the last moment at which the lock is known to have been held. Without a lock, it
+    /// is now.
+    Ended { how: How, until: u64 },
+}
+
+/// How a turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum How {
+    Sold {
+        left: u32,
+    },
+    SoldOut,
+    /// The database has seen a younger token.
+    Refused,
+    Failed,
 }
 
 /// One user's visit.
@@ -50,19 +92,6 @@ pub(crate) enum Message {
 pub(crate) struct Visit {
     pub(crate) user: u32,
     pub(crate) outcome: Outcome,
-    /// How long it took to get the lock, in nanoseconds, each time that it was got.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) waits: Vec<u64>,
-    /// From when until when the user was inside, in [`monotonic`] time.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) inside: Vec<(u64, u64)>,
-    /// How many of the user's writes the database refused because of an old token.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) fenced: u32,
-}
-
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 /// How a visit ended.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use zookeeper_recipes::FencingToken;
 
 use crate::Error;
@@ -14,7 +14,8 @@ const APPLICATION_ID: i32 = 0x666c_7368;
 /// For how long a statement waits for another process's.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A token is two columns. Each write stores the token of its lock; nothing older is let in after it.
+/// A token is two columns. Whoever has the lock shows its token before reading and when writing; nothing older is let
+/// in after it.
 const TABLES: &str = "
     DROP TABLE IF EXISTS stock;
     DROP TABLE IF EXISTS orders;
@@ -22,7 +23,7 @@ const TABLES: &str = "
         sku TEXT PRIMARY KEY, left INTEGER NOT NULL,
         token_zxid INTEGER NOT NULL, token_n INTEGER NOT NULL);
     CREATE TABLE orders (
-        id INTEGER PRIMARY KEY, sku TEXT NOT NULL, user INTEGER NOT NULL,
+        id INTEGER PRIMARY KEY, sku TEXT NOT NULL, user INTEGER NOT NULL, left INTEGER NOT NULL,
         token_zxid INTEGER, token_n INTEGER);";
 
 /// One process's connection to the database.
@@ -39,12 +40,22 @@ pub(crate) enum Written {
     Fenced,
 }
 
-/// The end of the day.
+/// The end of the day, for one product.
 #[derive(Debug)]
 pub(crate) struct Stocktaking {
+    pub(crate) sku: String,
     pub(crate) left: u32,
-    /// The buyers, in order.
-    pub(crate) buyers: Vec<u32>,
+    /// In order.
+    pub(crate) orders: Vec<Order>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order {
+    /// Counts through all products.
+    pub(crate) id: i64,
+    pub(crate) user: u32,
+    /// What the buyer left.
+    pub(crate) left: u32,
 }
 
 impl Store {
@@ -92,10 +103,24 @@ impl Store {
         left.ok_or_else(|| format!("there is no {sku} in the database").into())
     }
 
-    /// Writes the new stock and the order, or neither.
+    /// Says how many are left to somebody who has the lock, and lets nobody with an older token write from now on;
+    /// nothing if a younger token has been here.
     ///
-    /// With a token, only if nobody wrote with a younger one. That is all that a resource has to do to be safe
-    /// from holders who come too late.
+    /// That the token is shown already here is not pedantry. A former holder may wake up between this look and the write
+    /// that is computed from it; a database that saw tokens only in writes would let that one in, and then this one.
+    pub(crate) fn look(&mut self, sku: &str, token: FencingToken) -> Result<Option<u32>, Error> {
+        let look = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if !pass(&look, sku, token)? {
+            return Ok(None);
+        }
+        let left = look
+            .prepare_cached("SELECT left FROM stock WHERE sku = ?1")?
+            .query_row([sku], |row| row.get(0))?;
+        look.commit()?;
+        Ok(Some(left))
+    }
+
+    /// Writes the new stock and the order, or neither. With a token, only if no younger one has been here.
     pub(crate) fn sell(
         &mut self,
         sku: &str,
@@ -104,33 +129,37 @@ impl Store {
         token: Option<FencingToken>,
     ) -> Result<Written, Error> {
         let sale = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let (zxid, n) = token.map(columns).transpose()?.unzip();
-        let rows = match token {
-            Some(_) => sale
-                .prepare_cached(
-                    "UPDATE stock SET left = ?2, token_zxid = ?3, token_n = ?4
-                     WHERE sku = ?1 AND (token_zxid < ?3 OR (token_zxid = ?3 AND token_n <= ?4))",
-                )?
-                .execute(params![sku, left, zxid, n])?,
-            None => sale
-                .prepare_cached("UPDATE stock SET left = ?2 WHERE sku = ?1")?
-                .execute(params![sku, left])?,
-        };
-        if rows == 0 {
-            return Ok(Written::Fenced);
+        if let Some(token) = token {
+            if !pass(&sale, sku, token)? {
+                return Ok(Written::Fenced);
+            }
         }
-        let insert = "INSERT INTO orders (sku, user, token_zxid, token_n) VALUES (?1, ?2, ?3, ?4)";
-        sale.prepare_cached(insert)?.execute(params![sku, user, zxid, n])?;
+        let (zxid, n) = token.map(columns).transpose()?.unzip();
+        sale.prepare_cached("UPDATE stock SET left = ?2 WHERE sku = ?1")?.execute(params![sku, left])?;
+        let insert = "INSERT INTO orders (sku, user, left, token_zxid, token_n) VALUES (?1, ?2, ?3, ?4, ?5)";
+        sale.prepare_cached(insert)?.execute(params![sku, user, left, zxid, n])?;
         sale.commit()?;
         Ok(Written::Sold)
     }
 
     /// Counts what is there.
-    pub(crate) fn take_stock(&self, sku: &str) -> Result<Stocktaking, Error> {
-        let mut select = self.db.prepare("SELECT user FROM orders WHERE sku = ?1 ORDER BY id")?;
-        let buyers = select.query_map([sku], |row| row.get(0))?.collect::<Result<_, _>>()?;
-        Ok(Stocktaking { left: self.left(sku)?, buyers })
+    pub(crate) fn take_stock(&self, sku: String) -> Result<Stocktaking, Error> {
+        let mut select = self.db.prepare("SELECT id, user, left FROM orders WHERE sku = ?1 ORDER BY id")?;
+        let orders = select
+            .query_map([&sku], |row| Ok(Order { id: row.get(0)?, user: row.get(1)?, left: row.get(2)? }))?
+            .collect::<Result<_, _>>()?;
+        Ok(Stocktaking { left: self.left(&sku)?, sku, orders })
     }
+}
+
+/// Stores the token if none is younger. That is all that a resource has to do to be safe from holders who come too late.
+fn pass(transaction: &Transaction<'_>, sku: &str, token: FencingToken) -> Result<bool, Error> {
+    let (zxid, n) = columns(token)?;
+    let mut update = transaction.prepare_cached(
+        "UPDATE stock SET token_zxid = ?2, token_n = ?3
+         WHERE sku = ?1 AND (token_zxid < ?2 OR (token_zxid = ?2 AND token_n <= ?3))",
+    )?;
+    Ok(update.execute(params![sku, zxid, n])? == 1)
 }
 
 fn unusable(path: &Path, error: &Error) -> Error {

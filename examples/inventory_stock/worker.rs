@@ -1,32 +1,31 @@
 //! A worker: a process that serves its share of the users.
 
 use std::io::{BufRead, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
-use zookeeper_recipes::{Client, FencingToken, InterProcessMutex, OptionalExt};
+use zookeeper_recipes::{
+    Client, FencingToken, InterProcessMutex, LockGuard, LockState, OptionalExt, ReleaseError,
+};
 
 use crate::options::{Lock, Terms};
-use crate::protocol::{Message, Outcome, Shift, Visit, monotonic};
+use crate::protocol::{Event, How, Message, Outcome, Shift, Visit, What, monotonic};
 use crate::store::{Store, Written};
 use crate::{Error, chain};
 
 /// The argument that makes a process a worker.
 pub(crate) const ARGUMENT: &str = "worker";
 
-/// As long as the article's: for so long nobody gets the lock of a worker that crashed.
-pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How many users a worker lets in at a time; the others come later. All at once would be a longer queue, and on a
-/// slow machine one whose end nobody reaches within their patience.
-const AT_ONCE: usize = 4;
-
 /// How often a worker reports.
 const REPORT_EVERY: Duration = Duration::from_millis(20);
+
+/// How often a holder looks whether its lock is in doubt.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How often a user whose write was refused starts again.
 const ATTEMPTS: u32 = 3;
@@ -43,23 +42,34 @@ pub(crate) fn run() -> Result<(), Error> {
 async fn work() -> Result<(), Error> {
     // Ctrl-C reaches all processes of a terminal. The sale ends its workers itself, so that they can leave properly.
     let _interrupts = signal(SignalKind::interrupt())?;
+    wake_up_when_orphaned()?;
     let mut orders = stdin_lines();
     let Some(first) = orders.recv().await else { return Ok(()) };
     let shift: Shift = serde_json::from_str(&first)?;
 
-    let counter = Arc::new(Counter {
-        store: Mutex::new(Store::open(&shift.db)?),
-        sku: shift.sku.clone(),
-        terms: shift.terms.clone(),
+    let store = Mutex::new(Store::open(&shift.db)?);
+    let client =
+        Client::builder().session_timeout(shift.terms.session_timeout).connect(&shift.servers).await?;
+    let products = shift.terms.products().map(|sku| {
+        let mutex = InterProcessMutex::new(&client, &shift.lock_path(&sku))?;
+        Ok::<_, Error>(Product { sku: sku.into(), mutex, sold_out: watch::Sender::new(false) })
     });
-    let client = Client::builder().session_timeout(SESSION_TIMEOUT).connect(&shift.servers).await?;
-    let mutex = InterProcessMutex::new(&client, &shift.lock_path)?;
+    let products = products.collect::<Result<_, _>>()?;
+    let counter = Arc::new(Counter { store, products, terms: shift.terms.clone() });
 
     say(&Message::Ready)?;
     if orders.recv().await.is_some() {
-        serve_all(&shift, &counter, &mutex, &mut orders).await?;
+        serve_all(&shift, &counter, &mut orders).await?;
     }
     client.close().await?;
+    Ok(())
+}
+
+/// A sale that dies while it has stopped this process could not wake it up any more: this wakes it up then, to find
+/// that there is nobody to work for.
+fn wake_up_when_orphaned() -> Result<(), Error> {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT))?;
     Ok(())
 }
 
@@ -67,7 +77,6 @@ async fn work() -> Result<(), Error> {
 async fn serve_all(
     shift: &Shift,
     counter: &Arc<Counter>,
-    mutex: &InterProcessMutex,
     orders: &mut mpsc::UnboundedReceiver<String>,
 ) -> Result<(), Error> {
     let mut waiting = shift.users();
@@ -76,9 +85,9 @@ async fn serve_all(
     let mut report = tokio::time::interval(REPORT_EVERY);
     report.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        while inside.len() < AT_ONCE {
+        while inside.len() < shift.terms.at_once {
             let Some(user) = waiting.next() else { break };
-            inside.spawn(visit(Arc::clone(counter), mutex.clone(), user));
+            inside.spawn(visit(Arc::clone(counter), user));
         }
         tokio::select! {
             joined = inside.join_next() => match joined {
@@ -98,99 +107,179 @@ async fn serve_all(
     say(&Message::Done)
 }
 
-async fn visit(counter: Arc<Counter>, mutex: InterProcessMutex, user: u32) -> Visit {
-    let mut visit =
-        Visit { user, outcome: Outcome::TimedOut, waits: Vec::new(), inside: Vec::new(), fenced: 0 };
+async fn visit(counter: Arc<Counter>, user: u32) -> Visit {
     let outcome = match counter.terms.lock {
-        Lock::Mutex => counter.serve(&mutex, &mut visit).await,
-        Lock::None => counter.serve_unlocked(&mut visit).await,
+        Lock::Mutex => counter.serve(user).await,
+        Lock::None => counter.serve_unlocked(user).await,
     };
-    visit.outcome = outcome.unwrap_or_else(|error| Outcome::Failed(chain(&*error)));
-    visit
+    Visit { user, outcome: outcome.unwrap_or_else(|error| Outcome::Failed(chain(&*error))) }
 }
 
 /// Where the users are served.
 struct Counter {
     store: Mutex<Store>,
-    sku: String,
+    products: Vec<Product>,
     terms: Terms,
 }
 
+struct Product {
+    sku: Arc<str>,
+    mutex: InterProcessMutex,
+    /// A sign for those who queue, put up by the first user who sees that the shelf is empty.
+    sold_out: watch::Sender<bool>,
+}
+
 impl Counter {
-    async fn serve(self: &Arc<Self>, mutex: &InterProcessMutex, visit: &mut Visit) -> Result<Outcome, Error> {
+    fn product_of(&self, user: u32) -> &Product {
+        &self.products[self.terms.product_of(user)]
+    }
+
+    async fn serve(self: &Arc<Self>, user: u32) -> Result<Outcome, Error> {
+        let product = self.product_of(user);
+        let mut sold_out = product.sold_out.subscribe();
+        let came = Instant::now();
         for _ in 0..ATTEMPTS {
             // A look without the lock decides nothing, but nobody needs to queue for an empty shelf.
-            if self.left().await? == 0 {
+            if self.left(product).await? == 0 {
                 return Ok(Outcome::SoldOut);
             }
-            let came = Instant::now();
-            let Some(guard) = mutex.acquire(self.terms.wait).await.optional()? else {
-                return Ok(Outcome::TimedOut);
+            let queued = Instant::now();
+            let patience = self.terms.wait.saturating_sub(came.elapsed());
+            let guard = tokio::select! {
+                biased;
+                guard = product.mutex.acquire(patience) => guard.optional()?,
+                // Dropping the other future takes this user out of the queue.
+                _ = sold_out.wait_for(|&sold_out| sold_out) => return Ok(Outcome::SoldOut),
             };
-            let entered = monotonic();
-            visit.waits.push(came.elapsed().as_nanos().try_into()?);
-            let bought = self.buy(visit.user, Some(guard.fencing_token())).await;
-            visit.inside.push((entered, monotonic()));
-            if let Err(error) = guard.release().await {
-                // If it was lost, the database has decided by the token whether the sale was in time.
-                eprintln!("user {}: {}", visit.user, chain(&error));
-            }
-            match bought? {
-                Bought::Sold => return Ok(Outcome::Sold),
-                Bought::SoldOut => return Ok(Outcome::SoldOut),
+            let Some(guard) = guard else { return Ok(Outcome::TimedOut) };
+            match self.turn(user, Some((guard, queued.elapsed()))).await? {
+                How::Sold { .. } => return Ok(Outcome::Sold),
+                How::SoldOut => return Ok(Outcome::SoldOut),
                 // We were away for longer than our session; the others went on. Start again.
-                Bought::Fenced => visit.fenced += 1,
+                How::Refused | How::Failed => {}
             }
         }
-        Err(format!("the database refused {ATTEMPTS} writes in a row").into())
+        Err(format!("the database refused {ATTEMPTS} users with an old token in a row").into())
     }
 
     /// The same without a lock, and so without a token. It is wrong.
-    async fn serve_unlocked(self: &Arc<Self>, visit: &mut Visit) -> Result<Outcome, Error> {
-        let entered = monotonic();
-        let bought = self.buy(visit.user, None).await;
-        visit.inside.push((entered, monotonic()));
-        match bought? {
-            Bought::Sold => Ok(Outcome::Sold),
-            Bought::SoldOut => Ok(Outcome::SoldOut),
-            Bought::Fenced => Err("the stock's row is gone".into()),
+    async fn serve_unlocked(self: &Arc<Self>, user: u32) -> Result<Outcome, Error> {
+        match self.turn(user, None).await? {
+            How::Sold { .. } => Ok(Outcome::Sold),
+            How::SoldOut => Ok(Outcome::SoldOut),
+            How::Refused | How::Failed => Err("refused, without a token".into()),
         }
+    }
+
+    /// A user's turn, with the lock and for how long they waited for it.
+    async fn turn(self: &Arc<Self>, user: u32, lock: Option<(LockGuard, Duration)>) -> Result<How, Error> {
+        let (guard, waited) = lock.unzip();
+        let waited = waited.map(|waited| waited.as_nanos().try_into()).transpose()?;
+        tell(user, What::Entered { waited })?;
+        let token = guard.as_ref().map(LockGuard::fencing_token);
+        let known = AtomicU64::new(monotonic());
+        let bought = tokio::select! {
+            biased;
+            // It only watches: what comes too late is for the database to refuse. A holder that asked its guard before it
+            // writes could be paused between the answer and the write.
+            error = watch_over(guard.as_ref(), user, &known) => Err(error),
+            bought = self.buy(user, token) => bought,
+        };
+        let left = monotonic();
+        if guard.as_ref().is_none_or(LockGuard::is_held) {
+            known.store(left, Ordering::Relaxed);
+        }
+        let until = known.into_inner();
+        if let Some(guard) = guard {
+            match guard.release().await {
+                Ok(()) => {}
+                Err(ReleaseError::Lost(lost)) => tell(user, What::Lost(lost.reason().to_string()))?,
+                Err(error) => eprintln!("user {user}: {}", chain(&error)),
+            }
+        }
+        tell(user, What::Ended { how: *bought.as_ref().unwrap_or(&How::Failed), until })?;
+        bought
     }
 
     /// Looks, thinks, and buys what was there to be seen.
-    async fn buy(self: &Arc<Self>, user: u32, token: Option<FencingToken>) -> Result<Bought, Error> {
-        let Some(rest) = self.left().await?.checked_sub(1) else {
-            return Ok(Bought::SoldOut);
+    async fn buy(self: &Arc<Self>, user: u32, token: Option<FencingToken>) -> Result<How, Error> {
+        let product = self.product_of(user);
+        let left = match token {
+            Some(token) => self.with_store(product, move |store, sku| store.look(sku, token)).await?,
+            None => Some(self.left(product).await?),
+        };
+        let Some(left) = left else { return Ok(How::Refused) };
+        tell(user, What::Saw { left })?;
+        let Some(rest) = left.checked_sub(1) else {
+            product.sold_out.send_replace(true);
+            return Ok(How::SoldOut);
         };
         tokio::time::sleep(self.terms.think).await;
-        match self.with_store(move |store, sku| store.sell(sku, rest, user, token)).await? {
-            Written::Sold => Ok(Bought::Sold),
-            Written::Fenced => Ok(Bought::Fenced),
+        match self.with_store(product, move |store, sku| store.sell(sku, rest, user, token)).await? {
+            Written::Sold => Ok(How::Sold { left: rest }),
+            Written::Fenced => Ok(How::Refused),
         }
     }
 
-    async fn left(self: &Arc<Self>) -> Result<u32, Error> {
-        self.with_store(|store, sku| store.left(sku)).await
+    async fn left(self: &Arc<Self>, product: &Product) -> Result<u32, Error> {
+        let left = self.with_store(product, |store, sku| store.left(sku)).await?;
+        if left == 0 && !*product.sold_out.borrow() {
+            product.sold_out.send_replace(true);
+        }
+        Ok(left)
     }
 
     /// Runs one statement, or one transaction, where it may block.
     async fn with_store<T: Send + 'static>(
         self: &Arc<Self>,
+        product: &Product,
         action: impl FnOnce(&mut Store, &str) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let this = Arc::clone(self);
+        let (this, sku) = (Arc::clone(self), Arc::clone(&product.sku));
         let action = move || {
             let mut store = this.store.lock().unwrap_or_else(PoisonError::into_inner);
-            action(&mut store, &this.sku)
+            action(&mut store, &sku)
         };
         tokio::task::spawn_blocking(action).await?
     }
 }
 
-enum Bought {
-    Sold,
-    SoldOut,
-    Fenced,
+/// Tells when the lock is in doubt, when it is not any more, and when it is lost, and notes until when it is known to
+/// have been held. Ends with an error if there is nobody to tell.
+async fn watch_over(guard: Option<&LockGuard>, user: u32, known_held: &AtomicU64) -> Error {
+    let Some(guard) = guard else { return std::future::pending().await };
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut known = LockState::Held;
+    while !matches!(known, LockState::Lost(_)) {
+        let state = tokio::select! {
+            lost = guard.lost() => LockState::Lost(lost.reason()),
+            _ = ticks.tick() => {
+                let now = monotonic();
+                let state = guard.state();
+                if !matches!(state, LockState::Lost(_)) {
+                    known_held.store(now, Ordering::Relaxed);
+                }
+                state
+            }
+        };
+        if std::mem::replace(&mut known, state) == state {
+            continue;
+        }
+        let told = match state {
+            LockState::Held => tell(user, What::Held),
+            LockState::Lost(reason) => tell(user, What::Lost(reason.to_string())),
+            _ => tell(user, What::Suspended),
+        };
+        if let Err(error) = told {
+            return error;
+        }
+    }
+    std::future::pending().await
+}
+
+fn tell(user: u32, what: What) -> Result<(), Error> {
+    say(&Message::Turn(Event { user, at: monotonic(), what }))
 }
 
 /// The lines of stdin. On a thread of its own: a read cannot be cancelled, and the process ends without it.
