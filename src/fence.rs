@@ -9,7 +9,8 @@ use crate::token::FencingToken;
 /// Remembers the highest [`FencingToken`] that a resource has seen, and refuses older ones.
 ///
 /// This is what a protected resource does, here for one that lives in memory. One that stores its data does the same
-/// in the store, in the transaction that writes; in SQL, with the token in two columns beside the data:
+/// in the store, in the transaction that writes; in SQL, with the token in two columns beside the data (`NOT NULL`, with a
+/// default of 0, or no row will ever match):
 ///
 /// ```sql
 /// UPDATE stock SET remaining = ?1, token_zxid = ?2, token_n = ?3

@@ -119,6 +119,10 @@ impl LockGuard {
             if let Poll::Ready(lost) = lost.as_mut().poll(context) {
                 return Poll::Ready(Err(lost));
             }
+            // By the clock as well: who would wake `lost` may be starved.
+            if let Some(reason) = self.hold.lost() {
+                return Poll::Ready(Err(self.as_lost(reason)));
+            }
             work.as_mut().poll(context).map(Ok)
         })
         .await?;

@@ -101,7 +101,8 @@ impl<'a> Transaction<'a> {
         if let Some(refused) = self.refused {
             return Err(refused);
         }
-        let bytes: usize = self.operations.iter().map(Operation::bytes).sum();
+        let acl = self.hold.room().options().acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + 12).sum();
+        let bytes: usize = self.operations.iter().map(|operation| operation.bytes(acl)).sum();
         if bytes > MAX_BYTES {
             return Err(TransactionError::TooLarge { bytes });
         }
@@ -119,13 +120,14 @@ impl Operation {
         }
     }
 
-    fn bytes(&self) -> usize {
-        // The ACL and the headers of an operation fit into a hundred bytes and some.
+    fn bytes(&self, acl: usize) -> usize {
         let data = match self {
-            Self::Create { data, .. } | Self::SetData { data, .. } => data.len(),
+            Self::Create { data, .. } => data.len() + acl,
+            Self::SetData { data, .. } => data.len(),
             Self::Delete { .. } | Self::Check { .. } => 0,
         };
-        self.path().server().len() + data + 200
+        // The headers of an operation have less than fifty bytes.
+        self.path().server().len() + data + 50
     }
 }
 

@@ -20,15 +20,31 @@ struct Origin {
     uptime: Option<Duration>,
 }
 
+impl Origin {
+    /// The two clocks, read close together: a pause between them would hide as much sleep later.
+    fn new() -> Self {
+        let mut origin = Self { instant: Instant::now(), uptime: uptime() };
+        for _ in 0..100 {
+            if origin.instant.elapsed() < NOISE / 10 {
+                break;
+            }
+            origin = Self { instant: Instant::now(), uptime: uptime() };
+        }
+        origin
+    }
+}
+
 static ORIGIN: OnceLock<Origin> = OnceLock::new();
 /// The longest sleep seen, in milliseconds. It only grows, so the clock never goes back.
 static SLEPT: AtomicU64 = AtomicU64::new(0);
 
 impl Moment {
     pub(crate) fn now() -> Self {
-        let origin = ORIGIN.get_or_init(|| Origin { instant: Instant::now(), uptime: uptime() });
+        let origin = ORIGIN.get_or_init(Origin::new);
+        // The uptime first: a pause of this thread between the two must not look like sleep of the machine.
+        let uptime = uptime();
         let awake = origin.instant.elapsed();
-        if let Some((then, now)) = origin.uptime.zip(uptime()) {
+        if let Some((then, now)) = origin.uptime.zip(uptime) {
             let slept = now.saturating_sub(then).saturating_sub(awake);
             if slept > NOISE {
                 SLEPT.fetch_max(u64::try_from(slept.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);

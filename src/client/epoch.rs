@@ -109,6 +109,11 @@ impl Held {
         self.permit.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// Whether its node has been handed to the reaper.
+    pub(crate) fn is_given_back(&self) -> bool {
+        self.given_back.load(Ordering::Acquire)
+    }
+
     /// Marks it lost; false if it was already.
     fn lose(&self, reason: LostReason) -> bool {
         self.lost.send_if_modified(|lost| {
@@ -247,16 +252,23 @@ impl Epoch {
     /// The same for a write that was refused, if the refusal was decided by the leader and committed like any other
     /// transaction, and not by a member, or by the client library, on its own.
     pub(crate) fn proved_by_refusal(&self, sent: Moment, error: &zk::Error) {
+        // Not NoAuth: a member may decide that by itself (`enableEagerACLCheck`).
         if matches!(
             error,
             zk::Error::NoNode
-                | zk::Error::NoAuth
                 | zk::Error::NodeExists
                 | zk::Error::NotEmpty
                 | zk::Error::BadVersion
                 | zk::Error::NoChildrenForEphemerals
-                | zk::Error::InvalidAcl
         ) {
+            self.proved(sent);
+        }
+    }
+
+    /// The same for a check inside a transaction, which only the leader decides. An expired session shows as a failed
+    /// check too; that is no proof that it lives.
+    pub(crate) fn proved_by_check(&self, sent: Moment, error: &zk::Error) {
+        if matches!(error, zk::Error::NoNode | zk::Error::NoAuth | zk::Error::BadVersion) {
             self.proved(sent);
         }
     }
@@ -268,7 +280,9 @@ impl Epoch {
 
     /// What the last proof is worth now.
     pub(crate) fn standing(&self) -> Standing {
-        self.belief.standing(self.proof(), Moment::now())
+        // The clock first: a thread that is paused between the two must not find a new proof old.
+        let now = Moment::now();
+        self.belief.standing(self.proof(), now)
     }
 
     pub(crate) fn set_connected(&self, connected: bool) {
@@ -304,8 +318,7 @@ impl Epoch {
     pub(crate) fn check(self: &Arc<Self>, held: &Arc<Held>) -> Option<LostReason> {
         let lost = held.lost();
         // One that has been given back is not beaten for any more, so the clock says nothing about it.
-        let given_back = held.given_back.load(Ordering::Acquire);
-        if lost.is_none() && !given_back && self.standing() == Standing::Over {
+        if lost.is_none() && !held.is_given_back() && self.standing() == Standing::Over {
             self.lose(held, LostReason::Suspect);
             return held.lost();
         }
@@ -346,6 +359,11 @@ impl Epoch {
             permit: held.take_permit(),
             done,
         });
+    }
+
+    /// Whether any lock is held in this session.
+    pub(crate) fn has_holds(&self) -> bool {
+        self.lock_nodes().values().any(Option::is_some)
     }
 
     /// The locks held in this session.

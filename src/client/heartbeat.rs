@@ -13,16 +13,17 @@ use zookeeper_client as zk;
 
 use super::belief::Standing;
 use super::clock::Moment;
-use super::epoch::Epoch;
+use super::epoch::{Epoch, Held};
 use crate::error::LostReason;
 
 /// What is asked of the servers to prove that they keep the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Heartbeat {
-    /// A committed transaction that checks the held nodes, every T/6 while something is held or waited for and no
-    /// other write was answered. The only proof that a quorum keeps the session, and it notices within T/6 that a
-    /// lock node was deleted. The default. Costs the ensemble one transaction per T/6 and client.
+    /// A committed transaction that checks the held nodes, every T/6 while something is held, or waited for and no
+    /// other write was answered (T/10 with the strict margin). The only proof that a quorum keeps the session, and
+    /// it notices within that time that a lock node was deleted. The default. Costs the ensemble one transaction per
+    /// T/6 and client.
     #[default]
     Commit,
     /// `sync`: the leader answers, nothing is written. Gives up: a leader that was deposed, and does not know it
@@ -34,8 +35,11 @@ pub enum Heartbeat {
     Read,
 }
 
-/// A transaction checks at most this many nodes, which keeps it far below ZooKeeper's limit of 1 MiB per request.
-const CHECKS_PER_BEAT: usize = 256;
+/// A transaction checks no more than fits into this many bytes, far below ZooKeeper's limit of 1 MiB per request.
+const BYTES_PER_BEAT: usize = 256 * 1024;
+
+/// The loop looks at the clock at least this often: a sleep of the machine does not count for its timers.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Paces the beats of one epoch until it ends.
 pub(crate) async fn run(epoch: Arc<Epoch>, heartbeat: Heartbeat) {
@@ -55,6 +59,10 @@ pub(crate) async fn run(epoch: Arc<Epoch>, heartbeat: Heartbeat) {
             }
         }
         let at_stake = *stake.borrow_and_update() > 0;
+        if sent.is_none() && epoch.has_holds() {
+            // The nodes were seen a moment ago, when they were granted. From here on the beats look after them.
+            sent = Some(Moment::now());
+        }
         let beating = at_stake && connected;
         let wait = if beating && at_once { Duration::ZERO } else { pause(&epoch, sent, beating) };
         if wait.is_zero() {
@@ -64,6 +72,7 @@ pub(crate) async fn run(epoch: Arc<Epoch>, heartbeat: Heartbeat) {
             beats.spawn(async move { beat(&epoch, heartbeat).await });
             continue;
         }
+        let wait = if at_stake { wait.min(LONGEST_PAUSE) } else { wait };
         tokio::select! {
             // The nodes and the clock are looked at again above; it does not matter who woke us.
             () = tokio::time::sleep(wait) => {}
@@ -71,7 +80,8 @@ pub(crate) async fn run(epoch: Arc<Epoch>, heartbeat: Heartbeat) {
             Some(_) = beats.join_next() => {}
             state = states.changed() => {
                 let now = state != zk::SessionState::Disconnected;
-                at_once |= now && !connected;
+                // States are merged: a connection may have come and gone between two looks.
+                at_once |= now;
                 connected = now;
             }
             _ = epoch.ended() => return,
@@ -90,7 +100,12 @@ fn pause(epoch: &Epoch, sent: Option<Moment>, beating: bool) -> Duration {
     if !beating {
         return until_over;
     }
-    let quiet = age(epoch.proof()).into_iter().chain(age(sent)).min();
+    // Any answered write proves that the session lives, and spares those that only wait a beat. That a held node
+    // exists is proved by the beat alone.
+    let quiet = match age(sent) {
+        Some(sent) if epoch.has_holds() => Some(sent),
+        sent => age(epoch.proof()).into_iter().chain(sent).min(),
+    };
     let Some(quiet) = quiet else { return Duration::ZERO };
     belief.period().saturating_sub(quiet).min(until_over)
 }
@@ -115,12 +130,20 @@ fn note(epoch: &Epoch, sent: Moment, reply: Result<(), zk::Error>) {
     }
 }
 
-/// Checks the held nodes, in as many transactions as it takes. Any answer to one is a proof, a failed check too: it
-/// is a transaction like any other.
+/// Checks the held nodes, in as many transactions as it takes. A failed check is a proof like any other: it is a
+/// transaction too.
 async fn commit(epoch: &Arc<Epoch>, session: &zk::Client) {
     let mut nodes = epoch.held_nodes();
     loop {
-        let rest = nodes.split_off(nodes.len().min(CHECKS_PER_BEAT));
+        // What was released since does not exist any more, and need not.
+        nodes.retain(|(_, held)| !held.is_given_back());
+        let mut bytes = 0;
+        let fits = |(path, _): &&(String, Arc<Held>)| {
+            bytes += path.len();
+            bytes <= BYTES_PER_BEAT
+        };
+        let count = nodes.iter().take_while(fits).count();
+        let rest = nodes.split_off(count);
         // With nothing held there still is a proof to be had, for those that wait.
         let root = ["/".to_owned()];
         let paths: Vec<&String> = match nodes.len() {
@@ -133,37 +156,34 @@ async fn commit(epoch: &Arc<Epoch>, session: &zk::Client) {
             return;
         }
         let sent = Moment::now();
-        let failed = match writer.commit().await {
-            Ok(_) => {
+        match writer.commit().await {
+            Ok(results) if results.len() == paths.len() => {
                 epoch.proved(sent);
-                None
+                nodes.clear();
             }
+            Ok(_) => return,
             Err(zk::MultiWriteError::OperationFailed { index, source }) => {
-                epoch.proved(sent);
-                Some((index, source))
+                epoch.proved_by_check(sent, &source);
+                if index >= nodes.len() {
+                    return;
+                }
+                let (_, held) = nodes.swap_remove(index);
+                match source {
+                    zk::Error::NoNode if held.is_given_back() => {}
+                    zk::Error::NoNode => epoch.lose(&held, LostReason::NodeDeleted),
+                    zk::Error::SessionExpired => {
+                        epoch.judge(&source);
+                    }
+                    // Its ACL does not let us look at it; whether it exists cannot be told. It is asked again next time.
+                    error => tracing::debug!(node = held.name(), %error, "a held node cannot be checked"),
+                }
             }
             Err(zk::MultiWriteError::RequestFailed { source }) => {
                 return note(epoch, sent, Err(source));
             }
-        };
-        if let Some((index, error)) = failed {
-            if index >= nodes.len() {
-                return;
-            }
-            let (_, held) = nodes.swap_remove(index);
-            match error {
-                zk::Error::NoNode => epoch.lose(&held, LostReason::NodeDeleted),
-                // Its ACL does not let us look at it; whether it exists cannot be told. It is asked again next time.
-                error => tracing::debug!(node = held.name(), %error, "a held node cannot be checked"),
-            }
-        } else {
-            nodes.clear();
         }
         nodes.extend(rest);
-        if nodes.is_empty() {
-            return;
-        }
-        if epoch.end_reason().is_some() {
+        if nodes.is_empty() || epoch.end_reason().is_some() {
             return;
         }
     }

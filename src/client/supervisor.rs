@@ -121,9 +121,11 @@ impl Dialer {
         let timeout = self.connect_timeout;
         let dialled = async {
             loop {
-                // A server that hangs must not use up the time of the others: the library tries one for this long,
-                // by default for 2/5 of the session timeout, which is more than all of ours.
-                let per_server = (self.session_timeout / 6).min(self.connect_timeout / 3);
+                // A server that hangs must not use up the time of the others: the library waits for one for this
+                // long, while it connects and when it is connected, by default for 2/5 of the session timeout, which
+                // is more than all of ours. A lock is believed for 2/3 of it, of which 1/6 may pass before the first
+                // beat that is not answered: an eighth leaves time for that server and two more that hang.
+                let per_server = (self.session_timeout / 8).min(self.connect_timeout / 3);
                 let connector = self.connector.clone();
                 let connector = connector.with_session_timeout(self.session_timeout);
                 let connector = connector.with_connection_timeout(per_server);
@@ -200,9 +202,14 @@ pub(crate) async fn supervise(
     let mut epoch = first;
     let mut rounds = 0;
     loop {
-        tokio::spawn(heartbeat::run(Arc::clone(&epoch), contact.heartbeat));
+        let heartbeat = tokio::spawn(heartbeat::run(Arc::clone(&epoch), contact.heartbeat));
         let end = tokio::select! {
             end = watch_session(&shared, &epoch) => end,
+            // It ends with its epoch, or by a panic (of a tracing subscriber): without it nothing can be believed.
+            _ = heartbeat => {
+                epoch.end(LostReason::Suspect);
+                End::Over
+            }
             // A stop that came before this epoch counts as well: `wait_for` looks at the value first.
             _ = stop.wait_for(|stop| *stop) => End::Stopped,
         };

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -57,8 +57,17 @@ pub(crate) struct Room {
 #[derive(Debug)]
 struct Holder {
     held: Arc<Held>,
+    /// Not kept: its session would be, for as long as the room.
+    epoch: Weak<Epoch>,
     since: Instant,
     location: &'static Location<'static>,
+}
+
+impl Holder {
+    /// Whether it still holds, by the clock.
+    fn holds(&self) -> bool {
+        self.epoch.upgrade().is_some_and(|epoch| epoch.check(&self.held).is_none())
+    }
 }
 
 impl Room {
@@ -133,7 +142,7 @@ impl Room {
         let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
         let holder = holder
             .as_ref()
-            .filter(|holder| holder.held.lost().is_none())
+            .filter(|holder| holder.holds())
             .map(|holder| LocalHolder { held_for: holder.since.elapsed(), location: holder.location });
         AcquireError::TimedOut { path: self.path.user().to_owned(), waited, holder }
     }
@@ -141,7 +150,7 @@ impl Room {
     /// Whether a guard of this room holds the lock.
     pub(crate) fn is_held(&self) -> bool {
         let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
-        holder.as_ref().is_some_and(|holder| holder.held.lost().is_none())
+        holder.as_ref().is_some_and(|holder| holder.holds())
     }
 
     /// Says once that there are nodes here that no lock recipe made.
@@ -215,7 +224,12 @@ impl Hold {
     ) -> Self {
         epoch.hold(&held);
         // Known in the process from here on, also while the caller has not looked at its future yet.
-        let holder = Holder { held: Arc::clone(&held), since: Instant::now(), location };
+        let holder = Holder {
+            held: Arc::clone(&held),
+            epoch: Arc::downgrade(&epoch),
+            since: Instant::now(),
+            location,
+        };
         *room.holder.lock().unwrap_or_else(PoisonError::into_inner) = Some(holder);
         Self { room, epoch, held, token, released: false }
     }

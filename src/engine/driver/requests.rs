@@ -307,12 +307,16 @@ pub(crate) async fn transact(hold: &Hold, operations: &[Operation]) -> Result<()
     }
     let sent = Moment::now();
     match writer.commit().await {
-        Ok(_) => {
+        Ok(results) if results.len() == operations.len() + 1 => {
             epoch.proved(sent);
             Ok(())
         }
+        Ok(_) => Err(unknown(zk::Error::UnexpectedError("an answer of another length".to_owned()))),
         Err(zk::MultiWriteError::OperationFailed { index, source }) => {
-            epoch.proved_by_refusal(sent, &source);
+            epoch.proved_by_check(sent, &source);
+            if epoch.judge(&source) == Failure::EpochOver {
+                return Err(lost(hold.lost().unwrap_or(LostReason::SessionExpired)));
+            }
             match index.checked_sub(1).and_then(|index| Some((index, operations.get(index)?))) {
                 None if source == zk::Error::NoNode => {
                     hold.lose(LostReason::NodeDeleted);
