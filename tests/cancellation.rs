@@ -329,31 +329,34 @@ async fn a_flush_waits_for_what_was_dropped_at_any_point() {
 #[tokio::test]
 async fn timed_out_at_every_point() {
     for point in Point::ALL {
-        // Long enough to reach the point; on a slow machine, longer.
-        for limit in [100, 400, 1600, 6400].map(Duration::from_millis) {
-            let mut scene = Scene::set(point).await;
-            let mutex = scene.mutex.clone();
-            let attempt = tokio::spawn(async move { mutex.acquire(limit).await });
-            let reached = tokio::time::timeout(limit / 2, scene.reached()).await.is_ok();
-            if !reached && limit < Duration::from_secs(6) {
-                continue;
-            }
-            assert!(reached, "{point:?} was not reached");
-            let answer = within(&scene.what("timed out"), attempt).await.unwrap();
-            match answer {
-                Err(error) => assert_late(&scene, &error),
-                Ok(guard) => {
-                    // The pause was over before the deadline.
-                    assert_eq!(point, Point::Pausing);
-                    guard.release().await.unwrap();
-                }
-            }
-            scene.let_go();
-            scene.assert_nothing_left("timed out").await;
-            assert_same_session(&scene, "timed out");
-            break;
-        }
+        let mut scene = timed_out(point).await;
+        scene.let_go();
+        scene.assert_nothing_left("timed out").await;
+        assert_same_session(&scene, "timed out");
     }
+}
+
+/// A scene in which the deadline of an acquire has passed at the point.
+async fn timed_out(point: Point) -> Scene {
+    // Long enough to reach the point; on a slow machine, longer.
+    for limit in [100, 400, 1600, 6400].map(Duration::from_millis) {
+        let mut scene = Scene::set(point).await;
+        let mutex = scene.mutex.clone();
+        let attempt = tokio::spawn(async move { mutex.acquire(limit).await });
+        if tokio::time::timeout(limit / 2, scene.reached()).await.is_err() {
+            continue;
+        }
+        match within(&scene.what("timed out"), attempt).await.unwrap() {
+            Err(error) => assert_late(&scene, &error),
+            Ok(guard) => {
+                // The pause was over before the deadline.
+                assert_eq!(point, Point::Pausing);
+                guard.release().await.unwrap();
+            }
+        }
+        return scene;
+    }
+    panic!("{point:?} was not reached");
 }
 
 /// The error of a deadline that passed at the point: that the lock was busy is said only if a server has said so.
@@ -442,15 +445,7 @@ async fn dropped_and_expired_at_every_point() {
 #[tokio::test]
 async fn timed_out_and_expired_at_every_point() {
     for point in Point::ALL {
-        if point == Point::Pausing {
-            continue;
-        }
-        let mut scene = Scene::set(point).await;
-        let mutex = scene.mutex.clone();
-        let attempt = tokio::spawn(async move { mutex.acquire(Duration::from_millis(250)).await });
-        scene.reached().await;
-        let error = within(&scene.what("the deadline"), attempt).await.unwrap().unwrap_err();
-        assert_late(&scene, &error);
+        let mut scene = timed_out(point).await;
         scene.expire().await;
         scene.let_go();
         scene.assert_nothing_left("timed out and expired").await;
