@@ -104,6 +104,9 @@ pub(crate) struct Contact {
     pub(crate) margin: Margin,
 }
 
+/// For how long a server may say nothing and still be thought to be well.
+const BUSY: Duration = Duration::from_millis(500);
+
 /// How to get sessions.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialer {
@@ -124,8 +127,9 @@ impl Dialer {
                 // A server that hangs must not use up the time of the others: the library waits for one for this
                 // long, while it connects and when it is connected, by default for 2/5 of the session timeout, which
                 // is more than all of ours. A lock is believed for 2/3 of it, of which 1/6 may pass before the first
-                // beat that is not answered: an eighth leaves time for that server and two more that hang.
-                let per_server = (self.session_timeout / 8).min(self.connect_timeout / 3);
+                // beat that is not answered: an eighth leaves time for that server and two more that hang. One that
+                // takes less than half a second is no more than busy.
+                let per_server = (self.session_timeout / 8).max(BUSY).min(self.connect_timeout / 3);
                 let connector = self.connector.clone();
                 let connector = connector.with_session_timeout(self.session_timeout);
                 let connector = connector.with_connection_timeout(per_server);
