@@ -145,6 +145,8 @@ impl Options {
             Scenario::ArticleSale => (3, 99, ms(200), ms(1), 4),
             Scenario::ArticleRush => (10, 100_000, ms(30_000), ms(1_000), usize::MAX),
         };
+        // The article's, or the least that ZooKeeper gives unless it is told otherwise.
+        let session_timeout = ms(if faults { 4_000 } else { 5_000 });
         Terms {
             skus: self.skus,
             stock: self.stock.unwrap_or(stock),
@@ -153,8 +155,7 @@ impl Options {
             at_once,
             wait: self.wait.unwrap_or(wait),
             think: self.think.unwrap_or(think),
-            // The article's, or the least that ZooKeeper gives unless it is told otherwise.
-            session_timeout: self.session_timeout.unwrap_or(ms(if faults { 4_000 } else { 5_000 })),
+            session_timeout: self.session_timeout.unwrap_or(session_timeout),
             lock: self.lock,
         }
     }

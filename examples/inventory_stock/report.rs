@@ -110,7 +110,7 @@ impl Books {
     }
 
     /// Compares the books with the shelves.
-    pub(crate) fn close(self, shelves: Vec<Stocktaking>, faults: &[Fault]) -> Report {
+    pub(crate) fn close(self, shelves: &[Stocktaking], faults: &[Fault]) -> Report {
         let Terms { stock, users, workers, .. } = self.terms;
         let mut skus: Vec<_> = shelves.iter().map(|shelf| Shelf::new(stock, shelf)).collect();
         let mut shares = vec![Share { entered: 0, sold: 0 }; workers as usize];
@@ -124,7 +124,7 @@ impl Books {
         waits.sort_unstable();
         let mut bought = vec![0_u32; users as usize];
         let mut winners = Vec::new();
-        for shelf in &shelves {
+        for shelf in shelves {
             for order in &shelf.orders {
                 bought[order.user as usize - 1] += 1;
                 shares[self.terms.worker_of(order.user) as usize].sold += 1;

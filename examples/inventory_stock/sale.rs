@@ -112,7 +112,7 @@ pub(crate) async fn hold(options: &Options) -> Result<Ended, Error> {
     if let Some(file) = &mut timeline {
         file.write_all(timeline::draw(books.diary(), &terms).as_bytes())?;
     }
-    let report = books.close(shelves, &options.faults());
+    let report = books.close(&shelves, &options.faults());
     client.close().await?;
     drop(server);
     Ok(Ended::Sold(Box::new(report)))

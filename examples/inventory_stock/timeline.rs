@@ -48,9 +48,10 @@ pub(crate) fn draw(diary: &Diary, terms: &Terms) -> String {
         "Who was inside when, without a lock"
     };
     svg.text(LEFT, 28.0, "big", held);
+    let products = if terms.skus == 1 { "one product" } else { &format!("{} products", terms.skus) };
     let subtitle = format!(
-        "{} users, {} products with {} items each, {} workers, {:.3} s",
-        terms.users, terms.skus, terms.stock, terms.workers, scale.seconds
+        "{} users, {products}, {} in stock of each, {} workers, {:.3} s",
+        terms.users, terms.stock, terms.workers, scale.seconds
     );
     svg.text(LEFT, 48.0, "faint", &subtitle);
     axis(&mut svg, &scale, bottom);
@@ -182,7 +183,7 @@ fn draw_turn(svg: &mut Svg, scale: &Scale<'_>, y: f64, turn: &Turn, killed: Opti
     let known = scale.x(turn.until.max(turn.from).min(end));
     let known = if turn.ended.is_none() { end_x } else { known };
     svg.rect((x, y + 2.0, (known - x).max(THINNEST), LANE - 4.0), colour, &title);
-    if end_x - known > 2.0 {
+    if turn.marks.iter().any(|(_, mark)| matches!(mark, Mark::Lost(_))) {
         svg.line(&format!(
             r#"<rect x="{known:.2}" y="{:.2}" width="{:.2}" height="{:.2}" fill="none" stroke="{colour}" stroke-dasharray="3 2"/>"#,
             y + 2.5,
@@ -239,8 +240,7 @@ fn legend(svg: &mut Svg, y: f64) {
     svg.text(x + 18.0, y, "", "lost");
     cross(svg, x + 70.0, y - 4.0);
     svg.text(x + 82.0, y, "", "killed");
-    let words =
-        "Dashed: the worker did not know any more whether it held the lock. A bar has a title: point at it.";
+    let words = "Dashed: the worker went on without knowing whether it still held the lock. A bar has a title: point at it.";
     svg.text(LEFT, y + 22.0, "faint", words);
 }
 

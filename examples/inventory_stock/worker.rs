@@ -21,6 +21,9 @@ use crate::{Error, chain};
 /// The argument that makes a process a worker.
 pub(crate) const ARGUMENT: &str = "worker";
 
+/// How long a worker takes to leave.
+const LEAVING: Duration = Duration::from_secs(5);
+
 /// How often a worker reports.
 const REPORT_EVERY: Duration = Duration::from_millis(20);
 
@@ -61,8 +64,11 @@ async fn work() -> Result<(), Error> {
     if orders.recv().await.is_some() {
         serve_all(&shift, &counter, &mut orders).await?;
     }
-    client.close().await?;
-    Ok(())
+    // Where the servers are gone, this would wait for as long as they would keep the session.
+    match tokio::time::timeout(LEAVING, client.close()).await {
+        Ok(closed) => Ok(closed?),
+        Err(_) => Err("the session could not be closed in time".into()),
+    }
 }
 
 /// A sale that dies while it has stopped this process could not wake it up any more: this wakes it up then, to find
