@@ -113,6 +113,10 @@ impl Watches {
             5 => &[(Table::Data, &[Mode::Recursive]), (Table::Child, &[Mode::Recursive])],
             _ => return Err(ServerError::Marshalling),
         };
+        if self.before_3_9 && kind > 3 {
+            // 3.8 knows no such kinds.
+            return Err(ServerError::Marshalling);
+        }
         let mut found = false;
         for (table, modes) in targets {
             for mode in *modes {

@@ -149,7 +149,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (path(), acl(), version()).prop_map(|(path, acl, version)| Step::SetAcl { path, acl, version }),
         1 => path().prop_map(|path| Step::GetAcl { path }),
         1 => path().prop_map(|path| Step::Sync { path }),
-        2 => (path(), 1..4i32).prop_map(|(path, kind)| Step::RemoveWatches { path, kind }),
+        2 => (path(), 1..7i32).prop_map(|(path, kind)| Step::RemoveWatches { path, kind }),
         2 => (path(), 0..2i32).prop_map(|(path, mode)| Step::AddWatch { path, mode }),
         1 => (0..8i64, [paths(), paths(), paths(), paths(), paths()], any::<bool>()).prop_map(|(ago, lists, two)| {
             Step::SetWatches { ago, lists, op: if two { op::SET_WATCHES2 } else { op::SET_WATCHES } }
