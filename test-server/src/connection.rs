@@ -34,6 +34,8 @@ pub(crate) enum End {
     Reset,
     /// The client has ended it.
     Gone,
+    /// Its session has expired: in order, as soon as anything gets through to the client.
+    Expired,
 }
 
 /// Bytes of replies above which no further request is taken from the queue.
@@ -87,6 +89,8 @@ pub(crate) struct Conn {
     end: watch::Sender<Option<End>>,
     /// A fault has struck: nothing that comes now is heard.
     deaf: AtomicBool,
+    /// Nothing gets through to the client any more, not even the end.
+    silent: AtomicBool,
     received: AtomicU64,
     sent: AtomicU64,
     last: Mutex<(i32, i32)>,
@@ -104,6 +108,7 @@ impl Conn {
             moved: Signal::new(),
             end: watch::Sender::new(None),
             deaf: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             last: Mutex::new((0, 0)),
@@ -175,24 +180,48 @@ impl Conn {
         self.moved.raise();
     }
 
+    /// Takes nothing more, in either direction, and ends once what is queued and the end itself get through.
+    pub(crate) fn expire(&self) {
+        self.deaf.store(true, Ordering::Release);
+        lock(&self.out).closed = true;
+        self.kill(End::Expired);
+    }
+
     fn lose(&self, loss: Loss) {
         self.deaf.store(true, Ordering::Release);
         match loss {
             Loss::Close => self.queue(Out::End(End::Fin)),
             Loss::Reset => self.queue(Out::End(End::Reset)),
-            Loss::Stall => self.queue(Out::Silence),
+            Loss::Stall => {
+                self.silent.store(true, Ordering::Release);
+                self.queue(Out::Silence);
+            }
         }
     }
 
-    async fn killed(&self) -> End {
+    async fn until_end(&self, is: impl Fn(End) -> bool) -> End {
         let mut end = self.end.subscribe();
         loop {
-            if let Some(end) = *end.borrow_and_update() {
+            if let Some(end) = (*end.borrow_and_update()).filter(|end| is(*end)) {
                 return end;
             }
             // The sender lives as long as `self`.
             let _ = end.changed().await;
         }
+    }
+
+    async fn killed(&self) -> End {
+        self.until_end(|end| end != End::Expired).await
+    }
+
+    /// A link that carries nothing does not carry the end either: that would tell a client that it is cut off.
+    async fn expired(&self, shared: &Shared) -> End {
+        self.until_end(|end| end == End::Expired).await;
+        if self.silent.load(Ordering::Acquire) {
+            std::future::pending::<()>().await;
+        }
+        shared.until_flows(self, Direction::ToClient).await;
+        End::Fin
     }
 
     /// Resolves when there is room for another reply, or nobody to send it to.
@@ -253,11 +282,12 @@ pub(crate) async fn serve(mut stream: TcpStream, conn: Arc<Conn>, shared: Arc<Sh
             biased;
             end = conn.killed() => end,
             end = write_all(write, &conn, &shared) => end,
+            end = conn.expired(&shared) => end,
             end = read_all(read, &conn, &shared, to_processor) => end,
         };
         shared.change(|state| state.disconnect(&conn));
         match end {
-            End::Gone => {}
+            End::Gone | End::Expired => {}
             End::Reset => {
                 let _ = stream.set_zero_linger();
             }

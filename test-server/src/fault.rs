@@ -122,7 +122,9 @@ pub enum Loss {
     Close,
     /// The server resets it (RST).
     Reset,
-    /// The server never answers on it again and reads nothing from it, until the client gives up.
+    /// Nothing gets through any more, in either direction: what the client sends is thrown away, and it is told neither
+    /// of an answer nor, when its session expires, of the end. That lasts until the client gives up, the server
+    /// stops, or the session comes back on another connection, which closes this one.
     Stall,
 }
 

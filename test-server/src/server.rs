@@ -409,7 +409,7 @@ impl Server {
     }
 
     /// Expires a session now: its ephemeral nodes go, watches fire, its connection is closed, and when the client comes
-    /// back it is told. `false` when there is no such session.
+    /// back it is told. A connection that is stalled to the client ends only when it is resumed. `false` when there is no such session.
     pub fn expire_session(&self, id: i64) -> bool {
         self.shared.change(|state| state.expire(id))
     }
@@ -433,7 +433,8 @@ impl Server {
     /// Stops the flow of a session's bytes, on its present connection and on those to come, until [`resume`](Self::resume).
     ///
     /// Bytes to the server wait unread: the session is not heard of and expires in time, but is still told of events.
-    /// What waits is dropped when the client gives the connection up. `false` when there is no such session.
+    /// Towards the client the end of the connection waits too: when the session expires, the client sees nothing of it before
+    /// [`resume`](Self::resume). What waits is dropped when the client gives the connection up. `false` when there is no such session.
     pub fn stall(&self, id: i64, direction: Direction) -> bool {
         if self.shared.with(|state| state.sessions.get(id).is_none()) {
             return false;

@@ -9,6 +9,8 @@ pub(crate) struct Session {
     pub(crate) timeout_ms: u64,
     pub(crate) expires_at: u64,
     pub(crate) connection: Option<u64>,
+    /// The connection that it came by last, whether or not that is still there.
+    pub(crate) last_connection: u64,
     pub(crate) created_at: u64,
 }
 
@@ -36,7 +38,14 @@ impl Sessions {
             hasher.write_i64(id);
             half.copy_from_slice(&hasher.finish().to_be_bytes());
         }
-        let session = Session { password, timeout_ms, expires_at: 0, connection: None, created_at: now };
+        let session = Session {
+            password,
+            timeout_ms,
+            expires_at: 0,
+            connection: None,
+            last_connection: 0,
+            created_at: now,
+        };
         self.by_id.insert(id, session);
         self.touch(id, now);
         id

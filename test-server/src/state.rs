@@ -162,6 +162,15 @@ impl State {
             if let Some(session) = self.sessions.get_mut(conn.session()) {
                 session.connection = session.connection.filter(|id| *id != conn.id);
             }
+            self.forget_isolated(conn.session());
+        }
+    }
+
+    /// What a cut-off member knows goes when the session is over and nobody asks that member any more.
+    fn forget_isolated(&mut self, session: i64) {
+        let asked = || self.connections.values().any(|conn| conn.session() == session);
+        if self.is_isolated(session) && self.sessions.get(session).is_none() && !asked() {
+            self.isolated.remove(&session);
         }
     }
 
@@ -181,8 +190,6 @@ impl State {
             // The client has seen more than this server: it must try another one.
             return None;
         }
-        // A client that comes back comes to a member that is not cut off.
-        self.isolated.remove(&request.session);
         let asked = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
         let timeout = asked.max(self.config.min_timeout).min(self.config.max_timeout);
         let timeout_ms = ms(timeout);
@@ -192,17 +199,27 @@ impl State {
             self.sessions.create(timeout_ms, now)
         } else {
             let known = self.sessions.get(request.session);
-            if known.is_none_or(|session| session.password[..] != request.password[..]) {
-                return Some((reply::connect(None, request.knows_read_only), false));
+            let accepted = known.is_some_and(|session| session.password[..] == request.password[..]);
+            if accepted {
+                // A client that comes back comes to a member that is not cut off.
+                self.isolated.remove(&request.session);
             }
+            // As ZooKeeper does, whatever the password; but a member that is cut off does not hear of it.
             if let Some(old) = self.connection_of(request.session).cloned() {
-                self.disconnect(&old);
-                old.kill(End::Fin);
+                if !self.is_isolated(request.session) {
+                    self.disconnect(&old);
+                    old.kill(End::Fin);
+                }
+            }
+            if !accepted {
+                return Some((reply::connect(None, request.knows_read_only), false));
             }
             request.session
         };
-        self.sessions.get_mut(id)?.timeout_ms = timeout_ms;
-        self.sessions.get_mut(id)?.connection = Some(conn.id);
+        let session = self.sessions.get_mut(id)?;
+        session.timeout_ms = timeout_ms;
+        session.connection = Some(conn.id);
+        session.last_connection = conn.id;
         self.sessions.touch(id, now);
         conn.set_session(id);
         let password = self.sessions.get(id)?.password;
@@ -280,7 +297,7 @@ impl State {
         let session = conn.session();
         let mut close = false;
         let result = if let Some(known) = self.sessions.get(session) {
-            if known.connection.is_some_and(|connection| connection != conn.id) {
+            if known.last_connection != conn.id {
                 return None;
             }
             match (&ask.body, fail) {
@@ -589,15 +606,16 @@ impl State {
         true
     }
 
-    /// Ends a session as its expiry does: the connection is closed without an answer.
+    /// Ends a session as its expiry does: the connection is closed without an answer, and is told of nothing.
     pub(crate) fn expire(&mut self, id: i64) -> bool {
-        let conn = self.connection_of(id).cloned();
-        let ended = self.end_session(id);
         // The others cannot reach a connection to a member that is cut off.
-        if let Some(conn) = conn.filter(|_| !self.is_isolated(id)) {
-            self.disconnect(&conn);
-            conn.kill(End::Fin);
+        if let Some(conn) = self.connection_of(id).filter(|_| !self.is_isolated(id)).cloned() {
+            self.connections.remove(&conn.id);
+            self.watches.disconnect(conn.id);
+            conn.expire();
         }
+        let ended = self.end_session(id);
+        self.forget_isolated(id);
         ended
     }
 

@@ -17,7 +17,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use raw::{Body, Frame, Raw, op, read_frame, write_frame};
-use zookeeper_test_server::{Cut, Direction, LogEntry, LogKind, Loss, Match, Op, Server, View};
+use zookeeper_test_server::{Cut, Direction, Isolation, LogEntry, LogKind, Loss, Match, Op, Server, View};
 
 const SOON: Duration = Duration::from_secs(10);
 const T: i32 = 10_000;
@@ -128,6 +128,94 @@ fn a_held_request_of_a_connection_that_is_gone_is_applied_unless_the_session_has
         let mut probe = back.unwrap_or_else(|| again(&server, &raw));
         assert_eq!(probe.ask(op::PING, &Body::new()).unwrap().1.error, 0);
     }
+}
+
+#[test]
+fn a_held_request_stays_lost_when_the_connection_that_its_session_moved_to_has_gone_too() {
+    let (server, mut raw) = server();
+    let gate = server.hold_request(Match::op(Op::Create));
+    raw.send(op::CREATE, &create("/late")).unwrap();
+    assert!(gate.wait_hit_blocking(SOON));
+    let newer = again(&server, &raw);
+    assert!(server.cut(newer.session(), Cut::Reset));
+    gate.release();
+    assert!(server.wait_until_blocking(|view| fate_of(view, Op::Create).is_some(), SOON));
+    assert!(!server.exists("/late"));
+}
+
+/// Whether the last such request was applied or discarded.
+fn fate_of(view: View<'_>, op: Op) -> Option<LogKind> {
+    let decided =
+        |entry: &&LogEntry| entry.op == op && matches!(entry.kind, LogKind::Applied | LogKind::Discarded);
+    view.log().rev().find(decided).map(|entry| entry.kind)
+}
+
+#[test]
+fn a_stalled_link_does_not_tell_that_the_session_has_expired() {
+    for direction in [Direction::ToClient, Direction::Both] {
+        let (server, mut raw) = server();
+        assert!(server.stall(raw.session(), direction));
+        assert!(server.expire_session(raw.session()));
+        // A full round of the server's loop: had it ended the connection, the end would be here.
+        Raw::connect(server.addr(), T).unwrap().stat("/");
+        assert!(silent(&mut raw));
+        raw.send(op::CREATE, &create("/a")).unwrap();
+        server.resume(raw.session());
+        assert_eq!(ended(&mut raw), ErrorKind::UnexpectedEof);
+        assert!(!server.exists("/a"));
+    }
+}
+
+#[test]
+fn what_was_said_before_a_session_expired_comes_before_the_end() {
+    let (server, mut raw) = server();
+    assert!(server.stall(raw.session(), Direction::ToClient));
+    let xid = raw.send(op::CREATE, &create("/a")).unwrap();
+    assert!(server.wait_until_blocking(|view| view.exists("/a"), SOON));
+    assert!(server.expire_session(raw.session()));
+    server.resume(raw.session());
+    assert_eq!(raw.recv().unwrap().xid, xid);
+    assert_eq!(ended(&mut raw), ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn a_connection_lost_in_silence_stays_silent_when_its_session_expires() {
+    let (server, mut raw) = server();
+    let fault = server.drop_reply(Match::op(Op::Create), Loss::Stall);
+    raw.send(op::CREATE, &create("/a")).unwrap();
+    assert!(fault.wait_hit_blocking(SOON));
+    assert!(server.expire_session(raw.session()));
+    Raw::connect(server.addr(), T).unwrap().stat("/");
+    assert!(silent(&mut raw));
+    drop(server);
+    assert!(raw.recv().is_err());
+}
+
+#[test]
+fn an_expired_session_is_not_told_of_its_own_end() {
+    let (server, mut raw) = server();
+    raw.create("/e", 1);
+    let _ = raw.ask(op::EXISTS, &Body::path_watch("/e", true)).unwrap();
+    assert!(server.expire_session(raw.session()));
+    assert_eq!(ended(&mut raw), ErrorKind::UnexpectedEof);
+    assert_eq!(server.counters().notifications(), 0);
+}
+
+#[test]
+fn a_stranger_does_not_heal_a_member() {
+    let (server, mut raw) = server();
+    assert!(server.isolate(raw.session(), Isolation::Follower));
+    let stranger = Raw::reconnect(server.addr(), T, raw.session(), &[0; 16], 0).unwrap();
+    assert_eq!(stranger.session(), 0);
+    server.create("/unseen", "").unwrap();
+    let seen = raw.ask(op::EXISTS, &Body::path_watch("/unseen", false)).unwrap().1.error;
+    assert_eq!(seen, -101, "the member is still cut off, and its client still connected");
+    assert!(server.expire_session(raw.session()));
+    assert_eq!(raw.stat("/").num_children, 1, "the member has not heard of the expiry");
+    assert_eq!(again(&server, &raw).session(), 0);
+    let mut back = again(&server, &raw);
+    assert_eq!(ended(&mut back), ErrorKind::UnexpectedEof);
+    assert_eq!(raw.stat("/").num_children, 1);
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn the_timeout_is_negotiated_within_bounds() {
 #[test]
 fn an_unknown_session_and_a_wrong_password_are_refused_with_zeros_and_a_close() {
     let server = Server::start().unwrap();
-    let live = Raw::connect(server.addr(), T).unwrap();
+    let mut live = Raw::connect(server.addr(), T).unwrap();
     assert_eq!(live.greeting.password.len(), 16);
     for (session, password) in [(4711, [0; 16]), (live.session(), [0; 16])] {
         let mut raw = Raw::reconnect(server.addr(), T, session, &password, 0).unwrap();
@@ -52,9 +52,12 @@ fn an_unknown_session_and_a_wrong_password_are_refused_with_zeros_and_a_close() 
         assert_eq!(raw.greeting.password, [0; 16]);
         assert!(closed(&mut raw));
     }
+    // As ZooKeeper does, even a wrong password closes the connection that the session has; the session stays.
+    assert!(closed(&mut live));
     let sessions = server.sessions();
-    assert_eq!(sessions.len(), 1);
-    assert!(sessions[0].connected, "whoever does not know the password does not disturb the session");
+    assert_eq!((sessions.len(), sessions[0].connected), (1, false));
+    let back = Raw::reconnect(server.addr(), T, live.session(), &live.greeting.password, 0).unwrap();
+    assert_eq!(back.session(), live.session());
 }
 
 #[test]
@@ -104,6 +107,22 @@ fn coming_back_moves_the_session_and_closes_the_old_connection() {
     assert_eq!(new.stat("/e").ephemeral_owner, new.session());
     assert_eq!(server.watches(), 0, "watches stay with the connection");
     assert_eq!(server.sessions().len(), 1);
+}
+
+#[test]
+fn watches_are_removed_by_the_kinds_that_the_release_knows() {
+    for (version, persistent) in [(Version::V3_8, -5), (Version::V3_9, 0)] {
+        let server = Server::builder().zookeeper_version(version).start().unwrap();
+        let mut raw = Raw::connect(server.addr(), T).unwrap();
+        for (mode, kind) in [(0, 4), (1, 5)] {
+            raw.call(op::ADD_WATCH, &Body::new().string("/w").i32(mode));
+            let mut remove =
+                |kind| raw.ask(op::REMOVE_WATCHES, &Body::new().string("/w").i32(kind)).unwrap().1.error;
+            assert_eq!((remove(0), remove(6)), (-5, -5));
+            assert_eq!(remove(kind), persistent);
+            assert_eq!(server.watches_on("/w").is_empty(), persistent == 0, "a refusal removes nothing");
+        }
+    }
 }
 
 #[test]
