@@ -16,10 +16,10 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use crate::counters::{LogKind, Op};
-use crate::fault::{Asked, Cell, Hit, Loss, Verdict};
+use crate::fault::{Asked, Cell, Hit, Loss};
 use crate::server::{Direction, Shared};
 use crate::signal::{Signal, lock};
-use crate::state::{Answer, Ask, State};
+use crate::state::{Ask, State};
 use crate::wire::AuthId;
 use crate::wire::jute::Reader;
 use crate::wire::request::{Connect, Request};
@@ -507,75 +507,56 @@ async fn process_all(
 ) {
     while let Some((inbound, _permit)) = from_reader.recv().await {
         conn.room().await;
-        let verdict = shared.with(|state| {
-            if state.plan.is_empty() {
-                return Verdict::default();
-            }
-            let asked = match &inbound {
-                Inbound::Connect(_, connect) => {
-                    Asked { op: Op::Connect, opcode: 0, session: connect.session, paths: Vec::new() }
-                }
-                Inbound::Ask(ask) => Asked {
-                    op: ask.op,
-                    opcode: ask.opcode,
-                    session: conn.session(),
-                    paths: ask.body.iter().flat_map(Request::paths).collect(),
-                },
-            };
-            state.plan.judge(&asked)
-        });
-        for cell in &verdict.hold_request {
+        let verdict = shared.with(|state| state.plan.judge_request(&asked(conn, &inbound)));
+        for cell in &verdict.hold {
             cell.hit(hit(conn, &inbound, None));
+        }
+        for cell in &verdict.hold {
             cell.until_end().await;
         }
-        if let Some((loss, cell)) = verdict.drop_request {
+        if let Some((loss, cell)) = verdict.lose {
             conn.lose(loss);
             shared.change(|state| discard(state, conn, &inbound));
             cell.hit(hit(conn, &inbound, None));
             return;
         }
-        if let Inbound::Ask(ask) = &inbound {
-            match isolated(conn, shared, ask) {
-                Alone::NotCutOff => {}
-                Alone::Answered => continue,
-                Alone::Stuck => {
-                    shared.until_changed(|state| !state.is_isolated(conn.session())).await;
-                    shared.change(|state| discard(state, conn, &inbound));
-                    return;
-                }
-            }
-        }
-        let go_on = match &inbound {
-            Inbound::Connect(number, connect) => greet(conn, shared, *number, connect, verdict),
-            Inbound::Ask(ask) => answer(conn, shared, ask, &inbound, verdict),
+        let next = match &inbound {
+            Inbound::Connect(number, connect) => greet(conn, shared, *number, connect, &inbound),
+            Inbound::Ask(ask) => answer(conn, shared, ask, &inbound),
         };
-        if !go_on {
-            return;
+        match next {
+            Next::GoOn => {}
+            Next::Stop => return,
+            Next::Stuck => {
+                shared.until_changed(|state| !state.is_isolated(conn.session())).await;
+                shared.change(|state| discard(state, conn, &inbound));
+                return;
+            }
         }
     }
 }
 
-/// What a member that is cut off makes of a request.
-enum Alone {
-    NotCutOff,
-    Answered,
-    /// It waits for the others, and whatever follows waits behind it.
+/// What becomes of a connection after a request.
+enum Next {
+    GoOn,
+    Stop,
+    /// Its member is cut off and waits for the others, and whatever follows waits behind it.
     Stuck,
 }
 
-fn isolated(conn: &Conn, shared: &Shared, ask: &Ask) -> Alone {
-    if !shared.with(|state| state.is_isolated(conn.session())) {
-        return Alone::NotCutOff;
+/// A request as the faults see it.
+fn asked<'a>(conn: &Conn, inbound: &'a Inbound) -> Asked<'a> {
+    match inbound {
+        Inbound::Connect(_, connect) => {
+            Asked { op: Op::Connect, opcode: 0, session: connect.session, paths: Vec::new() }
+        }
+        Inbound::Ask(ask) => Asked {
+            op: ask.op,
+            opcode: ask.opcode,
+            session: conn.session(),
+            paths: ask.body.iter().flat_map(Request::paths).collect(),
+        },
     }
-    shared.change(|state| {
-        let session = conn.session();
-        let Some(Answer { frame, error, path, .. }) = state.submit_isolated(conn, ask) else {
-            return Alone::Stuck;
-        };
-        let Ask { number, op, opcode, .. } = *ask;
-        conn.push(frame, Some(Replied { request: number, session, op, opcode, path, error }));
-        Alone::Answered
-    })
 }
 
 fn discard(state: &mut State, conn: &Conn, inbound: &Inbound) {
@@ -594,65 +575,87 @@ fn hit(conn: &Conn, inbound: &Inbound, path: Option<&str>) -> Hit {
     Hit { session: conn.session(), op, path: path.unwrap_or(asked).to_owned() }
 }
 
-/// Answers a connect; `false` when the connection is over.
-fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, verdict: Verdict) -> bool {
-    let struck = |cell: &Cell| {
-        cell.hit(Hit { session: conn.session(), op: Op::Connect, path: String::new() });
-    };
-    let (go_on, cells) = shared.change(|state| {
+/// Answers a connect.
+fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: &Inbound) -> Next {
+    let (next, cells) = shared.change(|state| {
         // A client that has gone while its connect waited does not take the session along.
         if !state.connections.contains_key(&conn.id) {
             state.record(LogKind::Discarded, number, connect.session, Op::Connect, 0, "", 0);
-            return (false, Vec::new());
+            return (Next::Stop, Vec::new());
         }
-        if let Some((_, cell)) = verdict.fail {
-            conn.queue(Out::End(End::Fin));
-            return (false, vec![cell]);
+        let verdict = state.plan.judge_reply(&asked(conn, inbound));
+        let mut cells = Vec::new();
+        let greeting = match verdict.fail {
+            Some((_, cell)) => {
+                cells.push(cell);
+                None
+            }
+            None => {
+                let greeting = state.connect(conn, connect);
+                if let Some((_, accepted)) = &greeting {
+                    let error = if *accepted { 0 } else { -112 };
+                    state.record(LogKind::Applied, number, conn.session(), Op::Connect, 0, "", error);
+                }
+                greeting
+            }
+        };
+        for cell in verdict.hold {
+            conn.queue(Out::Held(Arc::clone(&cell)));
+            cells.push(cell);
         }
-        let Some((frame, accepted)) = state.connect(conn, connect) else {
+        if let Some((loss, cell)) = verdict.lose {
+            conn.lose(loss);
+            cells.push(cell);
+            return (Next::Stop, cells);
+        }
+        let Some((frame, accepted)) = greeting else {
             conn.queue(Out::End(End::Fin));
-            return (false, Vec::new());
+            return (Next::Stop, cells);
         };
         let session = conn.session();
-        state.record(LogKind::Applied, number, session, Op::Connect, 0, "", if accepted { 0 } else { -112 });
-        if let Some((loss, cell)) = verdict.drop_reply {
-            conn.lose(loss);
-            return (false, vec![cell]);
-        }
-        for cell in &verdict.hold_reply {
-            conn.queue(Out::Held(Arc::clone(cell)));
-        }
         let replied =
             Replied { request: number, session, op: Op::Connect, opcode: 0, path: String::new(), error: 0 };
         conn.push(frame, Some(replied));
         if !accepted {
             conn.queue(Out::End(End::Fin));
         }
-        (accepted, verdict.hold_reply)
+        (if accepted { Next::GoOn } else { Next::Stop }, cells)
     });
-    cells.iter().for_each(|cell| struck(cell));
-    go_on
+    for cell in cells {
+        cell.hit(Hit { session: conn.session(), op: Op::Connect, path: String::new() });
+    }
+    next
 }
 
-/// Applies a request and queues its reply; `false` when the connection is over.
-fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound, verdict: Verdict) -> bool {
-    let (go_on, cells, path) = shared.change(|state| {
-        let Some(answer) = state.submit(conn, ask, verdict.fail.as_ref().map(|(code, _)| *code)) else {
+/// Applies a request and queues its reply.
+fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound) -> Next {
+    let (next, cells, path) = shared.change(|state| {
+        if state.has_moved(conn) {
             discard(state, conn, inbound);
-            return (false, Vec::new(), String::new());
-        };
+            return (Next::Stop, Vec::new(), String::new());
+        }
         let session = conn.session();
+        if state.is_isolated(session) && !state.answers_alone(session, ask) {
+            return (Next::Stuck, Vec::new(), String::new());
+        }
+        let verdict = state.plan.judge_reply(&asked(conn, inbound));
+        let fail = verdict.fail.as_ref().map(|(code, _)| *code);
+        let answer = if state.is_isolated(session) {
+            state.submit_isolated(conn, ask, fail)
+        } else {
+            state.submit(conn, ask, fail)
+        };
         let Ask { number, op, opcode, .. } = *ask;
         state.record(LogKind::Applied, number, session, op, opcode, &answer.path, answer.error);
         let mut cells: Vec<Arc<Cell>> = verdict.fail.into_iter().map(|(_, cell)| cell).collect();
-        if let Some((loss, cell)) = verdict.drop_reply {
-            conn.lose(loss);
-            cells.push(cell);
-            return (false, cells, answer.path);
-        }
-        for cell in verdict.hold_reply {
+        for cell in verdict.hold {
             conn.queue(Out::Held(Arc::clone(&cell)));
             cells.push(cell);
+        }
+        if let Some((loss, cell)) = verdict.lose {
+            conn.lose(loss);
+            cells.push(cell);
+            return (Next::Stop, cells, answer.path);
         }
         let (path, error) = (answer.path.clone(), answer.error);
         let replied = Replied { request: number, session, op, opcode, path, error };
@@ -660,10 +663,10 @@ fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound, verdict: V
         if answer.close {
             conn.queue(Out::End(End::Fin));
         }
-        (!answer.close, cells, answer.path)
+        (if answer.close { Next::Stop } else { Next::GoOn }, cells, answer.path)
     });
     for cell in cells {
         cell.hit(hit(conn, inbound, Some(&path)));
     }
-    go_on
+    next
 }

@@ -257,6 +257,13 @@ pub(crate) enum Action {
     Fail(i32),
 }
 
+impl Action {
+    /// Whether it strikes a request before it is applied.
+    fn on_request(self) -> bool {
+        matches!(self, Self::HoldRequest | Self::DropRequest(_))
+    }
+}
+
 /// A request as the plan sees it.
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
@@ -266,14 +273,21 @@ pub(crate) struct Asked<'a> {
     pub(crate) paths: Vec<&'a str>,
 }
 
-/// What is to go wrong with one request.
+/// What is to go wrong with one request before it is applied.
 #[derive(Debug, Default)]
-pub(crate) struct Verdict {
-    pub(crate) hold_request: Vec<Arc<Cell>>,
-    pub(crate) hold_reply: Vec<Arc<Cell>>,
-    pub(crate) drop_request: Option<(Loss, Arc<Cell>)>,
-    pub(crate) drop_reply: Option<(Loss, Arc<Cell>)>,
+pub(crate) struct BeforeApplied {
+    pub(crate) hold: Vec<Arc<Cell>>,
+    /// After all of `hold`.
+    pub(crate) lose: Option<(Loss, Arc<Cell>)>,
+}
+
+/// What is to go wrong with one request that is being applied.
+#[derive(Debug, Default)]
+pub(crate) struct WhenApplied {
     pub(crate) fail: Option<(i32, Arc<Cell>)>,
+    pub(crate) hold: Vec<Arc<Cell>>,
+    /// After all of `hold`.
+    pub(crate) lose: Option<(Loss, Arc<Cell>)>,
 }
 
 #[derive(Debug)]
@@ -311,40 +325,63 @@ impl Plan {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rules.is_empty()
-    }
-
-    /// What all rules together say about a request. The first rule wins where only one can.
-    pub(crate) fn judge(&mut self, request: &Asked<'_>) -> Verdict {
-        let mut verdict = Verdict::default();
-        self.rules.retain(|rule| !rule.cell.ended());
-        for rule in &mut self.rules {
-            if !rule.matcher.covers(request) {
-                continue;
+    /// What strikes a request that is next to be applied. It does strike, so it counts.
+    pub(crate) fn judge_request(&mut self, request: &Asked<'_>) -> BeforeApplied {
+        let mut verdict = BeforeApplied::default();
+        self.judge(request, true, |action, cell| match action {
+            Action::HoldRequest => {
+                verdict.hold.push(Arc::clone(cell));
+                true
             }
-            let index = rule.seen;
-            rule.seen = rule.seen.saturating_add(1);
-            if index < rule.matcher.skip || index - rule.matcher.skip >= rule.matcher.times {
-                continue;
-            }
-            let cell = Arc::clone(&rule.cell);
-            match rule.action {
-                Action::HoldRequest => verdict.hold_request.push(cell),
-                Action::HoldReply => verdict.hold_reply.push(cell),
-                Action::DropRequest(loss) => {
-                    verdict.drop_request.get_or_insert((loss, cell));
-                }
-                Action::DropReply(loss) => {
-                    verdict.drop_reply.get_or_insert((loss, cell));
-                }
-                Action::Fail(code) => {
-                    verdict.fail.get_or_insert((code, cell));
-                }
-            }
-        }
+            Action::DropRequest(loss) => once(&mut verdict.lose, loss, cell),
+            _ => false,
+        });
         verdict
     }
+
+    /// What strikes a request that is applied now, or its reply.
+    pub(crate) fn judge_reply(&mut self, request: &Asked<'_>) -> WhenApplied {
+        let mut verdict = WhenApplied::default();
+        self.judge(request, false, |action, cell| match action {
+            Action::Fail(code) => once(&mut verdict.fail, code, cell),
+            Action::HoldReply => {
+                verdict.hold.push(Arc::clone(cell));
+                true
+            }
+            Action::DropReply(loss) => once(&mut verdict.lose, loss, cell),
+            _ => false,
+        });
+        verdict
+    }
+
+    /// Offers every rule whose turn it is. `strike` answers whether it took it; one that another forestalls keeps its turn.
+    fn judge(
+        &mut self,
+        request: &Asked<'_>,
+        on_request: bool,
+        mut strike: impl FnMut(Action, &Arc<Cell>) -> bool,
+    ) {
+        self.rules.retain_mut(|rule| {
+            if rule.cell.ended() {
+                return false;
+            }
+            if rule.action.on_request() == on_request && rule.matcher.covers(request) {
+                let passes = rule.seen < rule.matcher.skip;
+                if passes || (rule.matcher.times > 0 && strike(rule.action, &rule.cell)) {
+                    rule.seen = rule.seen.saturating_add(1);
+                }
+            }
+            let spent = rule.matcher.skip.saturating_add(rule.matcher.times);
+            rule.seen < spent || spent == usize::MAX
+        });
+    }
+}
+
+/// Takes what is said first.
+fn once<T>(slot: &mut Option<(T, Arc<Cell>)>, what: T, cell: &Arc<Cell>) -> bool {
+    let first = slot.is_none();
+    slot.get_or_insert_with(|| (what, Arc::clone(cell)));
+    first
 }
 
 #[cfg(test)]
@@ -359,7 +396,7 @@ mod tests {
     fn nth_and_times_count_matching_requests_only() {
         let mut plan = Plan::default();
         let _fault = plan.fault(Match::op(Op::Create).path_prefix("/a").nth(1).times(2), Action::Fail(-5));
-        let mut strikes = |op, path| plan.judge(&asked(op, &[path])).fail.is_some();
+        let mut strikes = |op, path| plan.judge_reply(&asked(op, &[path])).fail.is_some();
         assert!(!strikes(Op::Create, "/a/1"));
         assert!(!strikes(Op::Create, "/b"));
         assert!(!strikes(Op::Delete, "/a/1"));
@@ -373,18 +410,33 @@ mod tests {
         let mut plan = Plan::default();
         let matcher = Match::op(Op::Multi).path_prefix("/a").path_contains("lock").session(7).always();
         let _fault = plan.fault(matcher, Action::Fail(-5));
-        assert!(plan.judge(&asked(Op::Multi, &["/x", "/a/lock-"])).fail.is_some());
-        assert!(plan.judge(&asked(Op::Multi, &["/a", "/lock-"])).fail.is_none());
-        assert!(plan.judge(&asked(Op::Multi, &[])).fail.is_none());
+        assert!(plan.judge_reply(&asked(Op::Multi, &["/x", "/a/lock-"])).fail.is_some());
+        assert!(plan.judge_reply(&asked(Op::Multi, &["/a", "/lock-"])).fail.is_none());
+        assert!(plan.judge_reply(&asked(Op::Multi, &[])).fail.is_none());
     }
 
     #[test]
     fn a_released_gate_holds_nothing_more() {
         let mut plan = Plan::default();
         let gate = plan.gate(Match::any().always(), Action::HoldReply);
-        assert_eq!(plan.judge(&asked(Op::Ping, &[])).hold_reply.len(), 1);
+        assert_eq!(plan.judge_reply(&asked(Op::Ping, &[])).hold.len(), 1);
         gate.release();
-        assert!(plan.judge(&asked(Op::Ping, &[])).hold_reply.is_empty());
-        assert!(plan.is_empty());
+        assert!(plan.judge_reply(&asked(Op::Ping, &[])).hold.is_empty());
+        assert!(plan.rules.is_empty());
+    }
+
+    #[test]
+    fn a_fault_that_another_forestalls_keeps_its_turn_and_one_that_is_spent_goes() {
+        let mut plan = Plan::default();
+        let _first = plan.fault(Match::any(), Action::Fail(-1));
+        let _second = plan.fault(Match::any(), Action::Fail(-2));
+        let mut code = || plan.judge_reply(&asked(Op::Ping, &[])).fail.map(|(code, _)| code);
+        assert_eq!([code(), code(), code()], [Some(-1), Some(-2), None]);
+        assert!(plan.rules.is_empty());
+        let _never = plan.fault(Match::any().nth(1).times(0), Action::Fail(-1));
+        let _always = plan.fault(Match::any().nth(1).always(), Action::Fail(-3));
+        let mut code = || plan.judge_reply(&asked(Op::Ping, &[])).fail.map(|(code, _)| code);
+        assert_eq!([code(), code(), code()], [None, Some(-3), Some(-3)]);
+        assert_eq!(plan.rules.len(), 1);
     }
 }

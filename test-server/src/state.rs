@@ -254,25 +254,33 @@ impl State {
         self.isolated.contains_key(&session)
     }
 
-    /// What the cut-off member of this connection answers by itself; `None` when it has to ask the others.
-    pub(crate) fn submit_isolated(&mut self, conn: &Conn, ask: &Ask) -> Option<Answer> {
-        let session = conn.session();
-        let isolation = self.isolated.get(&session)?.isolation;
-        let request = ask.body.as_ref().ok()?;
-        let alone = match request {
-            Request::Ping
-            | Request::Read(_)
-            | Request::MultiRead(_)
-            | Request::Exists { .. }
-            | Request::GetAcl { .. } => true,
-            Request::Sync { .. } => isolation == Isolation::DeposedLeader,
+    /// Whether the cut-off member of a session answers this by itself, or has to ask the others.
+    pub(crate) fn answers_alone(&self, session: i64, ask: &Ask) -> bool {
+        match &ask.body {
+            Ok(
+                Request::Ping
+                | Request::Read(_)
+                | Request::MultiRead(_)
+                | Request::Exists { .. }
+                | Request::GetAcl { .. },
+            ) => true,
+            Ok(Request::Sync { .. }) => {
+                self.isolated.get(&session).is_some_and(|it| it.isolation == Isolation::DeposedLeader)
+            }
             _ => false,
-        };
-        if !alone {
-            return None;
         }
+    }
+
+    /// What a cut-off member answers by itself.
+    pub(crate) fn submit_isolated(&mut self, conn: &Conn, ask: &Ask, fail: Option<i32>) -> Answer {
+        let session = conn.session();
         self.swap_isolated(session);
-        let result = self.execute(conn, session, ask, request);
+        let result = match (&ask.body, fail) {
+            (_, Some(0)) => Ok(Outcome::Empty),
+            (_, Some(code)) => Err(ServerError::Other(code)),
+            (Ok(request), None) => self.execute(conn, session, ask, request),
+            (Err(Malformed), None) => Err(ServerError::Marshalling),
+        };
         let zxid = self.zxid;
         self.swap_isolated(session);
         let error = result.as_ref().map_or_else(|error| error.code(), |_| 0);
@@ -281,7 +289,8 @@ impl State {
         if let Ok(outcome) = &result {
             outcome.encode(&mut writer);
         }
-        Some(Answer { frame: writer.frame(), error, path: request.path().to_owned(), close: false })
+        let path = ask.body.as_ref().map_or("", Request::path).to_owned();
+        Answer { frame: writer.frame(), error, path, close: false }
     }
 
     /// Puts what the cut-off member knows in the place of what the others know, and back.
@@ -292,14 +301,16 @@ impl State {
         }
     }
 
-    /// Applies a request and says what to answer. `None` when there is nobody to answer: the session has moved.
-    pub(crate) fn submit(&mut self, conn: &Conn, ask: &Ask, fail: Option<i32>) -> Option<Answer> {
+    /// Whether the session has come by another connection since: what this one asked for is void.
+    pub(crate) fn has_moved(&self, conn: &Conn) -> bool {
+        self.sessions.get(conn.session()).is_some_and(|session| session.last_connection != conn.id)
+    }
+
+    /// Applies a request and says what to answer.
+    pub(crate) fn submit(&mut self, conn: &Conn, ask: &Ask, fail: Option<i32>) -> Answer {
         let session = conn.session();
         let mut close = false;
-        let result = if let Some(known) = self.sessions.get(session) {
-            if known.last_connection != conn.id {
-                return None;
-            }
+        let result = if self.sessions.get(session).is_some() {
             match (&ask.body, fail) {
                 (_, Some(code)) => {
                     self.spend_zxid(ask.op);
@@ -339,7 +350,7 @@ impl State {
         if let Ok(outcome) = &result {
             outcome.encode(&mut writer);
         }
-        Some(Answer { frame: writer.frame(), error, path, close })
+        Answer { frame: writer.frame(), error, path, close }
     }
 
     /// A write that fails before it is applied still takes a transaction number, as ZooKeeper's do.

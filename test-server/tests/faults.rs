@@ -233,6 +233,64 @@ fn a_lost_reply_leaves_what_was_committed() {
 }
 
 #[test]
+fn faults_that_overlap_all_strike() {
+    let (server, mut raw) = server();
+    let (first, second) = (server.fail(Match::op(Op::Exists), -1), server.fail(Match::op(Op::Exists), -2));
+    let mut exists = || raw.ask(op::EXISTS, &Body::path_watch("/", false)).unwrap().1.error;
+    assert_eq!([exists(), exists(), exists()], [-1, -2, 0]);
+    assert_eq!((first.hits().len(), second.hits().len()), (1, 1));
+    // What is held and then lost is lost when it is let go.
+    let gate = server.hold_reply(Match::op(Op::Create));
+    let loss = server.drop_reply(Match::op(Op::Create), Loss::Close);
+    raw.send(op::CREATE, &create("/a")).unwrap();
+    assert!(gate.wait_hit_blocking(SOON) && loss.wait_hit_blocking(SOON));
+    assert!(server.exists("/a") && silent(&mut raw));
+    gate.release();
+    assert_eq!(ended(&mut raw), ErrorKind::UnexpectedEof);
+    // Both gates know at once, though the request passes only when both are open.
+    let mut raw = again(&server, &raw);
+    let gates = [server.hold_request(Match::op(Op::Create)), server.hold_request(Match::op(Op::Create))];
+    let reply = server.drop_reply(Match::op(Op::Create), Loss::Close);
+    let request = server.drop_request(Match::op(Op::Create), Loss::Reset);
+    raw.send(op::CREATE, &create("/b")).unwrap();
+    assert!(gates.iter().all(|gate| gate.wait_hit_blocking(SOON)));
+    drop(gates);
+    assert_eq!(ended(&mut raw), ErrorKind::ConnectionReset);
+    assert_eq!((request.hits().len(), reply.hits().len()), (1, 0));
+    let mut raw = again(&server, &raw);
+    raw.send(op::CREATE, &create("/c")).unwrap();
+    assert_eq!(ended(&mut raw), ErrorKind::UnexpectedEof, "the loss of a reply has kept its turn");
+    assert!(server.exists("/c") && !server.exists("/b"));
+}
+
+#[test]
+fn faults_strike_what_a_cut_off_member_answers() {
+    let (server, mut raw) = server();
+    assert!(server.isolate(raw.session(), Isolation::Follower));
+    let _ = server.fail(Match::op(Op::Exists), -4);
+    assert_eq!(raw.ask(op::EXISTS, &Body::path_watch("/", false)).unwrap().1.error, -4);
+    assert_eq!(fate_of_last(&server, Op::Exists), Some(LogKind::Applied));
+    let gate = server.hold_reply(Match::op(Op::Exists));
+    let xid = raw.send(op::EXISTS, &Body::path_watch("/", false)).unwrap();
+    assert!(gate.wait_hit_blocking(SOON) && silent(&mut raw));
+    gate.release();
+    assert_eq!(raw.recv().unwrap().xid, xid);
+    let _ = server.drop_reply(Match::op(Op::Exists), Loss::Reset);
+    raw.send(op::EXISTS, &Body::path_watch("/", false)).unwrap();
+    assert_eq!(ended(&mut raw), ErrorKind::ConnectionReset);
+}
+
+fn fate_of_last(server: &Server, op: Op) -> Option<LogKind> {
+    let kinds = [LogKind::Applied, LogKind::Discarded];
+    server
+        .log()
+        .iter()
+        .rev()
+        .find(|entry| entry.op == op && kinds.contains(&entry.kind))
+        .map(|entry| entry.kind)
+}
+
+#[test]
 fn a_lost_request_leaves_nothing() {
     for (loss, kind) in [(Loss::Close, ErrorKind::UnexpectedEof), (Loss::Reset, ErrorKind::ConnectionReset)] {
         let (server, mut raw) = server();
