@@ -4,15 +4,21 @@
 //! cargo run --release --example inventory_stock
 //! cargo run --release --example inventory_stock -- --lock none --think 5ms    # what the lock is for
 //! cargo run --release --example inventory_stock -- --users 100000 --stock 10
+//! cargo run --release --example inventory_stock -- --kill-one --timeline killed.svg
+//! cargo run --release --example inventory_stock -- --pause-one --verbose
+//! cargo run --release --example inventory_stock -- --scenario article-rush
+//! cargo run --release --example inventory_stock -- --skus 8 --stock 10 --users 400 --wait 10s
 //! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example inventory_stock
 //! ```
 //!
 //! The stock is a row of an SQLite database. This process fills it, starts the workers (itself again, each with a
 //! session of its own) and divides the users among them. A user looks at the stock; if there is some, they take the
 //! lock, look again, think, write the new stock together with their order, and release. Reading and writing are
-//! separate statements, and the new value is computed in the worker: it is the lock that prevents overselling, not the
-//! database, as `--lock none` shows. What the database does is compare the fencing token, which stops a worker
-//! that was paused while it held the lock and does not know that its turn is over.
+//! separate, and the new value is computed in the worker: it is the lock that prevents overselling, not the
+//! database, as `--lock none` shows. What the database does is compare the fencing token, when the holder looks and when it
+//! writes. That stops a worker that was paused while it held the lock and does not know that its turn is over:
+//! `--pause-one` makes one, and wakes it up when the next holder has looked and has not written yet. It does not ask
+//! its guard before it writes, because a pause can come between any such question and the write.
 //!
 //! It follows a sale in an article, with an error less: there the program took one off the stock, and then looked whether it was
 //! below zero, so the stock ended below zero. Here each user looks first, under the lock.

@@ -159,7 +159,7 @@ impl Books {
         let paused = self.diary.paused();
         let figures = Figures {
             backend: self.backend,
-            stock: stock * self.terms.skus,
+            stock: stock.saturating_mul(self.terms.skus),
             users,
             workers,
             sold: skus.iter().map(|shelf| shelf.sold).sum(),

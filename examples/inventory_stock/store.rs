@@ -70,6 +70,8 @@ impl Store {
         let open = || {
             let db = Connection::open(path)?;
             db.busy_timeout(BUSY_TIMEOUT)?;
+            // What is committed survives a killed process so too; a power cut, an example need not survive.
+            db.pragma_update(None, "synchronous", "NORMAL")?;
             Ok::<_, Error>(Self { db })
         };
         open().map_err(|error| unusable(path, &error))
