@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use socket2::SockRef;
 
+use crate::poll::poll_until;
 use crate::ports::Ports;
 
 /// Which way a link is [stalled](Proxy::stall).
@@ -48,6 +49,8 @@ pub struct Proxy {
 struct Shared {
     address: SocketAddr,
     target: SocketAddr,
+    /// How long a connection waits for the target to listen.
+    patience: Duration,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -62,6 +65,7 @@ struct State {
     closed: bool,
     links: Vec<Link>,
     next_link: u64,
+    mute_next: usize,
 }
 
 /// A connection, and the one that was made for it. The pump that reads a side keeps it open, and so does this; a
@@ -71,6 +75,7 @@ struct Link {
     number: u64,
     client: Option<Arc<TcpStream>>,
     server: Option<Arc<TcpStream>>,
+    mute: bool,
     pumps: usize,
 }
 
@@ -81,14 +86,25 @@ enum Way {
 }
 
 impl Proxy {
-    /// Stands in front of `target`, which need not listen yet.
+    /// Stands in front of `target`. Who connects while the target does not listen is accepted and reset.
     ///
     /// # Errors
     /// When there is no port or no thread to be had.
     pub fn start(target: SocketAddr) -> io::Result<Self> {
+        Self::start_patient(target, Duration::ZERO)
+    }
+
+    /// The same, but who connects while the target does not listen is kept waiting for so long. A member of an
+    /// ensemble dials the new leader before that listens, and tries again when it is refused, but gives up, and calls
+    /// for another election, when it is accepted and reset.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_patient(target: SocketAddr, patience: Duration) -> io::Result<Self> {
         let ports = Ports::take()?;
         let address = SocketAddr::from(([127, 0, 0, 1], ports.port(0)));
-        let shared = Arc::new(Shared { address, target, state: Mutex::default(), changed: Condvar::new() });
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { address, target, patience, state, changed });
         let acceptor = Arc::clone(&shared);
         thread::Builder::new().name(format!("proxy {address}")).spawn(move || accept(&acceptor))?;
         let proxy = Self { shared, _ports: ports };
@@ -123,6 +139,14 @@ impl Proxy {
         let mut state = self.shared.lock();
         (state.to_server_stalled, state.to_client_stalled) = (false, false);
         self.shared.changed.notify_all();
+    }
+
+    /// The connections that there are fall silent both ways, for as long as they last, and so do the `next` ones to
+    /// come; those after them work. So it is when a router forgets what it has translated.
+    pub fn mute(&self, next: usize) {
+        let mut state = self.shared.lock();
+        state.mute_next = next;
+        state.links.iter_mut().for_each(|link| link.mute = true);
     }
 
     /// Ends all connections on both sides. New ones are accepted.
@@ -202,7 +226,7 @@ impl Shared {
 
     /// Waits until this way is open; false if it never will be, because the link was cut where it begins.
     fn pass(&self, way: Way, link: u64) -> bool {
-        let waiting = |state: &mut State| state.has(link, way) && state.is_stalled(way);
+        let waiting = |state: &mut State| state.has(link, way) && state.is_stalled(way, link);
         let state = self.changed.wait_while(self.lock(), waiting).unwrap_or_else(PoisonError::into_inner);
         state.has(link, way)
     }
@@ -230,11 +254,12 @@ impl Shared {
 }
 
 impl State {
-    fn is_stalled(&self, way: Way) -> bool {
-        match way {
+    fn is_stalled(&self, way: Way, number: u64) -> bool {
+        let stalled = match way {
             Way::ToServer => self.to_server_stalled,
             Way::ToClient => self.to_client_stalled,
-        }
+        };
+        stalled || self.links.iter().any(|link| link.number == number && link.mute)
     }
 
     /// Whether a link is still there at the end where `way` begins.
@@ -300,14 +325,20 @@ fn serve(shared: &Arc<Shared>, client: TcpStream) {
         let mut state = shared.lock();
         let number = state.next_link;
         state.next_link += 1;
-        state.links.push(Link { number, client: Some(Arc::clone(&client)), server: None, pumps: 1 });
+        let mute = state.mute_next > 0;
+        state.mute_next = state.mute_next.saturating_sub(1);
+        state.links.push(Link { number, client: Some(Arc::clone(&client)), server: None, mute, pumps: 1 });
         number
     };
     // The server does not hear of the client before anything else of it may pass.
     if !shared.pass(Way::ToServer, number) {
         return shared.finished(number);
     }
-    let Ok(server) = TcpStream::connect(shared.target) else {
+    let dialled = poll_until("the server to listen", shared.patience, || {
+        let gone = !shared.lock().has(number, Way::ToServer);
+        if gone { Some(None) } else { TcpStream::connect(shared.target).ok().map(Some) }
+    });
+    let Ok(Some(server)) = dialled else {
         return shared.broken(number);
     };
     // Small messages go as they come, as they would without us.
@@ -372,7 +403,6 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::poll::poll_until;
 
     const LONG: Duration = Duration::from_secs(20);
     /// How long nothing must have come for it to be called silence.
@@ -491,6 +521,26 @@ mod tests {
     }
 
     #[test]
+    fn mute_connections_stay_so_and_later_ones_work() {
+        let (proxy, arrived) = proxy();
+        let first = connect(&proxy);
+        let mut server = arrived.recv_timeout(LONG).unwrap();
+        arrives(&first, &server, b"not yet");
+        proxy.mute(1);
+        let mut second = connect(&proxy);
+        second.write_all(b"?").unwrap();
+        assert!(arrived.recv_timeout(A_WHILE).is_err());
+        proxy.resume();
+        server.write_all(b"?").unwrap();
+        let third = connect(&proxy);
+        arrives(&third, &arrived.recv_timeout(LONG).unwrap(), b"later");
+        is_silent(&first);
+        is_silent(&second);
+        proxy.cut(Cut::Reset);
+        assert_eq!(read_end(&first).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+
+    #[test]
     fn a_cut_is_seen_on_both_sides_as_what_it_is() {
         for stalled in [false, true] {
             let (proxy, client, server) = pair();
@@ -550,6 +600,19 @@ mod tests {
         let proxy = Proxy::start(nobody).unwrap();
         let client = connect(&proxy);
         assert_eq!(read_end(&client).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn a_patient_one_waits_for_its_server() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let target = listener.local_addr().unwrap();
+        drop(listener);
+        let proxy = Proxy::start_patient(target, LONG).unwrap();
+        let client = connect(&proxy);
+        is_silent(&client);
+        let listener = TcpListener::bind(target).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        arrives(&client, &server, b"at last");
     }
 
     #[test]
