@@ -1,0 +1,448 @@
+//! Who takes part: a holder behind proxies of its own, and a rival that waits for the same lock.
+
+use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use test_support::{Proxy, ZooKeeper, unique_path};
+use tokio::task::JoinHandle;
+use zookeeper_client as zk;
+use zookeeper_recipes::{
+    AcquireError, Client, FencingToken, InterProcessMutex, LockGuard, LockState, Lost, LostReason,
+    ReleaseError,
+};
+
+pub(crate) type Failure = Box<dyn Error + Send + Sync>;
+pub(crate) type Outcome = Result<(), Failure>;
+
+/// Only a failure takes this long.
+const LONG: Duration = Duration::from_secs(60);
+
+/// What the servers and this process may take beyond the time that the protocol says.
+const SLACK: Duration = Duration::from_millis(500);
+
+/// Runs a scenario. What it blocks on is not in the way of the tasks, nor of the sessions.
+pub(crate) fn run(scenario: impl Future<Output = Outcome>) -> Outcome {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(scenario)
+}
+
+pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
+    match tokio::time::timeout(LONG, work).await {
+        Ok(done) => Ok(done),
+        Err(_) => Err(format!("waited {LONG:?} in vain for {what}").into()),
+    }
+}
+
+/// The loss, and when it was told.
+pub(crate) type Told = JoinHandle<(Lost, Instant)>;
+
+/// Looks every few milliseconds, for what no event announces: what another process does, or the clock.
+pub(crate) async fn until(what: &str, mut probe: impl AsyncFnMut() -> Result<bool, Failure>) -> Outcome {
+    within(what, async {
+        while !probe().await? {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    })
+    .await?
+}
+
+/// Lets time pass: nothing may happen until then, and that is what is tested.
+pub(crate) async fn stay_until(moment: Instant) {
+    tokio::time::sleep_until(moment.into()).await;
+}
+
+/// Watches whether this machine lets us run: what comes late while it does not is nobody's fault.
+#[derive(Debug)]
+pub(crate) struct Steadiness {
+    longest: Arc<Mutex<Duration>>,
+    task: JoinHandle<()>,
+}
+
+impl Steadiness {
+    pub(crate) fn watch() -> Self {
+        let longest = Arc::new(Mutex::new(Duration::ZERO));
+        let seen = Arc::clone(&longest);
+        let task = tokio::spawn(async move {
+            loop {
+                let due = Instant::now() + Duration::from_millis(10);
+                stay_until(due).await;
+                let mut longest = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                *longest = longest.max(due.elapsed());
+            }
+        });
+        Self { longest, task }
+    }
+
+    /// For how long it did not, at the longest.
+    pub(crate) fn stood_still(&self) -> Duration {
+        *self.longest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Steadiness {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Holds a lock through proxies of its own: one per member that its connect string names.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    /// By member.
+    proxies: Vec<Option<Proxy>>,
+    client: Client,
+    mutex: InterProcessMutex,
+    guard: LockGuard,
+    session: i64,
+}
+
+impl Holder {
+    /// One whose connect string names `member` only.
+    pub(crate) async fn at(servers: &ZooKeeper, member: usize, timeout: Duration) -> Result<Self, Failure> {
+        Self::named(servers, &[member], member, timeout).await
+    }
+
+    /// One whose connect string names all members, and that is connected to `member` to begin with.
+    pub(crate) async fn anywhere(
+        servers: &ZooKeeper,
+        member: usize,
+        timeout: Duration,
+    ) -> Result<Self, Failure> {
+        let all: Vec<_> = (0..servers.len()).collect();
+        Self::named(servers, &all, member, timeout).await
+    }
+
+    /// A busy server may look like a silent one while the client connects, and the client goes on to the next.
+    async fn named(
+        servers: &ZooKeeper,
+        members: &[usize],
+        first: usize,
+        timeout: Duration,
+    ) -> Result<Self, Failure> {
+        within("a holder in the right place", async {
+            loop {
+                let holder = Self::try_named(servers, members, first, timeout).await?;
+                if holder.members() == [first] {
+                    return Ok(holder);
+                }
+            }
+        })
+        .await?
+    }
+
+    async fn try_named(
+        servers: &ZooKeeper,
+        members: &[usize],
+        first: usize,
+        timeout: Duration,
+    ) -> Result<Self, Failure> {
+        let mut proxies = Vec::new();
+        for member in 0..servers.len() {
+            let named = members.contains(&member);
+            proxies.push(if named { Some(Proxy::start(servers.address(member))?) } else { None });
+        }
+        let others = || proxies.iter().enumerate().filter(|(member, _)| *member != first);
+        for proxy in others().filter_map(|(_, proxy)| proxy.as_ref()) {
+            proxy.refuse()?;
+        }
+        let addresses: Vec<_> = proxies.iter().flatten().map(|proxy| proxy.address().to_string()).collect();
+        let builder = Client::builder().session_timeout(timeout);
+        let client = builder.connect(&addresses.join(",")).await?;
+        for proxy in others().filter_map(|(_, proxy)| proxy.as_ref()) {
+            proxy.accept()?;
+        }
+        assert_eq!(client.session_timeout(), Some(timeout), "the servers grant what was asked for");
+        let session = client.session_id().ok_or("there is a session")?;
+        let mutex = InterProcessMutex::new(&client, &unique_path("quorum"))?;
+        let guard = mutex.acquire(LONG).await?;
+        Ok(Self { proxies, client, mutex, guard, session })
+    }
+
+    pub(crate) fn guard(&self) -> &LockGuard {
+        &self.guard
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.client.session_timeout().unwrap_or_default()
+    }
+
+    /// Its link to a member.
+    pub(crate) fn link(&self, member: usize) -> &Proxy {
+        self.proxies[member].as_ref().expect("its connect string names it")
+    }
+
+    /// Its links to all members that it knows of.
+    pub(crate) fn links(&self) -> impl Iterator<Item = &Proxy> {
+        self.proxies.iter().flatten()
+    }
+
+    /// The members that it has connections to; one that is stalled may be left over.
+    pub(crate) fn members(&self) -> Vec<usize> {
+        let proxies = self.proxies.iter().enumerate();
+        let connected = |proxy: &Option<Proxy>| proxy.as_ref().is_some_and(|p| p.connections() > 0);
+        proxies.filter(|(_, proxy)| connected(proxy)).map(|(member, _)| member).collect()
+    }
+
+    /// A write under the lock, which proves to the holder that the servers keep its session.
+    pub(crate) async fn prove(&self) -> Outcome {
+        Ok(self.guard.transaction().check(self.guard.path(), None).commit().await?)
+    }
+
+    /// The same, until it takes hardly any time: it counts from when it was sent.
+    pub(crate) async fn prove_now(&self) -> Outcome {
+        until("a quick write", async || {
+            let sent = Instant::now();
+            self.prove().await?;
+            Ok(sent.elapsed() < Duration::from_millis(50))
+        })
+        .await
+    }
+
+    /// When the holder is told that it has lost the lock.
+    pub(crate) fn told(&self) -> Told {
+        told(&self.guard)
+    }
+
+    /// Whether it is the same holder as in the beginning.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.guard.state() == LockState::Held && self.client.session_id() == Some(self.session)
+    }
+}
+
+pub(crate) fn told(guard: &LockGuard) -> Told {
+    let lost = guard.lost();
+    tokio::spawn(async move { (lost.await, Instant::now()) })
+}
+
+/// Waits for the lock of a holder, by links that nobody touches.
+#[derive(Debug)]
+pub(crate) struct Rival {
+    client: Client,
+    waiting: JoinHandle<Result<(LockGuard, Instant), AcquireError>>,
+}
+
+impl Rival {
+    /// Connects to `members` and queues behind the holder.
+    pub(crate) async fn of(holder: &Holder, servers: &ZooKeeper, members: &[usize]) -> Result<Self, Failure> {
+        let addresses: Vec<_> = members.iter().map(|member| servers.address(*member).to_string()).collect();
+        let client = Client::connect(&addresses.join(",")).await?;
+        let mutex = InterProcessMutex::new(&client, holder.guard.path())?;
+        let acquiring = mutex.lock();
+        let waiting = tokio::spawn(async move { Ok((acquiring.await?, Instant::now())) });
+        until("the rival to queue", async || Ok(mutex.participants().await?.len() == 2)).await?;
+        Ok(Self { client, waiting })
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_finished()
+    }
+
+    pub(crate) async fn granted(self) -> Result<(Granted, Instant), Failure> {
+        let (guard, at) = within("the rival's grant", self.waiting).await???;
+        Ok((Granted { client: self.client, guard }, at))
+    }
+}
+
+/// A rival that has the lock.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    client: Client,
+    guard: LockGuard,
+}
+
+/// The promise: whoever held is told, by each of `told`, before the rival is granted, whose token is greater.
+pub(crate) async fn told_first(
+    title: &str,
+    cut: Instant,
+    holder: &Holder,
+    told: Vec<Told>,
+    rival: Rival,
+) -> Result<Granted, Failure> {
+    let mut last = cut;
+    for told in told {
+        let (lost, at) = within("the loss to be told", told).await??;
+        // By the clock, before anybody on the other side of the cut could say so.
+        assert_eq!(lost.reason(), LostReason::Suspect, "{title}");
+        last = last.max(at);
+    }
+    let (granted, at) = rival.granted().await?;
+    assert!(last < at, "{title}: told {:?} after the next grant", last - at);
+    println!(
+        "{title}: told {} ms after the cut, {} ms before the next grant",
+        (last - cut).as_millis(),
+        (at - last).as_millis()
+    );
+    assert!(!holder.guard.is_held());
+    assert!(token(&holder.guard) < token(&granted.guard), "{title}: tokens grow");
+    Ok(granted)
+}
+
+fn token(guard: &LockGuard) -> FencingToken {
+    guard.fencing_token()
+}
+
+/// After the network is well again: the one that lost can lock again, and nothing is left behind.
+pub(crate) async fn afterwards(holder: Holder, granted: Granted, servers: &ZooKeeper) -> Outcome {
+    let Holder { proxies, client, mutex, guard, .. } = holder;
+    let path = mutex.path().to_owned();
+    assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))), "it is told so again");
+    let before = token(&granted.guard);
+    within("the rival's release", granted.guard.release()).await??;
+    let again = within("the holder to lock again", mutex.lock()).await??;
+    assert!(before < token(&again));
+    within("the last release", again.release()).await??;
+    nothing_left(servers, &path).await?;
+    within("the clients to close", async {
+        granted.client.close().await?;
+        client.close().await
+    })
+    .await??;
+    drop(proxies);
+    Ok(())
+}
+
+/// A holder that kept its lock gives it to the rival, and nothing is left behind.
+pub(crate) async fn hand_over(holder: Holder, rival: Rival, servers: &ZooKeeper) -> Outcome {
+    assert!(rival.is_waiting(), "granted beside the holder");
+    let Holder { proxies, client, mutex, guard, .. } = holder;
+    let before = token(&guard);
+    within("the holder's release", guard.release()).await??;
+    let (granted, _) = rival.granted().await?;
+    assert!(before < token(&granted.guard));
+    within("the rival's release", granted.guard.release()).await??;
+    nothing_left(servers, mutex.path()).await?;
+    within("the clients to close", async {
+        granted.client.close().await?;
+        client.close().await
+    })
+    .await??;
+    drop(proxies);
+    Ok(())
+}
+
+async fn nothing_left(servers: &ZooKeeper, path: &str) -> Outcome {
+    let session = plain_session(&servers.connect_string()).await?;
+    session.sync(path).await?;
+    match session.list_children(path).await {
+        Ok(children) => assert!(children.is_empty(), "{path}: {children:?}"),
+        // The servers remove empty containers.
+        Err(zk::Error::NoNode) => {}
+        Err(e) => return Err(e.into()),
+    }
+    Ok(())
+}
+
+/// A session of the client library, without the recipes.
+pub(crate) async fn plain_session(servers: &str) -> Result<zk::Client, Failure> {
+    let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(5));
+    within("a plain session", connector.connect(servers)).await?.map_err(Failure::from)
+}
+
+/// Looks on until a session that was not heard of since the cut would be over: the holder may be in doubt in between, and
+/// keeps the lock.
+pub(crate) async fn keeps(title: &str, cut: Instant, holder: &Holder, tick: Duration) -> Outcome {
+    let over = cut + holder.timeout() + tick + SLACK;
+    let mut doubt: Option<(Duration, Duration)> = None;
+    while Instant::now() < over {
+        let after = cut.elapsed();
+        match holder.guard.state() {
+            LockState::Held => {}
+            LockState::Suspended => {
+                let (from, _) = doubt.unwrap_or((after, after));
+                doubt = Some((from, after));
+            }
+            state => return Err(format!("{title}: {state:?} {} ms after the cut", after.as_millis()).into()),
+        }
+        stay_until(Instant::now() + Duration::from_millis(5)).await;
+    }
+    holder.prove().await?;
+    assert!(holder.is_untouched(), "{title}: {:?}", holder.guard.state());
+    match doubt {
+        // It may be so short that it was not seen.
+        None => println!("{title}: the lock was kept without a doubt"),
+        Some((from, to)) => println!(
+            "{title}: in doubt from {} to {} ms after the cut, and the lock was kept",
+            from.as_millis(),
+            to.as_millis()
+        ),
+    }
+    Ok(())
+}
+
+/// Holders in the same place at once, each with a rival: for what chance decides about each of them.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    crews: Vec<(Holder, Rival, Told)>,
+}
+
+impl Fleet {
+    pub(crate) async fn anywhere(
+        servers: &ZooKeeper,
+        size: usize,
+        member: usize,
+        timeout: Duration,
+        rivals: &[usize],
+    ) -> Result<Self, Failure> {
+        let mut crews = Vec::new();
+        for _ in 0..size {
+            let holder = Holder::anywhere(servers, member, timeout).await?;
+            let rival = Rival::of(&holder, servers, rivals).await?;
+            let told = holder.told();
+            crews.push((holder, rival, told));
+        }
+        Ok(Self { crews })
+    }
+
+    pub(crate) fn holders(&self) -> impl Iterator<Item = &Holder> {
+        self.crews.iter().map(|(holder, ..)| holder)
+    }
+
+    /// Each one keeps its lock or is told in time, and most keep it. Waits as [`keeps`] does.
+    pub(crate) async fn most_keep(
+        self,
+        title: &str,
+        cut: Instant,
+        tick: Duration,
+    ) -> Result<Settled, Failure> {
+        let size = self.crews.len();
+        let mut settled = Settled { kept: Vec::new(), lost: Vec::new() };
+        for (holder, rival, told) in self.crews {
+            stay_until(cut + holder.timeout() + tick + SLACK).await;
+            if holder.guard.is_held() {
+                assert!(holder.is_untouched(), "{title}: {:?}", holder.guard.state());
+                settled.kept.push((holder, rival));
+            } else {
+                let granted = told_first(title, cut, &holder, vec![told], rival).await?;
+                settled.lost.push((holder, granted));
+            }
+        }
+        println!("{title}: {} of {size} kept their lock", settled.kept.len());
+        assert!(settled.kept.len() * 2 > size, "{title}: {} of {size} kept their lock", settled.kept.len());
+        Ok(settled)
+    }
+}
+
+/// What has become of a fleet.
+#[derive(Debug)]
+pub(crate) struct Settled {
+    kept: Vec<(Holder, Rival)>,
+    lost: Vec<(Holder, Granted)>,
+}
+
+impl Settled {
+    pub(crate) fn holders(&self) -> impl Iterator<Item = &Holder> {
+        self.kept.iter().map(|(holder, _)| holder).chain(self.lost.iter().map(|(holder, _)| holder))
+    }
+
+    /// Once everything is well again.
+    pub(crate) async fn afterwards(self, servers: &ZooKeeper) -> Outcome {
+        for (holder, rival) in self.kept {
+            hand_over(holder, rival, servers).await?;
+        }
+        for (holder, granted) in self.lost {
+            afterwards(holder, granted, servers).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! Leaders die, or stop for a while.
+
+use std::time::{Duration, Instant};
+
+use crate::actors::{
+    Fleet, Holder, Outcome, Rival, afterwards, hand_over, keeps, run, stay_until, told_first, within,
+};
+use crate::ensemble::{Ensemble, SHORT_TICK as TICK};
+
+/// The library's default.
+const DEFAULT_T: Duration = Duration::from_secs(15);
+
+/// The leader's process is killed: a holder that was connected to it and one that was not keep the lock.
+pub(crate) fn killed(title: &str) -> Outcome {
+    let ensemble = Ensemble::impatient()?;
+    let (_turn, roles) = ensemble.turn()?;
+    let servers = ensemble.servers();
+    run(async {
+        let mut crews = Vec::new();
+        for member in [roles.leader, roles.followers[0]] {
+            let holder = Holder::anywhere(servers, member, DEFAULT_T).await?;
+            let rival = Rival::of(&holder, servers, &[0, 1, 2]).await?;
+            crews.push((member, holder, rival));
+        }
+        let killed = Instant::now();
+        servers.kill(roles.leader);
+        servers.wait_leader()?;
+        let elected = killed.elapsed();
+        for (member, holder, _) in &crews {
+            let writes = async {
+                // The first may go out before the client has noticed: then nobody knows whether it was done.
+                while holder.prove().await.is_err() {
+                    assert!(holder.guard().is_held(), "{title}: lost {:?} after the kill", killed.elapsed());
+                }
+            };
+            within("the holder to write again", writes).await?;
+            println!(
+                "{title}: leader again after {} ms, the holder at {} writes after {} ms",
+                elected.as_millis(),
+                if *member == roles.leader { "the old one" } else { "a follower" },
+                killed.elapsed().as_millis()
+            );
+        }
+        for (_, holder, rival) in crews {
+            assert!(holder.is_untouched(), "{title}: {:?}", holder.guard().state());
+            hand_over(holder, rival, servers).await?;
+        }
+        Ok(ensemble.heal()?)
+    })
+}
+
+/// The leader's process stands still for longer than the others put up with, and goes on. A holder that knows only this one is
+/// told; most that know the others too keep their lock.
+pub(crate) fn stopped(title: &str) -> Outcome {
+    const SHORT_T: Duration = Duration::from_secs(5);
+    let ensemble = Ensemble::impatient()?;
+    let (_turn, roles) = ensemble.turn()?;
+    let servers = ensemble.servers();
+    run(async {
+        let holder = Holder::at(servers, roles.leader, SHORT_T).await?;
+        let rival = Rival::of(&holder, servers, &roles.followers).await?;
+        let fleet = Fleet::anywhere(servers, 3, roles.leader, DEFAULT_T, &roles.followers).await?;
+        let losses = vec![holder.told()];
+        let cut = Instant::now();
+        servers.pause(roles.leader)?;
+        let granted = told_first(title, cut, &holder, losses, rival).await?;
+        // It goes on as the leader that it was, in front of sessions that have another by now.
+        servers.resume(roles.leader)?;
+        let fleet = fleet.most_keep(title, cut, TICK).await?;
+        servers.wait_whole()?;
+        afterwards(holder, granted, servers).await?;
+        fleet.afterwards(servers).await
+    })
+}
+
+/// The leader's process stands still for less than that: nothing can be written meanwhile, nobody is elected, and nobody loses
+/// a lock.
+pub(crate) fn stopped_for_a_moment(title: &str) -> Outcome {
+    const T: Duration = Duration::from_secs(5);
+    const STILL: Duration = Duration::from_millis(1_200);
+    let ensemble = Ensemble::impatient()?;
+    let (_turn, roles) = ensemble.turn()?;
+    let servers = ensemble.servers();
+    let [first, second] = roles.followers;
+    run(async {
+        let (one, two, three) = tokio::try_join!(
+            Holder::anywhere(servers, roles.leader, T),
+            Holder::anywhere(servers, first, T),
+            Holder::at(servers, second, T),
+        )?;
+        let cut = Instant::now();
+        servers.pause(roles.leader)?;
+        let goes_on = async {
+            stay_until(cut + STILL).await;
+            Ok(servers.resume(roles.leader)?)
+        };
+        tokio::try_join!(
+            goes_on,
+            keeps(title, cut, &one, TICK),
+            keeps(title, cut, &two, TICK),
+            keeps(title, cut, &three, TICK),
+        )?;
+        assert_eq!(servers.leader(), Some(roles.leader));
+        for holder in [one, two, three] {
+            let rival = Rival::of(&holder, servers, &[0, 1, 2]).await?;
+            hand_over(holder, rival, servers).await?;
+        }
+        Ok(())
+    })
+}

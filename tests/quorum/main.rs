@@ -1,0 +1,62 @@
+//! The guard's promise, on three real ZooKeeper members whose links break: **a holder is told before anybody else is
+//! granted**, and a holder that can reach a member of the quorum keeps its lock.
+//!
+//! ```text
+//! cargo test --test quorum                           all of it, half a minute
+//! cargo test --test quorum leader                    the scenarios with that in their name
+//! cargo test --test quorum -- --test-threads 1       one after the other
+//! ```
+//!
+//! Each scenario prints how long before the next grant the holder was told. Holder, rival and the network between them
+//! are in this process, so that one clock times all of it. The session timeout is 5 s unless a scenario says
+//! otherwise, at ZooKeeper's own tick of 2 s and its own sync limit of 5 ticks.
+#![allow(clippy::expect_used, clippy::panic, reason = "a test")]
+
+mod actors;
+mod client_links;
+mod ensemble;
+mod leaders;
+mod partitions;
+
+use std::time::Duration;
+
+use test_support::{Direction, Suite, peers};
+
+use self::actors::Outcome;
+
+fn main() {
+    let mut suite = Suite::new();
+    // The scenarios wait most of the time; those that share an ensemble and disturb it wait for each other too.
+    suite.at_once(32);
+    suite.time_limit(Duration::from_secs(240));
+    let mut add = |name: &str, trial: fn(&str) -> Outcome| {
+        let title = name.to_owned();
+        suite.add_needing("zookeeper", name, peers::zookeeper(), move |_| trial(&title));
+    };
+    // The longest first.
+    add("partitions::a_leader_that_its_followers_left", partitions::leader);
+    add("partitions::a_follower_that_its_leader_cannot_hear", partitions::follower);
+    add("leaders::stopped_for_a_while", leaders::stopped);
+    add("leaders::stopped_for_a_moment", leaders::stopped_for_a_moment);
+    add("leaders::killed", leaders::killed);
+    add("client_links::silent_to_the_client", |t| client_links::silent(t, Direction::ToClient));
+    add("client_links::silent_to_the_server", |t| client_links::silent(t, Direction::ToServer));
+    add("client_links::silent_both_ways", |t| client_links::silent(t, Direction::Both));
+    add("client_links::all_silent", client_links::all_silent);
+    add("client_links::silent_to_the_client_with_shares_and_work", |t| {
+        client_links::silent_with_shares_and_work(t, Direction::ToClient)
+    });
+    add("client_links::silent_to_the_server_with_shares_and_work", |t| {
+        client_links::silent_with_shares_and_work(t, Direction::ToServer)
+    });
+    add("client_links::silent_both_ways_with_shares_and_work", |t| {
+        client_links::silent_with_shares_and_work(t, Direction::Both)
+    });
+    add("client_links::one_of_three_dead", client_links::one_of_three_dead);
+    add("client_links::one_of_three_silent", client_links::one_of_three_silent);
+    add("client_links::away_for_3_2_s_at_6_s", client_links::outage);
+    add("client_links::forgotten", |t| client_links::forgotten(t, 0));
+    add("client_links::forgotten_and_two_more_in_vain", |t| client_links::forgotten(t, 2));
+    add("client_links::silent_at_first", client_links::silent_at_first);
+    suite.run()
+}
