@@ -212,7 +212,7 @@ pub(crate) async fn supervise(
             // It ends with its epoch, or by a panic (of a tracing subscriber): without it nothing can be believed.
             _ = heartbeat => {
                 epoch.end(LostReason::Suspect);
-                End::Over
+                End::Broken
             }
             // A stop that came before this epoch counts as well: `wait_for` looks at the value first.
             _ = stop.wait_for(|stop| *stop) => End::Stopped,
@@ -229,7 +229,9 @@ pub(crate) async fn supervise(
                 return shared.close(Closing::AuthFailed, false);
             }
             (End::Over, None) => return shared.close(Closing::Asked, true),
-            (End::Over, Some(dialer)) => {
+            // The session, and our nodes in it, may live on without us: its runtime is shutting down, most likely.
+            (End::Broken, None) => return shared.close(Closing::Asked, false),
+            (End::Over | End::Broken, Some(dialer)) => {
                 shared.state.send_replace(ConnectionState::Lost);
                 let session = tokio::select! {
                     redialled = redial(&shared, dialer, &mut rounds) => match redialled {
@@ -248,6 +250,8 @@ pub(crate) async fn supervise(
 
 enum End {
     Over,
+    /// The session may live, but what looks after it does not.
+    Broken,
     AuthFailed,
     Stopped,
 }
