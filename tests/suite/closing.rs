@@ -1,5 +1,6 @@
 //! The end of a client.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zookeeper_client as zk;
@@ -187,8 +188,15 @@ async fn session(env: &Env) -> zk::Client {
     soon("a session", connector.connect(&env.connect_string())).await.unwrap()
 }
 
+/// Closes a session of our own.
+async fn end(env: &Env, session: zk::Client) {
+    let id = session.session_id().0;
+    drop(session);
+    env.wait_session_gone(id).await;
+}
+
 /// The same with a connection that can be broken.
-async fn linked_session(env: &Env) -> (zk::Client, Link) {
+async fn linked_session(env: &Env) -> (zk::Client, Arc<Link>) {
     let link = env.link();
     let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(2));
     (soon("a session", connector.connect(link.connect_string())).await.unwrap(), link)
@@ -200,6 +208,8 @@ async fn a_borrowed_session_is_connected_from_the_start(env: &Env) {
     assert_eq!(client.state(), ConnectionState::Connected);
     assert_eq!(client.session_id(), Some(session.session_id().0));
     assert_eq!(client.session_timeout(), Some(session.session_timeout()));
+    client.close().await.unwrap();
+    end(env, session).await;
 }
 
 async fn a_borrowed_session_locks(env: &Env) {
@@ -213,6 +223,7 @@ async fn a_borrowed_session_locks(env: &Env) {
     guard.release().await.unwrap();
     soon("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
     client.close().await.unwrap();
+    end(env, session).await;
 }
 
 async fn a_borrowed_session_stays_open(env: &Env) {
@@ -235,6 +246,8 @@ async fn a_borrowed_session_stays_open(env: &Env) {
     let mutex = InterProcessMutex::new(&again, &path).unwrap();
     soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
     drop((theirs, guard));
+    again.close().await.unwrap();
+    end(env, session).await;
 }
 
 async fn a_borrowed_session_loses_its_nodes_by_a_drop_too(env: &Env) {
@@ -247,6 +260,7 @@ async fn a_borrowed_session_loses_its_nodes_by_a_drop_too(env: &Env) {
     drop(guard);
     env.wait_count(&path, 0).await;
     session.check_stat("/").await.unwrap();
+    end(env, session).await;
 }
 
 async fn a_borrowed_session_that_ends_closes_the_client(env: &Env) {
@@ -284,4 +298,5 @@ async fn a_borrowed_session_needs_a_runtime(env: &Env) {
     let lent = session.clone();
     let error = std::thread::spawn(move || Client::from_session(lent).unwrap_err()).join().unwrap();
     assert!(matches!(error, ConnectError::NoRuntime), "{error:?}");
+    end(env, session).await;
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use zookeeper_recipes::{Client, ConnectError, ConnectionState, InterProcessMutex};
 
-use crate::harness::{Behaviour, Env, SESSION_LIMITS, SOON, behaviours, soon};
+use crate::harness::{Behaviour, Env, SESSION_LIMITS, SOON, behaviours, block_on, soon};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -21,6 +21,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         connected_means_connected,
         has_its_own_time_however_short_the_session_s.once(),
         clones_share_everything,
+        no_runtime_is_needed,
     ]
 }
 
@@ -105,7 +106,8 @@ async fn unusable_namespaces_are_refused_at_once(env: &Env) {
 }
 
 async fn unknown_credentials_are_refused(env: &Env) {
-    let builder = env.builder().auth("nonsense", "us:secret");
+    // The session outlives the connection that they close.
+    let builder = env.builder().auth("nonsense", "us:secret").session_timeout(Duration::from_secs(1));
     // The servers refuse them after they have given a session, so it is a race who hears of it.
     match soon("an answer", builder.connect(&env.connect_string())).await {
         Err(error) => {
@@ -178,4 +180,29 @@ async fn clones_share_everything(env: &Env) {
     assert!(guard.is_held());
     clone.close().await.unwrap();
     assert!(!guard.is_held());
+}
+
+async fn no_runtime_is_needed(env: &Env) {
+    let (builder, servers) = (env.builder(), env.connect_string());
+    let (path, data) = (env.lock_path(), env.path("data"));
+    let elsewhere = std::thread::spawn(move || {
+        assert!(tokio::runtime::Handle::try_current().is_err());
+        block_on(async move {
+            let client = builder.connect(&servers).await.unwrap();
+            let mutex = InterProcessMutex::new(&client, &path).unwrap();
+            let guard = mutex.acquire(SOON).await.unwrap();
+            let short = Duration::from_millis(50);
+            assert!(mutex.acquire(short).await.is_err() && mutex.try_lock().await.is_err());
+            assert!(mutex.acquire_until(Instant::now() + short).await.is_err());
+            assert_eq!(mutex.participants().await.unwrap(), [guard.node()]);
+            assert_eq!(guard.while_held(async { 42 }).await.unwrap(), 42);
+            guard.transaction().create(&data, b"").delete(&data, None).commit().await.unwrap();
+            guard.release().await.unwrap();
+            drop(mutex.lock().await.unwrap());
+            client.flush(SOON).await.unwrap();
+            client.close().await.unwrap();
+        });
+    });
+    tokio::task::spawn_blocking(move || elsewhere.join().unwrap()).await.unwrap();
+    assert_eq!(env.children(&env.lock_path()).await, [""; 0]);
 }

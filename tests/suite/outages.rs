@@ -20,7 +20,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         acquire_says_so_when_its_time_is_over,
         a_question_without_an_answer_says_so,
         participants_without_an_answer_says_so,
-        a_lock_let_go_of_during_an_outage_is_free_after_it.curator("testGuaranteedDelete"),
+        a_lock_let_go_of_during_an_outage_is_free_after_it.curator("TestFailedDeleteManager.testBasic"),
         a_release_during_an_outage_reports_after_it,
         flush_says_what_is_left_during_an_outage,
     ]

@@ -84,7 +84,7 @@ async fn a_waiter_keeps_its_deadline_over_sessions(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let theirs = env.mutex().await;
     let guard = theirs.lock().await.unwrap();
-    let timeout = Duration::from_secs(6);
+    let timeout = Duration::from_secs(4);
     let start = std::time::Instant::now();
     let waiter = tokio::spawn(mutex(&client, env).acquire(timeout));
     env.wait_count(&env.lock_path(), 2).await;

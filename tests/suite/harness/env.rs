@@ -22,6 +22,8 @@ pub(crate) struct Env {
     outsider: OnceCell<zk::Client>,
     random: Mutex<Random>,
     saboteur: Mutex<Option<Saboteur>>,
+    /// Kept until the end: a session is closed by a request, for which the connection must still be there.
+    links: Mutex<Vec<Arc<Link>>>,
 }
 
 impl Env {
@@ -34,6 +36,7 @@ impl Env {
             outsider: OnceCell::new(),
             random: Mutex::new(Random::new(name)),
             saboteur: Mutex::default(),
+            links: Mutex::default(),
         };
         if let (Backend::Faults, Servers::Ours(server)) = (backend, &env.servers) {
             let spared = env.outsider().await.session_id().0;
@@ -97,12 +100,14 @@ impl Env {
     }
 
     /// A connection to the servers that can be broken.
-    pub(crate) fn link(&self) -> Link {
-        Link::to(&self.servers.addresses())
+    pub(crate) fn link(&self) -> Arc<Link> {
+        let link = Arc::new(Link::to(&self.servers.addresses()));
+        self.links.lock().unwrap().push(Arc::clone(&link));
+        link
     }
 
     /// A client whose connection can be broken, with a session timeout of two seconds.
-    pub(crate) async fn linked(&self, builder: ClientBuilder) -> (Client, Link) {
+    pub(crate) async fn linked(&self, builder: ClientBuilder) -> (Client, Arc<Link>) {
         let link = self.link();
         let builder = builder.session_timeout(Duration::from_secs(2));
         let client = self.connect_to(link.connect_string(), builder).await;

@@ -8,6 +8,10 @@ mod link;
 mod random;
 mod saboteur;
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 pub(crate) use backend::{Need, SESSION_LIMITS};
@@ -40,6 +44,25 @@ pub(crate) fn begin<F: Future + Unpin>(future: &mut F) -> impl Future<Output = (
             std::pin::Pin::new(&mut *future).poll(context).is_pending(),
             "{location}: it should have to wait"
         );
-        std::task::Poll::Ready(())
+        Poll::Ready(())
     })
+}
+
+/// Runs a future without any runtime.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park_timeout(Duration::from_secs(1)),
+        }
+    }
 }

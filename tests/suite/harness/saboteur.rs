@@ -10,7 +10,7 @@ use zookeeper_test_server::{Cut, Loss, Match, Server};
 use super::random::Random;
 
 /// How often it strikes at most: every strike costs a reconnect, and a behaviour must come to its end.
-const MOST: usize = 25;
+const MOST: usize = 60;
 /// How long it waits for requests before it looks whether it is to stop.
 const PATIENCE: Duration = Duration::from_millis(50);
 
@@ -83,7 +83,7 @@ fn sabotage(server: &Server, spared: i64, mut random: Random, stop: &AtomicBool)
         }
         struck += 1;
         let counters = server.counters();
-        at = counters.total_requests() - counters.total_requests_of(spared) + 2 + random.below(12);
+        at = counters.total_requests() - counters.total_requests_of(spared) + 1 + random.below(8);
     }
     server.clear_faults();
     struck
