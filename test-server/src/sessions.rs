@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// How many servers there were in this process.
+static SERVERS: AtomicI64 = AtomicI64::new(0);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
@@ -23,9 +27,11 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Ids begin at a number made of the wall clock, as ZooKeeper's do, so that two servers do not share them.
+    /// Ids begin at a number made of the wall clock, as ZooKeeper's do, so that two servers do not share them. Servers of one
+    /// process differ even if they start in the same millisecond.
     pub(crate) fn new(tick_ms: u64, wall_ms: i64) -> Self {
-        let next_id = (wall_ms << 24 >> 8) & 0x00ff_ffff_ffff_ffff | 1 << 56;
+        let moment = wall_ms.wrapping_add(SERVERS.fetch_add(1, Ordering::Relaxed));
+        let next_id = (moment << 24 >> 8) & 0x00ff_ffff_ffff_ffff | 1 << 56;
         Self { by_id: BTreeMap::new(), tick_ms: tick_ms.max(1), next_id, frozen: false }
     }
 
@@ -104,6 +110,13 @@ mod tests {
             assert!(sessions.overdue(at).contains(&id));
             sessions.remove(id);
         }
+    }
+
+    #[test]
+    fn servers_of_one_millisecond_do_not_share_ids() {
+        let ids: std::collections::HashSet<i64> =
+            (0..100).map(|_| Sessions::new(50, 1_700_000_000_000).create(1, 0)).collect();
+        assert_eq!(ids.len(), 100);
     }
 
     #[test]
