@@ -41,7 +41,7 @@ pub(crate) enum End {
 /// Bytes of replies above which no further request is taken from the queue.
 const SOFT_OUT: usize = 4 << 20;
 /// Bytes of replies and notifications above which a client that does not read is thrown out.
-const HARD_OUT: usize = 64 << 20;
+pub(crate) const HARD_OUT: usize = 64 << 20;
 /// Bytes and number of requests that may wait behind one that is held.
 const MAX_IN: u32 = 16 << 20;
 const MAX_QUEUED: usize = 4096;
@@ -91,6 +91,8 @@ pub(crate) struct Conn {
     deaf: AtomicBool,
     /// Nothing gets through to the client any more, not even the end.
     silent: AtomicBool,
+    /// Its connect was accepted.
+    greeted: AtomicBool,
     received: AtomicU64,
     sent: AtomicU64,
     last: Mutex<(i32, i32)>,
@@ -109,6 +111,7 @@ impl Conn {
             end: watch::Sender::new(None),
             deaf: AtomicBool::new(false),
             silent: AtomicBool::new(false),
+            greeted: AtomicBool::new(false),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             last: Mutex::new((0, 0)),
@@ -405,6 +408,9 @@ async fn read_all(
                 return End::Gone;
             };
             dead |= to_processor.send((inbound, permit)).await.is_err();
+            if let Some(end) = greeted(&mut read, &mut input, conn, &to_processor, max_frame).await {
+                return end;
+            }
             if dead {
                 break;
             }
@@ -432,6 +438,28 @@ async fn stalled(
         tokio::select! {
             biased;
             () = shared.until_flows(conn, Direction::ToServer) => return None,
+            end = input.fill(read), if input.pending().len() < max_frame => {
+                if end.is_some() {
+                    return end;
+                }
+            }
+        }
+    }
+}
+
+/// Waits until the connect is answered, as ZooKeeper does: what follows it belongs to the session that it gets.
+async fn greeted(
+    read: &mut ReadHalf<'_>,
+    input: &mut Input,
+    conn: &Conn,
+    to_processor: &ToProcessor,
+    max_frame: usize,
+) -> Option<End> {
+    loop {
+        tokio::select! {
+            biased;
+            () = conn.moved.until(|| conn.greeted.load(Ordering::Acquire)) => return None,
+            () = to_processor.closed() => return None,
             end = input.fill(read), if input.pending().len() < max_frame => {
                 if end.is_some() {
                     return end;
@@ -483,6 +511,10 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
     let (xid, opcode) = (reader.i32().ok()?, reader.i32().ok()?);
     let body = Request::decode(opcode, &mut reader);
     let op = Op::of(opcode);
+    if op == Op::Auth && body.is_err() {
+        // ZooKeeper reads these before anything else, and closes.
+        return None;
+    }
     *lock(&conn.last) = (opcode, xid);
     let number = shared.change(|state| {
         let (number, session) = (state.next_request(), conn.session());
@@ -616,7 +648,10 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
         let replied =
             Replied { request: number, session, op: Op::Connect, opcode: 0, path: String::new(), error: 0 };
         conn.push(frame, Some(replied));
-        if !accepted {
+        if accepted {
+            conn.greeted.store(true, Ordering::Release);
+            conn.moved.raise();
+        } else {
             conn.queue(Out::End(End::Fin));
         }
         (if accepted { Next::GoOn } else { Next::Stop }, cells)

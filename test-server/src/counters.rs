@@ -177,7 +177,7 @@ pub struct LogEntry {
     pub op: Op,
     /// Its number on the wire; for a notification the type of the event.
     pub opcode: i32,
-    /// The path, of a multi the first; for a create that was applied, the path it got.
+    /// The path, of a multi the first; for a create that was applied, the path it got. At most 4096 bytes of it.
     pub path: String,
     /// The server's last transaction at that moment.
     pub zxid: i64,

@@ -124,7 +124,7 @@ impl Shared {
 #[derive(Debug)]
 enum Control {
     Stop(std_mpsc::Sender<()>),
-    Listen(StdListener, std_mpsc::Sender<()>),
+    Listen(StdListener, std_mpsc::Sender<io::Result<()>>),
     Quit,
 }
 
@@ -275,12 +275,13 @@ impl Main {
                         let _ = done.send(());
                     }
                     Some(Control::Listen(listener, done)) => {
-                        self.listener = TcpListener::from_std(listener).ok();
+                        let listener = TcpListener::from_std(listener);
+                        let outcome = listener.map(|listener| self.listener = Some(listener));
                         self.shared.change(|state| {
                             let now = state.now();
                             state.sessions.renew_all(now);
                         });
-                        let _ = done.send(());
+                        let _ = done.send(outcome);
                     }
                 },
                 accepted = accept(self.listener.as_ref()) => self.accepted(accepted).await,
@@ -391,15 +392,14 @@ impl Server {
     /// Listens on the same port again, after [`stop`](Self::stop) or at once. Every session gets a fresh timeout.
     ///
     /// # Errors
-    /// When the port has been taken by somebody else.
+    /// When the port has been taken by somebody else, or cannot be listened on.
     pub fn restart(&self) -> io::Result<()> {
         self.stop();
         let listener = bind(self.addr.port())?;
         let (done, listening) = std_mpsc::channel();
-        if self.control.send(Control::Listen(listener, done)).is_ok() {
-            let _ = listening.recv();
-        }
-        Ok(())
+        let gone = || io::Error::other("the server's thread has ended");
+        self.control.send(Control::Listen(listener, done)).map_err(|_| gone())?;
+        listening.recv().unwrap_or_else(|_| Err(gone()))
     }
 
     /// The sessions, by id.

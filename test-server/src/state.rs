@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::connection::{Conn, End};
+use crate::connection::{Conn, End, HARD_OUT};
 use crate::counters::{Counters, Log, LogEntry, LogKind, Op};
 use crate::digest;
 use crate::error::ServerError;
@@ -30,6 +30,9 @@ pub enum Version {
     /// 3.9: a create inside a multi answers its Stat, and watch events carry the zxid of their transaction.
     V3_9,
 }
+
+/// How much of a path the log keeps, in bytes: a log of paths as long as a frame would fill the memory.
+const LOGGED_PATH: usize = 4096;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
@@ -380,14 +383,27 @@ impl State {
             Request::Multi(writes) => Ok(Outcome::Multi(self.multi(who, writes))),
             Request::Read(read) => self.read(who, watcher, read),
             Request::MultiRead(reads) => {
-                let one = |read: &Read| {
+                let mut size = 0;
+                let mut results = Vec::new();
+                for read in reads {
                     let op = match read {
                         Read::Data { .. } => opcode::GET_DATA,
                         Read::Children { .. } => opcode::GET_CHILDREN,
                     };
-                    (op, self.read(who, watcher, read))
-                };
-                Ok(Outcome::Multi(reads.iter().map(one).collect()))
+                    let result = self.read(who, watcher, read);
+                    size += match &result {
+                        Ok(Outcome::Data(data, _)) => data.as_ref().map_or(0, Vec::len),
+                        Ok(Outcome::Children(names, _)) => names.iter().map(|name| 4 + name.len()).sum(),
+                        _ => 0,
+                    };
+                    if size > HARD_OUT {
+                        // No client could be sent that.
+                        conn.kill(End::Reset);
+                        return Err(ServerError::Marshalling);
+                    }
+                    results.push((op, result));
+                }
+                Ok(Outcome::Multi(results))
             }
             Request::Exists { path, watch } => {
                 plain(path)?;
@@ -665,9 +681,18 @@ impl State {
         error: i32,
     ) {
         let (zxid, at) = (self.zxid, Instant::now());
-        let path = path.to_owned();
+        let path = beginning(path).to_owned();
         self.log.push(LogEntry { n: 0, request, session, op, opcode, path, zxid, error, at, kind });
     }
+}
+
+/// As much of a path as the log keeps.
+fn beginning(path: &str) -> &str {
+    let mut end = path.len().min(LOGGED_PATH);
+    while !path.is_char_boundary(end) {
+        end -= 1;
+    }
+    &path[..end]
 }
 
 /// Reads look paths up as they are; only a NUL is refused.

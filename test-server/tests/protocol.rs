@@ -110,6 +110,76 @@ fn coming_back_moves_the_session_and_closes_the_old_connection() {
 }
 
 #[test]
+fn requests_sent_before_the_greeting_count_for_the_session_that_it_gives() {
+    let server = Server::start().unwrap();
+    let mut stream = dial(server.addr()).unwrap();
+    let gate = server.hold_request(zookeeper_test_server::Match::op(Op::Connect));
+    write_frame(&mut stream, &hello(0, T, 0, &[0; 16]).0).unwrap();
+    write_frame(&mut stream, &Body::new().i32(1).i32(op::CREATE).then(&Body::create("/a", b"", 0)).0)
+        .unwrap();
+    assert!(gate.wait_hit_blocking(SOON));
+    gate.release();
+    let greeting = read_frame(&mut stream).unwrap();
+    let session = Parse(&greeting[8..]).i64();
+    assert_eq!(Parse(&read_frame(&mut stream).unwrap()).i32(), 1);
+    let counters = server.counters();
+    assert_eq!((counters.total_requests_of(session), counters.total_requests_of(0)), (1, 0));
+    assert!(server.log().iter().filter(|entry| entry.op == Op::Create).all(|entry| entry.session == session));
+}
+
+#[test]
+fn a_multi_read_larger_than_any_client_takes_ends_the_connection() {
+    let server = Server::start().unwrap();
+    server.create("/big", vec![b'x'; 1 << 20]).unwrap();
+    let mut raw = Raw::connect(server.addr(), T).unwrap();
+    let reads = |count| Body::multi(&vec![(op::GET_DATA, Body::path_watch("/big", false)); count]);
+    assert!(raw.call(op::MULTI_READ, &reads(40)).body.len() > 40 << 20);
+    raw.send(op::MULTI_READ, &reads(10_000)).unwrap();
+    assert!(closed(&mut raw));
+}
+
+#[test]
+fn the_log_keeps_only_the_beginning_of_a_long_path() {
+    let server = Server::start().unwrap();
+    let mut raw = Raw::connect(server.addr(), T).unwrap();
+    let path = format!("/{}", "é".repeat(100_000));
+    assert_eq!(raw.ask(op::EXISTS, &Body::path_watch(&path, false)).unwrap().1.error, NO_NODE);
+    let log = server.log();
+    let logged: Vec<_> = log.iter().filter(|entry| entry.op == Op::Exists).collect();
+    assert_eq!(logged.len(), 3);
+    assert!(logged.iter().all(|entry| entry.path.len() <= 4096 && path.starts_with(&entry.path)));
+}
+
+#[test]
+fn a_multi_changes_no_permissions() {
+    let server = Server::start().unwrap();
+    let mut raw = Raw::connect(server.addr(), T).unwrap();
+    let items =
+        [(op::CREATE, Body::create("/a", b"", 0)), (op::SET_ACL, Body::new().string("/a").acl(OPEN).i32(-1))];
+    assert_eq!(raw.ask(op::MULTI, &Body::multi(&items)).unwrap().1.error, -5);
+    assert!(!server.exists("/a"));
+}
+
+#[test]
+fn an_authentication_cut_short_ends_the_connection() {
+    let server = Server::start().unwrap();
+    let mut raw = Raw::connect(server.addr(), T).unwrap();
+    raw.send_as(-4, op::AUTH, &Body::new().i32(0).i32(6)).unwrap();
+    assert!(closed(&mut raw));
+}
+
+#[test]
+fn a_restart_that_finds_its_port_taken_says_so() {
+    let server = Server::start().unwrap();
+    server.stop();
+    let taken = std::net::TcpListener::bind(server.addr()).unwrap();
+    assert_eq!(server.restart().unwrap_err().kind(), ErrorKind::AddrInUse);
+    drop(taken);
+    server.restart().unwrap();
+    assert!(Raw::connect(server.addr(), T).is_ok());
+}
+
+#[test]
 fn watches_are_removed_by_the_kinds_that_the_release_knows() {
     for (version, persistent) in [(Version::V3_8, -5), (Version::V3_9, 0)] {
         let server = Server::builder().zookeeper_version(version).start().unwrap();

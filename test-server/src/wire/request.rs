@@ -61,6 +61,10 @@ impl Write {
 
     /// In a multi the flags of a create, not its number, say what it makes.
     fn decode_in_multi(op: i32, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        if op == opcode::SET_ACL {
+            // ZooKeeper has no such part of a multi.
+            return Err(Malformed);
+        }
         let mut write = Self::decode(op, reader)?;
         if let Self::Create(create) = &mut write {
             create.opcode = match (create.flags, op) {
