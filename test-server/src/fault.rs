@@ -183,13 +183,16 @@ macro_rules! observers {
     () => {
         /// Resolves once a request was struck. Works on any runtime.
         ///
+        /// It pends until then, for ever if no request is struck: neither removing the fault nor dropping the server ends
+        /// it. Where that may happen, put a timeout around it.
+        ///
         /// # Cancel safety
         /// Nothing is lost when the future is dropped: hits are remembered, and waiting again answers at once.
         pub async fn wait_hit(&self) {
             self.wait_hits(1).await;
         }
 
-        /// Resolves once `n` requests were struck.
+        /// Resolves once `n` requests were struck; until then it pends, as [`wait_hit`](Self::wait_hit) does.
         ///
         /// # Cancel safety
         /// As for [`wait_hit`](Self::wait_hit).

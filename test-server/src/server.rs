@@ -578,8 +578,14 @@ impl Server {
         self.look(|view| view.node(path))
     }
 
-    /// Sets the number that the next sequential child of a node gets, for instance [`i32::MAX`] to see what comes after
-    /// it: `-2147483648`, as ZooKeeper's documentation says. The node's `cversion` changes with it.
+    /// Sets the number that the next sequential child of a node gets, for instance [`i32::MAX`] to see what a client makes
+    /// of what comes after it. The node's `cversion` changes with it.
+    ///
+    /// After [`i32::MAX`] this server goes on with `-2147483648`, as ZooKeeper's documentation says. **A real ZooKeeper does
+    /// not**, at least 3.8.0: once the node numbered 2147483647 is there, every further sequential create, sent after the
+    /// answer to the one before, is refused with `NodeExists`, for ever. Only creates that were sent without waiting for
+    /// answers get numbers that have wrapped. So this shows that a client copes with wrapped numbers, and not what a
+    /// parent that has used its numbers up does.
     ///
     /// # Errors
     /// [`ServerError::NoNode`].
