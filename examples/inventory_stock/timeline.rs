@@ -111,9 +111,18 @@ fn killed_at(diary: &Diary, worker: u32) -> Option<u64> {
     })
 }
 
+fn was_lost(turn: &Turn) -> bool {
+    turn.marks.iter().any(|(_, mark)| matches!(mark, Mark::Lost(_)))
+}
+
 /// When the worker believed that the turn was over; one that never did was killed.
 fn end_of(turn: &Turn, killed: Option<u64>, diary: &Diary) -> u64 {
-    turn.ended.map_or_else(|| killed.unwrap_or(diary.closed), |(at, _)| at)
+    match turn.ended {
+        Some((at, _)) if was_lost(turn) => at,
+        // Its release came after that; meanwhile somebody else may have got the lock.
+        Some(_) => turn.until,
+        None => killed.unwrap_or(diary.closed),
+    }
 }
 
 struct Scale<'a> {
@@ -183,7 +192,7 @@ fn draw_turn(svg: &mut Svg, scale: &Scale<'_>, y: f64, turn: &Turn, killed: Opti
     let known = scale.x(turn.until.max(turn.from).min(end));
     let known = if turn.ended.is_none() { end_x } else { known };
     svg.rect((x, y + 2.0, (known - x).max(THINNEST), LANE - 4.0), colour, &title);
-    if turn.marks.iter().any(|(_, mark)| matches!(mark, Mark::Lost(_))) {
+    if was_lost(turn) {
         svg.line(&format!(
             r#"<rect x="{known:.2}" y="{:.2}" width="{:.2}" height="{:.2}" fill="none" stroke="{colour}" stroke-dasharray="3 2"/>"#,
             y + 2.5,
