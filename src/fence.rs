@@ -19,7 +19,11 @@ use crate::token::FencingToken;
 /// -- no row changed: the writer has lost its lock; roll back
 /// ```
 ///
-/// Equal tokens pass: one holder may write several times.
+/// Equal tokens pass: one holder may read and write several times.
+///
+/// **Show the token when you read, too**, if what you write depends on it: with `check` before the read, or the same
+/// `UPDATE` of the token columns in the transaction that reads. Otherwise a former holder that wakes up after the next
+/// one has read, and before it writes, is let in, and the next one overwrites it.
 ///
 /// ```
 /// use zookeeper_recipes::{FenceGate, FencingToken};

@@ -45,10 +45,10 @@
 //! What no lock can do is stop *your* process: one that was paused for longer than that (a garbage collector, a
 //! hypervisor, `SIGSTOP`, a laptop lid) goes on where it was, and writes. Two things cover it:
 //!
-//! * **The fencing token.** Store the highest [`FencingToken`] seen with the data, and refuse writes with a smaller
-//!   one, in the same transaction ([`FenceGate`] has the rule, and its SQL).
+//! * **The fencing token.** Store the highest [`FencingToken`] seen with the data, and refuse reads and writes with a
+//!   smaller one, in the same transaction ([`FenceGate`] has the rule, its SQL, and why reads count).
 //! * **A transaction** ([`LockGuard::transaction`]) for data in ZooKeeper itself: the servers check that the lock node
-//!   is there when they commit.
+//!   is there when they commit. What was read before is guarded by its version, as ever.
 //!
 //! And for work that takes long: [`LockGuard::while_held`] drops it when the lock is lost, [`LockGuard::lost`] is a
 //! future to select on, [`LockGuard::state`] shows trouble before it is a loss.

@@ -68,7 +68,8 @@ impl ClientBuilder {
     }
 
     /// For how long one try to get a session may take; by default 5 s, as in the articles' Curator set-up
-    /// (Curator's own default is 15 s). It is also how long [`try_lock`](crate::InterProcessMutex::try_lock) waits for an answer.
+    /// (Curator's own default is 15 s). One server gets a third of it, or an eighth of the session timeout if that is
+    /// less, but half a second at least, before another is tried, now and later. It is also how long [`try_lock`](crate::InterProcessMutex::try_lock) waits for an answer.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self

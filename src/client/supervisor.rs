@@ -129,7 +129,7 @@ impl Dialer {
                 // is more than all of ours. A lock is believed for 2/3 of it, of which 1/6 may pass before the first
                 // beat that is not answered: an eighth leaves time for that server and two more that hang. One that
                 // takes less than half a second is no more than busy.
-                let per_server = (self.session_timeout / 8).max(BUSY).min(self.connect_timeout / 3);
+                let per_server = (self.session_timeout / 8).min(self.connect_timeout / 3).max(BUSY);
                 let connector = self.connector.clone();
                 let connector = connector.with_session_timeout(self.session_timeout);
                 let connector = connector.with_connection_timeout(per_server);
