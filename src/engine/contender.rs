@@ -170,6 +170,8 @@ pub(crate) struct Contender {
     sole: bool,
     /// What to do after a pause.
     after_pause: AfterPause,
+    /// The directory was missing, and has been made: that it is missing again is a failure.
+    made_parents: bool,
     /// Repetitions in a row that brought nothing.
     failures: u32,
     /// How often somebody else deleted our node.
@@ -194,6 +196,7 @@ impl Contender {
             surplus: Vec::new(),
             sole: false,
             after_pause: AfterPause::Create,
+            made_parents: false,
             failures: 0,
             deleted: 0,
         };
@@ -288,8 +291,8 @@ impl Contender {
                     _ => self.pause(AfterPause::Create),
                 };
             }
-            Answer::No(Failure::NoNode) if self.failures == 0 => {
-                self.failures = 1;
+            Answer::No(Failure::NoNode) if !self.made_parents => {
+                self.made_parents = true;
                 return Step::Do(Request::MakeParents);
             }
             // The directory vanished between our making it and our create, or a stale parent is in the way.
@@ -563,7 +566,7 @@ mod tests {
         assert_eq!(contender.on(no()), Step::Do(Request::MakeParents));
         assert_eq!(contender.on(Event::ParentsMade(Answer::Is(()))), Step::Do(Request::CreateAndList));
         // A container was reaped in between.
-        assert_eq!(contender.on(no()), request_again(1));
+        assert_eq!(contender.on(no()), request_again(0));
         assert_eq!(contender.on(Event::Retry), Step::Do(Request::MakeParents));
         assert_eq!(
             contender.on(Event::ParentsMade(Answer::No(Failure::Refused))),

@@ -1,5 +1,6 @@
 //! Where all handles of one client for one path meet: a fair gate, and the local holder.
 
+use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -42,7 +43,6 @@ pub(crate) enum Denied {
 /// waits in memory, in order of arrival ([`Semaphore`] is fair). So a thousand tasks cost the servers no more than
 /// `max_znodes` nodes, and none of them is overtaken within a session. (When the session ends, those that had nodes
 /// queue again in the next, all at once and in no particular order.)
-#[derive(Debug)]
 pub(crate) struct Room {
     client: Arc<Inner>,
     path: LockPath,
@@ -172,6 +172,17 @@ impl Room {
                 );
             }
         }
+    }
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the data, which may be large, nor the client, which knows the rooms.
+        f.debug_struct("Room")
+            .field("path", &self.path)
+            .field("max_znodes", &self.options.max_znodes)
+            .field("held", &self.is_held())
+            .finish_non_exhaustive()
     }
 }
 
