@@ -116,3 +116,8 @@ pub use mutex::{InterProcessMutex, InterProcessMutexBuilder};
 pub use options::{Acl, Parents, Permissions};
 pub use token::FencingToken;
 pub use transaction::{Transaction, TransactionError};
+
+/// The README's code is compiled with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
