@@ -8,7 +8,7 @@ use test_support::{Proxy, ZooKeeper, unique_path};
 use tokio::task::JoinHandle;
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    AcquireError, Client, FencingToken, InterProcessMutex, LockGuard, LockState, Lost, LostReason,
+    AcquireError, Client, FencingToken, Heartbeat, InterProcessMutex, LockGuard, LockState, Lost, LostReason,
     ReleaseError,
 };
 
@@ -100,7 +100,17 @@ pub(crate) struct Holder {
 impl Holder {
     /// One whose connect string names `member` only.
     pub(crate) async fn at(servers: &ZooKeeper, member: usize, timeout: Duration) -> Result<Self, Failure> {
-        Self::named(servers, &[member], member, timeout).await
+        Self::named(servers, &[member], member, timeout, Heartbeat::default()).await
+    }
+
+    /// The same, with another heartbeat.
+    pub(crate) async fn with(
+        heartbeat: Heartbeat,
+        servers: &ZooKeeper,
+        member: usize,
+        timeout: Duration,
+    ) -> Result<Self, Failure> {
+        Self::named(servers, &[member], member, timeout, heartbeat).await
     }
 
     /// One whose connect string names all members, and that is connected to `member` to begin with.
@@ -110,7 +120,7 @@ impl Holder {
         timeout: Duration,
     ) -> Result<Self, Failure> {
         let all: Vec<_> = (0..servers.len()).collect();
-        Self::named(servers, &all, member, timeout).await
+        Self::named(servers, &all, member, timeout, Heartbeat::default()).await
     }
 
     /// A busy server may look like a silent one while the client connects, and the client goes on to the next.
@@ -119,10 +129,11 @@ impl Holder {
         members: &[usize],
         first: usize,
         timeout: Duration,
+        heartbeat: Heartbeat,
     ) -> Result<Self, Failure> {
         within("a holder in the right place", async {
             loop {
-                let holder = Self::try_named(servers, members, first, timeout).await?;
+                let holder = Self::try_named(servers, members, first, timeout, heartbeat).await?;
                 if holder.members() == [first] {
                     return Ok(holder);
                 }
@@ -136,6 +147,7 @@ impl Holder {
         members: &[usize],
         first: usize,
         timeout: Duration,
+        heartbeat: Heartbeat,
     ) -> Result<Self, Failure> {
         let mut proxies = Vec::new();
         for member in 0..servers.len() {
@@ -147,7 +159,7 @@ impl Holder {
             proxy.refuse()?;
         }
         let addresses: Vec<_> = proxies.iter().flatten().map(|proxy| proxy.address().to_string()).collect();
-        let builder = Client::builder().session_timeout(timeout);
+        let builder = Client::builder().session_timeout(timeout).heartbeat(heartbeat);
         let client = builder.connect(&addresses.join(",")).await?;
         for proxy in others().filter_map(|(_, proxy)| proxy.as_ref()) {
             proxy.accept()?;
@@ -280,6 +292,14 @@ pub(crate) async fn told_first(
 
 fn token(guard: &LockGuard) -> FencingToken {
     guard.fencing_token()
+}
+
+/// Whether the holder believes that it holds when its rival is granted: it should not, but not every heartbeat tells.
+pub(crate) async fn is_fooled(holder: &Holder, rival: Rival) -> Result<bool, Failure> {
+    let (granted, _) = rival.granted().await?;
+    let fooled = holder.guard.is_held();
+    within("the rival's release", granted.guard.release()).await??;
+    Ok(fooled)
 }
 
 /// After the network is well again: the one that lost can lock again, and nothing is left behind.
