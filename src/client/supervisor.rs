@@ -208,6 +208,8 @@ pub(crate) async fn supervise(
     loop {
         let heartbeat = tokio::spawn(heartbeat::run(Arc::clone(&epoch), contact.heartbeat));
         let end = tokio::select! {
+            // The heartbeat ends when the epoch does: how that ended is asked first.
+            biased;
             end = watch_session(&shared, &epoch) => end,
             // It ends with its epoch, or by a panic (of a tracing subscriber): without it nothing can be believed.
             _ = heartbeat => {
