@@ -202,7 +202,13 @@ impl Builder {
     ///
     /// # Errors
     /// When the port cannot be bound or the thread cannot be started.
-    pub fn start(self) -> io::Result<Server> {
+    pub fn start(mut self) -> io::Result<Server> {
+        // Longer than this is for ever, and no arithmetic on it overflows.
+        const LONG: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+        self.tick = self.tick.min(LONG);
+        self.container_check_interval = self.container_check_interval.min(LONG);
+        self.min_session_timeout = self.min_session_timeout.map(|timeout| timeout.min(LONG));
+        self.max_session_timeout = self.max_session_timeout.map(|timeout| timeout.min(LONG));
         let min_timeout = self.min_session_timeout.unwrap_or(self.tick * 2);
         let max_timeout = self.max_session_timeout.unwrap_or(self.tick * 20).max(min_timeout);
         let config = Config {

@@ -607,3 +607,15 @@ fn replies_that_nobody_reads_hold_further_requests_back() {
         assert_eq!(raw.recv().unwrap().body.len(), (1 << 20) + 4 + 68);
     }
 }
+
+/// "Never" may be said by the longest time there is.
+#[test]
+fn the_longest_times_there_are_do_not_end_the_server() {
+    let longest = Duration::MAX;
+    let builder = Server::builder().container_check_interval(longest).tick(longest);
+    let server = builder.min_session_timeout(longest).max_session_timeout(longest).start().unwrap();
+    let mut raw = Raw::connect(server.addr(), T).unwrap();
+    raw.send(op::CREATE, &create("/a")).unwrap();
+    raw.recv().unwrap();
+    assert!(server.exists("/a"));
+}
