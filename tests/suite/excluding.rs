@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use zookeeper_recipes::{AcquireError, InterProcessLock, InterProcessMutex};
 
-use crate::harness::{Behaviour, CriticalSection, Env, Need, behaviours, soon};
+use crate::harness::{BRIEFLY, Behaviour, CriticalSection, Env, Need, behaviours, soon};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -46,8 +46,7 @@ async fn two_clients_exclude_each_other(env: &Env) {
 async fn a_holder_keeps_others_out_until_it_releases(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let guard = ours.lock().await.unwrap();
-    let short = Duration::from_millis(50);
-    let refused = theirs.acquire(short).await.unwrap_err();
+    let refused = theirs.acquire(BRIEFLY).await.unwrap_err();
     assert!(matches!(refused, AcquireError::TimedOut { .. }), "{refused}");
     guard.release().await.unwrap();
     soon("a free lock", theirs.acquire(Duration::from_secs(10))).await.unwrap().release().await.unwrap();
@@ -169,7 +168,7 @@ async fn everybody_who_stays_is_served(env: &Env) {
 async fn asking_again_while_holding_waits_for_oneself(env: &Env) {
     let mutex = env.mutex().await;
     let guard = mutex.lock().await.unwrap();
-    let again = mutex.acquire(Duration::from_millis(50)).await.unwrap_err();
+    let again = mutex.acquire(BRIEFLY).await.unwrap_err();
     assert!(matches!(again, AcquireError::TimedOut { holder: Some(_), .. }), "{again}");
     assert!(guard.is_held());
     guard.release().await.unwrap();

@@ -1,10 +1,8 @@
 //! Options, and handles that share them.
 
-use std::time::Duration;
-
 use zookeeper_recipes::{Acl, BuildError, InterProcessMutex, InterProcessMutexBuilder, Parents};
 
-use crate::harness::{Behaviour, Env, Need, begin, behaviours, soon};
+use crate::harness::{BRIEFLY, Behaviour, Env, Need, begin, behaviours, soon};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -54,8 +52,8 @@ async fn options_left_open_follow_the_first_handle(env: &Env) {
     assert_eq!(env.server().node(&guard.node()).unwrap().data, b"mine");
     env.server().reset_counters();
     // There is room for one node: the others do not even ask.
-    assert!(second.acquire(Duration::from_millis(50)).await.is_err());
-    assert!(first.acquire(Duration::from_millis(50)).await.is_err());
+    assert!(second.acquire(BRIEFLY).await.is_err());
+    assert!(first.acquire(BRIEFLY).await.is_err());
     assert_eq!(env.server().counters().total_requests(), 0);
     guard.release().await.unwrap();
 }

@@ -80,7 +80,7 @@ async fn an_election_costs_no_lock(env: &Env) {
 
 async fn lock_says_so_when_the_policy_is_exhausted(env: &Env) {
     let policy = RetryPolicy::n_times(1, Duration::from_millis(10));
-    let builder = env.builder().retry_policy(policy).connect_timeout(Duration::from_millis(200));
+    let builder = env.builder().retry_policy(policy).connect_timeout(Duration::from_millis(500));
     let (client, link) = env.linked(builder).await;
     mutex(&client, env).lock().await.unwrap().release().await.unwrap();
     link.cut();
@@ -102,7 +102,7 @@ async fn lock_says_so_when_the_policy_is_exhausted(env: &Env) {
 
 async fn lock_waits_for_ever_where_the_policy_does(env: &Env) {
     let policy = RetryPolicy::forever(Duration::from_millis(10));
-    let builder = env.builder().retry_policy(policy).connect_timeout(Duration::from_millis(100));
+    let builder = env.builder().retry_policy(policy).connect_timeout(Duration::from_millis(500));
     let (client, link) = env.linked(builder).await;
     let session = client.session_id().unwrap();
     let mut states = client.watch_state();
@@ -134,7 +134,7 @@ async fn acquire_says_so_when_its_time_is_over(env: &Env) {
 }
 
 async fn a_question_without_an_answer_says_so(env: &Env) {
-    let timeout = Duration::from_millis(200);
+    let timeout = Duration::from_millis(500);
     let (client, link) = env.linked(env.builder().connect_timeout(timeout)).await;
     mutex(&client, env).lock().await.unwrap().release().await.unwrap();
     link.cut();
@@ -153,7 +153,7 @@ async fn a_question_without_an_answer_says_so(env: &Env) {
 
 async fn participants_without_an_answer_says_so(env: &Env) {
     let policy = RetryPolicy::n_times(1, Duration::from_millis(10));
-    let builder = env.builder().retry_policy(policy).connect_timeout(Duration::from_millis(200));
+    let builder = env.builder().retry_policy(policy).connect_timeout(Duration::from_millis(500));
     let (client, link) = env.linked(builder).await;
     link.cut();
     let error = soon("an answer", mutex(&client, env).participants()).await.unwrap_err();

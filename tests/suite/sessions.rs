@@ -124,8 +124,9 @@ async fn a_create_that_the_end_overtakes_is_not_taken_for_ours(env: &Env) {
     soon("its create", created.wait_hit()).await;
     assert_eq!(env.children(&path).await.len(), 1);
     assert!(env.server().expire_session(session));
-    created.release();
+    // The reply that was held goes down with the connection.
     let guard = soon("the lock", attempt).await.unwrap().unwrap();
+    created.release();
     let owner = env.stat(&guard.node()).await.unwrap().ephemeral_owner;
     assert!(owner != session && Some(owner) == client.session_id());
     assert_eq!(env.children(&path).await.len(), 1);
@@ -205,11 +206,11 @@ async fn each_session_is_a_new_one(env: &Env) {
 }
 
 async fn a_blocked_executor_costs_no_lock(env: &Env) {
-    let timeout = Duration::from_millis(600);
+    let timeout = Duration::from_millis(1200);
     let builder = env.builder().session_timeout(timeout);
     let (servers, path) = (env.connect_string(), env.lock_path());
     // A thread that waits for the time to pass on the server's side.
-    let passed = env.server().wait_until(|_| false, timeout * 3);
+    let passed = env.server().wait_until(|_| false, timeout * 2);
     let (blocked, end) = std::sync::mpsc::channel::<()>();
     let holder = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

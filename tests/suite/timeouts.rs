@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use zookeeper_recipes::{AcquireError, InterProcessMutex, OptionalExt, TryLockError};
 use zookeeper_test_server::Op;
 
-use crate::harness::{Behaviour, Env, Need, begin, behaviours, soon};
+use crate::harness::{BRIEFLY, Behaviour, Env, Need, SOON, begin, behaviours, soon};
 
 /// How much later than asked a timeout may come: this is no real-time system, and much else runs.
 const LATE: Duration = Duration::from_secs(2);
@@ -20,6 +20,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         a_question_that_is_too_late_creates_and_takes_back.needs(Need::HoldReplies),
         a_deadline_in_the_past_is_a_question,
         a_deadline_is_kept,
+        a_server_that_is_slow_to_answer_is_no_outage.needs(Need::HoldReplies),
         endless_durations_do_no_harm,
         optional_turns_only_busy_into_none,
         the_error_names_this_process_s_own_hold,
@@ -43,7 +44,7 @@ async fn a_wait_ends_in_time_and_leaves_nothing(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let path = env.lock_path();
     let guard = ours.lock().await.unwrap();
-    for timeout in [Duration::from_millis(50), Duration::from_millis(150)] {
+    for timeout in [BRIEFLY, BRIEFLY * 2] {
         let start = Instant::now();
         let error = theirs.acquire(timeout).await.unwrap_err();
         let took = start.elapsed();
@@ -63,7 +64,7 @@ async fn a_wait_in_memory_ends_in_time_too(env: &Env) {
     let client = env.client().await;
     let mutex = InterProcessMutex::builder(&client, &env.lock_path()).max_znodes(1).build().unwrap();
     let guard = mutex.lock().await.unwrap();
-    let timeout = Duration::from_millis(100);
+    let timeout = BRIEFLY;
     let start = Instant::now();
     let error = mutex.acquire(timeout).await.unwrap_err();
     assert_timed_out(&error, &env.lock_path());
@@ -77,7 +78,7 @@ async fn a_timed_out_waiter_leaves_no_watch(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let guard = ours.lock().await.unwrap();
     let node = guard.node();
-    let waiter = tokio::spawn(theirs.acquire(Duration::from_millis(500)));
+    let waiter = tokio::spawn(theirs.acquire(BRIEFLY));
     env.wait_watchers(&node, 1).await;
     assert_timed_out(&waiter.await.unwrap().unwrap_err(), &env.lock_path());
     env.wait_watchers(&node, 0).await;
@@ -146,10 +147,25 @@ async fn a_deadline_in_the_past_is_a_question(env: &Env) {
 async fn a_deadline_is_kept(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let guard = ours.lock().await.unwrap();
-    let deadline = Instant::now() + Duration::from_millis(100);
+    let deadline = Instant::now() + BRIEFLY;
     assert_timed_out(&theirs.acquire_until(deadline).await.unwrap_err(), &env.lock_path());
     assert!(Instant::now() >= deadline && Instant::now() < deadline + LATE);
     guard.release().await.unwrap();
+}
+
+async fn a_server_that_is_slow_to_answer_is_no_outage(env: &Env) {
+    let (ours, theirs) = (env.mutex().await, env.client().await);
+    let guard = ours.lock().await.unwrap();
+    let matcher = zookeeper_test_server::Match::op(Op::Create).session(theirs.session_id().unwrap());
+    let gate = env.server().hold_reply(matcher);
+    let mutex = InterProcessMutex::new(&theirs, &env.lock_path()).unwrap();
+    // The connection is there, and somebody does hold the lock: it was not free in time, and that is all.
+    let error = mutex.acquire(BRIEFLY).await.unwrap_err();
+    assert_timed_out(&error, &env.lock_path());
+    gate.release();
+    theirs.flush(SOON).await.unwrap();
+    assert_eq!(env.children(&env.lock_path()).await.len(), 1);
+    drop(guard);
 }
 
 async fn endless_durations_do_no_harm(env: &Env) {
@@ -179,7 +195,7 @@ async fn optional_turns_only_busy_into_none(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.client().await);
     let guard = ours.acquire(Duration::from_secs(10)).await.optional().unwrap().expect("it was free");
     let mutex = InterProcessMutex::new(&theirs, &env.lock_path()).unwrap();
-    assert!(mutex.acquire(Duration::from_millis(20)).await.optional().unwrap().is_none());
+    assert!(mutex.acquire(BRIEFLY).await.optional().unwrap().is_none());
     assert!(mutex.try_lock().await.optional().unwrap().is_none());
     drop(guard);
     theirs.close().await.unwrap();
@@ -194,10 +210,10 @@ async fn the_error_names_this_process_s_own_hold(env: &Env) {
     let mutex = env.mutex().await;
     let line = line!() + 1;
     let guard = mutex.lock().await.unwrap();
-    let error = mutex.acquire(Duration::from_millis(50)).await.unwrap_err();
+    let error = mutex.acquire(BRIEFLY).await.unwrap_err();
     let AcquireError::TimedOut { holder: Some(holder), .. } = &error else { panic!("{error:?}") };
     assert_eq!((holder.location().file(), holder.location().line()), (file!(), line));
-    assert!(holder.held_for() >= Duration::from_millis(50));
+    assert!(holder.held_for() >= BRIEFLY / 2);
     let place = format!("{}:{line}", file!());
     assert!(error.to_string().contains(&place), "{error}");
     guard.release().await.unwrap();
@@ -214,7 +230,7 @@ async fn the_error_names_nobody_when_others_hold(env: &Env) {
     // We have held it, but do not any more.
     ours.lock().await.unwrap().release().await.unwrap();
     let guard = theirs.lock().await.unwrap();
-    let error = ours.acquire(Duration::from_millis(20)).await.unwrap_err();
+    let error = ours.acquire(BRIEFLY).await.unwrap_err();
     assert!(matches!(error, AcquireError::TimedOut { holder: None, .. }), "{error:?}");
     drop(guard);
 }

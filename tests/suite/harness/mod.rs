@@ -23,6 +23,9 @@ pub(crate) use link::Link;
 /// How long anything may take that is sure to happen: long enough for a machine that does much else.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
+/// How long to try for what is sure not to happen: long enough that the servers answer meanwhile.
+pub(crate) const BRIEFLY: Duration = Duration::from_millis(400);
+
 /// Waits for what is sure to happen; panics, naming it, when it does not.
 #[track_caller]
 pub(crate) fn soon<F: Future>(what: &str, future: F) -> impl Future<Output = F::Output> + use<F> {
