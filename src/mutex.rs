@@ -80,8 +80,8 @@ impl InterProcessMutex {
     ///
     /// # Errors
     /// [`AcquireError::TimedOut`] when the lock was not free in time: it will then not be granted, and a node that
-    /// could not be deleted yet is deleted in the background. [`AcquireError::Connection`] when no server had
-    /// answered by then. The others as they say.
+    /// could not be deleted yet is deleted in the background. [`AcquireError::Connection`] when there was no
+    /// server to ask. The others as they say.
     ///
     /// # Cancel safety
     /// Dropping the future (in `select!`, in [`tokio::time::timeout`]) loses the place in the queue and nothing

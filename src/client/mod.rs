@@ -239,6 +239,11 @@ impl Inner {
         self.runtime.spawn(work).await.ok()
     }
 
+    /// Whether there is a session, and a server answers in it as far as is known.
+    pub(crate) fn is_connected(&self) -> bool {
+        *self.shared.state.borrow() == ConnectionState::Connected
+    }
+
     /// Why nothing runs any more where the session ran.
     pub(crate) fn why_ended(&self, path: &LockPath) -> AcquireError {
         match *self.shared.phase.borrow() {

@@ -148,7 +148,10 @@ impl Caller<'_> {
                 let ticket = self.room.client().reaper().ticket(self.number);
                 let waited = self.started.elapsed();
                 self.deny(match self.budget {
-                    Budget::Until(_) if self.heard => self.room.timed_out(waited),
+                    // A server that is slow, or a queue that is: not an outage, as far as anybody knows.
+                    Budget::Until(_) if self.heard || self.room.client().is_connected() => {
+                        self.room.timed_out(waited)
+                    }
                     _ => {
                         let path = self.room.path().user().to_owned();
                         AcquireError::Connection { path, source: Arc::new(NoAnswer(waited)) }
