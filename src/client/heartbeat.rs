@@ -55,13 +55,14 @@ pub(crate) async fn run(epoch: Arc<Epoch>, heartbeat: Heartbeat) {
     loop {
         if epoch.standing() == Standing::Over {
             for held in epoch.holds() {
-                epoch.lose(&held, LostReason::Suspect);
+                // Once more, each after it was registered: a lock granted by a proof of this very moment is not over.
+                epoch.check(&held);
             }
         }
         let at_stake = *stake.borrow_and_update() > 0;
         if sent.is_none() && epoch.has_holds() {
-            // The nodes were seen a moment ago, when they were granted. From here on the beats look after them.
-            sent = Some(Moment::now());
+            // The first proof of the epoch came with the node. From here on the beats look after it.
+            sent = epoch.proof();
         }
         let beating = at_stake && connected;
         let wait = if beating && at_once { Duration::ZERO } else { pause(&epoch, sent, beating) };
@@ -72,7 +73,7 @@ pub(crate) async fn run(epoch: Arc<Epoch>, heartbeat: Heartbeat) {
             beats.spawn(async move { beat(&epoch, heartbeat).await });
             continue;
         }
-        let wait = if at_stake { wait.min(LONGEST_PAUSE) } else { wait };
+        let wait = if at_stake { wait.min(LONGEST_PAUSE).min(epoch.belief().period() / 4) } else { wait };
         tokio::select! {
             // The nodes and the clock are looked at again above; it does not matter who woke us.
             () = tokio::time::sleep(wait) => {}

@@ -54,7 +54,7 @@ pub(crate) struct Room {
 }
 
 /// This process's own hold, for error messages and `is_acquired_in_this_process`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Holder {
     held: Arc<Held>,
     /// Not kept: its session would be, for as long as the room.
@@ -139,7 +139,8 @@ impl Room {
 
     /// The error of a wait that was too long, with this process's own hold in it if there is one.
     pub(crate) fn timed_out(&self, waited: Duration) -> AcquireError {
-        let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        // A copy: asking the clock may end in a tracing subscriber, which must find the mutex free.
+        let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let holder = holder
             .as_ref()
             .filter(|holder| holder.holds())
@@ -149,7 +150,8 @@ impl Room {
 
     /// Whether a guard of this room holds the lock.
     pub(crate) fn is_held(&self) -> bool {
-        let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        // A copy: asking the clock may end in a tracing subscriber, which must find the mutex free.
+        let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner).clone();
         holder.as_ref().is_some_and(|holder| holder.holds())
     }
 
