@@ -40,7 +40,8 @@ impl Env {
         };
         if let (Backend::Faults, Servers::Ours(server)) = (backend, &env.servers) {
             let spared = env.outsider().await.session_id().0;
-            *env.saboteur.lock().unwrap() = Some(Saboteur::start(Arc::clone(server), spared, name));
+            *env.saboteur.lock().unwrap() =
+                Some(Saboteur::start(Arc::clone(server), spared, &env.root, name));
         }
         env
     }

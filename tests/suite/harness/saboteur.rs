@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use zookeeper_test_server::{Cut, Loss, Match, Server};
+use zookeeper_test_server::{Cut, Fault, Loss, Match, Op, Server};
 
 use super::random::Random;
 
@@ -20,25 +20,30 @@ const PATIENCE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Saboteur {
     stop: Arc<AtomicBool>,
+    first: Fault,
     thread: Option<JoinHandle<usize>>,
 }
 
 impl Saboteur {
-    /// Starts; `spared` is the session that nothing happens to.
-    pub(crate) fn start(server: Arc<Server>, spared: i64, name: &str) -> Self {
+    /// Starts; `spared` is the session that nothing happens to, and below `root` the reply to one of the first creates
+    /// is lost in any case, however quick the behaviour is.
+    pub(crate) fn start(server: Arc<Server>, spared: i64, root: &str, name: &str) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (random, stopped) = (Random::new(name), Arc::clone(&stop));
+        let (mut random, stopped) = (Random::new(name), Arc::clone(&stop));
+        let create = Match::op(Op::Create).path_prefix(root).nth(below(&mut random, 4));
+        let loss = loss(&mut random);
+        let first = server.drop_reply(create, loss);
         let thread = thread::Builder::new()
             .name(format!("saboteur of {name}"))
             .spawn(move || sabotage(&server, spared, random, &stopped))
             .unwrap();
-        Self { stop, thread: Some(thread) }
+        Self { stop, first, thread: Some(thread) }
     }
 
     /// Stops, and answers how often it has struck.
     pub(crate) fn stop(mut self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.take().map_or(0, |thread| thread.join().unwrap())
+        self.thread.take().map_or(0, |thread| thread.join().unwrap()) + self.first.hits().len()
     }
 }
 
@@ -66,8 +71,8 @@ fn sabotage(server: &Server, spared: i64, mut random: Random, stop: &AtomicBool)
             PATIENCE,
         );
         let Some(session) = random.one_of(&sessions).filter(|_| due) else { continue };
-        let loss = if random.below(2) == 0 { Loss::Close } else { Loss::Reset };
-        let next = Match::any().session(session).nth(usize::try_from(random.below(3)).unwrap_or(0));
+        let loss = loss(&mut random);
+        let next = Match::any().session(session).nth(below(&mut random, 3));
         match random.below(6) {
             0 => drop(server.cut(session, Cut::Fin)),
             1 => drop(server.cut(session, Cut::Reset)),
@@ -87,4 +92,12 @@ fn sabotage(server: &Server, spared: i64, mut random: Random, stop: &AtomicBool)
     }
     server.clear_faults();
     struck
+}
+
+fn loss(random: &mut Random) -> Loss {
+    if random.below(2) == 0 { Loss::Close } else { Loss::Reset }
+}
+
+fn below(random: &mut Random, end: u64) -> usize {
+    usize::try_from(random.below(end)).unwrap_or(0)
 }
