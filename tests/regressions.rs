@@ -641,7 +641,7 @@ async fn a_borrowed_session_that_is_given_back_in_an_outage_keeps_no_queued_node
 async fn a_borrowed_session_that_is_given_back_to_a_throttling_server_keeps_no_node() {
     let server = server();
     server.freeze_expiry(true);
-    let owner = owned_session(&server, ms(1_000)).await;
+    let owner = owned_session(&server, ms(2_500)).await;
     let client = Client::from_session(owner.clone()).unwrap();
     let guard = hold(&client).await;
     let throttled = server.fail(Match::op(Op::Delete).always(), THROTTLED);
