@@ -62,6 +62,15 @@ pub enum BuildError {
         /// The setter's name.
         option: &'static str,
     },
+    /// A live handle of the same client uses the path for a recipe that queues in another order: a read-write lock
+    /// needs a path of its own.
+    #[error(
+        "the path {path:?} is in use by another recipe of this client: a read-write lock needs a path of its own"
+    )]
+    MixedRecipes {
+        /// The lock's path.
+        path: String,
+    },
 }
 
 /// Why no session could be had.
@@ -204,6 +213,23 @@ pub enum AcquireError {
         /// The lock's path.
         path: String,
     },
+    /// A fair lock has as many waiters in this client as it may have: every one of them has a node, and a directory
+    /// that is too large cannot be listed any more
+    /// ([`max_waiters`](crate::InterProcessFairLockBuilder::max_waiters)).
+    #[error("the fair lock {path:?} has {max} contenders in this client already, its limit")]
+    TooManyWaiters {
+        /// The lock's path.
+        path: String,
+        /// The limit.
+        max: usize,
+    },
+    /// The session watches as many nodes as it can (about 120 KiB of paths; one that watches more cannot reconnect).
+    /// Wait for fewer locks at once, use shorter paths, or several clients.
+    #[error("no wait for the lock {path:?}: this client's session watches as many nodes as it can")]
+    TooManyWatches {
+        /// The lock's path.
+        path: String,
+    },
     /// Somebody deleted this contender's own node, again and again.
     #[error("the node of this contender for the lock {path:?} was deleted by somebody else {times} times")]
     NodeDeleted {
@@ -239,7 +265,14 @@ impl AcquireError {
     /// Whether the same call may succeed later without anything else being changed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::TimedOut { .. } | Self::Connection { .. } | Self::NodeDeleted { .. })
+        matches!(
+            self,
+            Self::TimedOut { .. }
+                | Self::Connection { .. }
+                | Self::NodeDeleted { .. }
+                | Self::TooManyWaiters { .. }
+                | Self::TooManyWatches { .. }
+        )
     }
 
     /// The lock's path.
@@ -251,6 +284,8 @@ impl AcquireError {
             | Self::NoAuth { path }
             | Self::MixedRecipes { path, .. }
             | Self::SequenceExhausted { path }
+            | Self::TooManyWaiters { path, .. }
+            | Self::TooManyWatches { path }
             | Self::NodeDeleted { path, .. }
             | Self::Rejected { path, .. }
             | Self::AuthFailed { path }
@@ -334,6 +369,110 @@ impl fmt::Display for LostReason {
             Self::Suspect => "no server has answered for too long to be sure of it",
             Self::Closed => "its client was closed",
         })
+    }
+}
+
+/// A read-write lock that could not be converted, and its guard, which is as good as it was before.
+#[derive(Debug, Error)]
+#[error("the lock {path:?} was not converted")]
+pub struct ConversionError<G: fmt::Debug> {
+    guard: G,
+    path: String,
+    #[source]
+    reason: ConversionFailure,
+}
+
+impl<G: fmt::Debug> ConversionError<G> {
+    pub(crate) fn new(guard: G, path: &str, reason: ConversionFailure) -> Self {
+        Self { guard, path: path.to_owned(), reason }
+    }
+
+    /// The guard of the lock as it was.
+    #[must_use]
+    pub fn into_guard(self) -> G {
+        self.guard
+    }
+
+    /// Why it was not converted.
+    #[must_use]
+    pub fn reason(&self) -> &ConversionFailure {
+        &self.reason
+    }
+
+    /// Whether the same call may succeed later without anything else being changed.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.reason, ConversionFailure::Contended)
+    }
+}
+
+/// Why a read-write lock could not be converted.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum ConversionFailure {
+    /// Other guards share the hold ([`reenter`](crate::LockGuard::reenter), [`read`](crate::WriteGuard::read)):
+    /// whoever waited for them here would wait for itself.
+    #[error("other guards share this hold, and waiting for them would be waiting for oneself")]
+    WouldDeadlock,
+    /// Another reader may be inside.
+    #[error("another reader may be inside")]
+    Contended,
+    /// The lock is lost.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// The directory holds contenders of another recipe.
+    #[error("the lock's directory is in use by another recipe: {node:?} does not queue with ours")]
+    MixedRecipes {
+        /// One of the other recipe's nodes.
+        node: String,
+    },
+    /// The server refuses, for a reason that a retry will not change.
+    #[error("ZooKeeper refuses")]
+    Rejected {
+        /// What the server said.
+        #[source]
+        source: Cause,
+    },
+}
+
+/// Why a holder could not be asked to give its lock back.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum RevokeError {
+    /// The path is none.
+    #[error(transparent)]
+    InvalidPath(#[from] InvalidPath),
+    /// No server answered, for as long as the retry policy allows; the request may have been written.
+    #[error("no ZooKeeper server to ask for the node {node:?} back")]
+    Connection {
+        /// The lock node.
+        node: String,
+        /// What the connection said last.
+        #[source]
+        source: Cause,
+    },
+    /// The server refuses to write to the node: its ACL lacks WRITE for this client.
+    #[error("ZooKeeper refuses a request to the holder of the node {node:?}")]
+    Refused {
+        /// The lock node.
+        node: String,
+        /// What the server said.
+        #[source]
+        source: Cause,
+    },
+    /// The client is closed.
+    #[error("no request to the holder of {node:?}: the client is closed")]
+    Closed {
+        /// The lock node.
+        node: String,
+    },
+}
+
+impl RevokeError {
+    /// Whether the same call may succeed later without anything else being changed.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Connection { .. })
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::engine::driver;
 use crate::engine::room::Hold;
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::token::FencingToken;
@@ -48,6 +49,15 @@ pub struct LockGuard {
 impl LockGuard {
     pub(crate) fn new(hold: Hold) -> Self {
         Self { hold: Arc::new(hold) }
+    }
+
+    /// The hold, if no other guard shares it.
+    pub(crate) fn into_hold(self) -> Result<Hold, Self> {
+        Arc::try_unwrap(self.hold).map_err(|hold| Self { hold })
+    }
+
+    pub(crate) fn hold(&self) -> &Hold {
+        &self.hold
     }
 
     /// How the lock stands. The clock is read at each call, so a task that was starved cannot hide a loss.
@@ -166,11 +176,36 @@ impl LockGuard {
         self.hold.token()
     }
 
+    /// Resolves when somebody asks for the lock back: another client's
+    /// [`attempt_revoke`](crate::Client::attempt_revoke), or Curator's `Revoker`. A request that came before this
+    /// call, even while we were still waiting for the lock, is not missed. Nothing happens by itself: give the lock
+    /// back when you can, or do not. It never resolves because the lock was released or lost.
+    ///
+    /// While it is polled it watches the lock node: one request. It does not borrow the guard.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the watch; a later one sees the same request.
+    #[doc(alias = "makeRevocable")]
+    pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (epoch, held) = (Arc::downgrade(self.hold.epoch()), Arc::clone(self.hold.held()));
+        let directory = self.hold.room().path().clone();
+        let runtime = self.hold.room().client().runtime();
+        async move {
+            // Where the session runs: this future may be polled without any runtime.
+            let mut watch = AbortOnDrop(runtime.spawn(driver::asked_back(epoch, directory, held)));
+            match (&mut watch.0).await {
+                Ok(true) => {}
+                // Given back, or over: nobody will ask any more.
+                _ => std::future::pending().await,
+            }
+        }
+    }
+
     /// The path of the lock node, without the client's namespace.
     #[must_use]
     pub fn node(&self) -> String {
         let path = self.hold.room().path();
-        path.to_user(&path.child(self.hold.node())).to_owned()
+        path.to_user(&path.child(&self.hold.node())).to_owned()
     }
 
     /// The lock's path, as it was given.
@@ -203,6 +238,15 @@ impl LockGuard {
             };
             lost.map_or(result, |lost| Err(lost.into()))
         }
+    }
+}
+
+/// A task that nobody needs without whom it was started for.
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

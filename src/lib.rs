@@ -95,25 +95,33 @@
 mod client;
 mod engine;
 mod error;
+mod fair_lock;
 mod fence;
 mod guard;
 mod lock;
 mod mutex;
 mod options;
 mod path;
+mod read_write_lock;
 mod token;
 mod transaction;
 
 pub use client::{Client, ClientBuilder, ConnectionState, Heartbeat, Margin, RetryPolicy};
+pub use engine::name::Dialect;
 pub use error::{
-    AcquireError, BuildError, ConnectError, InvalidPath, LocalHolder, Lost, LostReason, OptionalExt,
-    ReleaseError, TryLockError,
+    AcquireError, BuildError, ConnectError, ConversionError, ConversionFailure, InvalidPath, LocalHolder,
+    Lost, LostReason, OptionalExt, ReleaseError, RevokeError, TryLockError,
 };
+pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
 pub use fence::{FenceGate, Fenced};
 pub use guard::{LockGuard, LockState};
 pub use lock::InterProcessLock;
 pub use mutex::{InterProcessMutex, InterProcessMutexBuilder};
 pub use options::{Acl, Parents, Permissions};
+pub use read_write_lock::{
+    InterProcessReadLock, InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessWriteLock,
+    ReadGuard, WriteGuard,
+};
 pub use token::FencingToken;
 pub use transaction::{Transaction, TransactionError};
 

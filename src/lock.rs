@@ -1,14 +1,19 @@
-//! What all locks have in common.
+//! What all locks have in common: the trait, and the methods that every face has.
 
 use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
+use crate::engine::driver;
+use crate::engine::name::Kind;
+use crate::engine::room::{Budget, Denied, Hold, Room};
 use crate::error::{AcquireError, TryLockError};
-use crate::guard::LockGuard;
+use crate::guard::{LockGuard, after};
 
-/// Any of the exclusive locks, for code that does not care which; Curator's interface of this name.
+/// Any of the locks, for code that does not care which; Curator's interface of this name.
 ///
 /// The types have methods of the same names, which need no `Box` for their futures and remember the caller's line for
 /// error messages (through the trait it is a line of this library); use the trait for `dyn`.
@@ -85,3 +90,269 @@ pub trait InterProcessLock: fmt::Debug + Send + Sync {
     /// The lock's path.
     fn path(&self) -> &str;
 }
+
+/// Only to ask: waits for nobody but the servers.
+pub(crate) fn ask(room: &Room) -> Budget {
+    Budget::Try { patience: room.client().connect_timeout() }
+}
+
+/// The budget of a call with a timeout.
+pub(crate) fn within(room: &Room, timeout: Duration) -> Budget {
+    if timeout.is_zero() { ask(room) } else { after(timeout).map_or(Budget::Forever, Budget::Until) }
+}
+
+/// The budget of a call with a deadline.
+pub(crate) fn until(room: &Room, deadline: Instant) -> Budget {
+    if deadline <= Instant::now() { ask(room) } else { Budget::Until(deadline) }
+}
+
+/// Gets a lock, or says why not, where nobody minds which of "busy" and "not in time" it was.
+pub(crate) async fn acquire(
+    room: Arc<Room>,
+    kind: Kind,
+    budget: Budget,
+    location: &'static Location<'static>,
+) -> Result<Hold, AcquireError> {
+    let started = Instant::now();
+    match Arc::clone(&room).acquire(kind, budget, location).await {
+        Ok(hold) => Ok(hold),
+        Err(Denied::WouldBlock) => Err(room.timed_out(started.elapsed())),
+        Err(Denied::Error(error)) => Err(error),
+    }
+}
+
+/// Gets a lock if it is free.
+pub(crate) async fn try_lock(
+    room: Arc<Room>,
+    kind: Kind,
+    location: &'static Location<'static>,
+) -> Result<Hold, TryLockError> {
+    match Arc::clone(&room).acquire(kind, ask(&room), location).await {
+        Ok(hold) => Ok(hold),
+        Err(Denied::WouldBlock) => Err(TryLockError::WouldBlock { path: room.path().user().to_owned() }),
+        Err(Denied::Error(error)) => Err(error.into()),
+    }
+}
+
+/// The nodes in the queue.
+pub(crate) async fn participants(room: Arc<Room>, kind: Option<Kind>) -> Result<Vec<String>, AcquireError> {
+    let work = Arc::clone(&room);
+    let participants = room.client().run(async move { driver::participants(&work, kind).await });
+    participants.await.unwrap_or_else(|| Err(room.client().why_ended(room.path())))
+}
+
+/// What every lock can do, for a type with a `room`: the methods, and the trait.
+macro_rules! lock_methods {
+    ($lock:ident, $guard:ident, $kind:expr, $listed:expr) => {
+        impl $lock {
+            /// Gets the lock within `timeout`, which covers everything: making the directory, repetitions, reconnects,
+            /// and the waiting for others. [`Duration::ZERO`](std::time::Duration::ZERO) only asks, like
+            /// [`try_lock`](Self::try_lock); a duration beyond a year is no deadline.
+            ///
+            /// # Errors
+            /// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) when the lock was not free in time: it will then
+            /// not be granted, and a node that could not be deleted yet is deleted in the background.
+            /// [`AcquireError::Connection`](crate::AcquireError::Connection) when there was no server to ask. The others
+            /// as they say.
+            ///
+            /// # Cancel safety
+            /// Dropping the future (in `select!`, in [`tokio::time::timeout`]) loses the place in the queue and nothing
+            /// else: a node that was created, or may have been, is deleted in the background;
+            /// [`Client::flush`](crate::Client::flush) waits for it. Do not keep the future without polling it: the lock
+            /// may have been granted to it, and everybody waits until it is polled or dropped.
+            #[track_caller]
+            pub fn acquire(
+                &self,
+                timeout: std::time::Duration,
+            ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static {
+                let budget = $crate::lock::within(&self.room, timeout);
+                let location = std::panic::Location::caller();
+                let hold = $crate::lock::acquire(std::sync::Arc::clone(&self.room), $kind, budget, location);
+                async move { hold.await.map($guard::new) }
+            }
+
+            /// Gets the lock before `deadline`. One that has passed only asks, like [`try_lock`](Self::try_lock).
+            ///
+            /// # Errors
+            /// As [`acquire`](Self::acquire).
+            ///
+            /// # Cancel safety
+            /// As [`acquire`](Self::acquire).
+            #[track_caller]
+            pub fn acquire_until(
+                &self,
+                deadline: std::time::Instant,
+            ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static {
+                let budget = $crate::lock::until(&self.room, deadline);
+                let location = std::panic::Location::caller();
+                let hold = $crate::lock::acquire(std::sync::Arc::clone(&self.room), $kind, budget, location);
+                async move { hold.await.map($guard::new) }
+            }
+
+            /// Gets the lock, however long others hold it.
+            ///
+            /// # Errors
+            /// [`AcquireError::Connection`](crate::AcquireError::Connection) when there is no server for as long as the
+            /// client's retry policy allows; it never gives up because the lock is busy. The others as they say, but
+            /// never [`AcquireError::TimedOut`](crate::AcquireError::TimedOut).
+            ///
+            /// # Cancel safety
+            /// As [`acquire`](Self::acquire).
+            #[track_caller]
+            pub fn lock(&self) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static {
+                let budget = $crate::engine::room::Budget::Forever;
+                let location = std::panic::Location::caller();
+                let hold = $crate::lock::acquire(std::sync::Arc::clone(&self.room), $kind, budget, location);
+                async move { hold.await.map($guard::new) }
+            }
+
+            /// Gets the lock if it is free. Where somebody is in the way this only reads, and asks again behind a `sync`
+            /// before it says so, because a member may lag behind; the one exception is a client all of whose places
+            /// for nodes are taken (by contenders, or by nodes that are still being deleted), which says so at once.
+            ///
+            /// # Errors
+            /// [`TryLockError::WouldBlock`](crate::TryLockError::WouldBlock) when somebody else is in the way. With no
+            /// answer from a server within the connect timeout
+            /// [`AcquireError::Connection`](crate::AcquireError::Connection), and the others as they say.
+            ///
+            /// # Cancel safety
+            /// Dropping the future leaves nothing behind, as with [`acquire`](Self::acquire).
+            #[track_caller]
+            pub fn try_lock(
+                &self,
+            ) -> impl Future<Output = Result<$guard, crate::TryLockError>> + Send + 'static {
+                let location = std::panic::Location::caller();
+                let hold = $crate::lock::try_lock(std::sync::Arc::clone(&self.room), $kind, location);
+                async move { hold.await.map($guard::new) }
+            }
+
+            /// The paths of the nodes that queue for the lock, of all processes, in order; the first holds it. Empty
+            /// when nobody does. A read lock lists readers only, and a write lock writers, as Curator's do. It is old by
+            /// the time it arrives.
+            ///
+            /// # Errors
+            /// Those of [`acquire`](Self::acquire) but [`AcquireError::TimedOut`](crate::AcquireError::TimedOut).
+            ///
+            /// # Cancel safety
+            /// It only reads.
+            #[doc(alias = "getParticipantNodes")]
+            pub async fn participants(&self) -> Result<Vec<String>, crate::AcquireError> {
+                $crate::lock::participants(std::sync::Arc::clone(&self.room), $listed).await
+            }
+
+            /// Whether a guard of this client holds the lock, as far as it knows.
+            #[must_use]
+            #[doc(alias = "isAcquiredInThisProcess")]
+            pub fn is_acquired_in_this_process(&self) -> bool {
+                self.room.is_held($kind)
+            }
+
+            /// The lock's path, as it was given.
+            #[must_use]
+            pub fn path(&self) -> &str {
+                self.room.path().user()
+            }
+        }
+
+        #[async_trait::async_trait]
+        impl $crate::lock::InterProcessLock for $lock {
+            async fn acquire(
+                &self,
+                timeout: std::time::Duration,
+            ) -> Result<crate::LockGuard, crate::AcquireError> {
+                Self::acquire(self, timeout).await.map(Into::into)
+            }
+
+            async fn acquire_until(
+                &self,
+                deadline: std::time::Instant,
+            ) -> Result<crate::LockGuard, crate::AcquireError> {
+                Self::acquire_until(self, deadline).await.map(Into::into)
+            }
+
+            async fn lock(&self) -> Result<crate::LockGuard, crate::AcquireError> {
+                Self::lock(self).await.map(Into::into)
+            }
+
+            async fn try_lock(&self) -> Result<crate::LockGuard, crate::TryLockError> {
+                Self::try_lock(self).await.map(Into::into)
+            }
+
+            async fn participants(&self) -> Result<Vec<String>, crate::AcquireError> {
+                Self::participants(self).await
+            }
+
+            fn is_acquired_in_this_process(&self) -> bool {
+                Self::is_acquired_in_this_process(self)
+            }
+
+            fn path(&self) -> &str {
+                Self::path(self)
+            }
+        }
+    };
+}
+
+/// What every builder can do.
+macro_rules! lock_builder {
+    ($(#[$docs:meta])* $builder:ident, $lock:ident, $recipe:expr) => {
+        $(#[$docs])*
+        ///
+        /// All handles of one client for one path and recipe share them: the first handle decides, and what a later one
+        /// leaves open it takes over.
+        #[must_use = "it does nothing until `build` is called"]
+        #[derive(Clone, Debug)]
+        pub struct $builder {
+            client: crate::Client,
+            path: String,
+            asked: crate::options::Asked,
+        }
+
+        impl $builder {
+            /// The data of the lock nodes, for people and tools that look at them; no recipe reads it. At most 1,000,000
+            /// bytes, by default `zookeeper-recipes`. (Curator writes its host's address. Kazoo reads it as UTF-8.)
+            #[doc(alias = "getLockNodeBytes")]
+            pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+                self.asked.data = Some(data.into().into());
+                self
+            }
+
+            /// The ACL of the lock nodes and of directories that have to be made; by default the client's.
+            pub fn acl(mut self, acl: impl Into<Vec<crate::Acl>>) -> Self {
+                self.asked.acl = Some(acl.into().into());
+                self
+            }
+
+            /// How missing directories are made; by default as [containers](crate::Parents::Container), with kazoo's
+            /// dialect as [ordinary nodes](crate::Parents::Persistent).
+            #[doc(alias = "dontUseContainerParents")]
+            pub fn parents(mut self, parents: crate::Parents) -> Self {
+                self.asked.parents = Some(parents);
+                self
+            }
+
+            /// Whose node names to use; by default [Curator's](crate::Dialect::Curator).
+            pub fn dialect(mut self, dialect: crate::Dialect) -> Self {
+                self.asked.dialect = Some(dialect);
+                self
+            }
+
+            /// The lock. No I/O is done.
+            ///
+            /// # Errors
+            /// [`BuildError::InvalidPath`](crate::BuildError::InvalidPath),
+            /// [`BuildError::InvalidOption`](crate::BuildError::InvalidOption),
+            /// [`BuildError::ConflictingOptions`](crate::BuildError::ConflictingOptions) when a live handle of the same
+            /// client was made with others, and [`BuildError::MixedRecipes`](crate::BuildError::MixedRecipes) when one
+            /// uses the path for a recipe of another order.
+            pub fn build(self) -> Result<$lock, crate::BuildError> {
+                let inner = self.client.inner();
+                let path = crate::path::LockPath::parse(inner.namespace(), &self.path)?;
+                let room = inner.room(path, $recipe, &self.asked)?;
+                Ok($lock { room })
+            }
+        }
+    };
+}
+
+pub(crate) use {lock_builder, lock_methods};

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::engine::name::{Dialect, Family, Naming};
 use crate::error::BuildError;
 use crate::path::LockPath;
 
@@ -101,27 +102,59 @@ const MAX_DATA_BYTES: usize = 1_000_000;
 /// Curator writes its host's address into its nodes, nobody reads it; ours say what they are.
 const DEFAULT_DATA: &[u8] = b"zookeeper-recipes";
 
+/// Which of the recipes a room serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Recipe {
+    Mutex,
+    FairLock,
+    ReadWriteLock,
+}
+
+impl Recipe {
+    pub(crate) const ALL: [Self; 3] = [Self::Mutex, Self::FairLock, Self::ReadWriteLock];
+
+    pub(crate) const fn family(self) -> Family {
+        match self {
+            Self::Mutex | Self::FairLock => Family::Exclusive,
+            Self::ReadWriteLock => Family::ReadWrite,
+        }
+    }
+
+    /// The option that says how many contenders may have a node: its name, its default and the most it can be.
+    const fn nodes(self) -> (&'static str, usize, usize, &'static str) {
+        match self {
+            Self::Mutex | Self::ReadWriteLock => ("max_znodes", 64, 10_000, "it is between 1 and 10,000"),
+            Self::FairLock => ("max_waiters", 5_000, 15_000, "it is between 1 and 15,000"),
+        }
+    }
+}
+
 /// The options that one handle was given; what it left open is taken from the room, or from the defaults.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
-    pub(crate) max_znodes: Option<usize>,
+    pub(crate) max_nodes: Option<usize>,
     pub(crate) data: Option<Arc<[u8]>>,
     pub(crate) acl: Option<Arc<[Acl]>>,
     pub(crate) parents: Option<Parents>,
+    pub(crate) dialect: Option<Dialect>,
 }
 
-/// The options of a room, which all handles of one client for one path share.
+/// The options of a room, which all handles of one client for one path and recipe share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LockOptions {
-    pub(crate) max_znodes: usize,
+    pub(crate) recipe: Recipe,
+    /// How many contenders of the room may have a node.
+    pub(crate) max_nodes: usize,
     pub(crate) data: Arc<[u8]>,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) parents: Parents,
+    pub(crate) dialect: Dialect,
 }
 
 impl LockOptions {
-    /// How many nodes one client keeps under one path at most, by default; further waiters queue in memory.
-    pub(crate) const DEFAULT_MAX_ZNODES: usize = 64;
+    pub(crate) fn naming(&self) -> Naming {
+        Naming { family: self.recipe.family(), dialect: self.dialect }
+    }
 }
 
 impl Asked {
@@ -129,13 +162,15 @@ impl Asked {
     pub(crate) fn resolve(
         &self,
         path: &LockPath,
+        recipe: Recipe,
         client_acl: &Arc<[Acl]>,
     ) -> Result<LockOptions, BuildError> {
         let invalid =
             |option, reason| Err(BuildError::InvalidOption { path: path.user().to_owned(), option, reason });
-        let max_znodes = self.max_znodes.unwrap_or(LockOptions::DEFAULT_MAX_ZNODES);
-        if max_znodes == 0 || max_znodes > 10_000 {
-            return invalid("max_znodes", "it is between 1 and 10,000");
+        let (option, default, most, range) = recipe.nodes();
+        let max_nodes = self.max_nodes.unwrap_or(default);
+        if max_nodes == 0 || max_nodes > most {
+            return invalid(option, range);
         }
         let data = self.data.clone().unwrap_or_else(|| DEFAULT_DATA.into());
         if data.len() > MAX_DATA_BYTES {
@@ -145,7 +180,12 @@ impl Asked {
         if acl.is_empty() {
             return invalid("acl", "it needs an entry: ZooKeeper refuses nodes without any");
         }
-        Ok(LockOptions { max_znodes, data, acl, parents: self.parents.unwrap_or_default() })
+        let dialect = self.dialect.unwrap_or_default();
+        let parents = self.parents.unwrap_or(match dialect {
+            Dialect::Curator => Parents::Container,
+            Dialect::Kazoo => Parents::Persistent,
+        });
+        Ok(LockOptions { recipe, max_nodes, data, acl, parents, dialect })
     }
 
     /// Whether a room that was made with `room` serves this handle too; otherwise the option that differs.
@@ -153,14 +193,16 @@ impl Asked {
         fn same<T: PartialEq + ?Sized>(asked: Option<&T>, room: &T) -> bool {
             asked.is_none_or(|asked| asked == room)
         }
-        if !same(self.max_znodes.as_ref(), &room.max_znodes) {
-            Err("max_znodes")
+        if !same(self.max_nodes.as_ref(), &room.max_nodes) {
+            Err(room.recipe.nodes().0)
         } else if !same(self.data.as_ref(), &room.data) {
             Err("data")
         } else if !same(self.acl.as_ref(), &room.acl) {
             Err("acl")
         } else if !same(self.parents.as_ref(), &room.parents) {
             Err("parents")
+        } else if !same(self.dialect.as_ref(), &room.dialect) {
+            Err("dialect")
         } else {
             Ok(())
         }
@@ -181,22 +223,28 @@ mod tests {
 
     #[test]
     fn defaults() {
-        let options = Asked::default().resolve(&path(), &open()).unwrap();
-        assert_eq!(options.max_znodes, 64);
+        let options = Asked::default().resolve(&path(), Recipe::Mutex, &open()).unwrap();
+        assert_eq!(options.max_nodes, 64);
         assert_eq!(options.parents, Parents::Container);
         assert_eq!(*options.acl, [Acl::open()]);
+        assert_eq!(options.dialect, Dialect::Curator);
+        let fair = Asked::default().resolve(&path(), Recipe::FairLock, &open()).unwrap();
+        assert_eq!(fair.max_nodes, 5_000);
+        let kazoo = Asked { dialect: Some(Dialect::Kazoo), ..Asked::default() };
+        let kazoo = kazoo.resolve(&path(), Recipe::ReadWriteLock, &open()).unwrap();
+        assert_eq!((kazoo.parents, kazoo.max_nodes), (Parents::Persistent, 64));
     }
 
     #[test]
     fn values_that_cannot_work_are_refused_by_name() {
         let bad = [
-            (Asked { max_znodes: Some(0), ..Asked::default() }, "max_znodes"),
-            (Asked { max_znodes: Some(10_001), ..Asked::default() }, "max_znodes"),
+            (Asked { max_nodes: Some(0), ..Asked::default() }, "max_znodes"),
+            (Asked { max_nodes: Some(10_001), ..Asked::default() }, "max_znodes"),
             (Asked { data: Some(vec![0; 1_000_001].into()), ..Asked::default() }, "data"),
             (Asked { acl: Some([].into()), ..Asked::default() }, "acl"),
         ];
         for (asked, name) in bad {
-            match asked.resolve(&path(), &open()).unwrap_err() {
+            match asked.resolve(&path(), Recipe::Mutex, &open()).unwrap_err() {
                 BuildError::InvalidOption { path, option, .. } => assert_eq!((&*path, option), ("/l", name)),
                 other => panic!("{other}"),
             }
@@ -205,10 +253,12 @@ mod tests {
 
     #[test]
     fn what_a_handle_leaves_open_never_conflicts() {
-        let room = Asked { max_znodes: Some(3), ..Asked::default() }.resolve(&path(), &open()).unwrap();
+        let room = Asked { max_nodes: Some(3), ..Asked::default() }
+            .resolve(&path(), Recipe::Mutex, &open())
+            .unwrap();
         assert_eq!(Asked::default().agrees_with(&room), Ok(()));
-        assert_eq!(Asked { max_znodes: Some(3), ..Asked::default() }.agrees_with(&room), Ok(()));
-        assert_eq!(Asked { max_znodes: Some(4), ..Asked::default() }.agrees_with(&room), Err("max_znodes"));
+        assert_eq!(Asked { max_nodes: Some(3), ..Asked::default() }.agrees_with(&room), Ok(()));
+        assert_eq!(Asked { max_nodes: Some(4), ..Asked::default() }.agrees_with(&room), Err("max_znodes"));
         let data = Asked { data: Some(b"x"[..].into()), ..Asked::default() };
         assert_eq!(data.agrees_with(&room), Err("data"));
         let parents = Asked { parents: Some(Parents::Persistent), ..Asked::default() };

@@ -20,7 +20,7 @@ use super::supervisor::{Contact, Dialer, Shared, supervise};
 use super::{Client, Inner};
 use crate::error::ConnectError;
 use crate::options::Acl;
-use crate::path::{LockPath, parse_namespace};
+use crate::path::parse_namespace;
 
 /// Options of a [`Client`].
 #[must_use = "it does nothing until `connect` is called"]
@@ -252,7 +252,7 @@ pub(super) fn borrow(session: zk::Client) -> Result<Client, ConnectError> {
         connect_timeout: defaults.connect_timeout,
         namespace: String::new(),
         acl: defaults.acl.into(),
-        rooms: Mutex::<HashMap<LockPath, _>>::default(),
+        rooms: Mutex::default(),
     };
     Ok(Client { inner: Arc::new(inner) })
 }

@@ -10,14 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use zookeeper_client as zk;
 
 use super::belief::{Belief, Margin, Standing};
 use super::clock::Moment;
 use super::reaper::{Debt, Done, Item, Reaper};
+use super::watches::{WatchBudget, WatchUse, Watching};
 use crate::engine::contender::Failure;
-use crate::engine::name::id;
+use crate::engine::name::{Kind, id};
 use crate::error::{Cause, Lost, LostReason};
 use crate::path::LockPath;
 
@@ -45,11 +46,23 @@ pub(crate) struct Epoch {
     connected: AtomicBool,
     /// Attempts that may have requests under way.
     attempts: watch::Sender<usize>,
-    /// The nodes that exist, as far as we know, by server path; those that hold a lock with their hold.
-    nodes: Mutex<HashMap<String, Option<Arc<Held>>>>,
+    /// The nodes that exist, as far as we know, by server path.
+    nodes: Mutex<HashMap<String, Node>>,
     /// How many those are: while there are any, the heartbeat beats.
     stake: watch::Sender<usize>,
     debts: Mutex<Debts>,
+    watches: Arc<WatchBudget>,
+}
+
+/// A node of ours that exists, as far as we know.
+#[derive(Debug, Default)]
+struct Node {
+    /// The lock that is held by it.
+    held: Option<Arc<Held>>,
+    /// It held a lock and has been given back; its deletion is under way.
+    let_go: bool,
+    /// Who in this process waits for it. They are told when it lets go, and by the drop when it is gone.
+    waiting: Vec<oneshot::Sender<()>>,
 }
 
 /// Creates that were given up without anybody knowing their outcome, by the server path of their directory.
@@ -64,35 +77,68 @@ struct Debts {
 #[derive(Debug)]
 pub(crate) struct Held {
     directory: LockPath,
-    name: Box<str>,
     /// Of the attempt that got it; see [`Tickets`](super::reaper::Tickets).
     number: u64,
+    standing: Mutex<HeldBy>,
     lost: watch::Sender<Option<LostReason>>,
     /// The place in the room's gate, until the node is handed to the reaper or gone with its session.
     permit: Mutex<Option<Arc<OwnedSemaphorePermit>>>,
-    /// The node has been handed to the reaper.
-    given_back: AtomicBool,
+}
+
+/// The node that a lock is held by. A conversion exchanges it.
+#[derive(Debug)]
+struct HeldBy {
+    name: Arc<str>,
+    kind: Kind,
+    hand: Hand,
+}
+
+/// In whose hand the node of a hold is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hand {
+    /// Ours; the beats look after it.
+    Held,
+    /// A conversion's: which node there is cannot be told at the moment. No beat asks, and what is given back meanwhile
+    /// is cleaned up by the conversion.
+    Converting,
+    /// The reaper's, or, if that happened during a conversion, the conversion's.
+    GivenBack,
 }
 
 impl Held {
     pub(crate) fn new(
         directory: LockPath,
         name: &str,
-        permit: Arc<OwnedSemaphorePermit>,
+        kind: Kind,
+        permit: Option<Arc<OwnedSemaphorePermit>>,
         number: u64,
     ) -> Arc<Self> {
         Arc::new(Self {
             directory,
-            name: name.into(),
             number,
+            standing: Mutex::new(HeldBy { name: name.into(), kind, hand: Hand::Held }),
             lost: watch::Sender::new(None),
-            permit: Mutex::new(Some(permit)),
-            given_back: AtomicBool::new(false),
+            permit: Mutex::new(permit),
         })
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+    fn standing(&self) -> MutexGuard<'_, HeldBy> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The name of its node.
+    pub(crate) fn name(&self) -> Arc<str> {
+        Arc::clone(&self.standing().name)
+    }
+
+    /// What it is held as.
+    pub(crate) fn kind(&self) -> Kind {
+        self.standing().kind
+    }
+
+    /// The number of the attempt that got it, which no other hold of the client has.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// How it was lost, if that is known already; [`Epoch::check`] also asks the clock.
@@ -109,9 +155,15 @@ impl Held {
         self.permit.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Whether its node has been handed to the reaper.
+    /// Whether its node is no more ours to look after.
     pub(crate) fn is_given_back(&self) -> bool {
-        self.given_back.load(Ordering::Acquire)
+        self.standing().hand == Hand::GivenBack
+    }
+
+    /// Whether it is held by the node `name` of its directory, and nobody is about to change that.
+    pub(crate) fn is_held_by(&self, path: &str) -> bool {
+        let standing = self.standing();
+        standing.hand == Hand::Held && path.ends_with(&*standing.name)
     }
 
     /// Marks it lost; false if it was already.
@@ -148,6 +200,7 @@ impl Epoch {
             attempts: watch::Sender::new(0),
             nodes: Mutex::default(),
             debts: Mutex::default(),
+            watches: Arc::default(),
         })
     }
 
@@ -306,8 +359,8 @@ impl Epoch {
 
     /// Registers a held lock: from here on the epoch says when it is lost.
     pub(crate) fn hold(&self, held: &Arc<Held>) {
-        let path = held.directory.child(&held.name);
-        self.change_nodes(|nodes| drop(nodes.insert(path, Some(Arc::clone(held)))));
+        let path = held.directory.child(&held.name());
+        self.change_nodes(|nodes| nodes.entry(path).or_default().held = Some(Arc::clone(held)));
         // Looked at after the registration, as the end looks at the register after it has happened.
         if let Some(reason) = self.end_reason() {
             held.lose(reason);
@@ -329,52 +382,136 @@ impl Epoch {
     pub(crate) fn lose(self: &Arc<Self>, held: &Arc<Held>, reason: LostReason) {
         if held.lose(reason) {
             let path = held.directory.user();
-            tracing::warn!(path, node = held.name(), epoch = self.number, %reason, "lock lost");
+            tracing::warn!(path, node = &*held.name(), epoch = self.number, %reason, "lock lost");
             self.give_back(held, None);
         }
     }
 
     /// Hands the node of a hold to the reaper, once.
     pub(crate) fn give_back(self: &Arc<Self>, held: &Arc<Held>, done: Option<Done>) {
-        if held.given_back.swap(true, Ordering::AcqRel) {
-            if let (Some(done), Some(reason)) = (done, held.lost()) {
-                let path = held.directory.user().into();
-                // Nobody waits any more, then: a release that was cancelled.
-                let _ = done.send(Err(Lost { path, reason }.into()));
+        let (before, name) = {
+            let mut standing = held.standing();
+            (std::mem::replace(&mut standing.hand, Hand::GivenBack), Arc::clone(&standing.name))
+        };
+        match before {
+            Hand::Held => {}
+            // The guard is the conversion's, so this is a loss, and it will see it.
+            Hand::Converting => return,
+            Hand::GivenBack => {
+                if let (Some(done), Some(reason)) = (done, held.lost()) {
+                    let path = held.directory.user().into();
+                    // Nobody waits any more, then: a release that was cancelled.
+                    let _ = done.send(Err(Lost { path, reason }.into()));
+                }
+                return;
             }
-            return;
         }
+        // A lock that was lost is handed over by the servers alone.
+        let handed_over = held.lost().is_none() && self.standing() != Standing::Over;
         // No beat that is sent after the deletion may ask for the node and take its absence for a loss.
-        let path = held.directory.child(&held.name);
+        let path = held.directory.child(&name);
+        let mut waiting = Vec::new();
         self.change_nodes(|nodes| {
             if let Some(node) = nodes.get_mut(&path) {
-                *node = None;
+                node.held = None;
+                if handed_over {
+                    node.let_go = true;
+                    waiting = std::mem::take(&mut node.waiting);
+                }
             }
         });
         self.reaper.reap(Item {
             epoch: Arc::clone(self),
             directory: held.directory.clone(),
-            debt: Debt::Node(held.name.as_ref().to_owned()),
+            debt: Debt::Node(name.as_ref().to_owned()),
             number: held.number,
             permit: held.take_permit(),
             done,
         });
+        for next in waiting {
+            // One that does not wait any more has no use for it, and its successor asks for itself.
+            let _ = next.send(());
+        }
+    }
+
+    /// Takes the node of a hold into a conversion's hand; false if it has been given back.
+    pub(crate) fn begin_conversion(&self, held: &Arc<Held>) -> bool {
+        let path = {
+            let mut standing = held.standing();
+            if standing.hand != Hand::Held {
+                return false;
+            }
+            standing.hand = Hand::Converting;
+            held.directory.child(&standing.name)
+        };
+        self.change_nodes(|nodes| {
+            if let Some(node) = nodes.get_mut(&path) {
+                node.held = None;
+            }
+        });
+        true
+    }
+
+    /// The lock is held by the node `name`, as `kind`, from here on; false if it was given back meanwhile: then it is
+    /// for the caller to delete the node.
+    pub(crate) fn end_conversion(&self, held: &Arc<Held>, name: &str, kind: Kind) -> bool {
+        {
+            let mut standing = held.standing();
+            if standing.hand != Hand::Converting {
+                return false;
+            }
+            *standing = HeldBy { name: name.into(), kind, hand: Hand::Held };
+        }
+        self.hold(held);
+        true
+    }
+
+    /// A conversion ends with the loss of the lock; what is left of it is the caller's to delete.
+    pub(crate) fn abandon_conversion(&self, held: &Arc<Held>, reason: LostReason) {
+        held.lose(reason);
+        held.standing().hand = Hand::GivenBack;
+        // Its nodes are deleted, or have gone with the session.
+        drop(held.take_permit());
+    }
+
+    /// Waits for a node of this session in memory: resolves with `Ok` when it has held a lock and let go of it, and
+    /// with an error when it is gone. Nothing if the node is none of this session's, as far as we know.
+    pub(crate) fn wait_for_own(&self, path: &str) -> Option<oneshot::Receiver<()>> {
+        let mut nodes = self.lock_nodes();
+        let node = nodes.get_mut(path)?;
+        let (next, resolved) = oneshot::channel();
+        if node.let_go {
+            let _ = next.send(());
+        } else {
+            // Those that were before us and gave up.
+            node.waiting.retain(|waiting| !waiting.is_closed());
+            node.waiting.push(next);
+        }
+        Some(resolved)
+    }
+
+    /// Counts a watch on a node for as long as the answer lives; nothing if the session watches too much already.
+    pub(crate) fn watch(&self, path: &str, use_of: WatchUse) -> Option<Watching> {
+        self.watches.watch(path, use_of)
     }
 
     /// Whether any lock is held in this session.
     pub(crate) fn has_holds(&self) -> bool {
-        self.lock_nodes().values().any(Option::is_some)
+        self.lock_nodes().values().any(|node| node.held.is_some())
     }
 
     /// The locks held in this session.
     pub(crate) fn holds(&self) -> Vec<Arc<Held>> {
-        self.lock_nodes().values().flatten().cloned().collect()
+        self.lock_nodes().values().filter_map(|node| node.held.clone()).collect()
     }
 
     /// What the heartbeat asks for: the nodes that hold locks, by server path.
     pub(crate) fn held_nodes(&self) -> Vec<(String, Arc<Held>)> {
         let nodes = self.lock_nodes();
-        nodes.iter().filter_map(|(path, held)| Some((path.clone(), Arc::clone(held.as_ref()?)))).collect()
+        nodes
+            .iter()
+            .filter_map(|(path, node)| Some((path.clone(), Arc::clone(node.held.as_ref()?))))
+            .collect()
     }
 
     /// How many nodes there are.
@@ -382,11 +519,11 @@ impl Epoch {
         self.stake.subscribe()
     }
 
-    fn lock_nodes(&self) -> MutexGuard<'_, HashMap<String, Option<Arc<Held>>>> {
+    fn lock_nodes(&self) -> MutexGuard<'_, HashMap<String, Node>> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change_nodes(&self, change: impl FnOnce(&mut HashMap<String, Option<Arc<Held>>>)) {
+    fn change_nodes(&self, change: impl FnOnce(&mut HashMap<String, Node>)) {
         let mut nodes = self.lock_nodes();
         change(&mut nodes);
         let count = nodes.len();

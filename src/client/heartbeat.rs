@@ -136,8 +136,8 @@ fn note(epoch: &Epoch, sent: Moment, reply: Result<(), zk::Error>) {
 async fn commit(epoch: &Arc<Epoch>, session: &zk::Client) {
     let mut nodes = epoch.held_nodes();
     loop {
-        // What was released since does not exist any more, and need not.
-        nodes.retain(|(_, held)| !held.is_given_back());
+        // What was released or converted since does not exist any more, and need not.
+        nodes.retain(|(path, held)| held.is_held_by(path));
         let mut bytes = 0;
         let fits = |(path, _): &&(String, Arc<Held>)| {
             bytes += path.len();
@@ -168,15 +168,15 @@ async fn commit(epoch: &Arc<Epoch>, session: &zk::Client) {
                 if index >= nodes.len() {
                     return;
                 }
-                let (_, held) = nodes.swap_remove(index);
+                let (path, held) = nodes.swap_remove(index);
                 match source {
-                    zk::Error::NoNode if held.is_given_back() => {}
+                    zk::Error::NoNode if !held.is_held_by(&path) => {}
                     zk::Error::NoNode => epoch.lose(&held, LostReason::NodeDeleted),
                     zk::Error::SessionExpired => {
                         epoch.judge(&source);
                     }
                     // Its ACL does not let us look at it; whether it exists cannot be told. It is asked again next time.
-                    error => tracing::debug!(node = held.name(), %error, "a held node cannot be checked"),
+                    error => tracing::debug!(node = path, %error, "a held node cannot be checked"),
                 }
             }
             Err(zk::MultiWriteError::RequestFailed { source }) => {

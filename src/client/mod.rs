@@ -9,6 +9,7 @@ pub(crate) mod reaper;
 mod retry;
 mod servers;
 mod supervisor;
+pub(crate) mod watches;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -25,10 +26,10 @@ use self::reaper::Reaper;
 pub use self::retry::RetryPolicy;
 pub use self::supervisor::ConnectionState;
 use self::supervisor::{Closing, Phase, Shared};
-use crate::engine::name::Family;
+use crate::engine::driver;
 use crate::engine::room::Room;
-use crate::error::{AcquireError, BuildError, ConnectError, ReleaseError};
-use crate::options::{Acl, Asked};
+use crate::error::{AcquireError, BuildError, ConnectError, ReleaseError, RevokeError};
+use crate::options::{Acl, Asked, Recipe};
 use crate::path::LockPath;
 
 /// A connection to ZooKeeper that outlives sessions, and where all recipes begin.
@@ -77,8 +78,8 @@ pub(crate) struct Inner {
     connect_timeout: Duration,
     namespace: String,
     acl: Arc<[Acl]>,
-    /// A room is found here by its server path as long as a handle, an attempt or a guard keeps it.
-    rooms: Mutex<HashMap<LockPath, Weak<Room>>>,
+    /// A room is found here by its server path and recipe as long as a handle, an attempt or a guard keeps it.
+    rooms: Mutex<HashMap<(LockPath, Recipe), Weak<Room>>>,
 }
 
 /// There is no session to be had.
@@ -180,6 +181,27 @@ impl Client {
         }
     }
 
+    /// Asks whoever holds, or waits for, a lock by the node `participant` to give it back: writes Curator's marker
+    /// into the node, which resolves [`LockGuard::revoked`](crate::LockGuard::revoked) there, or reaches the listener of
+    /// a Curator lock that was made revocable. Nothing is taken away: the other side decides. That there is no such node
+    /// any more is no error.
+    ///
+    /// `participant` is a path as `participants()` of the locks answers it.
+    ///
+    /// # Errors
+    /// [`RevokeError`], as its variants say.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it undone, or done.
+    #[doc(alias = "Revoker")]
+    #[doc(alias = "attemptRevoke")]
+    pub async fn attempt_revoke(&self, participant: &str) -> Result<(), RevokeError> {
+        let path = LockPath::parse(self.inner.namespace(), participant)?;
+        let inner = Arc::clone(&self.inner);
+        let asked = self.inner.run(async move { driver::ask_back(&inner, &path).await });
+        asked.await.unwrap_or_else(|| Err(RevokeError::Closed { node: participant.to_owned() }))
+    }
+
     /// Closes the session, and with it deletes every node that this client has; all guards turn lost first, and
     /// waiters end with [`AcquireError::Closed`]. Whatever else still uses the client gets that error too. Waits
     /// until a server has confirmed it, at most for the session timeout. Calling it again answers the same.
@@ -223,6 +245,11 @@ impl Inner {
 
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
+    }
+
+    /// Where the session runs, without keeping it.
+    pub(crate) fn runtime(&self) -> Handle {
+        self.runtime.clone()
     }
 
     /// Runs a task where the session runs. After the end of the client it is dropped at once.
@@ -285,16 +312,23 @@ impl Inner {
         }
     }
 
-    /// The room of a path: the one there is, if the options agree, or a new one.
+    /// The room of a path and recipe: the one there is, if the options agree, or a new one.
     pub(crate) fn room(
         self: &Arc<Self>,
         path: LockPath,
-        family: Family,
+        recipe: Recipe,
         asked: &Asked,
     ) -> Result<Arc<Room>, BuildError> {
-        let options = asked.resolve(&path, &self.acl)?;
+        let options = asked.resolve(&path, recipe, &self.acl)?;
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(room) = rooms.get(&path).and_then(Weak::upgrade) {
+        let other_family = Recipe::ALL.into_iter().filter(|other| other.family() != recipe.family());
+        for other in other_family {
+            if rooms.get(&(path.clone(), other)).is_some_and(|room| room.strong_count() > 0) {
+                return Err(BuildError::MixedRecipes { path: path.user().to_owned() });
+            }
+        }
+        let key = (path.clone(), recipe);
+        if let Some(room) = rooms.get(&key).and_then(Weak::upgrade) {
             return match asked.agrees_with(room.options()) {
                 Ok(()) => Ok(room),
                 Err(option) => {
@@ -304,16 +338,17 @@ impl Inner {
                 }
             };
         }
-        let room = Arc::new(Room::new(Arc::clone(self), path.clone(), family, options));
-        rooms.insert(path, Arc::downgrade(&room));
+        let room = Arc::new(Room::new(Arc::clone(self), path, options));
+        rooms.insert(key, Arc::downgrade(&room));
         Ok(room)
     }
 
-    /// The last handle of a path is gone, unless a new room has taken its place already.
-    pub(crate) fn forget_room(&self, path: &LockPath) {
+    /// The last handle of a room is gone, unless a new one has taken its place already.
+    pub(crate) fn forget_room(&self, path: &LockPath, recipe: Recipe) {
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        if rooms.get(path).is_some_and(|room| room.strong_count() == 0) {
-            rooms.remove(path);
+        let key = (path.clone(), recipe);
+        if rooms.get(&key).is_some_and(|room| room.strong_count() == 0) {
+            rooms.remove(&key);
         }
     }
 }

@@ -17,7 +17,6 @@ use zookeeper_client as zk;
 use super::clock::Moment;
 use super::epoch::{Epoch, cause};
 use crate::engine::contender::Failure;
-use crate::engine::name::{Family, prefix};
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::path::LockPath;
 
@@ -31,8 +30,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) enum Debt {
     /// This node, by name. It exists, or did.
     Node(String),
-    /// Whatever a create with this id led to, whose outcome is unknown.
-    Unsettled { id: String, family: Family },
+    /// Whatever a create with this id led to, whose outcome is unknown: a node whose name begins like this, or none.
+    Unsettled { id: String, beginning: String },
 }
 
 /// One thing to delete, and what depends on it.
@@ -212,12 +211,11 @@ async fn settle(epoch: &Epoch, directory: &LockPath, debt: &Debt) -> Result<(), 
             Deleted::ByUs => Ok(()),
             Deleted::Before => Err(lost(directory, LostReason::NodeDeleted)),
         },
-        Debt::Unsettled { id, family } => {
+        Debt::Unsettled { id, beginning } => {
             // The deletion of a name that cannot exist is a committed write of this session. Whatever the session
             // sent before is decided once it is answered (a `sync` would prove less: a deposed leader answers it).
-            let beginning = prefix(id, *family);
-            delete(epoch, directory, &beginning).await?;
-            match find(epoch, directory, &beginning).await? {
+            delete(epoch, directory, beginning).await?;
+            match find(epoch, directory, beginning).await? {
                 Some(name) => {
                     delete(epoch, directory, &name).await?;
                 }
@@ -306,7 +304,7 @@ where
                 return Err(ReleaseError::Refused { node, source: cause(error) });
             }
             Failure::EpochOver => return over(epoch, directory),
-            Failure::NoNode | Failure::NotNow | Failure::Unknown => {
+            Failure::NoNode | Failure::NotNow | Failure::OverBudget | Failure::Unknown => {
                 tracing::debug!(path, %error, "asking again");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);

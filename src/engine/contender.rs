@@ -15,8 +15,8 @@
 //!    exist by id ([`Leave`]). Nobody but the driver's caller may keep one of them.
 //! 5. Each repetition is counted against the retry policy, except those that an answer from a peer asked for.
 
-use super::name::{Child, Family, classify, prefix};
-use super::queue::{Place, Queue, Unusable};
+use super::name::{Kind, Naming};
+use super::queue::{Listing, Place, Unusable};
 
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,15 +60,18 @@ pub(crate) enum Trouble {
 #[derive(Debug)]
 pub(crate) enum Event {
     /// Of [`Request::CreateAndList`]: the id used, and the two answers, whose fates are independent.
-    Created { id: String, create: Answer<Node>, list: Answer<Vec<String>> },
+    Created { id: String, create: Answer<Node>, list: Answer<Listing> },
     /// Of [`Request::MakeParents`].
     ParentsMade(Answer<()>),
     /// Of [`Request::List`].
-    Listed(Answer<Vec<String>>),
+    Listed(Answer<Listing>),
     /// Of [`Request::Inspect`].
     Inspected(Answer<Node>),
     /// Of [`Request::Watch`]: the predecessor was deleted while watched.
     Deleted,
+    /// Of [`Request::Watch`]: the predecessor is of this session, held the lock, and has let go of it. Its node may
+    /// still be there.
+    LetGo,
     /// Of [`Request::Watch`]: it was not there any more, or something else happened to it: look again.
     Changed,
     /// Of [`Request::Watch`]: the watch could not be set.
@@ -97,6 +100,8 @@ pub(crate) enum Failure {
     Unknown,
     /// The session is over: its nodes are gone or going.
     EpochOver,
+    /// Not asked: the session watches as many nodes as it can.
+    OverBudget,
 }
 
 /// A node of ours.
@@ -127,6 +132,8 @@ pub(crate) enum Ending {
     OtherOrder(String),
     /// The sequence numbers have wrapped.
     Exhausted,
+    /// The predecessor could not be watched, because the session watches as many nodes as it can.
+    OverBudget,
     /// The session is over.
     EpochOver,
 }
@@ -157,7 +164,8 @@ pub(crate) enum Patience {
 /// The state machine; see the module.
 #[derive(Debug)]
 pub(crate) struct Contender {
-    family: Family,
+    naming: Naming,
+    kind: Kind,
     patience: Patience,
     /// The node that queues for us, once known.
     node: Option<Node>,
@@ -187,9 +195,10 @@ enum AfterPause {
 
 impl Contender {
     /// A contender and its first step.
-    pub(crate) fn new(family: Family, patience: Patience) -> (Self, Step) {
+    pub(crate) fn new(naming: Naming, kind: Kind, patience: Patience) -> (Self, Step) {
         let contender = Self {
-            family,
+            naming,
+            kind,
             patience,
             node: None,
             unsettled: Vec::new(),
@@ -208,6 +217,11 @@ impl Contender {
         self.deleted
     }
 
+    /// The node that queues for us, once it is known to be ours.
+    pub(crate) fn queued_as(&self) -> Option<&str> {
+        self.node.as_ref().filter(|node| node.czxid.is_some()).map(|node| &*node.name)
+    }
+
     /// Nodes that exist and are of no use any more, to be deleted now. To be asked after each step.
     pub(crate) fn take_surplus(&mut self) -> Vec<String> {
         std::mem::take(&mut self.surplus)
@@ -221,7 +235,7 @@ impl Contender {
             // Somebody removed a directory that we had just made, or found: containers come and go.
             Event::ParentsMade(Answer::No(Failure::NoNode)) => self.pause(AfterPause::Parents),
             Event::ParentsMade(Answer::No(failure)) => self.failed(failure, AfterPause::Parents),
-            Event::Listed(Answer::Is(children)) => self.look(&children),
+            Event::Listed(Answer::Is(listing)) => self.look(listing),
             // The directory can be gone only if our node went first.
             Event::Listed(Answer::No(Failure::NoNode)) => self.own_node_deleted(),
             Event::Listed(Answer::No(failure)) => self.failed(failure, AfterPause::Look),
@@ -232,6 +246,8 @@ impl Contender {
             Event::Inspected(Answer::No(Failure::NoNode)) => self.own_node_deleted(),
             Event::Inspected(Answer::No(failure)) => self.failed(failure, AfterPause::Look),
             Event::Deleted if self.sole => self.first(),
+            // Whoever held the lock was first, and nobody can come to stand between it and us.
+            Event::LetGo => self.first(),
             Event::Deleted | Event::Changed => {
                 // Only here has all been well since the last repetition: a watch was set, and has done its work.
                 self.failures = 0;
@@ -271,7 +287,7 @@ impl Contender {
         leave
     }
 
-    fn created(&mut self, id: String, create: Answer<Node>, list: Answer<Vec<String>>) -> Step {
+    fn created(&mut self, id: String, create: Answer<Node>, list: Answer<Listing>) -> Step {
         match create {
             Answer::Is(node) => {
                 if let Some(earlier) = self.node.replace(node) {
@@ -286,7 +302,7 @@ impl Contender {
                 // A list of the same flight may already show that it did happen. If it does not, that means
                 // nothing, and only a repetition can tell: its own create is the barrier (rule 6).
                 return match list {
-                    Answer::Is(children) if self.finds_itself(&children) => self.look(&children),
+                    Answer::Is(listing) if self.finds_itself(&listing) => self.look(listing),
                     Answer::No(Failure::EpochOver) => self.end(Ending::EpochOver),
                     _ => self.pause(AfterPause::Create),
                 };
@@ -297,27 +313,35 @@ impl Contender {
             }
             // The directory vanished between our making it and our create, or a stale parent is in the way.
             Answer::No(Failure::NoNode) => return self.pause(AfterPause::Parents),
-            Answer::No(failure @ Failure::NotNow) => return self.failed(failure, AfterPause::Create),
+            Answer::No(failure @ (Failure::NotNow | Failure::OverBudget)) => {
+                return self.failed(failure, AfterPause::Create);
+            }
         }
         match list {
-            Answer::Is(children) => self.look(&children),
+            Answer::Is(listing) => self.look(listing),
             Answer::No(Failure::NoNode) => self.own_node_deleted(),
             Answer::No(failure) => self.failed(failure, AfterPause::Look),
         }
     }
 
-    /// Whether a list shows a node of one of our unsettled creates.
-    fn finds_itself(&self, children: &[String]) -> bool {
-        self.unsettled.iter().any(|id| find(children, id, self.family).is_some())
+    /// Whether a list shows a node of one of our unsettled creates, or that it is no use to go on.
+    fn finds_itself(&self, listing: &Listing) -> bool {
+        let Ok(queue) = listing else { return true };
+        self.unsettled.iter().any(|id| queue.find(&self.naming.prefix(id, self.kind)).is_some())
     }
 
     /// Judges a list of the directory.
-    fn look(&mut self, children: &[String]) -> Step {
+    fn look(&mut self, listing: Listing) -> Step {
+        let queue = match listing {
+            Ok(queue) => queue,
+            Err(Unusable::OtherOrder(name)) => return self.end(Ending::OtherOrder(name)),
+            Err(Unusable::Exhausted) => return self.end(Ending::Exhausted),
+        };
         // Creates whose outcome was unknown and that turn out to have happened: the oldest of our nodes has the
         // best place, so it is the one that queues; all others are surplus.
-        let family = self.family;
+        let (naming, kind) = (self.naming, self.kind);
         let mut found = Vec::new();
-        self.unsettled.retain(|id| match find(children, id, family) {
+        self.unsettled.retain(|id| match queue.find(&naming.prefix(id, kind)) {
             Some(name) => {
                 // Known from a list only: it has to prove by its owner that it is ours, and the token needs its czxid.
                 found.push(Node { name: name.to_owned(), czxid: None });
@@ -327,20 +351,13 @@ impl Contender {
         });
         if !found.is_empty() {
             found.extend(self.node.take());
-            found.sort_by_key(|node| sequence(&node.name, family));
+            // One that the list lacks was deleted by somebody else, and is not the one to queue with.
+            found.sort_by_key(|node| queue.rank(&node.name).unwrap_or(usize::MAX));
             self.node = Some(found.remove(0));
             self.surplus.extend(found.into_iter().map(|node| node.name));
         }
         let Some(node) = &self.node else {
             return self.pause(AfterPause::Create);
-        };
-        let queue = match Queue::read(children, self.family) {
-            Ok(queue) => queue,
-            Err(Unusable::OtherOrder(name)) => {
-                let name = name.to_owned();
-                return self.end(Ending::OtherOrder(name));
-            }
-            Err(Unusable::Exhausted) => return self.end(Ending::Exhausted),
         };
         match queue.place(&node.name) {
             None => self.own_node_deleted(),
@@ -381,6 +398,7 @@ impl Contender {
         match failure {
             Failure::EpochOver => self.end(Ending::EpochOver),
             Failure::Refused => self.end(Ending::Refused),
+            Failure::OverBudget => self.end(Ending::OverBudget),
             Failure::NoNode | Failure::Unknown => self.pause(then),
             Failure::NotNow => self.pause_for(then, Trouble::NotNow),
         }
@@ -402,24 +420,13 @@ impl Contender {
     }
 }
 
-fn find<'a>(children: &'a [String], id: &str, family: Family) -> Option<&'a str> {
-    let prefix = prefix(id, family);
-    children.iter().map(String::as_str).find(|name| name.starts_with(&prefix))
-}
-
-/// The sequence number of a node of ours. They were all created within moments, so the wrap does not matter: a
-/// directory with wrapped numbers is refused anyway.
-fn sequence(name: &str, family: Family) -> i32 {
-    match classify(name, family) {
-        Child::Contender(sequence) => sequence,
-        Child::OtherOrder | Child::Stray => i32::MAX,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::name::{Dialect, Family};
+    use super::super::queue::Queue;
     use super::*;
 
+    const MUTEX: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Curator };
     const A: &str = "aaaa";
     const B: &str = "bbbb";
 
@@ -431,16 +438,16 @@ mod tests {
         Node { name: name(id, sequence), czxid: Some(i64::from(sequence) + 100) }
     }
 
-    fn created(id: &str, create: Answer<Node>, list: Answer<Vec<String>>) -> Event {
+    fn created(id: &str, create: Answer<Node>, list: Answer<Listing>) -> Event {
         Event::Created { id: id.to_owned(), create, list }
     }
 
-    fn list(names: &[String]) -> Answer<Vec<String>> {
-        Answer::Is(names.to_vec())
+    fn list(names: &[String]) -> Answer<Listing> {
+        Answer::Is(Queue::read(names.to_vec(), MUTEX))
     }
 
     fn waiting() -> Contender {
-        let (contender, first) = Contender::new(Family::Exclusive, Patience::Wait);
+        let (contender, first) = Contender::new(MUTEX, Kind::Exclusive, Patience::Wait);
         assert_eq!(first, Step::Do(Request::CreateAndList));
         contender
     }
@@ -472,6 +479,45 @@ mod tests {
         let step = contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
         assert_eq!(step, Step::Do(Request::Watch { predecessor: name(B, 2) }));
         assert_eq!(contender.on(Event::Deleted), granted(A, 3));
+    }
+
+    #[test]
+    fn a_holder_before_us_that_lets_go_means_ours_at_once() {
+        let mut contender = waiting();
+        let all = [name(A, 3), name(B, 2), name("c", 1)];
+        contender.on(created(A, Answer::Is(node(A, 3)), list(&all)));
+        assert_eq!(contender.queued_as(), Some(&*name(A, 3)));
+        // It held, so the one before it is gone.
+        assert_eq!(contender.on(Event::LetGo), granted(A, 3));
+    }
+
+    #[test]
+    fn a_reader_does_not_wait_for_readers_and_looks_again_when_its_writer_goes() {
+        let naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator };
+        let listed =
+            |names: &[&str]| Answer::Is(Queue::read(names.iter().map(ToString::to_string).collect(), naming));
+        let own = Node { name: "_c_aaaa-__READ__0000000003".to_owned(), czxid: Some(103) };
+        let (mut contender, _) = Contender::new(naming, Kind::Shared, Patience::Wait);
+        let all = ["r-__READ__0000000001", "w-__WRIT__0000000002", &own.name];
+        let step = contender.on(created(A, Answer::Is(own.clone()), listed(&all)));
+        assert_eq!(step, Step::Do(Request::Watch { predecessor: "w-__WRIT__0000000002".to_owned() }));
+        // The reader before may have become a writer meanwhile.
+        assert_eq!(contender.on(Event::Deleted), Step::Do(Request::List));
+        let upgraded = "r-__WRIT__0000000001";
+        let step = contender.on(Event::Listed(listed(&[upgraded, &own.name])));
+        assert_eq!(step, Step::Do(Request::Watch { predecessor: upgraded.to_owned() }));
+        assert_eq!(contender.on(Event::Deleted), Step::Do(Request::List));
+        let step = contender.on(Event::Listed(listed(&["r-__READ__0000000001", &own.name])));
+        let granted = Outcome::Granted { name: own.name.clone(), czxid: 103, also: Leave::default() };
+        assert_eq!(step, Step::Finish(granted));
+    }
+
+    #[test]
+    fn a_session_that_cannot_watch_more_ends_the_wait() {
+        let mut contender = waiting();
+        contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
+        let step = contender.on(Event::WatchFailed(Failure::OverBudget));
+        assert_eq!(step, ended(Ending::OverBudget, &[name(A, 3)], &[]));
     }
 
     #[test]
@@ -589,7 +635,7 @@ mod tests {
 
     #[test]
     fn a_try_does_not_wait_and_takes_its_node_along() {
-        let (mut contender, _) = Contender::new(Family::Exclusive, Patience::Try);
+        let (mut contender, _) = Contender::new(MUTEX, Kind::Exclusive, Patience::Try);
         let step = contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
         assert_eq!(step, ended(Ending::WouldBlock, &[name(A, 3)], &[]));
     }

@@ -4,19 +4,27 @@
 //! it a message, and what it created it has deleted. All decisions are the contender's; here are the requests, the
 //! deadline, and what errors mean.
 
+mod conversion;
+mod lists;
 mod requests;
+mod revocation;
 
 use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use zookeeper_client as zk;
 
-use self::requests::{is_busy, perform};
-pub(crate) use self::requests::{participants, transact};
+pub(crate) use self::conversion::{Outcome as Converted, downgrade, upgrade};
+pub(crate) use self::lists::SharedLists;
+use self::requests::{is_busy, perform, unusable_directory};
+pub(crate) use self::requests::{participants, position, transact};
+pub(crate) use self::revocation::{ask_back, asked_back};
 use super::contender::{Contender, Ending, Event, Leave, Outcome, Patience, Request, Step, Trouble};
+use super::name::Kind;
+use super::queue::Unusable;
 use super::room::{Budget, Denied, Hold, Room};
 use crate::client::epoch::{Epoch, Held, cause};
 use crate::client::reaper::{Debt, Item, Ticket};
@@ -27,9 +35,12 @@ use crate::token::FencingToken;
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) room: Arc<Room>,
+    pub(crate) kind: Kind,
     pub(crate) budget: Budget,
     /// What the clean-up goes by; see [`Tickets`](crate::client::reaper::Tickets).
     pub(crate) number: u64,
+    /// Told the name of the node that queues, whenever that is another one.
+    pub(crate) queued: watch::Sender<Option<Arc<str>>>,
     /// Where the caller asked for the lock.
     pub(crate) location: &'static Location<'static>,
     pub(crate) reply: oneshot::Sender<Result<Hold, Denied>>,
@@ -39,10 +50,11 @@ pub(crate) struct Attempt {
 
 /// Runs an attempt to its end.
 pub(crate) async fn run(attempt: Attempt) {
-    let Attempt { room, budget, number, location, reply, cancelled } = attempt;
+    let Attempt { room, kind, budget, number, queued, location, reply, cancelled } = attempt;
     let started = Instant::now();
     let reply = Some(reply);
-    let mut caller = Caller { room: &room, budget, number, location, started, heard: false, reply };
+    let mut caller =
+        Caller { room: &room, kind, budget, number, queued, location, started, heard: false, reply };
     let mut interrupted = pin!(interrupted(budget, cancelled));
     // Without a place nothing has been sent and nothing is to be cleaned up.
     let permit = tokio::select! {
@@ -55,7 +67,10 @@ pub(crate) async fn run(attempt: Attempt) {
             return;
         }
     };
-    let Some(permit) = permit else { return caller.answer(Err(Denied::WouldBlock)) };
+    let permit = match permit {
+        Ok(permit) => permit,
+        Err(denied) => return caller.answer(Err(denied)),
+    };
     // On the heap only from here on: those that wait for a place are many.
     Box::pin(contend(&room, Arc::new(permit), &mut caller, interrupted)).await;
 }
@@ -113,8 +128,10 @@ async fn interrupted(budget: Budget, cancelled: oneshot::Receiver<Ticket>) -> In
 /// The other side of an attempt.
 struct Caller<'a> {
     room: &'a Arc<Room>,
+    kind: Kind,
     budget: Budget,
     number: u64,
+    queued: watch::Sender<Option<Arc<str>>>,
     location: &'static Location<'static>,
     started: Instant,
     /// A server has answered, so that a deadline means that others were in the way.
@@ -133,6 +150,17 @@ impl Caller<'_> {
 
     fn deny(&mut self, error: AcquireError) {
         self.answer(Err(Denied::Error(error)));
+    }
+
+    /// Our node is in the queue, by this name, or is not any more.
+    fn queued_as(&self, node: Option<&str>) {
+        self.queued.send_if_modified(|known| {
+            let changed = known.as_deref() != node;
+            if changed {
+                *known = node.map(Into::into);
+            }
+            changed
+        });
     }
 
     /// The caller is gone, or is told that its time is over. The answer keeps
@@ -216,20 +244,21 @@ impl<'a> Contest<'a> {
             Budget::Until(_) | Budget::Forever => Patience::Wait,
         };
         if patience == Patience::Try {
-            match self.wait(is_busy(self.room, self.epoch, &session), interrupted.as_mut()).await {
+            let busy = is_busy(self.room, self.epoch, &session, caller.kind);
+            match self.wait(busy, interrupted.as_mut()).await {
                 Ok(true) => return caller.answer(Err(Denied::WouldBlock)),
                 Ok(false) => {}
                 Err(Stop::Interrupted(interruption)) => return drop(caller.interrupted(interruption)),
                 Err(Stop::EpochOver) => return,
             }
         }
-        let (mut contender, mut step) = Contender::new(self.room.family(), patience);
+        let (mut contender, mut step) = Contender::new(self.room.naming(), caller.kind, patience);
         loop {
             let came = match step {
                 Step::Do(request) => {
                     // Only the outcome of a create has to be known; every other request may be dropped.
                     let creating = request == Request::CreateAndList;
-                    let mut work = pin!(perform(self.room, self.epoch, &session, request));
+                    let mut work = pin!(perform(self.room, self.epoch, &session, caller.kind, request));
                     match self.wait(work.as_mut(), interrupted.as_mut()).await {
                         Ok(came) => came,
                         Err(stop) => {
@@ -240,7 +269,7 @@ impl<'a> Contest<'a> {
                                     last = contender.on(event);
                                 }
                             }
-                            self.clean_up(contender.leave(last));
+                            self.clean_up(contender.leave(last), caller);
                             return drop(ticket);
                         }
                     }
@@ -248,27 +277,28 @@ impl<'a> Contest<'a> {
                 Step::Pause { failures, why } => {
                     let Some(pause) = self.pause(failures, why) else {
                         let error = self.exhausted(why, contender.times_deleted());
-                        self.clean_up(contender.leave(step));
+                        self.clean_up(contender.leave(step), caller);
                         return caller.deny(error);
                     };
                     match self.wait(tokio::time::sleep(pause), interrupted.as_mut()).await {
                         Ok(()) => (Event::Retry, None),
                         Err(stop) => {
                             let ticket = self.stopped(stop, caller);
-                            self.clean_up(contender.leave(step));
+                            self.clean_up(contender.leave(step), caller);
                             return drop(ticket);
                         }
                     }
                 }
                 Step::Finish(Outcome::Granted { name, czxid, also }) => {
-                    self.clean_up(also);
+                    self.clean_up(also, caller);
+                    caller.queued_as(Some(&name));
                     // First in the queue is not enough: the servers must be known to keep the session, or this
                     // would be a grant in the moment that it is taken away (rule 10).
                     let ticket = match self.wait(self.epoch.sound(), interrupted.as_mut()).await {
                         Ok(()) => return self.grant(&name, czxid, caller),
                         Err(stop) => self.stopped(stop, caller),
                     };
-                    self.clean_up(Leave { nodes: vec![name], unsettled: Vec::new() });
+                    self.clean_up(Leave { nodes: vec![name], unsettled: Vec::new() }, caller);
                     return drop(ticket);
                 }
                 Step::Finish(Outcome::Ended { why, leave }) => return self.end(why, leave, caller),
@@ -277,7 +307,10 @@ impl<'a> Contest<'a> {
             caller.heard |= error.is_none() && !matches!(event, Event::Retry);
             self.last_error = error.or(self.last_error);
             step = contender.on(event);
-            self.clean_up(Leave { nodes: contender.take_surplus(), unsettled: Vec::new() });
+            self.clean_up(Leave { nodes: contender.take_surplus(), unsettled: Vec::new() }, caller);
+            if !matches!(step, Step::Finish(_)) {
+                caller.queued_as(contender.queued_as());
+            }
         }
     }
 
@@ -340,8 +373,12 @@ impl<'a> Contest<'a> {
     fn grant(&self, name: &str, czxid: i64, caller: &mut Caller<'_>) {
         let token = FencingToken::from_parts(czxid, 0);
         // Made first: if the epoch ends from here on, this is a hold that is lost, not one that is forgotten.
-        let permit = Arc::clone(self.permit);
-        let held = Held::new(self.room.path().clone(), name, permit, self.number);
+        // The gate bounds the queue, not the number of readers inside (rule 13).
+        let permit = match caller.kind {
+            Kind::Shared => None,
+            Kind::Exclusive => Some(Arc::clone(self.permit)),
+        };
+        let held = Held::new(self.room.path().clone(), name, caller.kind, permit, self.number);
         let hold = Hold::new(Arc::clone(self.room), Arc::clone(self.epoch), held, token, caller.location);
         if self.epoch.end_reason().is_none() {
             caller.answer(Ok(hold));
@@ -349,16 +386,16 @@ impl<'a> Contest<'a> {
     }
 
     fn end(self, why: Ending, leave: Leave, caller: &mut Caller<'_>) {
-        self.clean_up(leave);
+        self.clean_up(leave, caller);
         let path = || self.room.path().user().to_owned();
         match why {
             Ending::EpochOver => {}
             Ending::WouldBlock => caller.answer(Err(Denied::WouldBlock)),
-            Ending::OtherOrder(node) => {
-                let node = self.room.path().to_user(&self.room.path().child(&node)).to_owned();
-                caller.deny(AcquireError::MixedRecipes { path: path(), node });
+            Ending::OtherOrder(name) => {
+                caller.deny(unusable_directory(self.room, Unusable::OtherOrder(name)))
             }
-            Ending::Exhausted => caller.deny(AcquireError::SequenceExhausted { path: path() }),
+            Ending::Exhausted => caller.deny(unusable_directory(self.room, Unusable::Exhausted)),
+            Ending::OverBudget => caller.deny(AcquireError::TooManyWatches { path: path() }),
             Ending::Refused => caller.deny(match self.last_error {
                 Some(zk::Error::NoAuth) => AcquireError::NoAuth { path: path() },
                 _ => AcquireError::Rejected { path: path(), source: self.source() },
@@ -367,10 +404,12 @@ impl<'a> Contest<'a> {
     }
 
     /// Hands what may be left to the reaper; the place in the gate is kept until it is gone.
-    fn clean_up(&self, leave: Leave) {
-        let family = self.room.family();
+    fn clean_up(&self, leave: Leave, caller: &Caller<'_>) {
         let debts = leave.nodes.into_iter().map(Debt::Node);
-        let debts = debts.chain(leave.unsettled.into_iter().map(|id| Debt::Unsettled { id, family }));
+        let debts = debts.chain(leave.unsettled.into_iter().map(|id| {
+            let beginning = self.room.naming().prefix(&id, caller.kind);
+            Debt::Unsettled { id, beginning }
+        }));
         for debt in debts {
             self.room.client().reaper().reap(Item {
                 epoch: Arc::clone(self.epoch),

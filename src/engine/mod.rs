@@ -1,12 +1,16 @@
 //! The one engine under all recipes.
 //!
-//! `name`, `queue` and `contender` decide and do no I/O; `driver` does the I/O of one contender on one session;
+//! `name`, `queue`, `contender` and `conversion` decide and do no I/O; `driver` does the I/O of one contender on one session;
 //! `room` is where the handles of one client for one path meet.
 
 pub(crate) mod contender;
+pub(crate) mod conversion;
 pub(crate) mod driver;
 pub(crate) mod name;
+pub(crate) mod pending;
 pub(crate) mod queue;
 pub(crate) mod room;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod upgrade_model;

@@ -3,32 +3,93 @@
 //! ZooKeeper appends a sequence number to the name that a contender asked for, printed with Java's `%010d`: ten
 //! digits, or a minus sign and nine or ten digits once the number has wrapped. What stands before the marker is
 //! the contender's own business: Curator writes `_c_` and a UUID of 36 characters, go-zookeeper `_c_` and 32 hex
-//! digits, others nothing at all.
+//! digits, kazoo 32 hex digits, others nothing at all.
+
+/// Whose node names a lock uses. All contenders of one path have to agree on it: those of another dialect are refused
+/// with [`MixedRecipes`](crate::AcquireError::MixedRecipes).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// Those of Apache Curator, which go-zookeeper uses for its mutex too: `…lock-N`, `…__READ__N`, `…__WRIT__N`. The
+    /// default.
+    #[default]
+    Curator,
+    /// Those of kazoo (Python): `…__lock__N` for its `Lock` and `WriteLock`, `…__rlock__N` for its `ReadLock`. Kazoo
+    /// does not make a missing directory twice, so directories are then by default ordinary nodes and not containers,
+    /// and it reads nodes' data as UTF-8.
+    Kazoo,
+}
 
 /// The recipes that may share a directory because they sort each other the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
-    /// Mutex, fair lock and multi-lock: nodes named `…lock-N`.
+    /// Mutex, fair lock and multi-lock: every contender excludes every other.
+    Exclusive,
+    /// Readers exclude writers only.
+    ReadWrite,
+}
+
+/// What a contender wants. In a tie of sequence numbers, which only a conversion makes, the reader is first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// To be inside together with its like: a reader.
+    Shared,
+    /// To be inside alone: a writer, a mutex.
     Exclusive,
 }
 
-impl Family {
-    /// What our own nodes have between the unique part and the sequence number.
-    pub(crate) const fn marker(self) -> &'static str {
-        match self {
-            Self::Exclusive => "lock-",
-        }
-    }
+/// How the contenders of a directory are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Naming {
+    pub(crate) family: Family,
+    pub(crate) dialect: Dialect,
 }
 
-/// Markers of recipes that queue in an order of their own: Curator's read-write lock, kazoo's locks.
-const OTHER_ORDERS: [&str; 4] = ["__READ__", "__WRIT__", "__lock__", "__rlock__"];
+/// All markers there are; those that are not a directory's own queue in an order of their own.
+const MARKERS: [&str; 5] = ["lock-", "__READ__", "__WRIT__", "__lock__", "__rlock__"];
+
+impl Naming {
+    /// What a node has between the unique part and the sequence number.
+    const fn marker(self, kind: Kind) -> &'static str {
+        match (self.dialect, self.family, kind) {
+            (Dialect::Curator, Family::Exclusive, _) => "lock-",
+            (Dialect::Curator, Family::ReadWrite, Kind::Shared) => "__READ__",
+            (Dialect::Curator, Family::ReadWrite, Kind::Exclusive) => "__WRIT__",
+            (Dialect::Kazoo, Family::ReadWrite, Kind::Shared) => "__rlock__",
+            (Dialect::Kazoo, ..) => "__lock__",
+        }
+    }
+
+    /// The kinds of contenders that the family has.
+    const fn kinds(self) -> &'static [Kind] {
+        match self.family {
+            Family::Exclusive => &[Kind::Exclusive],
+            Family::ReadWrite => &[Kind::Shared, Kind::Exclusive],
+        }
+    }
+
+    /// The name to ask the server for, with an id that stands for one create request
+    /// and no other.
+    pub(crate) fn prefix(self, id: &str, kind: Kind) -> String {
+        let marker = self.marker(kind);
+        match self.dialect {
+            Dialect::Curator => format!("_c_{id}-{marker}"),
+            Dialect::Kazoo => format!("{id}{marker}"),
+        }
+    }
+
+    /// A whole name, with the place in the queue that `own`, a contender's name, has.
+    pub(crate) fn beside(self, own: &str, id: &str, kind: Kind) -> Option<String> {
+        let Child::Contender { sequence, .. } = classify(own, self) else { return None };
+        Some(format!("{}{sequence:010}", self.prefix(id, kind)))
+    }
+}
 
 /// What a child of a lock directory is, to contenders of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Child {
     /// It queues with us, by this number.
-    Contender(i32),
+    Contender { sequence: i32, kind: Kind },
     /// It queues, but in an order that does not exclude ours.
     OtherOrder,
     /// It is nothing that a lock recipe made: never waited for, never deleted.
@@ -36,10 +97,13 @@ pub(crate) enum Child {
 }
 
 /// Reads a child's name.
-pub(crate) fn classify(name: &str, family: Family) -> Child {
-    if let Some(sequence) = sequence_after(name, family.marker()) {
-        Child::Contender(sequence)
-    } else if OTHER_ORDERS.iter().any(|marker| sequence_after(name, marker).is_some()) {
+pub(crate) fn classify(name: &str, naming: Naming) -> Child {
+    for &kind in naming.kinds() {
+        if let Some(sequence) = sequence_after(name, naming.marker(kind)) {
+            return Child::Contender { sequence, kind };
+        }
+    }
+    if MARKERS.iter().any(|marker| sequence_after(name, marker).is_some()) {
         Child::OtherOrder
     } else {
         Child::Stray
@@ -76,16 +140,17 @@ fn parse(number: &[u8]) -> Option<i32> {
     i32::try_from(if negative { -value } else { value }).ok()
 }
 
-/// The name to ask the server for: Curator's, with a UUID that stands for one create request and no other.
-pub(crate) fn prefix(id: &str, family: Family) -> String {
-    format!("_c_{id}-{}", family.marker())
-}
-
-/// The UUID in a name that was asked for by [`prefix`].
+/// The id in a name that was asked for by [`Naming::prefix`]: a UUID as Curator writes it, or as kazoo does.
 pub(crate) fn id(name: &str) -> Option<&str> {
-    /// The length of a UUID's usual form.
+    /// The lengths of a UUID with and without its hyphens.
     const UUID: usize = 36;
-    name.strip_prefix("_c_")?.get(..UUID)
+    const HEX: usize = 32;
+    match name.strip_prefix("_c_") {
+        Some(rest) => rest.get(..UUID),
+        None => name
+            .get(..HEX)
+            .filter(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit()) && name[HEX..].starts_with("__")),
+    }
 }
 
 #[cfg(test)]
@@ -93,8 +158,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const MUTEX: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Curator };
+    const READ_WRITE: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator };
+    const KAZOO: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Kazoo };
+    const KAZOO_READ_WRITE: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Kazoo };
+
     fn exclusive(name: &str) -> Child {
-        classify(name, Family::Exclusive)
+        classify(name, MUTEX)
+    }
+
+    fn writer(sequence: i32) -> Child {
+        Child::Contender { sequence, kind: Kind::Exclusive }
+    }
+
+    fn reader(sequence: i32) -> Child {
+        Child::Contender { sequence, kind: Kind::Shared }
     }
 
     #[test]
@@ -110,7 +188,7 @@ mod tests {
             ("_c_x-lock--2147483648", i32::MIN),
             ("锁lock-0000000007", 7),
         ] {
-            assert_eq!(exclusive(name), Child::Contender(sequence), "{name}");
+            assert_eq!(exclusive(name), writer(sequence), "{name}");
         }
     }
 
@@ -149,14 +227,56 @@ mod tests {
     }
 
     #[test]
+    fn every_dialect_and_family_knows_its_own_and_refuses_the_others() {
+        let names = [
+            "_c_x-lock-0000000007",
+            "_c_x-__READ__0000000007",
+            "_c_x-__WRIT__0000000007",
+            "0123456789abcdef0123456789abcdef__lock__0000000007",
+            "0123456789abcdef0123456789abcdef__rlock__0000000007",
+        ];
+        let (no, r, w) = (Child::OtherOrder, reader(7), writer(7));
+        for (naming, expected) in [
+            (MUTEX, [w, no, no, no, no]),
+            (READ_WRITE, [no, r, w, no, no]),
+            (KAZOO, [no, no, no, w, no]),
+            (KAZOO_READ_WRITE, [no, no, no, w, r]),
+        ] {
+            assert_eq!(names.map(|name| classify(name, naming)), expected, "{naming:?}");
+        }
+    }
+
+    #[test]
     fn the_id_of_an_own_name_is_found_again() {
         let uuid = "5f3b2a10-8c1d-4f6e-9a7b-0123456789ab";
-        assert_eq!(id(&format!("{}0000000001", prefix(uuid, Family::Exclusive))), Some(uuid));
-        for other in
-            ["", "_c_", "lock-0000000001", "_c_short-lock-0000000001", "锁锁锁锁锁锁锁锁锁锁锁锁锁锁锁"]
-        {
+        let hex = "5f3b2a108c1d4f6e9a7b0123456789ab";
+        for naming in [MUTEX, READ_WRITE, KAZOO, KAZOO_READ_WRITE] {
+            let given = if naming.dialect == Dialect::Curator { uuid } else { hex };
+            for &kind in naming.kinds() {
+                let name = format!("{}0000000001", naming.prefix(given, kind));
+                assert_eq!(id(&name), Some(given));
+                assert_eq!(classify(&name, naming), Child::Contender { sequence: 1, kind });
+            }
+        }
+        for other in [
+            "",
+            "_c_",
+            "lock-0000000001",
+            "_c_short-lock-0000000001",
+            "锁锁锁锁锁锁锁锁锁锁锁锁锁锁锁",
+            hex,
+            "5f3b2a108c1d4f6e9a7b0123456789a锁__lock__0000000001",
+        ] {
             assert_eq!(id(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_converted_node_has_the_place_of_the_one_before() {
+        let own = format!("{}0000000042", READ_WRITE.prefix("5f3b", Kind::Exclusive));
+        let name = READ_WRITE.beside(&own, "7a", Kind::Shared).unwrap();
+        assert_eq!(name, "_c_7a-__READ__0000000042");
+        assert_eq!(READ_WRITE.beside("stray", "7a", Kind::Shared), None);
     }
 
     proptest! {
@@ -164,7 +284,7 @@ mod tests {
         fn what_zookeeper_prints_is_read_back(sequence: i32, before in ".{0,40}") {
             // Java's %010d counts the sign, as Rust's {:010} does.
             let name = format!("{before}lock-{sequence:010}");
-            prop_assert_eq!(exclusive(&name), Child::Contender(sequence));
+            prop_assert_eq!(exclusive(&name), writer(sequence));
         }
 
         #[test]

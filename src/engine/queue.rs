@@ -1,228 +1,393 @@
-//! Who is first, and whom to watch. Pure.
+//! Who is first, whom to watch, and who may change from reader to writer. Pure.
 //!
-//! Sequence numbers are the parent's count of creates, a 32-bit number that wraps. The order is therefore that of
-//! the wrapping difference, which is the order of creation as long as two numbers are less than 2^31 creates apart.
-//! It is antisymmetric, so no two contenders can both be first in one list; it is *not* transitive over more than
-//! half of the circle, so it is never handed to a sort: places are found by comparing with one node, our own.
+//! Sequence numbers are the directory's count of creates, a 32-bit number that wraps after 2^31 of them. To a Java
+//! peer, which sorts the names as text, every newcomer is first from then on, and Go drops the sign: so a directory
+//! with a wrapped number is refused, and the order is the plain one of the numbers. Ties are only between nodes that
+//! a conversion (downgrade, upgrade) gave the number of another: the reader is before the writer, then the names decide.
 
-use std::cmp::Ordering;
+use std::sync::Arc;
 
-use super::name::{Child, Family, classify};
+use super::name::{Child, Family, Kind, Naming, classify};
 
-/// One listing of a lock directory, read for one family of recipes.
+/// One listing of a lock directory, or why it cannot be queued in.
+pub(crate) type Listing = Result<Arc<Queue>, Unusable>;
+
+/// The contenders of one listing of a lock directory, in order.
 #[derive(Debug)]
-pub(crate) struct Queue<'a> {
-    contenders: Vec<Contender<'a>>,
-    strays: Vec<&'a str>,
+pub(crate) struct Queue {
+    naming: Naming,
+    contenders: Vec<Contender>,
+    strays: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Contender<'a> {
-    name: &'a str,
+#[derive(Debug)]
+struct Contender {
     sequence: i32,
+    kind: Kind,
+    name: String,
+    /// Where the nearest writer before it is.
+    writer_before: Option<usize>,
 }
 
 /// Why a directory cannot be queued in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unusable<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
     /// This node queues in another order: it would be let in beside us.
-    OtherOrder(&'a str),
-    /// The numbers have wrapped. Curator sorts the names as text, where `-` comes before the digits, so to a Java
-    /// peer every newcomer is first; Go drops the sign. Nobody can queue with them from here on.
+    OtherOrder(String),
+    /// The numbers have wrapped.
     Exhausted,
 }
 
 /// Where a node stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place<'a> {
-    /// Nobody is before it. Once true, true for as long as the node lives, however old the list.
+    /// Nobody whom it has to wait for is before it.
     First,
-    /// Somebody is. `predecessor` is the nearest; `sole` says that it is the only one, so that its deletion alone
-    /// makes us first: nothing can ever be created before us.
+    /// Somebody is. `predecessor` is the nearest of them; `sole` says that its deletion alone makes us first: nobody
+    /// else is there, and nobody can ever come to stand before us.
     Behind { predecessor: &'a str, sole: bool },
 }
 
-impl<'a> Queue<'a> {
+/// Whether a reader that has put a write node beside its read node may be the writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Upgrade {
+    /// Nobody else can be inside.
+    Alone,
+    /// Another reader may be inside.
+    Contended,
+    /// The list lacks one of the two nodes.
+    Gone,
+}
+
+impl Queue {
     /// Reads the children of a lock directory.
-    pub(crate) fn read(children: &'a [String], family: Family) -> Result<Self, Unusable<'a>> {
-        let mut queue = Self { contenders: Vec::with_capacity(children.len()), strays: Vec::new() };
+    pub(crate) fn read(children: Vec<String>, naming: Naming) -> Listing {
+        let mut contenders = Vec::with_capacity(children.len());
+        let mut strays = Vec::new();
         for name in children {
-            match classify(name, family) {
-                Child::Contender(sequence) if sequence < 0 => return Err(Unusable::Exhausted),
-                Child::Contender(sequence) => queue.contenders.push(Contender { name, sequence }),
+            match classify(&name, naming) {
+                Child::Contender { sequence, .. } if sequence < 0 => return Err(Unusable::Exhausted),
+                Child::Contender { sequence, kind } => {
+                    contenders.push(Contender { sequence, kind, name, writer_before: None });
+                }
                 Child::OtherOrder => return Err(Unusable::OtherOrder(name)),
-                Child::Stray => queue.strays.push(name),
+                Child::Stray => strays.push(name),
             }
         }
-        Ok(queue)
+        contenders.sort_unstable_by(|a, b| a.key().cmp(&b.key()));
+        let mut writer = None;
+        for (i, contender) in contenders.iter_mut().enumerate() {
+            contender.writer_before = writer;
+            if contender.kind == Kind::Exclusive {
+                writer = Some(i);
+            }
+        }
+        Ok(Arc::new(Self { naming, contenders, strays }))
     }
 
     /// Nodes that no lock recipe made.
-    pub(crate) fn strays(&self) -> &[&'a str] {
+    pub(crate) fn strays(&self) -> &[String] {
         &self.strays
     }
 
-    /// Whether nobody queues here.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.contenders.is_empty()
+    /// Whether somebody is there whom a newcomer of this kind would have to wait for.
+    pub(crate) fn is_busy_for(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Exclusive => !self.contenders.is_empty(),
+            Kind::Shared => self.contenders.iter().any(|contender| contender.kind == Kind::Exclusive),
+        }
+    }
+
+    /// How many contenders of any kind are before the node `name`; nothing if the list does not have it.
+    pub(crate) fn rank(&self, name: &str) -> Option<usize> {
+        let Child::Contender { sequence, kind } = classify(name, self.naming) else { return None };
+        self.contenders.binary_search_by(|contender| contender.key().cmp(&(sequence, kind, name))).ok()
     }
 
     /// Where the node `name` stands; nothing if the list does not have it, which proves nothing.
-    pub(crate) fn place(&self, name: &str) -> Option<Place<'a>> {
-        let own = self.contenders.iter().find(|contender| contender.name == name)?;
-        let mut ahead = 0_usize;
-        let mut nearest: Option<&Contender<'a>> = None;
-        for contender in &self.contenders {
-            if order(contender, own) == Ordering::Less {
-                ahead += 1;
-                if nearest.is_none_or(|nearest| closer(contender, nearest, own)) {
-                    nearest = Some(contender);
+    pub(crate) fn place(&self, name: &str) -> Option<Place<'_>> {
+        let rank = self.rank(name)?;
+        let own = self.contenders.get(rank)?;
+        let predecessor = match own.kind {
+            Kind::Exclusive => rank.checked_sub(1),
+            Kind::Shared => own.writer_before,
+        };
+        let Some(predecessor) = predecessor.and_then(|i| self.contenders.get(i)) else {
+            return Some(Place::First);
+        };
+        // Among readers and writers a conversion can put a node before ours, in the place of another.
+        let sole = rank == 1 && self.naming.family == Family::Exclusive;
+        Some(Place::Behind { predecessor: &predecessor.name, sole })
+    }
+
+    /// Whether the holder of the read node `read` may become the writer, now that its write node `write` is there too.
+    ///
+    /// From the moment that `write` existed, later readers wait behind it. One that was there before may be inside,
+    /// unless a writer of somebody else has been before it since it came: strictly, by its number. Such a writer
+    /// cannot be an upgrader's that came later, because an upgrader keeps its read node, which is no more than a
+    /// reader that may be inside, for as long as its write node is there (checked by `upgrade_model.rs`).
+    pub(crate) fn upgrade(&self, read: &str, write: &str) -> Upgrade {
+        if self.rank(read).is_none() || self.rank(write).is_none() {
+            return Upgrade::Gone;
+        }
+        let others =
+            self.contenders.iter().filter(|contender| contender.name != read && contender.name != write);
+        let mut writer = None;
+        for other in others {
+            match other.kind {
+                Kind::Exclusive => writer = writer.or(Some(other.sequence)),
+                Kind::Shared if writer.is_none_or(|writer| writer >= other.sequence) => {
+                    return Upgrade::Contended;
                 }
+                Kind::Shared => {}
             }
         }
-        Some(
-            nearest.map_or(Place::First, |nearest| Place::Behind {
-                predecessor: nearest.name,
-                sole: ahead == 1,
-            }),
-        )
+        Upgrade::Alone
     }
 
-    /// All contenders in order, the holder first.
-    pub(crate) fn in_order(mut self) -> Vec<&'a str> {
-        // All numbers are positive here (`read`), so the plain order is total and the wrapping one agrees.
-        self.contenders.sort_by(|a, b| (a.sequence, a.name).cmp(&(b.sequence, b.name)));
-        self.contenders.into_iter().map(|contender| contender.name).collect()
+    /// The name of a contender that begins like this.
+    pub(crate) fn find(&self, beginning: &str) -> Option<&str> {
+        self.contenders.iter().map(|contender| &*contender.name).find(|name| name.starts_with(beginning))
     }
-}
 
-/// The order of two contenders: by wrapping difference, ties by name.
-fn order(a: &Contender<'_>, b: &Contender<'_>) -> Ordering {
-    match a.sequence.wrapping_sub(b.sequence) {
-        0 => a.name.cmp(b.name),
-        // Exactly half the circle apart: each is before the other by difference. The name decides, so that one
-        // of them is first and they do not wait for each other.
-        i32::MIN => a.name.cmp(b.name),
-        difference => difference.cmp(&0),
+    /// The contenders in order, of one kind or of all.
+    pub(crate) fn in_order(&self, kind: Option<Kind>) -> impl Iterator<Item = &str> {
+        let wanted = move |contender: &&Contender| kind.is_none_or(|kind| contender.kind == kind);
+        self.contenders.iter().filter(wanted).map(|contender| &*contender.name)
     }
 }
 
-/// Whether `a`, which is before `own`, is nearer to it than `b`, which is before it too.
-fn closer(a: &Contender<'_>, b: &Contender<'_>, own: &Contender<'_>) -> bool {
-    let distance = |contender: &Contender<'_>| own.sequence.wrapping_sub(contender.sequence).unsigned_abs();
-    (distance(b), a.name) > (distance(a), b.name)
+impl Contender {
+    fn key(&self) -> (i32, Kind, &str) {
+        (self.sequence, self.kind, &self.name)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::name::Dialect;
     use super::*;
     use proptest::prelude::*;
+
+    const MUTEX: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Curator };
+    const READ_WRITE: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator };
 
     fn names(list: &[&str]) -> Vec<String> {
         list.iter().map(ToString::to_string).collect()
     }
 
-    fn place<'a>(children: &'a [String], own: &str) -> Option<Place<'a>> {
-        Queue::read(children, Family::Exclusive).unwrap().place(own)
+    fn read(list: &[&str], naming: Naming) -> Arc<Queue> {
+        Queue::read(names(list), naming).unwrap()
+    }
+
+    fn behind(predecessor: &str, sole: bool) -> Option<Place<'_>> {
+        Some(Place::Behind { predecessor, sole })
     }
 
     #[test]
     fn the_lowest_number_is_first_whatever_stands_before_it() {
-        let list = names(&["zz-lock-0000000003", "aa-lock-0000000010", "mm-lock-0000000007", "stray"]);
-        assert_eq!(place(&list, "zz-lock-0000000003"), Some(Place::First));
-        let behind = |predecessor, sole| Some(Place::Behind { predecessor, sole });
-        assert_eq!(place(&list, "mm-lock-0000000007"), behind("zz-lock-0000000003", true));
-        assert_eq!(place(&list, "aa-lock-0000000010"), behind("mm-lock-0000000007", false));
-        assert_eq!(place(&list, "xx-lock-0000000011"), None, "a list without our node says nothing");
-        let queue = Queue::read(&list, Family::Exclusive).unwrap();
+        let queue = read(&["zz-lock-0000000003", "aa-lock-0000000010", "mm-lock-0000000007", "stray"], MUTEX);
+        assert_eq!(queue.place("zz-lock-0000000003"), Some(Place::First));
+        assert_eq!(queue.place("mm-lock-0000000007"), behind("zz-lock-0000000003", true));
+        assert_eq!(queue.place("aa-lock-0000000010"), behind("mm-lock-0000000007", false));
+        assert_eq!(queue.place("xx-lock-0000000011"), None, "a list without our node says nothing");
+        assert_eq!(queue.place("stray"), None);
         assert_eq!(queue.strays(), ["stray"]);
-        assert_eq!(queue.in_order(), ["zz-lock-0000000003", "mm-lock-0000000007", "aa-lock-0000000010"]);
+        let order = ["zz-lock-0000000003", "mm-lock-0000000007", "aa-lock-0000000010"];
+        assert!(queue.in_order(None).eq(order));
+        assert_eq!(queue.rank("aa-lock-0000000010"), Some(2));
+        assert_eq!(queue.find("mm-"), Some("mm-lock-0000000007"));
     }
 
     #[test]
     fn equal_numbers_are_ordered_by_name() {
-        let list = names(&["b-lock-0000000001", "a-lock-0000000001", "c-lock-0000000001"]);
-        assert_eq!(place(&list, "a-lock-0000000001"), Some(Place::First));
-        assert_eq!(
-            place(&list, "c-lock-0000000001"),
-            Some(Place::Behind { predecessor: "b-lock-0000000001", sole: false })
-        );
+        let queue = read(&["b-lock-0000000001", "a-lock-0000000001", "c-lock-0000000001"], MUTEX);
+        assert_eq!(queue.place("a-lock-0000000001"), Some(Place::First));
+        assert_eq!(queue.place("c-lock-0000000001"), behind("b-lock-0000000001", false));
     }
 
     #[test]
     fn unusable_directories() {
         let list = names(&["a-lock-2147483647", "b-lock--2147483648"]);
-        assert_eq!(Queue::read(&list, Family::Exclusive).unwrap_err(), Unusable::Exhausted);
-        let list = names(&["a-lock-0000000001", "b-__WRIT__0000000002"]);
-        let error = Queue::read(&list, Family::Exclusive).unwrap_err();
-        assert_eq!(error, Unusable::OtherOrder("b-__WRIT__0000000002"));
+        assert_eq!(Queue::read(list, MUTEX).unwrap_err(), Unusable::Exhausted);
+        let other = "b-__WRIT__0000000002";
+        let list = names(&["a-lock-0000000001", other]);
+        assert_eq!(Queue::read(list, MUTEX).unwrap_err(), Unusable::OtherOrder(other.to_owned()));
     }
 
     #[test]
-    fn the_order_goes_on_over_the_wrap() {
-        let older = Contender { name: "z", sequence: i32::MAX };
-        let newer = Contender { name: "a", sequence: i32::MIN };
-        assert_eq!(order(&older, &newer), Ordering::Less);
-        assert_eq!(order(&newer, &older), Ordering::Greater);
+    fn readers_wait_for_the_last_writer_before_them_and_writers_for_whoever_is() {
+        let list = ["r-__READ__1", "s-__READ__2", "w-__WRIT__3", "t-__READ__4", "u-__READ__5", "x-__WRIT__6"];
+        let list = list.map(|name| {
+            let (name, sequence) = name.split_at(name.len() - 1);
+            format!("{name}000000000{sequence}")
+        });
+        let [r, s, w, t, u, x] = &list;
+        let queue = Queue::read(list.to_vec(), READ_WRITE).unwrap();
+        assert_eq!(queue.place(r), Some(Place::First));
+        assert_eq!(queue.place(s), Some(Place::First));
+        // Never `sole`: a reader before may turn into a writer, and a writer into a reader.
+        assert_eq!(queue.place(w), behind(s, false));
+        assert_eq!(queue.place(t), behind(w, false));
+        assert_eq!(queue.place(u), behind(w, false));
+        assert_eq!(queue.place(x), behind(u, false));
+        assert!(queue.in_order(Some(Kind::Exclusive)).eq([w.as_str(), x]));
+        assert!(queue.is_busy_for(Kind::Shared));
+        let readers = Queue::read(vec![r.clone()], READ_WRITE).unwrap();
+        assert!(!readers.is_busy_for(Kind::Shared) && readers.is_busy_for(Kind::Exclusive));
+    }
+
+    #[test]
+    fn an_upgrade_needs_that_no_other_reader_can_be_inside() {
+        let (own, write) = ("me-__READ__0000000005", "me-__WRIT__0000000005");
+        let verdict = |others: &[&str]| {
+            let mut list = names(others);
+            list.extend(names(&[own, write]));
+            Queue::read(list, READ_WRITE).unwrap().upgrade(own, write)
+        };
+        assert_eq!(verdict(&[]), Upgrade::Alone);
+        assert_eq!(verdict(&["r-__READ__0000000004"]), Upgrade::Contended);
+        assert_eq!(verdict(&["r-__READ__0000000006"]), Upgrade::Contended);
+        // Readers that have been waiting for a writer of somebody else since they came.
+        assert_eq!(verdict(&["w-__WRIT__0000000006", "r-__READ__0000000007"]), Upgrade::Alone);
+        assert_eq!(verdict(&["w-__WRIT__0000000008", "r-__READ__0000000007"]), Upgrade::Contended);
+        // Another upgrader: its two nodes tie, and it may be inside.
+        assert_eq!(verdict(&["u-__READ__0000000006", "u-__WRIT__0000000006"]), Upgrade::Contended);
+        let without = Queue::read(names(&[own]), READ_WRITE).unwrap();
+        assert_eq!(without.upgrade(own, write), Upgrade::Gone);
+    }
+
+    /// Curator's own predicate, written after what its drivers do: the keys are what follows the marker, sorted as
+    /// text, ties in the order of the list; every child counts.
+    mod curator {
+        pub(super) fn sorted<'a>(children: &'a [String], markers: &[&str]) -> Vec<&'a str> {
+            let key = |name: &'a str| {
+                let after =
+                    |name: &'a str, marker: &&str| name.rfind(*marker).map(|at| &name[at + marker.len()..]);
+                markers.iter().fold(name, |name, marker| after(name, marker).unwrap_or(name))
+            };
+            let mut sorted: Vec<&str> = children.iter().map(String::as_str).collect();
+            sorted.sort_by_key(|name| key(name));
+            sorted
+        }
+
+        pub(super) fn mutex_holds(children: &[String], own: &str) -> bool {
+            sorted(children, &["lock-"]).first() == Some(&own)
+        }
+
+        pub(super) fn write_holds(children: &[String], own: &str) -> bool {
+            sorted(children, &["__READ__", "__WRIT__"]).first() == Some(&own)
+        }
+
+        pub(super) fn read_holds(children: &[String], own: &str) -> bool {
+            let sorted = sorted(children, &["__READ__", "__WRIT__"]);
+            !sorted.iter().take_while(|name| **name != own).any(|name| name.contains("__WRIT__"))
+        }
     }
 
     /// Numbers near each other, near the wrap, and anywhere.
     fn sequence() -> impl Strategy<Value = i32> {
-        prop_oneof![0..20_i32, (i32::MAX - 10)..=i32::MAX, i32::MIN..(i32::MIN + 10), any::<i32>()]
+        prop_oneof![6 => 0..12_i32, 1 => (i32::MAX - 3)..=i32::MAX, 1 => i32::MIN..(i32::MIN + 3), 1 => any::<i32>()]
+    }
+
+    /// Names of all sorts: ours, Curator's, Go's, others' orders, strays, duplicates of numbers.
+    fn any_name(markers: &'static [&'static str]) -> impl Strategy<Value = String> {
+        let head = prop_oneof![
+            Just("_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-"),
+            Just("_c_5f3b2a108c1d4f6e9a7b0123456789ab-"),
+            Just("")
+        ];
+        let kind = prop_oneof![8 => proptest::sample::select(markers), 1 => Just("zzz")];
+        (head, "[a-c]", kind, sequence())
+            .prop_map(|(head, unique, kind, n)| format!("{head}{unique}{kind}{n:010}"))
+    }
+
+    fn holds(queue: &Queue, name: &str) -> bool {
+        queue.place(name) == Some(Place::First)
+    }
+
+    fn check(children: Vec<String>, naming: Naming) {
+        let Ok(queue) = Queue::read(children, naming) else { return };
+        let of = |kind| queue.in_order(Some(kind)).filter(|name| holds(&queue, name)).count();
+        let (readers, writers) = (of(Kind::Shared), of(Kind::Exclusive));
+        assert!(writers <= 1, "{writers} writers inside: {queue:?}");
+        assert!(writers == 0 || readers == 0, "a writer beside {readers} readers: {queue:?}");
+        if let Some(first) = queue.in_order(None).next() {
+            assert!(holds(&queue, first), "nobody is inside: {queue:?}");
+        }
+        for name in queue.in_order(None) {
+            if let Some(Place::Behind { predecessor, .. }) = queue.place(name) {
+                assert!(queue.rank(predecessor) < queue.rank(name));
+            }
+        }
     }
 
     proptest! {
-        /// Whatever the numbers, wrapped ones included, at most one contender can think it is first, and every
-        /// other one watches a node that is really there and before it.
+        #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+        /// Whatever the names, at most one exclusive contender is inside, and then no reader is; somebody is always
+        /// inside, and everybody else waits for one that is really there and before it.
         #[test]
-        fn never_two_first(sequences in prop::collection::vec((sequence(), "[a-c]{1,2}"), 1..12)) {
-            let names: Vec<String> = sequences
-                .iter()
-                .enumerate()
-                .map(|(i, (sequence, name))| format!("{name}{i}-lock-{sequence:010}"))
-                .collect();
-            let queue = Queue {
-                contenders: names
-                    .iter()
-                    .zip(&sequences)
-                    .map(|(name, (sequence, _))| Contender { name, sequence: *sequence })
-                    .collect(),
-                strays: Vec::new(),
-            };
-            let mut first = 0;
-            for own in &names {
-                match queue.place(own).unwrap() {
-                    Place::First => first += 1,
-                    Place::Behind { predecessor, .. } => {
-                        prop_assert_ne!(predecessor, own);
-                        prop_assert!(names.iter().any(|name| name == predecessor));
-                    }
+        fn never_two_inside(
+            mutexes in prop::collection::hash_set(any_name(&["lock-"]), 1..10),
+            others in prop::collection::hash_set(any_name(&["__READ__", "__WRIT__"]), 1..10),
+            mixed in prop::collection::hash_set(any_name(&["__READ__", "__WRIT__", "lock-", "__lock__", "__rlock__"]), 1..10),
+        ) {
+            check(mutexes.into_iter().collect(), MUTEX);
+            check(others.into_iter().collect(), READ_WRITE);
+            for dialect in [Dialect::Curator, Dialect::Kazoo] {
+                for family in [Family::Exclusive, Family::ReadWrite] {
+                    check(mixed.iter().cloned().collect(), Naming { family, dialect });
                 }
             }
-            prop_assert!(first <= 1, "{first} first in {names:?}");
         }
 
-        /// Without a wrap the places are those of the plain sort that Curator does: exactly one first, everyone
-        /// else behind the one just before it, and strays change nothing.
+        /// With numbers that differ, as the server makes them, and nothing but contenders, everybody whom Curator's
+        /// own rule lets in is let in here, and nobody else. (Where numbers tie, Curator goes by the order of the
+        /// list; where they have wrapped, and where there are strays, it is wrong or stuck.)
         #[test]
-        fn agrees_with_curators_sort(
-            mut sequences in prop::collection::btree_set(0..i32::MAX, 1..12),
-            strays in prop::collection::vec("[a-z0-9]{0,8}", 0..4),
+        fn agrees_with_curators_predicate(
+            numbers in prop::collection::btree_set(0..1_000_000_i32, 1..20),
+            kinds in prop::collection::vec(any::<bool>(), 20),
+            rotate in 0..20_usize,
         ) {
-            sequences.insert(i32::MAX);
-            let sorted: Vec<String> = sequences.iter().map(|n| format!("x{}-lock-{n:010}", n % 7)).collect();
-            let mut listed = sorted.clone();
-            listed.extend(strays);
-            listed.reverse();
-            let queue = Queue::read(&listed, Family::Exclusive).unwrap();
-            for (i, own) in sorted.iter().enumerate() {
-                let expected = match i {
-                    0 => Place::First,
-                    _ => Place::Behind { predecessor: &sorted[i - 1], sole: i == 1 },
-                };
-                prop_assert_eq!(queue.place(own), Some(expected));
+            let make = |marker: &dyn Fn(usize) -> &'static str| {
+                let mut list: Vec<String> = numbers
+                    .iter()
+                    .enumerate()
+                    .map(|(i, n)| format!("_c_{}-{}{n:010}", (i * 7) % 10, marker(i)))
+                    .collect();
+                let by = rotate % list.len();
+                list.rotate_left(by);
+                list
+            };
+            let list = make(&|_| "lock-");
+            let queue = Queue::read(list.clone(), MUTEX).unwrap();
+            prop_assert!(queue.in_order(None).eq(curator::sorted(&list, &["lock-"])));
+            for name in &list {
+                prop_assert_eq!(holds(&queue, name), curator::mutex_holds(&list, name));
             }
-            prop_assert_eq!(queue.in_order(), sorted.iter().map(String::as_str).collect::<Vec<_>>());
+            let list = make(&|i| if kinds[i] { "__READ__" } else { "__WRIT__" });
+            let queue = Queue::read(list.clone(), READ_WRITE).unwrap();
+            for name in &list {
+                let theirs =
+                    if name.contains("__READ__") { curator::read_holds(&list, name) } else { curator::write_holds(&list, name) };
+                prop_assert_eq!(holds(&queue, name), theirs, "{}", name);
+            }
+        }
+
+        /// A downgraded node, which has the number of the write node that it replaced, keeps all later writers out, here
+        /// and by Curator's rule, wherever the list shows it.
+        #[test]
+        fn a_downgraded_reader_keeps_its_place(later in prop::collection::btree_set(6..100_i32, 1..10), at in 0..10_usize) {
+            let mut list: Vec<String> = later.iter().map(|n| format!("_c_w-__WRIT__{n:010}")).collect();
+            let own = "_c_a-__READ__0000000005";
+            list.insert(at % (list.len() + 1), own.to_owned());
+            let queue = Queue::read(list.clone(), READ_WRITE).unwrap();
+            prop_assert!(holds(&queue, own) && curator::read_holds(&list, own));
+            for name in list.iter().filter(|name| name.as_str() != own) {
+                prop_assert!(!holds(&queue, name) && !curator::write_holds(&list, name));
+            }
         }
     }
 }

@@ -1,21 +1,22 @@
 //! Where all handles of one client for one path meet: a fair gate, and the local holder.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
-use super::driver;
-use super::name::Family;
+use super::driver::{self, Attempt, SharedLists};
+use super::name::{Kind, Naming};
+use super::pending::Pending;
 use super::queue::Queue;
 use crate::client::Inner;
 use crate::client::epoch::{Epoch, Held};
-use crate::client::reaper::{Reaper, Ticket};
 use crate::error::{AcquireError, LocalHolder, Lost, LostReason, ReleaseError};
-use crate::options::LockOptions;
+use crate::options::{LockOptions, Recipe};
 use crate::path::LockPath;
 use crate::token::FencingToken;
 
@@ -37,19 +38,21 @@ pub(crate) enum Denied {
     Error(AcquireError),
 }
 
-/// The handles of one client for one path.
+/// The handles of one client for one path and recipe.
 ///
-/// Contenders of one room queue by znodes of their own, at most `max_znodes` at a time; whoever finds no place
-/// waits in memory, in order of arrival ([`Semaphore`] is fair). So a thousand tasks cost the servers no more than
-/// `max_znodes` nodes, and none of them is overtaken within a session. (When the session ends, those that had nodes
-/// queue again in the next, all at once and in no particular order.)
+/// Contenders of one room queue by znodes of their own, at most `max_nodes` at a time. Whoever finds no place waits in
+/// memory, in order of arrival ([`Semaphore`] is fair): so a thousand tasks cost the servers no more than `max_nodes`
+/// nodes, and none of them is overtaken within a session. (When the session ends, those that had nodes
+/// queue again in the next, all at once and in no particular order.) A fair lock's contenders do not: its order is that
+/// of the nodes, so whoever finds no place is refused.
 pub(crate) struct Room {
     client: Arc<Inner>,
     path: LockPath,
-    family: Family,
     options: LockOptions,
     gate: Arc<Semaphore>,
-    holder: Mutex<Option<Holder>>,
+    lists: SharedLists,
+    /// The holds of this room, by the number of the attempt that got them: the oldest is the first.
+    holders: Mutex<BTreeMap<u64, Holder>>,
     strays_reported: AtomicBool,
 }
 
@@ -71,15 +74,15 @@ impl Holder {
 }
 
 impl Room {
-    pub(crate) fn new(client: Arc<Inner>, path: LockPath, family: Family, options: LockOptions) -> Self {
-        let gate = Arc::new(Semaphore::new(options.max_znodes));
+    pub(crate) fn new(client: Arc<Inner>, path: LockPath, options: LockOptions) -> Self {
+        let gate = Arc::new(Semaphore::new(options.max_nodes));
         Self {
             client,
             path,
-            family,
             options,
             gate,
-            holder: Mutex::default(),
+            lists: SharedLists::default(),
+            holders: Mutex::default(),
             strays_reported: AtomicBool::new(false),
         }
     }
@@ -92,87 +95,104 @@ impl Room {
         &self.path
     }
 
-    pub(crate) fn family(&self) -> Family {
-        self.family
+    pub(crate) fn naming(&self) -> Naming {
+        self.options.naming()
     }
 
     pub(crate) fn options(&self) -> &LockOptions {
         &self.options
     }
 
-    /// Gets the lock, or not, within the budget.
-    ///
-    /// Everything happens in an attempt where the session runs, so the caller needs no timer, and no runtime of any
-    /// particular kind. Dropping the future tells the attempt, which cleans up by itself.
+    /// Where contenders that arrive together get one list for all; nothing if each has its own, sent together with its
+    /// create, as the mutex promises.
+    pub(crate) fn lists(&self) -> Option<&SharedLists> {
+        (self.options.recipe != Recipe::Mutex).then_some(&self.lists)
+    }
+
+    /// Whether a contender waits in memory for a predecessor of its own session. The others' queue looks from outside
+    /// as the recipe says (design rule 4); the fair lock has waiters by the thousand, and their watches no place.
+    pub(crate) fn waits_in_memory(&self) -> bool {
+        self.options.recipe == Recipe::FairLock
+    }
+
+    /// Starts an attempt to get the lock within the budget, as a task where the session runs, so that the caller needs
+    /// no timer, and no runtime of any particular kind. Dropping the answer tells the attempt, which cleans up by itself.
+    pub(crate) fn attempt(
+        self: &Arc<Self>,
+        kind: Kind,
+        budget: Budget,
+        location: &'static Location<'static>,
+    ) -> Pending {
+        let (reply, granted) = oneshot::channel();
+        let (cancel, cancelled) = oneshot::channel();
+        let number = self.client.reaper().number();
+        let (queued, node) = watch::channel(None);
+        let room = Arc::clone(self);
+        let attempt = Attempt { room, kind, budget, number, queued, location, reply, cancelled };
+        self.client.spawn(driver::run(attempt));
+        Pending::new(Arc::clone(self), granted, node, cancel, number)
+    }
+
+    /// Gets the lock, or not, within the budget. Nothing is done before the first poll.
     pub(crate) async fn acquire(
         self: Arc<Self>,
+        kind: Kind,
         budget: Budget,
         location: &'static Location<'static>,
     ) -> Result<Hold, Denied> {
-        let (reply, granted) = oneshot::channel();
-        let (cancel, cancelled) = oneshot::channel();
-        let reaper = self.client.reaper().clone();
-        let number = reaper.number();
-        let cancel = CancelOnDrop { cancel: Some(cancel), reaper, number };
-        let attempt = driver::Attempt { room: Arc::clone(&self), budget, number, location, reply, cancelled };
-        self.client.spawn(driver::run(attempt));
-        // A grant that arrives here and is not taken is a `Hold` in a channel: its drop gives the lock back.
-        let result = granted.await;
-        cancel.disarm();
-        match result {
-            Ok(result) => result,
-            // What the attempt ran on is gone.
-            Err(_) => Err(Denied::Error(self.client.why_ended(&self.path))),
-        }
+        self.attempt(kind, budget, location).result().await
     }
 
-    /// A place in the queue of this client, in order of arrival; nothing if it was only asked for and there is none:
-    /// this client alone has `max_znodes` contenders then.
-    pub(crate) async fn enter(&self, budget: Budget) -> Option<OwnedSemaphorePermit> {
+    /// A place in the queue of this client, in order of arrival.
+    pub(crate) async fn enter(&self, budget: Budget) -> Result<OwnedSemaphorePermit, Denied> {
         let gate = Arc::clone(&self.gate);
         match budget {
-            Budget::Try { .. } => gate.try_acquire_owned().ok(),
+            _ if self.options.recipe == Recipe::FairLock => gate.try_acquire_owned().map_err(|_| {
+                let (path, max) = (self.path.user().to_owned(), self.options.max_nodes);
+                Denied::Error(AcquireError::TooManyWaiters { path, max })
+            }),
+            // This client alone has as many contenders as it may have then.
+            Budget::Try { .. } => gate.try_acquire_owned().map_err(|_| Denied::WouldBlock),
             // The gate is never closed.
-            Budget::Until(_) | Budget::Forever => gate.acquire_owned().await.ok(),
+            Budget::Until(_) | Budget::Forever => gate.acquire_owned().await.map_err(|_| Denied::WouldBlock),
         }
     }
 
-    /// The error of a wait that was too long, with this process's own hold in it if there is one.
+    /// The error of a wait that was too long, with a hold of this process's own in it if there is one.
     pub(crate) fn timed_out(&self, waited: Duration) -> AcquireError {
-        // A copy: asking the clock may end in a tracing subscriber, which must find the mutex free.
-        let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let holder = holder
-            .as_ref()
-            .filter(|holder| holder.holds())
+        let holder = self
+            .holders()
+            .into_iter()
+            .find(Holder::holds)
             .map(|holder| LocalHolder { held_for: holder.since.elapsed(), location: holder.location });
         AcquireError::TimedOut { path: self.path.user().to_owned(), waited, holder }
     }
 
-    /// Whether a guard of this room holds the lock.
-    pub(crate) fn is_held(&self) -> bool {
-        // A copy: asking the clock may end in a tracing subscriber, which must find the mutex free.
-        let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        holder.as_ref().is_some_and(|holder| holder.holds())
+    /// Whether a guard of this room holds the lock, as this kind.
+    pub(crate) fn is_held(&self, kind: Kind) -> bool {
+        self.holders().iter().any(|holder| holder.held.kind() == kind && holder.holds())
+    }
+
+    /// Copies: asking the clock may end in a tracing subscriber, which must find the mutex free.
+    fn holders(&self) -> Vec<Holder> {
+        self.lock_holders().values().cloned().collect()
+    }
+
+    fn lock_holders(&self) -> MutexGuard<'_, BTreeMap<u64, Holder>> {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says once that there are nodes here that no lock recipe made.
-    pub(crate) fn report_strays(&self, children: &[String]) {
-        if self.strays_reported.load(Ordering::Relaxed) {
-            return;
-        }
-        let Ok(queue) = Queue::read(children, self.family) else {
-            return;
-        };
-        if let [stray, ..] = queue.strays() {
-            if !self.strays_reported.swap(true, Ordering::Relaxed) {
-                let (path, count) = (self.path.user(), queue.strays().len());
-                tracing::warn!(
-                    path,
-                    stray,
-                    count,
-                    "a lock's directory has children that are not contenders; they are ignored, but Curator peers would wait for them"
-                );
-            }
+    pub(crate) fn report_strays(&self, queue: &Queue) {
+        let [stray, ..] = queue.strays() else { return };
+        if !self.strays_reported.swap(true, Ordering::Relaxed) {
+            let (path, count) = (self.path.user(), queue.strays().len());
+            tracing::warn!(
+                path,
+                stray,
+                count,
+                "a lock's directory has children that are not contenders; they are ignored, but Curator peers would wait for them"
+            );
         }
     }
 }
@@ -182,38 +202,15 @@ impl fmt::Debug for Room {
         // Not the data, which may be large, nor the client, which knows the rooms.
         f.debug_struct("Room")
             .field("path", &self.path)
-            .field("max_znodes", &self.options.max_znodes)
-            .field("held", &self.is_held())
+            .field("recipe", &self.options.recipe)
+            .field("max_nodes", &self.options.max_nodes)
             .finish_non_exhaustive()
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.client.forget_room(&self.path);
-    }
-}
-
-/// Tells the attempt that its caller has gone.
-struct CancelOnDrop {
-    cancel: Option<oneshot::Sender<Ticket>>,
-    reaper: Reaper,
-    number: u64,
-}
-
-impl CancelOnDrop {
-    fn disarm(mut self) {
-        self.cancel = None;
-    }
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        if let Some(cancel) = self.cancel.take() {
-            // The ticket makes a flush that is called right after this wait for the clean-up. If the attempt has
-            // ended already, it comes back and is dropped.
-            drop(cancel.send(self.reaper.ticket(self.number)));
-        }
+        self.client.forget_room(&self.path, self.options.recipe);
     }
 }
 
@@ -243,8 +240,19 @@ impl Hold {
             since: Instant::now(),
             location,
         };
-        *room.holder.lock().unwrap_or_else(PoisonError::into_inner) = Some(holder);
+        room.lock_holders().insert(held.number(), holder);
         Self { room, epoch, held, token, released: false }
+    }
+
+    /// The same hold once more, for one that gives nothing back.
+    pub(crate) fn shadow(&self) -> Self {
+        Self {
+            room: Arc::clone(&self.room),
+            epoch: Arc::clone(&self.epoch),
+            held: Arc::clone(&self.held),
+            token: self.token,
+            released: true,
+        }
     }
 
     pub(crate) fn room(&self) -> &Arc<Room> {
@@ -291,8 +299,17 @@ impl Hold {
     }
 
     /// The node's name.
-    pub(crate) fn node(&self) -> &str {
+    pub(crate) fn node(&self) -> Arc<str> {
         self.held.name()
+    }
+
+    /// What it is held as.
+    pub(crate) fn kind(&self) -> Kind {
+        self.held.kind()
+    }
+
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        &self.held
     }
 
     /// Gives the lock back and answers when the node is gone. The work is the reaper's, so dropping the future does
@@ -314,11 +331,8 @@ impl Hold {
         if std::mem::replace(&mut self.released, true) {
             return;
         }
-        let mut holder = self.room.holder.lock().unwrap_or_else(PoisonError::into_inner);
-        // Somebody else of this process may hold it by now, if this hold was lost.
-        if holder.as_ref().is_some_and(|holder| Arc::ptr_eq(&holder.held, &self.held)) {
-            *holder = None;
-        }
+        let holder = self.room.lock_holders().remove(&self.held.number());
+        // Not while the holders are locked: it may be the last to know its epoch.
         drop(holder);
         self.epoch.give_back(&self.held, done);
     }

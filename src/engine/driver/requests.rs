@@ -13,9 +13,10 @@ use zookeeper_client as zk;
 use crate::client::clock::Moment;
 use crate::client::epoch::{Epoch, cause};
 use crate::client::reaper::{Debt, Item};
+use crate::client::watches::WatchUse;
 use crate::engine::contender::{Answer, Event, Failure, Node, Request};
-use crate::engine::name::prefix;
-use crate::engine::queue::{Queue, Unusable};
+use crate::engine::name::{Dialect, Kind, Naming};
+use crate::engine::queue::{Listing, Queue, Unusable};
 use crate::engine::room::{Hold, Room};
 use crate::error::{AcquireError, Lost, LostReason};
 use crate::options::{Acl, Parents, Permissions};
@@ -24,16 +25,26 @@ use crate::transaction::{Operation, TransactionError};
 /// An event, and the error that it came from.
 pub(super) type Came = (Event, Option<zk::Error>);
 
+/// An id for one create request and no other (rule 6), as the dialect writes it.
+pub(super) fn new_id(naming: Naming) -> String {
+    let id = Uuid::new_v4();
+    match naming.dialect {
+        Dialect::Curator => id.to_string(),
+        Dialect::Kazoo => id.simple().to_string(),
+    }
+}
+
 /// Sends the create and the list together: the client library sends when the method is called, and a session's
 /// requests are answered in order (rule 1).
-async fn create_and_list(room: &Room, epoch: &Arc<Epoch>, session: &zk::Client, id: &str) -> Came {
-    let beginning = prefix(id, room.family());
+async fn create_and_list(room: &Arc<Room>, epoch: &Arc<Epoch>, session: &zk::Client, kind: Kind) -> Came {
+    let id = new_id(room.naming());
+    let beginning = room.naming().prefix(&id, kind);
     let path = room.path().child(&beginning);
     let acls = to_library(&room.options().acl);
     let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&acls));
     let sent = Moment::now();
     let create = session.create(&path, &room.options().data, &options);
-    let list = session.list_children(room.path().server());
+    let list = list(room, epoch, session);
     let (create, list) = tokio::join!(create, list);
     let mut error = None;
     let create = match create {
@@ -48,29 +59,28 @@ async fn create_and_list(room: &Room, epoch: &Arc<Epoch>, session: &zk::Client, 
             Answer::No(failure(epoch, failed, &mut error))
         }
     };
-    let list = listed(room, epoch, list, &mut error);
-    if let Answer::Is(children) = &list {
-        room.report_strays(children);
-    }
-    (Event::Created { id: id.to_owned(), create, list }, error)
+    let list = listed(epoch, list, &mut error);
+    (Event::Created { id, create, list }, error)
 }
 
 /// Asks the server.
-pub(super) async fn perform(room: &Room, epoch: &Arc<Epoch>, session: &zk::Client, request: Request) -> Came {
+pub(super) async fn perform(
+    room: &Arc<Room>,
+    epoch: &Arc<Epoch>,
+    session: &zk::Client,
+    kind: Kind,
+    request: Request,
+) -> Came {
     let mut error = None;
     let event = match request {
-        Request::CreateAndList => {
-            // One id, one request (rule 6).
-            let id = Uuid::new_v4().to_string();
-            return create_and_list(room, epoch, session, &id).await;
-        }
+        Request::CreateAndList => return create_and_list(room, epoch, session, kind).await,
         Request::MakeParents => Event::ParentsMade(match make_parents(room, session).await {
             Ok(()) => Answer::Is(()),
             Err(failed) => Answer::No(failure(epoch, failed, &mut error)),
         }),
         Request::List => {
-            let list = session.list_children(room.path().server()).await;
-            Event::Listed(listed(room, epoch, list, &mut error))
+            let list = list(room, epoch, session).await;
+            Event::Listed(listed(epoch, list, &mut error))
         }
         Request::Inspect { name } => {
             let path = room.path().child(&name);
@@ -83,12 +93,59 @@ pub(super) async fn perform(room: &Room, epoch: &Arc<Epoch>, session: &zk::Clien
                 Err(failed) => Answer::No(failure(epoch, failed, &mut error)),
             })
         }
-        Request::Watch { predecessor } => match watch(session, &room.path().child(&predecessor)).await {
-            Ok(event) => event,
-            Err(failed) => Event::WatchFailed(failure(epoch, failed, &mut error)),
-        },
+        Request::Watch { predecessor } => {
+            let path = room.path().child(&predecessor);
+            if let Some(own) = epoch.wait_for_own(&path).filter(|_| room.waits_in_memory()) {
+                return match own.await {
+                    Ok(()) => (Event::LetGo, None),
+                    Err(_) => (Event::Deleted, None),
+                };
+            }
+            match epoch.watch(&path, WatchUse::Queue) {
+                Some(_watching) => match watch(session, &path).await {
+                    Ok(event) => event,
+                    Err(failed) => Event::WatchFailed(failure(epoch, failed, &mut error)),
+                },
+                None => Event::WatchFailed(Failure::OverBudget),
+            }
+        }
     };
     (event, error)
+}
+
+/// Lists the directory: sent by the call, or behind everything that the caller has sent when it is shared.
+pub(super) fn list(
+    room: &Arc<Room>,
+    epoch: &Arc<Epoch>,
+    session: &zk::Client,
+) -> impl Future<Output = Result<Listing, zk::Error>> {
+    let shared = room.lists().map(|lists| lists.ask(room, epoch));
+    let own = shared.is_none().then(|| list_alone(room, epoch, session));
+    async move {
+        match (shared, own) {
+            (Some(shared), _) => shared.await,
+            (None, Some(own)) => own.await,
+            (None, None) => Err(zk::Error::UnexpectedError("nothing was asked".to_owned())),
+        }
+    }
+}
+
+/// Lists the directory; sent by the call.
+pub(super) fn list_alone(
+    room: &Arc<Room>,
+    epoch: &Arc<Epoch>,
+    session: &zk::Client,
+) -> impl Future<Output = Result<Listing, zk::Error>> {
+    let children = session.list_children(room.path().server());
+    async move {
+        let children = children.await?;
+        reap_late(room, epoch, &children);
+        let listing = Queue::read(children, room.naming());
+        if let Ok(queue) = &listing {
+            room.report_strays(queue);
+        }
+        Ok(listing)
+    }
 }
 
 /// A node that the server says exists, if it is this session's.
@@ -105,7 +162,7 @@ fn owned(epoch: &Arc<Epoch>, name: String, stat: &zk::Stat) -> Answer<Node> {
     Answer::Is(Node { name, czxid: Some(stat.czxid) })
 }
 
-fn failure(epoch: &Epoch, error: zk::Error, last: &mut Option<zk::Error>) -> Failure {
+pub(super) fn failure(epoch: &Epoch, error: zk::Error, last: &mut Option<zk::Error>) -> Failure {
     let failure = epoch.judge(&error);
     tracing::debug!(%error, ?failure, "request failed");
     *last = Some(error);
@@ -130,16 +187,12 @@ fn reap_late(room: &Room, epoch: &Arc<Epoch>, children: &[String]) {
 
 /// Judges a list.
 fn listed(
-    room: &Room,
     epoch: &Arc<Epoch>,
-    list: Result<Vec<String>, zk::Error>,
+    list: Result<Listing, zk::Error>,
     last: &mut Option<zk::Error>,
-) -> Answer<Vec<String>> {
+) -> Answer<Listing> {
     match list {
-        Ok(children) => {
-            reap_late(room, epoch, &children);
-            Answer::Is(children)
-        }
+        Ok(listing) => Answer::Is(listing),
         // The create's error says more, if there is one.
         Err(error) => {
             let mut own = None;
@@ -159,14 +212,7 @@ async fn watch(session: &zk::Client, path: &str) -> Result<Event, zk::Error> {
         // the fix of CVE-2024-23944 do not deliver its event to a session that lacks it: we would wait for ever.
         Err(error) => return Err(error),
     };
-    // `changed` panics if the task that serves the session dies (review finding 18).
-    let mut changed = pin!(watcher.changed());
-    let event = poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| changed.as_mut().poll(context))) {
-        Ok(Poll::Pending) => Poll::Pending,
-        Ok(Poll::Ready(event)) => Poll::Ready(Some(event)),
-        Err(_) => Poll::Ready(None),
-    });
-    match event.await {
+    match changed(watcher).await {
         Some(event) => match (event.event_type, event.session_state) {
             (zk::EventType::NodeDeleted, _) => Ok(Event::Deleted),
             (zk::EventType::Session, zk::SessionState::Expired) => Err(zk::Error::SessionExpired),
@@ -175,6 +221,18 @@ async fn watch(session: &zk::Client, path: &str) -> Result<Event, zk::Error> {
         },
         None => Err(zk::Error::UnexpectedError("the session's task has died".to_owned())),
     }
+}
+
+/// Waits for the event of a watch; nothing if the task that serves the session dies, in which case the library panics
+/// (review finding 18).
+pub(super) async fn changed(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEvent> {
+    let mut changed = pin!(watcher.changed());
+    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| changed.as_mut().poll(context))) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(event)) => Poll::Ready(Some(event)),
+        Err(_) => Poll::Ready(None),
+    })
+    .await
 }
 
 /// Creates the lock's directory and those above it that are missing, from the leaf upwards as long as there is
@@ -189,7 +247,7 @@ async fn make_parents(room: &Room, session: &zk::Client) -> Result<(), zk::Error
     session.mkdir(room.path().server(), &options).await
 }
 
-fn to_library(acl: &[Acl]) -> Vec<zk::Acl> {
+pub(super) fn to_library(acl: &[Acl]) -> Vec<zk::Acl> {
     let permission = |set: Permissions| {
         [
             (Permissions::READ, zk::Permission::READ),
@@ -207,38 +265,37 @@ fn to_library(acl: &[Acl]) -> Vec<zk::Acl> {
         .collect()
 }
 
-/// The nodes that queue for a lock, in order, as the user would write their paths.
-pub(crate) async fn participants(room: &Room) -> Result<Vec<String>, AcquireError> {
+/// The nodes that queue for a lock, all or those of one kind, in order, as the user would write their paths.
+pub(crate) async fn participants(room: &Arc<Room>, kind: Option<Kind>) -> Result<Vec<String>, AcquireError> {
+    let path = room.path();
+    let queue = look(room).await?;
+    let nodes = queue.iter().flat_map(|queue| queue.in_order(kind));
+    Ok(nodes.map(|name| path.to_user(&path.child(name)).to_owned()).collect())
+}
+
+/// How many contenders are before the node `name`; nothing if it is not in the queue.
+pub(crate) async fn position(room: &Arc<Room>, name: &str) -> Result<Option<usize>, AcquireError> {
+    Ok(look(room).await?.and_then(|queue| queue.rank(name)))
+}
+
+/// The queue as it is now; nothing if there is no directory.
+async fn look(room: &Arc<Room>) -> Result<Option<Arc<Queue>>, AcquireError> {
     let path = room.path();
     let started = Instant::now();
     let mut failures = 0;
     loop {
         let epoch = room.client().epoch().await.map_err(|no_epoch| no_epoch.into_error(path))?;
         let Ok(session) = epoch.session() else { continue };
-        let error = match session.list_children(path.server()).await {
-            Ok(children) => {
-                reap_late(room, &epoch, &children);
-                return match Queue::read(&children, room.family()) {
-                    Ok(queue) => {
-                        let nodes = queue.in_order().into_iter();
-                        Ok(nodes.map(|name| path.to_user(&path.child(name)).to_owned()).collect())
-                    }
-                    Err(Unusable::OtherOrder(name)) => Err(AcquireError::MixedRecipes {
-                        path: path.user().to_owned(),
-                        node: path.to_user(&path.child(name)).to_owned(),
-                    }),
-                    Err(Unusable::Exhausted) => {
-                        Err(AcquireError::SequenceExhausted { path: path.user().to_owned() })
-                    }
-                };
-            }
-            Err(zk::Error::NoNode) => return Ok(Vec::new()),
+        let error = match list(room, &epoch, &session).await {
+            Ok(Ok(queue)) => return Ok(Some(queue)),
+            Ok(Err(unusable)) => return Err(unusable_directory(room, unusable)),
+            Err(zk::Error::NoNode) => return Ok(None),
             Err(error) => error,
         };
         let path = path.user().to_owned();
         match epoch.judge(&error) {
             Failure::Refused if error == zk::Error::NoAuth => return Err(AcquireError::NoAuth { path }),
-            Failure::Refused => {
+            Failure::Refused | Failure::OverBudget => {
                 return Err(AcquireError::Rejected { path, source: cause(error) });
             }
             Failure::EpochOver => {}
@@ -253,23 +310,32 @@ pub(crate) async fn participants(room: &Room) -> Result<Vec<String>, AcquireErro
     }
 }
 
-/// Whether somebody is in the queue already: asked before a try creates anything. A member may lag behind, so
-/// "yes" is said only by a list that was sent right behind a `sync` (rule 19). Errors are left to the create.
-pub(super) async fn is_busy(room: &Room, epoch: &Arc<Epoch>, session: &zk::Client) -> bool {
-    let directory = room.path().server();
-    let queued = |children: &[String]| {
-        // One of our own that nobody waits for would be in the way of every try.
-        reap_late(room, epoch, children);
-        Queue::read(children, room.family()).is_ok_and(|queue| !queue.is_empty())
-    };
-    match session.list_children(directory).await {
-        Ok(children) if queued(&children) => {}
+/// What a directory that cannot be queued in means to a caller.
+pub(super) fn unusable_directory(room: &Room, unusable: Unusable) -> AcquireError {
+    let path = room.path();
+    match unusable {
+        Unusable::OtherOrder(name) => {
+            let node = path.to_user(&path.child(&name)).to_owned();
+            AcquireError::MixedRecipes { path: path.user().to_owned(), node }
+        }
+        Unusable::Exhausted => AcquireError::SequenceExhausted { path: path.user().to_owned() },
+    }
+}
+
+/// Whether somebody is in the queue already whom a contender of this kind would have to wait for: asked before a try
+/// creates anything. A member may lag behind, so "yes" is said only by a list that was sent right behind a `sync`
+/// (rule 19). Errors are left to the create.
+pub(super) async fn is_busy(room: &Arc<Room>, epoch: &Arc<Epoch>, session: &zk::Client, kind: Kind) -> bool {
+    let busy = |listing: Listing| listing.is_ok_and(|queue| queue.is_busy_for(kind));
+    // One of our own that nobody waits for would be in the way of every try; looking has it deleted.
+    match list_alone(room, epoch, session).await {
+        Ok(listing) if busy(listing.clone()) => {}
         _ => return false,
     }
-    let synced = session.sync(directory);
-    let listed = session.list_children(directory);
+    let synced = session.sync(room.path().server());
+    let listed = list_alone(room, epoch, session);
     match tokio::join!(synced, listed) {
-        (Ok(()), Ok(children)) => queued(&children),
+        (Ok(()), Ok(listing)) => busy(listing),
         _ => false,
     }
 }
@@ -289,7 +355,7 @@ pub(crate) async fn transact(hold: &Hold, operations: &[Operation]) -> Result<()
     let acls = to_library(&hold.room().options().acl);
     let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
     let mut writer = session.new_multi_writer();
-    let mut put = writer.add_check_version(&path.child(hold.node()), -1);
+    let mut put = writer.add_check_version(&path.child(&hold.node()), -1);
     for operation in operations {
         put = put.and_then(|()| match operation {
             Operation::Create { path, data } => writer.add_create(path.server(), data, &options),
@@ -324,7 +390,7 @@ pub(crate) async fn transact(hold: &Hold, operations: &[Operation]) -> Result<()
                 }
                 // The ACL of the lock node does not let its own creator read it.
                 None => {
-                    let path = path.to_user(&path.child(hold.node())).to_owned();
+                    let path = path.to_user(&path.child(&hold.node())).to_owned();
                     Err(TransactionError::Rejected { index: 0, path, source: cause(source) })
                 }
                 Some((index, operation)) => {

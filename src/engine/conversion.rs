@@ -1,0 +1,341 @@
+//! Turning a held write lock into a read lock and back, as a state machine. Pure.
+//!
+//! The [driver](super::driver) does what a [`Step`] says and hands back the [`Event`] it led to, until the step is
+//! [`Step::Finish`]. Nobody waits for other contenders here.
+//!
+//! # Invariants
+//! 1. **Downgrade** is one transaction: a read node with the number of the write node is created, and the write node
+//!    deleted. At no moment is neither there, so no queued writer is let in between (CURATOR-621).
+//! 2. **Upgrade**: a write node with the number of the read node is put beside it, and only then the list is judged
+//!    ([`Queue::upgrade`](super::queue::Queue::upgrade)). The read node is there for as long as the write node is no more than an attempt; whoever
+//!    gives the attempt up, for whatever reason, deletes the write node first, and waits until it is gone. Other
+//!    upgraders rely on it.
+//! 3. A request whose outcome is unknown is repeated with the same name until it is known. The names are no
+//!    sequential ones, so the repetition finds what the first one did, and as a committed write of the same session
+//!    it decides the first one too.
+
+use super::contender::{Answer, Failure};
+use super::queue::{Listing, Unusable, Upgrade};
+
+/// What to do next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Do(Request),
+    /// Wait a little, longer with each failure in a row (from 0), then `Retry`.
+    Pause {
+        failures: u32,
+    },
+    Finish(Converted),
+}
+
+/// What to ask the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// One transaction: create an ephemeral node of this whole name, delete the other.
+    Swap { create: String, delete: String },
+    /// Create an ephemeral node of this whole name.
+    Create { name: String },
+    /// List the directory.
+    List,
+    /// Delete a node.
+    Delete { name: String },
+}
+
+/// What came of a step.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Of [`Request::Swap`] and [`Request::Create`].
+    Made(Made),
+    /// Of [`Request::List`].
+    Listed(Answer<Listing>),
+    /// Of [`Request::Delete`]; that it was gone already is no failure.
+    Deleted(Answer<()>),
+    /// Of [`Step::Pause`].
+    Retry,
+}
+
+/// How the making of a node ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    Done,
+    /// There is a node of that name. Names are unique, so it is ours: an earlier request came through.
+    Exists,
+    /// The directory, or the node to delete, does not exist.
+    Missing,
+    Failed(Failure),
+}
+
+/// How it ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Converted {
+    /// The lock is held by `node` from now on; `surplus` is still there and has to go.
+    Done { node: String, surplus: Option<String> },
+    /// The lock is held as it was.
+    Kept(Why),
+    /// Our node is gone, or what has happened to it cannot be known. The rest has to go, in this order, each before the
+    /// next.
+    Lost { gone: bool, leave: Vec<String> },
+    /// The session is over.
+    EpochOver,
+}
+
+/// Why a lock could not be converted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Another reader may be inside.
+    Contended,
+    /// The server refused for good; the driver knows with which words.
+    Refused,
+    /// The directory cannot be queued in any more.
+    Unusable(Unusable),
+}
+
+/// The state machine; see the module.
+#[derive(Debug)]
+pub(crate) struct Conversion {
+    /// The node that the lock is held by.
+    own: String,
+    /// The node that it is to be held by.
+    new: String,
+    doing: Doing,
+    /// A request to make the new node ended unknown.
+    uncertain: bool,
+    failures: u32,
+}
+
+#[derive(Clone, Debug)]
+enum Doing {
+    Downgrade,
+    Upgrade,
+    /// The new node exists: see who else is there.
+    Judge,
+    /// The new node has to go.
+    Retreat(Why),
+}
+
+impl Conversion {
+    /// Of the write node `own` into the read node `new`.
+    pub(crate) fn downgrade(own: String, new: String) -> (Self, Step) {
+        Self::start(own, new, Doing::Downgrade)
+    }
+
+    /// Of the read node `own` into the write node `new`.
+    pub(crate) fn upgrade(own: String, new: String) -> (Self, Step) {
+        Self::start(own, new, Doing::Upgrade)
+    }
+
+    fn start(own: String, new: String, doing: Doing) -> (Self, Step) {
+        let conversion = Self { own, new, doing, uncertain: false, failures: 0 };
+        let first = conversion.ask();
+        (conversion, first)
+    }
+
+    /// The request of what is being done.
+    fn ask(&self) -> Step {
+        Step::Do(match self.doing {
+            Doing::Downgrade => Request::Swap { create: self.new.clone(), delete: self.own.clone() },
+            Doing::Upgrade => Request::Create { name: self.new.clone() },
+            Doing::Judge => Request::List,
+            Doing::Retreat(_) => Request::Delete { name: self.new.clone() },
+        })
+    }
+
+    /// Takes what came of the last step and answers with the next.
+    pub(crate) fn on(&mut self, event: Event) -> Step {
+        match event {
+            Event::Retry => self.ask(),
+            Event::Made(Made::Done | Made::Exists) => match self.doing {
+                Doing::Downgrade => self.done(None),
+                _ => self.go_on(Doing::Judge),
+            },
+            // Had an earlier request come through, the new node would exist.
+            Event::Made(Made::Missing) => Self::lost(true, Vec::new()),
+            Event::Made(Made::Failed(failure)) => {
+                self.uncertain |= failure == Failure::Unknown;
+                let doing = self.doing.clone();
+                self.failed(failure, |conversion| match doing {
+                    _ if !conversion.uncertain => Step::Finish(Converted::Kept(Why::Refused)),
+                    // Allowed a moment ago, then no answer, then not allowed any more: it happened or not.
+                    Doing::Downgrade => {
+                        Self::lost(false, vec![conversion.new.clone(), conversion.own.clone()])
+                    }
+                    _ => conversion.go_on(Doing::Retreat(Why::Refused)),
+                })
+            }
+            Event::Listed(Answer::Is(Ok(queue))) => match queue.upgrade(&self.own, &self.new) {
+                Upgrade::Alone => self.done(Some(self.own.clone())),
+                Upgrade::Gone if queue.rank(&self.own).is_none() => Self::lost(true, vec![self.new.clone()]),
+                Upgrade::Contended | Upgrade::Gone => self.go_on(Doing::Retreat(Why::Contended)),
+            },
+            Event::Listed(Answer::Is(Err(unusable))) => self.go_on(Doing::Retreat(Why::Unusable(unusable))),
+            // The directory can be gone only if our nodes went first.
+            Event::Listed(Answer::No(Failure::NoNode)) => Self::lost(true, Vec::new()),
+            Event::Listed(Answer::No(failure)) => {
+                self.failed(failure, |conversion| conversion.go_on(Doing::Retreat(Why::Refused)))
+            }
+            Event::Deleted(Answer::Is(()) | Answer::No(Failure::NoNode)) => self.kept(),
+            // It stays until the end of the session, like every node that may not be deleted.
+            Event::Deleted(Answer::No(failure)) => self.failed(failure, |conversion| conversion.kept()),
+        }
+    }
+
+    fn failed(&mut self, failure: Failure, refused: impl FnOnce(&mut Self) -> Step) -> Step {
+        match failure {
+            Failure::EpochOver => Step::Finish(Converted::EpochOver),
+            Failure::Refused | Failure::OverBudget => refused(self),
+            Failure::NoNode | Failure::NotNow | Failure::Unknown => {
+                let failures = self.failures;
+                self.failures = failures.saturating_add(1);
+                Step::Pause { failures }
+            }
+        }
+    }
+
+    fn go_on(&mut self, doing: Doing) -> Step {
+        self.doing = doing;
+        self.failures = 0;
+        self.ask()
+    }
+
+    fn done(&self, surplus: Option<String>) -> Step {
+        Step::Finish(Converted::Done { node: self.new.clone(), surplus })
+    }
+
+    fn kept(&self) -> Step {
+        let why = match &self.doing {
+            Doing::Retreat(why) => why.clone(),
+            _ => Why::Refused,
+        };
+        Step::Finish(Converted::Kept(why))
+    }
+
+    fn lost(gone: bool, leave: Vec<String>) -> Step {
+        Step::Finish(Converted::Lost { gone, leave })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::name::{Dialect, Family, Naming};
+    use super::super::queue::Queue;
+    use super::*;
+
+    const READ: &str = "me-__READ__0000000005";
+    const WRITE: &str = "me-__WRIT__0000000005";
+
+    fn upgrade() -> Conversion {
+        let (conversion, step) = Conversion::upgrade(READ.to_owned(), WRITE.to_owned());
+        assert_eq!(step, Step::Do(Request::Create { name: WRITE.to_owned() }));
+        conversion
+    }
+
+    fn downgrade() -> Conversion {
+        let (conversion, step) = Conversion::downgrade(WRITE.to_owned(), READ.to_owned());
+        assert_eq!(step, swap());
+        conversion
+    }
+
+    fn swap() -> Step {
+        Step::Do(Request::Swap { create: READ.to_owned(), delete: WRITE.to_owned() })
+    }
+
+    fn retreat() -> Step {
+        Step::Do(Request::Delete { name: WRITE.to_owned() })
+    }
+
+    fn listed(names: &[&str]) -> Event {
+        let naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator };
+        Event::Listed(Answer::Is(Queue::read(names.iter().map(ToString::to_string).collect(), naming)))
+    }
+
+    fn done(node: &str, surplus: Option<&str>) -> Step {
+        Step::Finish(Converted::Done { node: node.to_owned(), surplus: surplus.map(ToOwned::to_owned) })
+    }
+
+    #[test]
+    fn a_downgrade_is_one_transaction() {
+        assert_eq!(downgrade().on(Event::Made(Made::Done)), done(READ, None));
+    }
+
+    #[test]
+    fn a_lost_reply_is_asked_for_again_by_the_same_names() {
+        let mut conversion = downgrade();
+        let lost = || Event::Made(Made::Failed(Failure::Unknown));
+        assert_eq!(conversion.on(lost()), Step::Pause { failures: 0 });
+        assert_eq!(conversion.on(Event::Retry), swap());
+        assert_eq!(conversion.on(lost()), Step::Pause { failures: 1 });
+        assert_eq!(conversion.on(Event::Retry), swap());
+        assert_eq!(conversion.on(Event::Made(Made::Exists)), done(READ, None));
+    }
+
+    #[test]
+    fn a_refused_downgrade_keeps_the_write_lock() {
+        let refused = || Event::Made(Made::Failed(Failure::Refused));
+        assert_eq!(downgrade().on(refused()), Step::Finish(Converted::Kept(Why::Refused)));
+        // Unless it may have happened before.
+        let mut conversion = downgrade();
+        conversion.on(Event::Made(Made::Failed(Failure::Unknown)));
+        let leave = vec![READ.to_owned(), WRITE.to_owned()];
+        assert_eq!(conversion.on(refused()), Step::Finish(Converted::Lost { gone: false, leave }));
+    }
+
+    #[test]
+    fn a_node_deleted_by_hand_is_a_lost_lock() {
+        let lost = |leave: &[&str]| {
+            let leave = leave.iter().map(ToString::to_string).collect();
+            Step::Finish(Converted::Lost { gone: true, leave })
+        };
+        assert_eq!(downgrade().on(Event::Made(Made::Missing)), lost(&[]));
+        assert_eq!(upgrade().on(Event::Made(Made::Missing)), lost(&[]));
+        let mut conversion = upgrade();
+        conversion.on(Event::Made(Made::Done));
+        assert_eq!(conversion.on(listed(&[WRITE])), lost(&[WRITE]));
+    }
+
+    #[test]
+    fn an_upgrade_puts_the_write_node_beside_and_looks() {
+        let mut conversion = upgrade();
+        assert_eq!(conversion.on(Event::Made(Made::Done)), Step::Do(Request::List));
+        assert_eq!(conversion.on(listed(&[READ, WRITE, "w-__WRIT__0000000006"])), done(WRITE, Some(READ)));
+    }
+
+    #[test]
+    fn an_upgrade_beside_another_reader_takes_its_write_node_back_and_waits_until_it_is_gone() {
+        let mut conversion = upgrade();
+        conversion.on(Event::Made(Made::Done));
+        assert_eq!(conversion.on(listed(&[READ, WRITE, "r-__READ__0000000006"])), retreat());
+        let lost = Event::Deleted(Answer::No(Failure::Unknown));
+        assert_eq!(conversion.on(lost), Step::Pause { failures: 0 });
+        assert_eq!(conversion.on(Event::Retry), retreat());
+        let gone = Event::Deleted(Answer::No(Failure::NoNode));
+        assert_eq!(conversion.on(gone), Step::Finish(Converted::Kept(Why::Contended)));
+    }
+
+    /// Other upgraders rely on it: without its read node a write node means that its owner is inside.
+    #[test]
+    fn a_write_node_that_may_exist_is_never_left() {
+        let refused = || Event::Made(Made::Failed(Failure::Refused));
+        assert_eq!(upgrade().on(refused()), Step::Finish(Converted::Kept(Why::Refused)));
+        let mut conversion = upgrade();
+        conversion.on(Event::Made(Made::Failed(Failure::Unknown)));
+        assert_eq!(conversion.on(refused()), retreat());
+        let mut conversion = upgrade();
+        conversion.on(Event::Made(Made::Done));
+        assert_eq!(conversion.on(Event::Listed(Answer::No(Failure::Refused))), retreat());
+        let mut conversion = upgrade();
+        conversion.on(Event::Made(Made::Done));
+        assert_eq!(conversion.on(listed(&[READ, WRITE, "x-lock-0000000001"])), retreat());
+        let why = Why::Unusable(Unusable::OtherOrder("x-lock-0000000001".to_owned()));
+        assert_eq!(conversion.on(Event::Deleted(Answer::Is(()))), Step::Finish(Converted::Kept(why)));
+    }
+
+    #[test]
+    fn the_end_of_the_session_ends_it() {
+        let over = || Failure::EpochOver;
+        let ended = Step::Finish(Converted::EpochOver);
+        assert_eq!(downgrade().on(Event::Made(Made::Failed(over()))), ended);
+        let mut conversion = upgrade();
+        conversion.on(Event::Made(Made::Done));
+        assert_eq!(conversion.on(Event::Listed(Answer::No(over()))), ended);
+    }
+}

@@ -1,0 +1,123 @@
+//! An attempt under way, seen from its caller: who may wait for it, look where it stands in the queue, or drop it.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::{oneshot, watch};
+
+use super::driver;
+use super::room::{Denied, Hold, Room};
+use crate::client::reaper::{Reaper, Ticket};
+use crate::error::AcquireError;
+
+/// An attempt under way. Dropping it tells the attempt, which cleans up by itself.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    room: Arc<Room>,
+    /// A grant that arrives here and is not taken is a [`Hold`] in a channel: its drop gives the lock back. Nothing once
+    /// it was taken.
+    granted: Option<oneshot::Receiver<Result<Hold, Denied>>>,
+    /// The node that queues.
+    node: watch::Receiver<Option<Arc<str>>>,
+    cancel: CancelOnDrop,
+}
+
+impl Pending {
+    pub(crate) fn new(
+        room: Arc<Room>,
+        granted: oneshot::Receiver<Result<Hold, Denied>>,
+        node: watch::Receiver<Option<Arc<str>>>,
+        cancel: oneshot::Sender<Ticket>,
+        number: u64,
+    ) -> Self {
+        let reaper = room.client().reaper().clone();
+        let cancel = CancelOnDrop { cancel: Some(cancel), reaper, number };
+        Self { room, granted: Some(granted), node, cancel }
+    }
+
+    pub(crate) fn room(&self) -> &Arc<Room> {
+        &self.room
+    }
+
+    /// What came of it, once. Dropping this future does nothing.
+    pub(crate) async fn result(&mut self) -> Result<Hold, Denied> {
+        let result = match &mut self.granted {
+            // An error: what the attempt ran on is gone.
+            Some(granted) => granted.await.ok(),
+            None => None,
+        };
+        self.granted = None;
+        self.cancel.disarm();
+        result.unwrap_or_else(|| Err(Denied::Error(self.closed())))
+    }
+
+    /// The same, or nothing after `deadline`. Needs no runtime of the caller's.
+    pub(crate) async fn result_until(&mut self, deadline: Instant) -> Option<Result<Hold, Denied>> {
+        let room = Arc::clone(&self.room);
+        let mut over =
+            pin!(room.client().run(async move { tokio::time::sleep_until(deadline.into()).await }));
+        tokio::select! {
+            biased;
+            result = self.result() => Some(result),
+            _ = &mut over => None,
+        }
+    }
+
+    /// Waits until a node of the attempt is in the queue, or it has ended.
+    pub(crate) async fn queued(&mut self) -> Option<Result<Hold, Denied>> {
+        let mut node = self.node.clone();
+        tokio::select! {
+            biased;
+            result = self.result() => Some(result),
+            // An error: it has ended, and has a result.
+            Ok(_) = node.wait_for(Option::is_some) => None,
+        }
+    }
+
+    /// How many contenders are before our node.
+    pub(crate) async fn position(&self) -> Result<usize, AcquireError> {
+        let (room, mut node) = (Arc::clone(&self.room), self.node.clone());
+        let position = self.room.client().run(async move {
+            loop {
+                let closed = || room.client().why_ended(room.path());
+                // Without a node it is about to get one, in the next session perhaps; the attempt sees to that.
+                let name = node.wait_for(Option::is_some).await.map_err(|_| closed())?.clone();
+                if let Some(position) = driver::position(&room, name.as_deref().unwrap_or_default()).await? {
+                    return Ok(position);
+                }
+                // Deleted meanwhile: by somebody else, or with its session.
+                node.changed().await.map_err(|_| closed())?;
+            }
+        });
+        position.await.unwrap_or_else(|| Err(self.closed()))
+    }
+
+    fn closed(&self) -> AcquireError {
+        self.room.client().why_ended(self.room.path())
+    }
+}
+
+/// Tells the attempt that its caller has gone.
+#[derive(Debug)]
+struct CancelOnDrop {
+    cancel: Option<oneshot::Sender<Ticket>>,
+    reaper: Reaper,
+    number: u64,
+}
+
+impl CancelOnDrop {
+    fn disarm(&mut self) {
+        self.cancel = None;
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(cancel) = self.cancel.take() {
+            // The ticket makes a flush that is called right after this wait for the clean-up. If the attempt has
+            // ended already, it comes back and is dropped.
+            drop(cancel.send(self.reaper.ticket(self.number)));
+        }
+    }
+}
