@@ -733,6 +733,23 @@ fn close_answers_when_the_runtime_of_a_borrowed_session_has_gone() {
     assert!(matches!(block_on(mutex.participants()), Err(AcquireError::Closed { .. })));
 }
 
+/// The runtime is dropped between the call that spawns the client's tasks and their first poll.
+#[test]
+fn close_answers_when_the_runtime_of_a_borrowed_session_has_gone_at_once() {
+    let server = server();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (client, mutex) = runtime.block_on(async {
+        let client = Client::from_session(owned_session(&server, T).await).unwrap();
+        let mutex = mutex(&client);
+        (client, mutex)
+    });
+    drop(runtime);
+    let closed = block_on(client.close());
+    assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
+    assert_eq!((client.state(), client.session_id()), (ConnectionState::Closed, None));
+    assert!(matches!(block_on(mutex.lock()), Err(AcquireError::Closed { .. })));
+}
+
 #[tokio::test]
 async fn connect_goes_on_beyond_the_session_timeout() {
     let server = server();
