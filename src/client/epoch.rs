@@ -336,6 +336,8 @@ impl Epoch {
 
     /// Hands the node of a hold to the reaper, once.
     pub(crate) fn give_back(self: &Arc<Self>, held: &Arc<Held>, done: Option<Done>) {
+        // First, so that whoever finds it given back finds it pending as well, until it is done.
+        let _pending = self.reaper.ticket(held.number);
         if held.given_back.swap(true, Ordering::AcqRel) {
             if let (Some(done), Some(reason)) = (done, held.lost()) {
                 let path = held.directory.user().into();

@@ -372,8 +372,18 @@ async fn give_back(shared: &Shared, epoch: &Arc<Epoch>, reaper: &Reaper) {
     epoch.end_softly(LostReason::Closed);
     let clean = async {
         let _ = epoch.attempts().wait_for(|attempts| *attempts == 0).await;
+        let held = epoch.held_nodes();
+        for (_, held) in &held {
+            epoch.give_back(held, None);
+        }
+        // Each node is deleted by one hand: what the reaper has already, a release may wait for, and would be told that
+        // somebody else had deleted it.
+        let _ = reaper.pending().wait_for(|pending| pending.count() == 0).await;
+        // What was refused earlier may be allowed by now.
         for node in epoch.nodes() {
-            reaper.reap_path(epoch, &node);
+            if !held.iter().any(|(path, _)| *path == node) {
+                reaper.reap_path(epoch, &node);
+            }
         }
         let _ = reaper.pending().wait_for(|pending| pending.count() == 0).await;
     };
