@@ -297,8 +297,11 @@ impl Epoch {
     /// Waits until the servers are known to keep the session: nothing is granted before.
     pub(crate) async fn sound(&self) {
         let mut proof = self.proof.subscribe();
-        while self.belief.standing(*proof.borrow_and_update(), Moment::now()) != Standing::Sound {
-            if proof.changed().await.is_err() {
+        loop {
+            // The clock first, as in `standing`, and not while the proof is borrowed: nobody could set a new one.
+            let now = Moment::now();
+            let proved = *proof.borrow_and_update();
+            if self.belief.standing(proved, now) == Standing::Sound || proof.changed().await.is_err() {
                 return;
             }
         }
