@@ -810,6 +810,26 @@ fn close_answers_when_the_runtime_of_a_borrowed_session_has_gone_at_once() {
     assert!(matches!(block_on(mutex.lock()), Err(AcquireError::Closed { .. })));
 }
 
+/// Whoever does not want to wait for a server drops the future: the session is closed all the same when one comes.
+#[tokio::test]
+async fn close_without_a_server_ends_the_guards_at_once_and_the_session_when_there_is_one() {
+    let server = server();
+    server.freeze_expiry(true);
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    server.stop();
+    until_state(&client, ConnectionState::Suspended).await;
+    let mut closing = Box::pin(client.close());
+    assert!(poll_once(&mut closing).is_pending());
+    assert_eq!(within(guard.lost()).await.reason(), LostReason::Closed);
+    assert!(poll_once(&mut closing).is_pending());
+    drop(closing);
+    server.restart().unwrap();
+    until(&server, |view| view.sessions().is_empty()).await;
+    assert_eq!(server.counters().requests(Op::CloseSession), 1);
+    within(client.close()).await.unwrap();
+}
+
 #[tokio::test]
 async fn connect_goes_on_beyond_the_session_timeout() {
     let server = server();
