@@ -102,6 +102,7 @@ fn futures_go_anywhere(client: &Client, mutex: &InterProcessMutex, guard: LockGu
     sent(lock.participants());
     spawned(guard.lost());
     sent(guard.while_held(async {}));
+    sent(guard.state_changed(LockState::Held));
     let transaction: Transaction<'_> = guard.transaction();
     sent(transaction.commit());
     spawned(guard.release());

@@ -42,7 +42,8 @@ pub(crate) struct Epoch {
     gone: watch::Sender<bool>,
     /// When the last write was sent whose reply proved that the servers keep the session.
     proof: watch::Sender<Option<Moment>>,
-    connected: AtomicBool,
+    /// Sent again, as it is, when a proof is overdue: those that wait for a change look for themselves.
+    connected: watch::Sender<bool>,
     /// Attempts that may have requests under way.
     attempts: watch::Sender<usize>,
     /// The nodes that exist, as far as we know, by server path; those that hold a lock with their hold.
@@ -140,7 +141,7 @@ impl Epoch {
             belief: Belief::new(timeout, margin),
             reaper,
             proof: watch::Sender::new(None),
-            connected: AtomicBool::new(true),
+            connected: watch::Sender::new(true),
             stake: watch::Sender::new(0),
             session: Mutex::new(Some(session)),
             ended: watch::Sender::new(None),
@@ -286,12 +287,23 @@ impl Epoch {
     }
 
     pub(crate) fn set_connected(&self, connected: bool) {
-        self.connected.store(connected, Ordering::Relaxed);
+        self.connected.send_replace(connected);
+    }
+
+    /// A proof is overdue, by the clock.
+    pub(crate) fn overdue(&self) {
+        self.connected.send_modify(|_| {});
     }
 
     /// Whether locks are neither granted nor known to be lost at the moment.
     pub(crate) fn is_suspended(&self) -> bool {
-        !self.connected.load(Ordering::Relaxed) || self.standing() != Standing::Sound
+        let connected = *self.connected.borrow();
+        !connected || self.standing() != Standing::Sound
+    }
+
+    /// What may change how locks stand, from now on.
+    pub(crate) fn contact(&self) -> Contact {
+        Contact { connected: self.connected.subscribe(), proof: self.proof.subscribe() }
     }
 
     /// Waits until the servers are known to keep the session: nothing is granted before.
@@ -507,6 +519,24 @@ impl Debts {
             if owed.is_empty() {
                 self.by_directory.remove(directory);
             }
+        }
+    }
+}
+
+/// See [`Epoch::contact`].
+#[derive(Debug)]
+pub(crate) struct Contact {
+    connected: watch::Receiver<bool>,
+    proof: watch::Receiver<Option<Moment>>,
+}
+
+impl Contact {
+    /// Waits until locks may stand otherwise, for whoever keeps the epoch meanwhile.
+    pub(crate) async fn changed(&mut self) {
+        // Errors cannot come: the epoch has the senders.
+        tokio::select! {
+            _ = self.connected.changed() => {}
+            _ = self.proof.changed() => {}
         }
     }
 }
