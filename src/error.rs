@@ -513,6 +513,16 @@ pub enum ReleaseError {
     },
 }
 
+impl ReleaseError {
+    /// Whether the same call may succeed later without anything else being changed: a [`flush`](crate::Client::flush)
+    /// that ran out of time may. A release has happened by its call, and a [`close`](crate::Client::close) answers the
+    /// same again, so there is nothing to repeat in the other cases.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::TimedOut { .. })
+    }
+}
+
 mod sealed {
     #[expect(unnameable_types, reason = "sealing is the point")]
     pub trait Sealed {}

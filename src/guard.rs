@@ -19,6 +19,7 @@ pub enum LockState {
     Held,
     /// A proof is overdue, or the connection is interrupted. Nobody else can have the lock yet; it comes back to
     /// [`Held`](Self::Held) when the servers answer in time, and turns [`Lost`](Self::Lost) when they do not.
+    /// [`LockGuard::state_changed`] waits for either.
     Suspended,
     /// Somebody else may have it by now. Final for this guard.
     Lost(LostReason),
@@ -67,6 +68,45 @@ impl LockGuard {
             Some(reason) => LockState::Lost(reason),
             None if self.hold.epoch().is_suspended() => LockState::Suspended,
             None => LockState::Held,
+        }
+    }
+
+    /// Waits until the lock stands otherwise than `known`, and answers how; at once if it does already, or is lost. That
+    /// a proof is overdue is noticed within a second. Changes that are over before anybody has looked are not told.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: zookeeper_recipes::LockGuard) {
+    /// # async fn sell(_paused: std::sync::Arc<std::sync::atomic::AtomicBool>) {}
+    /// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+    /// use zookeeper_recipes::LockState;
+    ///
+    /// let paused = Arc::new(AtomicBool::new(false));
+    /// let mut work = std::pin::pin!(sell(Arc::clone(&paused)));
+    /// let mut state = guard.state();
+    /// while !matches!(state, LockState::Lost(_)) {
+    ///     paused.store(state == LockState::Suspended, Ordering::Relaxed); // begin nothing new while it is
+    ///     tokio::select! {
+    ///         changed = guard.state_changed(state) => state = changed,
+    ///         () = &mut work => break,
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub async fn state_changed(&self, known: LockState) -> LockState {
+        let mut contact = self.hold.epoch().contact();
+        let mut lost = pin!(self.hold.when_lost());
+        loop {
+            let state = self.state();
+            if state != known || matches!(state, LockState::Lost(_)) {
+                return state;
+            }
+            tokio::select! {
+                reason = &mut lost => return LockState::Lost(reason),
+                () = contact.changed() => {}
+            }
         }
     }
 

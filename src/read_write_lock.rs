@@ -162,6 +162,14 @@ macro_rules! guard_methods {
                 self.guard.state()
             }
 
+            /// As [`LockGuard::state_changed`].
+            ///
+            /// # Cancel safety
+            /// As there.
+            pub async fn state_changed(&self, known: LockState) -> LockState {
+                self.guard.state_changed(known).await
+            }
+
             /// As [`LockGuard::is_held`].
             #[must_use]
             pub fn is_held(&self) -> bool {

@@ -169,3 +169,20 @@ pub enum TransactionError {
         bytes: usize,
     },
 }
+
+impl TransactionError {
+    /// Whether the same transaction may succeed later, and do no harm, without anything else being changed. None may at
+    /// present: after [`Unknown`](Self::Unknown) the writes may have been made already, and would be made twice, so the
+    /// data have to be read first; [`Rejected`](Self::Rejected) needs the data changed, and the others another guard,
+    /// path or size.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Lost(_)
+            | Self::Rejected { .. }
+            | Self::Unknown { .. }
+            | Self::InvalidPath(_)
+            | Self::TooLarge { .. } => false,
+        }
+    }
+}

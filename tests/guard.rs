@@ -16,6 +16,8 @@ use zookeeper_test_server::{Direction, Isolation, Match, Op, Server};
 const T: Duration = Duration::from_millis(1_500);
 const LONG: Duration = Duration::from_secs(20);
 const PATH: &str = "/locks/a";
+/// ZooKeeper's error code.
+const THROTTLED: i32 = -127;
 
 fn server() -> Server {
     let tick = Duration::from_millis(50);
@@ -232,6 +234,45 @@ async fn rule_10_a_short_interruption_suspends_and_loses_nothing() {
     until_state(&server, &guard, |state| state == LockState::Held).await;
     guard.release().await.unwrap();
     assert_eq!(server.children(PATH), [] as [&str; 0]);
+}
+
+/// By the clock alone, on a connection that stands.
+#[tokio::test]
+async fn rule_10_changes_of_state_are_told() {
+    let tick = Duration::from_millis(50);
+    let server = Server::builder().tick(tick).max_session_timeout(2 * T).start().unwrap();
+    let builder = Client::builder().session_timeout(2 * T);
+    let client = builder.connect(&server.connect_string()).await.unwrap();
+    let guard = hold(&client).await;
+    assert_eq!(within(guard.state_changed(LockState::Suspended)).await, LockState::Held, "at once");
+    let throttled = server.fail(Match::op(Op::Multi).always(), THROTTLED);
+    assert_eq!(within(guard.state_changed(LockState::Held)).await, LockState::Suspended);
+    assert_eq!(client.state(), ConnectionState::Connected);
+    throttled.remove();
+    assert_eq!(within(guard.state_changed(LockState::Suspended)).await, LockState::Held);
+    server.fail(Match::op(Op::Multi).always(), THROTTLED);
+    assert_eq!(within(guard.state_changed(LockState::Held)).await, LockState::Suspended);
+    let lost = LockState::Lost(LostReason::Suspect);
+    assert_eq!(within(guard.state_changed(LockState::Suspended)).await, lost);
+    assert_eq!(within(guard.state_changed(lost)).await, lost, "at once");
+}
+
+/// By the connection, long before a proof would be overdue.
+#[tokio::test]
+async fn rule_10_an_interruption_and_its_end_are_told() {
+    let tick = Duration::from_millis(50);
+    let server = Server::builder().tick(tick).max_session_timeout(10 * LONG).start().unwrap();
+    let builder = Client::builder().session_timeout(10 * LONG);
+    let client = builder.connect(&server.connect_string()).await.unwrap();
+    let guard = hold(&client).await;
+    server.stop();
+    assert_eq!(within(guard.state_changed(LockState::Held)).await, LockState::Suspended);
+    server.restart().unwrap();
+    assert_eq!(within(guard.state_changed(LockState::Suspended)).await, LockState::Held);
+    let mut closed = Box::pin(guard.state_changed(LockState::Held));
+    assert!(tokio::time::timeout(Duration::ZERO, &mut closed).await.is_err());
+    client.close().await.unwrap();
+    assert_eq!(within(closed).await, LockState::Lost(LostReason::Closed));
 }
 
 /// Review finding 6: the session outlives the belief in it. The lost hold leaves no node, waiters keep their places.

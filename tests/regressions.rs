@@ -654,6 +654,66 @@ async fn a_borrowed_session_that_is_given_back_to_a_throttling_server_keeps_no_n
     drop(guard);
 }
 
+/// A second deletion could overtake the first, which would then report that somebody else had deleted the node.
+#[tokio::test]
+async fn a_borrowed_session_that_is_given_back_during_a_release_deletes_the_node_once() {
+    let server = server();
+    let owner = owned_session(&server, LONG).await;
+    let client = Client::from_session(owner.clone()).unwrap();
+    let (released, kept) = (hold(&client).await, mutex_at(&client, OTHER).lock().await.unwrap());
+    let nodes = [released.node(), kept.node()];
+    let gate = server.hold_request(Match::op(Op::Delete));
+    let release = tokio::spawn(released.release());
+    within(gate.wait_hit()).await;
+    let mut closing = Box::pin(client.close());
+    assert!(poll_once(&mut closing).is_pending());
+    // By now it has looked for what there is to delete.
+    assert_eq!(within(kept.lost()).await.reason(), LostReason::Closed);
+    gate.release();
+    within(release).await.unwrap().unwrap();
+    within(closing).await.unwrap();
+    let log = server.log();
+    for node in nodes {
+        let asked = |entry: &&zookeeper_test_server::LogEntry| {
+            entry.kind == LogKind::Arrived && entry.op == Op::Delete && entry.path == node
+        };
+        assert_eq!(log.iter().filter(asked).count(), 1, "{node}");
+    }
+    assert!(!owner.state().is_terminated());
+}
+
+/// The two at the same moment, on different threads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_release_while_a_borrowed_session_is_given_back_is_no_deletion_by_somebody_else() {
+    let server = server();
+    let owner = owned_session(&server, LONG).await;
+    for round in 0..100_u32 {
+        let client = Client::from_session(owner.clone()).unwrap();
+        let paths: Vec<String> = (0..8).map(|lock| format!("{PATH}/{lock}")).collect();
+        let mut guards = Vec::new();
+        for path in &paths {
+            guards.push(mutex_at(&client, path).lock().await.unwrap());
+        }
+        let releases: Vec<_> =
+            guards.into_iter().map(|guard| tokio::spawn(async move { guard.release().await })).collect();
+        for _ in 0..round % 8 {
+            tokio::task::yield_now().await;
+        }
+        within(client.close()).await.unwrap();
+        for release in releases {
+            // In time, or after the client was closed.
+            match within(release).await.unwrap() {
+                Ok(()) => {}
+                Err(ReleaseError::Lost(lost)) if lost.reason() == LostReason::Closed => {}
+                Err(error) => panic!("round {round}: {error:?}"),
+            }
+        }
+        for path in &paths {
+            assert_eq!(server.children(path), [] as [&str; 0], "round {round}");
+        }
+    }
+}
+
 /// Attempts that begin at the moment when the client on a borrowed session is closed, on other threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn attempts_that_begin_while_a_borrowed_session_is_given_back_leave_no_node() {
@@ -731,6 +791,43 @@ fn close_answers_when_the_runtime_of_a_borrowed_session_has_gone() {
     assert_eq!(client.state(), ConnectionState::Closed);
     assert!(matches!(block_on(mutex.lock()), Err(AcquireError::Closed { .. })));
     assert!(matches!(block_on(mutex.participants()), Err(AcquireError::Closed { .. })));
+}
+
+/// The runtime is dropped between the call that spawns the client's tasks and their first poll.
+#[test]
+fn close_answers_when_the_runtime_of_a_borrowed_session_has_gone_at_once() {
+    let server = server();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (client, mutex) = runtime.block_on(async {
+        let client = Client::from_session(owned_session(&server, T).await).unwrap();
+        let mutex = mutex(&client);
+        (client, mutex)
+    });
+    drop(runtime);
+    let closed = block_on(client.close());
+    assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
+    assert_eq!((client.state(), client.session_id()), (ConnectionState::Closed, None));
+    assert!(matches!(block_on(mutex.lock()), Err(AcquireError::Closed { .. })));
+}
+
+/// Whoever does not want to wait for a server drops the future: the session is closed all the same when one comes.
+#[tokio::test]
+async fn close_without_a_server_ends_the_guards_at_once_and_the_session_when_there_is_one() {
+    let server = server();
+    server.freeze_expiry(true);
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    server.stop();
+    until_state(&client, ConnectionState::Suspended).await;
+    let mut closing = Box::pin(client.close());
+    assert!(poll_once(&mut closing).is_pending());
+    assert_eq!(within(guard.lost()).await.reason(), LostReason::Closed);
+    assert!(poll_once(&mut closing).is_pending());
+    drop(closing);
+    server.restart().unwrap();
+    until(&server, |view| view.sessions().is_empty()).await;
+    assert_eq!(server.counters().requests(Op::CloseSession), 1);
+    within(client.close()).await.unwrap();
 }
 
 #[tokio::test]

@@ -102,6 +102,7 @@ fn futures_go_anywhere(client: &Client, mutex: &InterProcessMutex, guard: LockGu
     sent(lock.participants());
     spawned(guard.lost());
     sent(guard.while_held(async {}));
+    sent(guard.state_changed(LockState::Held));
     let transaction: Transaction<'_> = guard.transaction();
     sent(transaction.commit());
     spawned(guard.release());
@@ -222,11 +223,14 @@ async fn errors_of_releasing_say_what_is_left() {
     let source = error.source().expect("the loss");
     assert_eq!(source.downcast_ref::<Lost>(), Some(&lost));
     assert_well_put(&error);
-    for error in [
-        ReleaseError::Refused { node: "/locks/n".to_owned(), source: no_source() },
-        ReleaseError::TimedOut { nodes: 2, waited: SOON },
-        ReleaseError::SessionNotClosed { waited: SOON },
+    assert!(!error.is_retryable());
+    for (error, retryable) in [
+        (ReleaseError::Refused { node: "/locks/n".to_owned(), source: no_source() }, false),
+        // Of a flush, which can be called again.
+        (ReleaseError::TimedOut { nodes: 2, waited: SOON }, true),
+        (ReleaseError::SessionNotClosed { waited: SOON }, false),
     ] {
+        assert_eq!(error.is_retryable(), retryable, "{error}");
         assert_well_put(&error);
     }
     for reason in [
@@ -237,6 +241,31 @@ async fn errors_of_releasing_say_what_is_left() {
         LostReason::Suspect,
     ] {
         assert!(!reason.to_string().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn errors_of_transactions_say_that_none_is_to_be_sent_again_as_it_is() {
+    let server = start();
+    let client = connect(&server).await;
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let path = || "/stock".to_owned();
+    let invalid = guard.transaction().check("stock", None).commit().await.unwrap_err();
+    assert!(matches!(invalid, TransactionError::InvalidPath(_)), "{invalid}");
+    assert!(server.expire_session(session(&client)));
+    within("the loss", guard.lost()).await;
+    let lost = within("the answer", guard.transaction().check("/stock", None).commit()).await.unwrap_err();
+    assert!(matches!(lost, TransactionError::Lost(_)), "{lost}");
+    for error in [
+        invalid,
+        lost,
+        TransactionError::Rejected { index: 0, path: path(), source: no_source() },
+        // It may have been committed.
+        TransactionError::Unknown { path: path(), source: no_source() },
+        TransactionError::TooLarge { bytes: 2_000_000 },
+    ] {
+        assert!(!error.is_retryable(), "{error}");
+        assert_well_put(&error);
     }
 }
 

@@ -15,42 +15,58 @@ const NOISE: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(Duration);
 
-struct Origin {
+/// The clock that goes on while the machine sleeps, and where it stood at the first look.
+struct Boot {
+    uptime: Uptime,
+    then: Duration,
     instant: Instant,
-    uptime: Option<Duration>,
 }
 
-impl Origin {
+impl Boot {
     /// The two clocks, read close together: a pause between them would hide as much sleep later.
-    fn new() -> Self {
-        let mut origin = Self { instant: Instant::now(), uptime: uptime() };
+    fn new() -> Option<Self> {
+        let uptime = Uptime::open()?;
+        let mut instant = Instant::now();
+        let mut then = uptime.read()?;
         for _ in 0..100 {
-            if origin.instant.elapsed() < NOISE / 10 {
+            if instant.elapsed() < NOISE / 10 {
                 break;
             }
-            origin = Self { instant: Instant::now(), uptime: uptime() };
+            instant = Instant::now();
+            then = uptime.read()?;
         }
-        origin
+        Some(Self { uptime, then, instant })
     }
 }
 
-static ORIGIN: OnceLock<Origin> = OnceLock::new();
+/// The first moment of the process.
+static ORIGIN: OnceLock<Instant> = OnceLock::new();
+/// Empty as long as there is no such clock, or no file descriptor to read it by.
+static BOOT: OnceLock<Boot> = OnceLock::new();
 /// The longest sleep seen, in milliseconds. It only grows, so the clock never goes back.
 static SLEPT: AtomicU64 = AtomicU64::new(0);
 
+/// For how long the machine has slept since the first look, as far as can be told.
+fn slept() -> Option<Duration> {
+    let boot = match BOOT.get() {
+        Some(boot) => boot,
+        None => {
+            let boot = Boot::new()?;
+            BOOT.get_or_init(|| boot)
+        }
+    };
+    // The uptime first: a pause of this thread between the two must not look like sleep of the machine.
+    let up = boot.uptime.read()?.saturating_sub(boot.then);
+    Some(up.saturating_sub(boot.instant.elapsed()))
+}
+
 impl Moment {
     pub(crate) fn now() -> Self {
-        let origin = ORIGIN.get_or_init(Origin::new);
-        // The uptime first: a pause of this thread between the two must not look like sleep of the machine.
-        let uptime = uptime();
-        let awake = origin.instant.elapsed();
-        if let Some((then, now)) = origin.uptime.zip(uptime) {
-            let slept = now.saturating_sub(then).saturating_sub(awake);
-            if slept > NOISE {
-                SLEPT.fetch_max(u64::try_from(slept.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
-            }
+        let origin = *ORIGIN.get_or_init(Instant::now);
+        if let Some(slept) = slept().filter(|slept| *slept > NOISE) {
+            SLEPT.fetch_max(u64::try_from(slept.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
-        Self(awake + Duration::from_millis(SLEPT.load(Ordering::Relaxed)))
+        Self(origin.elapsed() + Duration::from_millis(SLEPT.load(Ordering::Relaxed)))
     }
 
     /// The time since `earlier`, or zero.
@@ -64,20 +80,38 @@ impl Moment {
     }
 }
 
+/// The file is opened once: a process that has run out of file descriptors must not miss a sleep.
 #[cfg(target_os = "linux")]
-fn uptime() -> Option<Duration> {
-    use std::io::Read as _;
+struct Uptime(std::fs::File);
 
-    // "35.67 70.12\n": seconds since boot, sleep included, and idle time.
-    let mut text = [0; 64];
-    let length = std::fs::File::open("/proc/uptime").ok()?.read(&mut text).ok()?;
-    let text = std::str::from_utf8(text.get(..length)?).ok()?;
-    parse(text)
+#[cfg(target_os = "linux")]
+impl Uptime {
+    fn open() -> Option<Self> {
+        std::fs::File::open("/proc/uptime").ok().map(Self)
+    }
+
+    fn read(&self) -> Option<Duration> {
+        use std::os::unix::fs::FileExt as _;
+
+        // "35.67 70.12\n": seconds since boot, sleep included, and idle time. Written anew for each read of its beginning.
+        let mut text = [0; 64];
+        let length = self.0.read_at(&mut text, 0).ok()?;
+        parse(std::str::from_utf8(text.get(..length)?).ok()?)
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn uptime() -> Option<Duration> {
-    None
+struct Uptime;
+
+#[cfg(not(target_os = "linux"))]
+impl Uptime {
+    fn open() -> Option<Self> {
+        None
+    }
+
+    fn read(&self) -> Option<Duration> {
+        None
+    }
 }
 
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux has the file"))]
@@ -103,6 +137,37 @@ mod tests {
             Duration::from_secs(2)
         );
         assert_eq!(Moment::at(Duration::ZERO).since(Moment::now()), Duration::ZERO);
+    }
+
+    /// The limit is the process's, so this runs in a process of its own.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn sleep_is_seen_without_a_free_descriptor() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+        const ALONE: &str = "ZOOKEEPER_RECIPES_CLOCK_ALONE";
+        if std::env::var_os(ALONE).is_none() {
+            let name = "client::clock::tests::sleep_is_seen_without_a_free_descriptor";
+            let output = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", name])
+                .env(ALONE, "1")
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && text.contains("1 passed"), "{text}");
+            return;
+        }
+        let usual = getrlimit(Resource::Nofile);
+        let none = Rlimit { current: Some(0), maximum: usual.maximum };
+        setrlimit(Resource::Nofile, none).unwrap();
+        Moment::now();
+        assert_eq!(slept(), None, "it could be opened");
+        // What could not be opened the first time is opened as soon as it can be.
+        setrlimit(Resource::Nofile, usual).unwrap();
+        assert!(slept().is_some());
+        setrlimit(Resource::Nofile, none).unwrap();
+        assert!(std::fs::File::open("/proc/uptime").is_err());
+        assert!(slept().is_some(), "it is opened each time");
     }
 
     #[test]

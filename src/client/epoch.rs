@@ -43,7 +43,8 @@ pub(crate) struct Epoch {
     gone: watch::Sender<bool>,
     /// When the last write was sent whose reply proved that the servers keep the session.
     proof: watch::Sender<Option<Moment>>,
-    connected: AtomicBool,
+    /// Sent again, as it is, when a proof is overdue: those that wait for a change look for themselves.
+    connected: watch::Sender<bool>,
     /// Attempts that may have requests under way.
     attempts: watch::Sender<usize>,
     /// The nodes that exist, as far as we know, by server path.
@@ -192,7 +193,7 @@ impl Epoch {
             belief: Belief::new(timeout, margin),
             reaper,
             proof: watch::Sender::new(None),
-            connected: AtomicBool::new(true),
+            connected: watch::Sender::new(true),
             stake: watch::Sender::new(0),
             session: Mutex::new(Some(session)),
             ended: watch::Sender::new(None),
@@ -339,19 +340,33 @@ impl Epoch {
     }
 
     pub(crate) fn set_connected(&self, connected: bool) {
-        self.connected.store(connected, Ordering::Relaxed);
+        self.connected.send_replace(connected);
+    }
+
+    /// A proof is overdue, by the clock.
+    pub(crate) fn overdue(&self) {
+        self.connected.send_modify(|_| {});
     }
 
     /// Whether locks are neither granted nor known to be lost at the moment.
     pub(crate) fn is_suspended(&self) -> bool {
-        !self.connected.load(Ordering::Relaxed) || self.standing() != Standing::Sound
+        let connected = *self.connected.borrow();
+        !connected || self.standing() != Standing::Sound
+    }
+
+    /// What may change how locks stand, from now on.
+    pub(crate) fn contact(&self) -> Contact {
+        Contact { connected: self.connected.subscribe(), proof: self.proof.subscribe() }
     }
 
     /// Waits until the servers are known to keep the session: nothing is granted before.
     pub(crate) async fn sound(&self) {
         let mut proof = self.proof.subscribe();
-        while self.belief.standing(*proof.borrow_and_update(), Moment::now()) != Standing::Sound {
-            if proof.changed().await.is_err() {
+        loop {
+            // The clock first, as in `standing`, and not while the proof is borrowed: nobody could set a new one.
+            let now = Moment::now();
+            let proved = *proof.borrow_and_update();
+            if self.belief.standing(proved, now) == Standing::Sound || proof.changed().await.is_err() {
                 return;
             }
         }
@@ -389,6 +404,8 @@ impl Epoch {
 
     /// Hands the node of a hold to the reaper, once.
     pub(crate) fn give_back(self: &Arc<Self>, held: &Arc<Held>, done: Option<Done>) {
+        // First, so that whoever finds it given back finds it pending as well, until it is done.
+        let _pending = self.reaper.ticket(held.number);
         let (before, name) = {
             let mut standing = held.standing();
             (std::mem::replace(&mut standing.hand, Hand::GivenBack), Arc::clone(&standing.name))
@@ -639,6 +656,24 @@ impl Debts {
             if owed.is_empty() {
                 self.by_directory.remove(directory);
             }
+        }
+    }
+}
+
+/// See [`Epoch::contact`].
+#[derive(Debug)]
+pub(crate) struct Contact {
+    connected: watch::Receiver<bool>,
+    proof: watch::Receiver<Option<Moment>>,
+}
+
+impl Contact {
+    /// Waits until locks may stand otherwise, for whoever keeps the epoch meanwhile.
+    pub(crate) async fn changed(&mut self) {
+        // Errors cannot come: the epoch has the senders.
+        tokio::select! {
+            _ = self.connected.changed() => {}
+            _ = self.proof.changed() => {}
         }
     }
 }

@@ -53,7 +53,11 @@ pub(crate) async fn run(epoch: Arc<Epoch>, heartbeat: Heartbeat) {
     let mut sent: Option<Moment> = None;
     let mut at_once = false;
     loop {
-        if epoch.standing() == Standing::Over {
+        let standing = epoch.standing();
+        if standing != Standing::Sound {
+            epoch.overdue();
+        }
+        if standing == Standing::Over {
             for held in epoch.holds() {
                 // Once more, each after it was registered: a lock granted by a proof of this very moment is not over.
                 epoch.check(&held);

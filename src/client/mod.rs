@@ -204,7 +204,12 @@ impl Client {
 
     /// Closes the session, and with it deletes every node that this client has; all guards turn lost first, and
     /// waiters end with [`AcquireError::Closed`]. Whatever else still uses the client gets that error too. Waits
-    /// until a server has confirmed it, at most for the session timeout. Calling it again answers the same.
+    /// until a server has confirmed it, or the session has ended by itself, at most for the session timeout. Calling it
+    /// again answers the same.
+    ///
+    /// With no server in reach it waits as well: one that comes back in time frees the locks at once, and without that
+    /// nobody else gets them before the session expires. To wait less, wrap it in [`tokio::time::timeout`]: the guards are
+    /// lost at once either way, and the client goes on, on its own thread, for as long as the process lives.
     ///
     /// A borrowed session ([`from_session`](Self::from_session)) stays open; our nodes in it are deleted one by one.
     ///

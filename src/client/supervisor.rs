@@ -176,7 +176,8 @@ impl Dialer {
 }
 
 /// Closes the client if its supervisor ends in any other way than by its last line: by a panic (of a tracing
-/// subscriber, of the client library), or because the runtime of a borrowed session goes.
+/// subscriber, of the client library), or because the runtime of a borrowed session goes, perhaps before the
+/// supervisor is polled at all.
 struct CloseOnDrop(Arc<Shared>);
 
 impl Drop for CloseOnDrop {
@@ -194,14 +195,28 @@ impl Drop for CloseOnDrop {
 
 /// Runs until the client is closed, from its first epoch on; `dialer` gets the next sessions. Without a dialer the
 /// first is the only one.
-pub(crate) async fn supervise(
+pub(crate) fn supervise(
+    shared: Arc<Shared>,
+    first: Arc<Epoch>,
+    dialer: Option<Dialer>,
+    reaper: Reaper,
+    contact: Contact,
+) -> impl Future<Output = ()> + Send + 'static {
+    // Not by the first poll, which a task does not get whose runtime goes before.
+    let close = CloseOnDrop(Arc::clone(&shared));
+    async move {
+        let _close = close;
+        run(shared, first, dialer, reaper, contact).await;
+    }
+}
+
+async fn run(
     shared: Arc<Shared>,
     first: Arc<Epoch>,
     dialer: Option<Dialer>,
     reaper: Reaper,
     contact: Contact,
 ) {
-    let _close = CloseOnDrop(Arc::clone(&shared));
     let mut stop = shared.stop.subscribe();
     let mut epoch = first;
     let mut rounds = 0;
@@ -357,8 +372,18 @@ async fn give_back(shared: &Shared, epoch: &Arc<Epoch>, reaper: &Reaper) {
     epoch.end_softly(LostReason::Closed);
     let clean = async {
         let _ = epoch.attempts().wait_for(|attempts| *attempts == 0).await;
+        let held = epoch.held_nodes();
+        for (_, held) in &held {
+            epoch.give_back(held, None);
+        }
+        // Each node is deleted by one hand: what the reaper has already, a release may wait for, and would be told that
+        // somebody else had deleted it.
+        let _ = reaper.pending().wait_for(|pending| pending.count() == 0).await;
+        // What was refused earlier may be allowed by now.
         for node in epoch.nodes() {
-            reaper.reap_path(epoch, &node);
+            if !held.iter().any(|(path, _)| *path == node) {
+                reaper.reap_path(epoch, &node);
+            }
         }
         let _ = reaper.pending().wait_for(|pending| pending.count() == 0).await;
     };

@@ -41,6 +41,8 @@ async fn convert(hold: Hold, kind: Kind) -> Outcome {
     let (room, epoch) = (Arc::clone(hold.room()), Arc::clone(hold.epoch()));
     let naming = room.naming();
     let own = hold.node();
+    // Until the end, so that whoever gives a borrowed session back waits for the node that comes of it.
+    let _counted = epoch.attempt();
     // Both a clock and a node: nothing is done for a lock that may be somebody else's.
     let new = match hold.lost() {
         Some(reason) => return lost(hold, reason),
