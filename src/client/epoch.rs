@@ -6,15 +6,15 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use zookeeper_client as zk;
 
 use super::belief::{Belief, Margin, Standing};
 use super::clock::Moment;
+use super::held::{Hand, Held};
 use super::reaper::{Debt, Done, Item, Reaper};
 use super::watches::{WatchBudget, WatchUse, Watching};
 use crate::engine::contender::Failure;
@@ -72,111 +72,6 @@ struct Debts {
     by_directory: HashMap<String, HashSet<String>>,
     /// Oldest first, for the bound.
     order: VecDeque<(String, String)>,
-}
-
-/// One held lock, as far as its epoch is concerned.
-#[derive(Debug)]
-pub(crate) struct Held {
-    directory: LockPath,
-    /// Of the attempt that got it; see [`Tickets`](super::reaper::Tickets).
-    number: u64,
-    standing: Mutex<HeldBy>,
-    lost: watch::Sender<Option<LostReason>>,
-    /// The place in the room's gate, until the node is handed to the reaper or gone with its session.
-    permit: Mutex<Option<Arc<OwnedSemaphorePermit>>>,
-}
-
-/// The node that a lock is held by. A conversion exchanges it.
-#[derive(Debug)]
-struct HeldBy {
-    name: Arc<str>,
-    kind: Kind,
-    hand: Hand,
-}
-
-/// In whose hand the node of a hold is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hand {
-    /// Ours; the beats look after it.
-    Held,
-    /// A conversion's: which node there is cannot be told at the moment. No beat asks, and what is given back meanwhile
-    /// is cleaned up by the conversion.
-    Converting,
-    /// The reaper's, or, if that happened during a conversion, the conversion's.
-    GivenBack,
-}
-
-impl Held {
-    pub(crate) fn new(
-        directory: LockPath,
-        name: &str,
-        kind: Kind,
-        permit: Option<Arc<OwnedSemaphorePermit>>,
-        number: u64,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            directory,
-            number,
-            standing: Mutex::new(HeldBy { name: name.into(), kind, hand: Hand::Held }),
-            lost: watch::Sender::new(None),
-            permit: Mutex::new(permit),
-        })
-    }
-
-    fn standing(&self) -> MutexGuard<'_, HeldBy> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The name of its node.
-    pub(crate) fn name(&self) -> Arc<str> {
-        Arc::clone(&self.standing().name)
-    }
-
-    /// What it is held as.
-    pub(crate) fn kind(&self) -> Kind {
-        self.standing().kind
-    }
-
-    /// The number of the attempt that got it, which no other hold of the client has.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// How it was lost, if that is known already; [`Epoch::check`] also asks the clock.
-    pub(crate) fn lost(&self) -> Option<LostReason> {
-        *self.lost.borrow()
-    }
-
-    /// Changes once, when it is lost.
-    pub(crate) fn watch_lost(&self) -> watch::Receiver<Option<LostReason>> {
-        self.lost.subscribe()
-    }
-
-    fn take_permit(&self) -> Option<Arc<OwnedSemaphorePermit>> {
-        self.permit.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    /// Whether its node is no more ours to look after.
-    pub(crate) fn is_given_back(&self) -> bool {
-        self.standing().hand == Hand::GivenBack
-    }
-
-    /// Whether it is held by the node `name` of its directory, and nobody is about to change that.
-    pub(crate) fn is_held_by(&self, path: &str) -> bool {
-        let standing = self.standing();
-        standing.hand == Hand::Held && path.ends_with(&*standing.name)
-    }
-
-    /// Marks it lost; false if it was already.
-    fn lose(&self, reason: LostReason) -> bool {
-        self.lost.send_if_modified(|lost| {
-            let first = lost.is_none();
-            if first {
-                *lost = Some(reason);
-            }
-            first
-        })
-    }
 }
 
 /// The epoch has ended, so nothing can be asked of it.
@@ -374,7 +269,7 @@ impl Epoch {
 
     /// Registers a held lock: from here on the epoch says when it is lost.
     pub(crate) fn hold(&self, held: &Arc<Held>) {
-        let path = held.directory.child(&held.name());
+        let path = held.directory().child(&held.name());
         self.change_nodes(|nodes| nodes.entry(path).or_default().held = Some(Arc::clone(held)));
         // Looked at after the registration, as the end looks at the register after it has happened.
         if let Some(reason) = self.end_reason() {
@@ -396,7 +291,7 @@ impl Epoch {
     /// A hold is over although its session is not: its node goes at once, and is never used again.
     pub(crate) fn lose(self: &Arc<Self>, held: &Arc<Held>, reason: LostReason) {
         if held.lose(reason) {
-            let path = held.directory.user();
+            let path = held.directory().user();
             tracing::warn!(path, node = &*held.name(), epoch = self.number, %reason, "lock lost");
             self.give_back(held, None);
         }
@@ -405,18 +300,15 @@ impl Epoch {
     /// Hands the node of a hold to the reaper, once.
     pub(crate) fn give_back(self: &Arc<Self>, held: &Arc<Held>, done: Option<Done>) {
         // First, so that whoever finds it given back finds it pending as well, until it is done.
-        let _pending = self.reaper.ticket(held.number);
-        let (before, name) = {
-            let mut standing = held.standing();
-            (std::mem::replace(&mut standing.hand, Hand::GivenBack), Arc::clone(&standing.name))
-        };
+        let _pending = self.reaper.ticket(held.number());
+        let (before, name) = held.mark_given_back();
         match before {
             Hand::Held => {}
             // The guard is the conversion's, so this is a loss, and it will see it.
             Hand::Converting => return,
             Hand::GivenBack => {
                 if let (Some(done), Some(reason)) = (done, held.lost()) {
-                    let path = held.directory.user().into();
+                    let path = held.directory().user().into();
                     // Nobody waits any more, then: a release that was cancelled.
                     let _ = done.send(Err(Lost { path, reason }.into()));
                 }
@@ -426,7 +318,7 @@ impl Epoch {
         // A lock that was lost is handed over by the servers alone.
         let handed_over = held.lost().is_none() && self.standing() != Standing::Over;
         // No beat that is sent after the deletion may ask for the node and take its absence for a loss.
-        let path = held.directory.child(&name);
+        let path = held.directory().child(&name);
         let mut waiting = Vec::new();
         self.change_nodes(|nodes| {
             if let Some(node) = nodes.get_mut(&path) {
@@ -439,9 +331,9 @@ impl Epoch {
         });
         self.reaper.reap(Item {
             epoch: Arc::clone(self),
-            directory: held.directory.clone(),
+            directory: held.directory().clone(),
             debt: Debt::Node(name.as_ref().to_owned()),
-            number: held.number,
+            number: held.number(),
             permit: held.take_permit(),
             done,
         });
@@ -453,14 +345,8 @@ impl Epoch {
 
     /// Takes the node of a hold into a conversion's hand; false if it has been given back.
     pub(crate) fn begin_conversion(&self, held: &Arc<Held>) -> bool {
-        let path = {
-            let mut standing = held.standing();
-            if standing.hand != Hand::Held {
-                return false;
-            }
-            standing.hand = Hand::Converting;
-            held.directory.child(&standing.name)
-        };
+        let Some(name) = held.begin_conversion() else { return false };
+        let path = held.directory().child(&name);
         self.change_nodes(|nodes| {
             if let Some(node) = nodes.get_mut(&path) {
                 node.held = None;
@@ -472,21 +358,17 @@ impl Epoch {
     /// The lock is held by the node `name`, as `kind`, from here on; false if it was given back meanwhile: then it is
     /// for the caller to delete the node.
     pub(crate) fn end_conversion(&self, held: &Arc<Held>, name: &str, kind: Kind) -> bool {
-        {
-            let mut standing = held.standing();
-            if standing.hand != Hand::Converting {
-                return false;
-            }
-            *standing = HeldBy { name: name.into(), kind, hand: Hand::Held };
+        let held_again = held.end_conversion(name, kind);
+        if held_again {
+            self.hold(held);
         }
-        self.hold(held);
-        true
+        held_again
     }
 
     /// A conversion ends with the loss of the lock; what is left of it is the caller's to delete.
     pub(crate) fn abandon_conversion(&self, held: &Arc<Held>, reason: LostReason) {
         held.lose(reason);
-        held.standing().hand = Hand::GivenBack;
+        held.mark_given_back();
         // Its nodes are deleted, or have gone with the session.
         drop(held.take_permit());
     }

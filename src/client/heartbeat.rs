@@ -13,7 +13,8 @@ use zookeeper_client as zk;
 
 use super::belief::Standing;
 use super::clock::Moment;
-use super::epoch::{Epoch, Held};
+use super::epoch::Epoch;
+use super::held::Held;
 use crate::error::LostReason;
 
 /// What is asked of the servers to prove that they keep the session.

@@ -5,6 +5,7 @@ mod builder;
 pub(crate) mod clock;
 pub(crate) mod epoch;
 mod heartbeat;
+pub(crate) mod held;
 pub(crate) mod reaper;
 mod retry;
 mod servers;

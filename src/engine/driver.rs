@@ -26,7 +26,8 @@ use super::contender::{Contender, Ending, Event, Leave, Outcome, Patience, Reque
 use super::name::Kind;
 use super::queue::Unusable;
 use super::room::{Budget, Denied, Hold, Room};
-use crate::client::epoch::{Epoch, Held, cause};
+use crate::client::epoch::{Epoch, cause};
+use crate::client::held::Held;
 use crate::client::reaper::{Debt, Item, Ticket};
 use crate::error::{AcquireError, Cause};
 use crate::token::FencingToken;
@@ -392,7 +393,7 @@ impl<'a> Contest<'a> {
             Ending::EpochOver => {}
             Ending::WouldBlock => caller.answer(Err(Denied::WouldBlock)),
             Ending::OtherOrder(name) => {
-                caller.deny(unusable_directory(self.room, Unusable::OtherOrder(name)))
+                caller.deny(unusable_directory(self.room, Unusable::OtherOrder(name)));
             }
             Ending::Exhausted => caller.deny(unusable_directory(self.room, Unusable::Exhausted)),
             Ending::OverBudget => caller.deny(AcquireError::TooManyWatches { path: path() }),

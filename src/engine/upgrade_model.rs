@@ -145,7 +145,7 @@ impl State {
             Phase::Judge => {
                 let upgrade = self.queue().upgrade(&name(&own(false)), &name(&own(true)));
                 with(&|state| {
-                    to(state, if upgrade == Upgrade::Alone { Phase::Rise } else { Phase::Retreat })
+                    to(state, if upgrade == Upgrade::Alone { Phase::Rise } else { Phase::Retreat });
                 });
             }
             Phase::Rise => with(&|state| {
@@ -197,10 +197,10 @@ const ROLES: [Role; 4] = [Role::Reader, Role::Writer, Role::Upgrader, Role::Down
 #[test]
 fn any_three_with_a_crash() {
     let mut states = 0;
-    for a in 0..4 {
-        for b in a..4 {
-            for c in b..4 {
-                states += explore(&[ROLES[a], ROLES[b], ROLES[c]], 1);
+    for (i, a) in ROLES.into_iter().enumerate() {
+        for (j, b) in ROLES.into_iter().enumerate().skip(i) {
+            for c in ROLES.into_iter().skip(j) {
+                states += explore(&[a, b, c], 1);
             }
         }
     }

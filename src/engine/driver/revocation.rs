@@ -8,7 +8,8 @@ use zookeeper_client as zk;
 
 use super::requests::changed;
 use crate::client::Inner;
-use crate::client::epoch::{Epoch, Held, cause};
+use crate::client::epoch::{Epoch, cause};
+use crate::client::held::Held;
 use crate::client::watches::WatchUse;
 use crate::engine::contender::Failure;
 use crate::error::RevokeError;

@@ -1,0 +1,144 @@
+//! One held lock, as far as its session is concerned: by what node it is held, in whose hand that node is, and whether
+//! the lock is lost.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use crate::engine::name::Kind;
+use crate::error::LostReason;
+use crate::path::LockPath;
+
+/// One held lock.
+#[derive(Debug)]
+pub(crate) struct Held {
+    directory: LockPath,
+    /// Of the attempt that got it; see [`Tickets`](super::reaper::Tickets).
+    number: u64,
+    standing: Mutex<HeldBy>,
+    lost: watch::Sender<Option<LostReason>>,
+    /// The place in the room's gate, until the node is handed to the reaper or gone with its session.
+    permit: Mutex<Option<Arc<OwnedSemaphorePermit>>>,
+}
+
+/// The node that a lock is held by. A conversion exchanges it.
+#[derive(Debug)]
+struct HeldBy {
+    name: Arc<str>,
+    kind: Kind,
+    hand: Hand,
+}
+
+/// In whose hand the node of a hold is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hand {
+    /// Ours; the beats look after it.
+    Held,
+    /// A conversion's: which node there is cannot be told at the moment. No beat asks, and what is given back meanwhile
+    /// is cleaned up by the conversion.
+    Converting,
+    /// The reaper's, or, if that happened during a conversion, the conversion's.
+    GivenBack,
+}
+
+impl Held {
+    pub(crate) fn new(
+        directory: LockPath,
+        name: &str,
+        kind: Kind,
+        permit: Option<Arc<OwnedSemaphorePermit>>,
+        number: u64,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            directory,
+            number,
+            standing: Mutex::new(HeldBy { name: name.into(), kind, hand: Hand::Held }),
+            lost: watch::Sender::new(None),
+            permit: Mutex::new(permit),
+        })
+    }
+
+    pub(super) fn directory(&self) -> &LockPath {
+        &self.directory
+    }
+
+    fn standing(&self) -> MutexGuard<'_, HeldBy> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The name of its node.
+    pub(crate) fn name(&self) -> Arc<str> {
+        Arc::clone(&self.standing().name)
+    }
+
+    /// What it is held as.
+    pub(crate) fn kind(&self) -> Kind {
+        self.standing().kind
+    }
+
+    /// The number of the attempt that got it, which no other hold of the client has.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// How it was lost, if that is known already; [`Epoch::check`] also asks the clock.
+    pub(crate) fn lost(&self) -> Option<LostReason> {
+        *self.lost.borrow()
+    }
+
+    /// Changes once, when it is lost.
+    pub(crate) fn watch_lost(&self) -> watch::Receiver<Option<LostReason>> {
+        self.lost.subscribe()
+    }
+
+    pub(super) fn take_permit(&self) -> Option<Arc<OwnedSemaphorePermit>> {
+        self.permit.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Whether its node is no more ours to look after.
+    pub(crate) fn is_given_back(&self) -> bool {
+        self.standing().hand == Hand::GivenBack
+    }
+
+    /// Whether it is held by the node `name` of its directory, and nobody is about to change that.
+    pub(crate) fn is_held_by(&self, path: &str) -> bool {
+        let standing = self.standing();
+        standing.hand == Hand::Held && path.ends_with(&*standing.name)
+    }
+
+    /// Marks it lost; false if it was already.
+    pub(super) fn lose(&self, reason: LostReason) -> bool {
+        self.lost.send_if_modified(|lost| {
+            let first = lost.is_none();
+            if first {
+                *lost = Some(reason);
+            }
+            first
+        })
+    }
+
+    /// Marks it given back; answers in whose hand it was, and the name of its node.
+    pub(super) fn mark_given_back(&self) -> (Hand, Arc<str>) {
+        let mut standing = self.standing();
+        (std::mem::replace(&mut standing.hand, Hand::GivenBack), Arc::clone(&standing.name))
+    }
+
+    /// Puts it into a conversion's hand; answers with the name of its node, or nothing if it has been given back.
+    pub(super) fn begin_conversion(&self) -> Option<Arc<str>> {
+        let mut standing = self.standing();
+        (standing.hand == Hand::Held).then(|| {
+            standing.hand = Hand::Converting;
+            Arc::clone(&standing.name)
+        })
+    }
+
+    /// It is held by the node `name`, as `kind`, from here on; false if it was given back meanwhile.
+    pub(super) fn end_conversion(&self, name: &str, kind: Kind) -> bool {
+        let mut standing = self.standing();
+        let converting = standing.hand == Hand::Converting;
+        if converting {
+            *standing = HeldBy { name: name.into(), kind, hand: Hand::Held };
+        }
+        converting
+    }
+}
