@@ -29,8 +29,7 @@ use crate::options::{Asked, Recipe};
 ///   the directory.
 ///
 /// # Memory
-/// A waiter costs about 4 KiB here, and a node of some 200 bytes at the servers (`tests/fair_lock.rs` measures and limits
-/// the first).
+/// A waiter costs less than 6 KiB in this process (which a test measures), and a node at the servers.
 ///
 /// # Examples
 /// ```

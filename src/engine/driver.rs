@@ -259,7 +259,7 @@ impl<'a> Contest<'a> {
                 Step::Do(request) => {
                     // Only the outcome of a create has to be known; every other request may be dropped.
                     let creating = request == Request::CreateAndList;
-                    let mut work = pin!(perform(self.room, self.epoch, &session, caller.kind, request));
+                    let mut work = perform(self.room, self.epoch, &session, caller.kind, request);
                     match self.wait(work.as_mut(), interrupted.as_mut()).await {
                         Ok(came) => came,
                         Err(stop) => {

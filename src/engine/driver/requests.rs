@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -63,52 +63,71 @@ async fn create_and_list(room: &Arc<Room>, epoch: &Arc<Epoch>, session: &zk::Cli
     (Event::Created { id, create, list }, error)
 }
 
-/// Asks the server.
-pub(super) async fn perform(
-    room: &Arc<Room>,
-    epoch: &Arc<Epoch>,
-    session: &zk::Client,
+/// Asks the server. What is sent, is sent by the call.
+///
+/// Each request has a future of its own on the heap: those that wait, perhaps by the thousand, are the smallest.
+pub(super) fn perform<'a>(
+    room: &'a Arc<Room>,
+    epoch: &'a Arc<Epoch>,
+    session: &'a zk::Client,
     kind: Kind,
     request: Request,
-) -> Came {
-    let mut error = None;
-    let event = match request {
-        Request::CreateAndList => return create_and_list(room, epoch, session, kind).await,
-        Request::MakeParents => Event::ParentsMade(match make_parents(room, session).await {
-            Ok(()) => Answer::Is(()),
-            Err(failed) => Answer::No(failure(epoch, failed, &mut error)),
-        }),
-        Request::List => {
-            let list = list(room, epoch, session).await;
-            Event::Listed(listed(epoch, list, &mut error))
-        }
-        Request::Inspect { name } => {
-            let path = room.path().child(&name);
-            Event::Inspected(match session.check_stat(&path).await {
-                Ok(Some(stat)) => {
-                    epoch.adopt(path);
-                    owned(epoch, name, &stat)
-                }
-                Ok(None) => Answer::No(Failure::NoNode),
+) -> Pin<Box<dyn Future<Output = Came> + Send + 'a>> {
+    match request {
+        Request::CreateAndList => Box::pin(create_and_list(room, epoch, session, kind)),
+        Request::MakeParents => Box::pin(async move {
+            let mut error = None;
+            let made = match make_parents(room, session).await {
+                Ok(()) => Answer::Is(()),
                 Err(failed) => Answer::No(failure(epoch, failed, &mut error)),
-            })
-        }
+            };
+            (Event::ParentsMade(made), error)
+        }),
+        Request::List => Box::pin(async move {
+            let mut error = None;
+            let list = list(room, epoch, session).await;
+            (Event::Listed(listed(epoch, list, &mut error)), error)
+        }),
+        Request::Inspect { name } => Box::pin(inspect(room, epoch, session, name)),
         Request::Watch { predecessor } => {
             let path = room.path().child(&predecessor);
-            if let Some(own) = epoch.wait_for_own(&path).filter(|_| room.waits_in_memory()) {
-                return match own.await {
-                    Ok(()) => (Event::LetGo, None),
-                    Err(_) => (Event::Deleted, None),
-                };
-            }
-            match epoch.watch(&path, WatchUse::Queue) {
-                Some(_watching) => match watch(session, &path).await {
-                    Ok(event) => event,
-                    Err(failed) => Event::WatchFailed(failure(epoch, failed, &mut error)),
-                },
-                None => Event::WatchFailed(Failure::OverBudget),
+            match epoch.wait_for_own(&path).filter(|_| room.waits_in_memory()) {
+                Some(own) => Box::pin(async move {
+                    match own.await {
+                        Ok(()) => (Event::LetGo, None),
+                        Err(_) => (Event::Deleted, None),
+                    }
+                }),
+                None => Box::pin(watch_within_budget(epoch, session, path)),
             }
         }
+    }
+}
+
+/// Looks at a node of ours that is known from a list only.
+async fn inspect(room: &Room, epoch: &Arc<Epoch>, session: &zk::Client, name: String) -> Came {
+    let mut error = None;
+    let path = room.path().child(&name);
+    let node = match session.check_stat(&path).await {
+        Ok(Some(stat)) => {
+            epoch.adopt(path);
+            owned(epoch, name, &stat)
+        }
+        Ok(None) => Answer::No(Failure::NoNode),
+        Err(failed) => Answer::No(failure(epoch, failed, &mut error)),
+    };
+    (Event::Inspected(node), error)
+}
+
+/// Watches a predecessor at the servers, if the session can watch one more node.
+async fn watch_within_budget(epoch: &Arc<Epoch>, session: &zk::Client, path: String) -> Came {
+    let Some(_watching) = epoch.watch(&path, WatchUse::Queue) else {
+        return (Event::WatchFailed(Failure::OverBudget), None);
+    };
+    let mut error = None;
+    let event = match watch(session, &path).await {
+        Ok(event) => event,
+        Err(failed) => Event::WatchFailed(failure(epoch, failed, &mut error)),
     };
     (event, error)
 }

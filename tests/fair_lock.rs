@@ -1,0 +1,340 @@
+//! The fair lock against an in-process server: order, places in the queue, and thousands of waiters in one process.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "rules/support.rs"]
+mod support;
+
+use std::error::Error;
+use std::pin::Pin;
+use std::time::Duration;
+
+use support::{
+    Acquired, ByHand, DIRECTORY, SOON, connect, connect_as, eager, granted, mutex, queue, session, start,
+    start_impatient, until, within,
+};
+use tokio::task::JoinHandle;
+use zookeeper_recipes::{AcquireError, Client, InterProcessFairLock, LostReason, TryLockError};
+use zookeeper_test_server::{Match, Op, Server};
+
+fn lock(client: &Client) -> InterProcessFairLock {
+    InterProcessFairLock::new(client, DIRECTORY).unwrap()
+}
+
+/// A client whose heartbeat is slower than any of these tests.
+async fn calm(server: &Server) -> Client {
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(40));
+    connect_as(builder, server).await
+}
+
+/// Starts an attempt and waits until it has a node and knows whom it waits for.
+async fn waits(server: &Server, client: &Client) -> (JoinHandle<Acquired>, String) {
+    let before = queue(server);
+    let attempt = tokio::spawn(lock(client).lock());
+    let (count, id) = (before.len(), session(client));
+    let lists = server.counters().requests_of(id, Op::GetChildren);
+    until(server, "a node and a look at it", move |view| {
+        view.children(DIRECTORY).len() > count && view.counters().requests_of(id, Op::GetChildren) > lists
+    })
+    .await;
+    let node = queue(server).into_iter().find(|node| !before.contains(node)).unwrap();
+    // A session's answers come in order: with this one the attempt has its own.
+    lock(client).participants().await.unwrap();
+    (attempt, node)
+}
+
+async fn clean(server: &Server, clients: &[&Client]) {
+    for client in clients {
+        client.flush(SOON).await.unwrap();
+    }
+    until(server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+    until(server, "the end of all watches", |view| view.watches() == 0).await;
+    let client = connect(server).await;
+    within("the lock", mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    client.close().await.unwrap();
+}
+
+/// One queue with the mutex's, whoever's; those of one session do not watch each other.
+#[tokio::test]
+async fn all_queue_in_one_line_and_own_nodes_are_not_watched() {
+    let server = start();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let holder = within("the grant", mutex(&a).lock()).await.unwrap();
+    let (first, _) = waits(&server, &a).await;
+    let (second, node) = waits(&server, &a).await;
+    assert_eq!(server.watches(), 0, "all of one session");
+    let (third, _) = waits(&server, &b).await;
+    let id = session(&b);
+    until(&server, "a watch on another's node", move |view| view.watches_on(&node) == [id]).await;
+    let (fourth, _) = waits(&server, &b).await;
+    assert_eq!(server.watches(), 1);
+    assert_eq!(lock(&a).participants().await.unwrap(), queue(&server));
+    let mut token = holder.fencing_token();
+    holder.release().await.unwrap();
+    let mut waiting = vec![first, second, third, fourth].into_iter();
+    while let Some(attempt) = waiting.next() {
+        let guard = granted(attempt).await;
+        assert!(guard.fencing_token() > token);
+        token = guard.fencing_token();
+        assert!(waiting.as_slice().iter().all(|attempt| !attempt.is_finished()));
+        guard.release().await.unwrap();
+    }
+    clean(&server, &[&a, &b]).await;
+}
+
+/// The next of the same session has the lock the moment it is let go of; the servers hear of it when they do.
+#[tokio::test]
+async fn a_release_hands_over_in_memory_before_the_node_is_gone() {
+    let server = start();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let holder = within("the grant", lock(&a).lock()).await.unwrap();
+    let (next, node) = waits(&server, &a).await;
+    let (other, _) = waits(&server, &b).await;
+    let gate = server.hold_request(Match::op(Op::Delete).path(holder.node()));
+    drop(holder);
+    let guard = granted(next).await;
+    assert_eq!(guard.node(), node);
+    assert_eq!(queue(&server).len(), 3, "the holder's node is still there");
+    assert!(!other.is_finished());
+    server.reset_counters();
+    gate.release();
+    a.flush(SOON).await.unwrap();
+    assert_eq!(server.counters().notifications(), 0, "nobody is woken by it");
+    guard.release().await.unwrap();
+    granted(other).await.release().await.unwrap();
+    clean(&server, &[&a, &b]).await;
+}
+
+/// What is handed over in memory is a lock that was held. One that was lost is the servers' to give.
+#[tokio::test]
+async fn a_lost_lock_is_not_handed_over_in_memory() {
+    let server = start_impatient();
+    let client =
+        connect_as(Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(2)), &server)
+            .await;
+    let holder = within("the grant", lock(&client).lock()).await.unwrap();
+    let (next, node) = waits(&server, &client).await;
+    let gate = server.hold_request(Match::op(Op::Delete).path(holder.node()));
+    let lost = holder.lost();
+    server.delete(&holder.node()).unwrap();
+    assert_eq!(within("the loss", lost).await.reason(), LostReason::NodeDeleted);
+    within("the deletion, to make sure", gate.wait_hit()).await;
+    drop(holder);
+    assert!(!next.is_finished(), "granted before the servers have said that the node is gone");
+    gate.release();
+    let guard = granted(next).await;
+    assert_eq!(guard.node(), node);
+    guard.release().await.unwrap();
+    clean(&server, &[&client]).await;
+}
+
+/// Those behind one that gives up go on waiting, for the one before it.
+#[tokio::test]
+async fn a_waiter_in_the_middle_gives_up() {
+    let server = start();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let holder = within("the grant", lock(&a).lock()).await.unwrap();
+    let (leaves, left) = waits(&server, &a).await;
+    let (stays, _) = waits(&server, &a).await;
+    let (foreign, _) = waits(&server, &b).await;
+    let (gone, _) = waits(&server, &a).await;
+    leaves.abort();
+    until(&server, "the deletion", move |view| !view.exists(&left)).await;
+    gone.abort();
+    a.flush(SOON).await.unwrap();
+    assert!(!stays.is_finished());
+    holder.release().await.unwrap();
+    let guard = granted(stays).await;
+    assert!(!foreign.is_finished());
+    guard.release().await.unwrap();
+    granted(foreign).await.release().await.unwrap();
+    clean(&server, &[&a, &b]).await;
+}
+
+/// A list that was sent before a node was created says nothing about it: who comes meanwhile gets the next.
+#[tokio::test]
+async fn a_shared_list_is_one_that_was_sent_after_the_create() {
+    let server = start();
+    let client = calm(&server).await;
+    let id = session(&client);
+    let (lock, lists) = (lock(&client), Match::op(Op::GetChildren).session(id));
+    let gate = server.hold_reply(lists);
+    let first = tokio::spawn(lock.lock());
+    within("the first list", gate.wait_hit()).await;
+    server.reset_counters();
+    let others: Vec<_> = (0..20).map(|_| tokio::spawn(lock.lock())).collect();
+    until(&server, "the creates", |view| view.children(DIRECTORY).len() == 21).await;
+    assert_eq!(server.counters().requests_of(id, Op::GetChildren), 0, "one list at a time");
+    gate.release();
+    let guard = granted(first).await;
+    assert!(others.iter().all(|other| !other.is_finished()));
+    until(&server, "a second list", move |view| view.counters().requests_of(id, Op::GetChildren) == 1).await;
+    drop(guard);
+    for other in others {
+        granted(other).await.release().await.unwrap();
+    }
+    assert_eq!(server.counters().requests_of(id, Op::GetChildren), 1, "one list for all twenty");
+    clean(&server, &[&client]).await;
+}
+
+/// Two thousand arrive together: a handful of lists and no watch; each is served, in order, for one deletion.
+#[tokio::test]
+async fn thousands_of_waiters_cost_a_node_each_and_few_lists() {
+    const WAITERS: usize = 2_000;
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (lock, id) = (lock(&client), session(&client));
+    // Somebody else's, so that the counters of the first session are about its waiters.
+    let holder = within("the grant", mutex(&other).lock()).await.unwrap();
+    server.reset_counters();
+    let waiting = start_together(&lock, WAITERS).await;
+    until(&server, "all nodes, and a watch on the holder's", move |view| {
+        view.children(DIRECTORY).len() == WAITERS + 1 && view.watches() == 1
+    })
+    .await;
+    let counters = server.counters();
+    assert_eq!(counters.requests_of(id, Op::Create), WAITERS as u64);
+    let lists = counters.requests_of(id, Op::GetChildren);
+    assert!(lists <= 20, "{lists} lists");
+    server.reset_counters();
+    holder.release().await.unwrap();
+    let mut token = None;
+    for attempt in waiting {
+        let guard = within("the grant", attempt).await.unwrap();
+        assert!(token < Some(guard.fencing_token()), "served out of order");
+        token = Some(guard.fencing_token());
+        drop(guard);
+    }
+    client.flush(SOON).await.unwrap();
+    let counters = server.counters();
+    assert_eq!(counters.requests_of(id, Op::Delete), WAITERS as u64);
+    assert_eq!(counters.total_requests_of(id), WAITERS as u64, "a hand-over is one deletion");
+    assert_eq!(counters.notifications_of(id), 1);
+    clean(&server, &[&client, &other]).await;
+}
+
+/// Attempts that have all been polled once, in order.
+async fn start_together(
+    lock: &InterProcessFairLock,
+    count: usize,
+) -> Vec<Pin<Box<impl Future<Output = Acquired>>>> {
+    let mut attempts: Vec<_> = (0..count).map(|_| Box::pin(lock.lock())).collect();
+    for attempt in &mut attempts {
+        assert!(support::poll_once(attempt.as_mut()).await.is_none());
+    }
+    attempts
+}
+
+#[tokio::test]
+async fn more_waiters_than_allowed_are_refused() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = InterProcessFairLock::builder(&client, DIRECTORY).max_waiters(2).build().unwrap();
+    let holder = within("the grant", lock.lock()).await.unwrap();
+    let waiting = lock.enqueue().await.unwrap();
+    let error = within("a refusal", lock.acquire(SOON)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TooManyWaiters { max: 2, .. }) && error.is_retryable(), "{error}");
+    let error = within("a refusal", lock.enqueue()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TooManyWaiters { .. }), "{error}");
+    let error = within("a refusal", lock.try_lock()).await.unwrap_err();
+    assert!(matches!(error, TryLockError::Acquire(AcquireError::TooManyWaiters { .. })), "{error}");
+    drop(waiting);
+    client.flush(SOON).await.unwrap();
+    let waiting = lock.enqueue().await.unwrap();
+    drop((waiting, holder));
+    clean(&server, &[&client]).await;
+}
+
+#[tokio::test]
+async fn a_place_tells_its_position_and_is_kept_over_a_timeout() {
+    let server = start();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let holder = within("the grant", mutex(&b).lock()).await.unwrap();
+    let mut first = within("a place", lock(&a).enqueue()).await.unwrap();
+    let mut second = within("a place", lock(&a).enqueue()).await.unwrap();
+    assert_eq!((first.position().await.unwrap(), second.position().await.unwrap()), (1, 2));
+    let nodes = queue(&server);
+    let error = second.acquire(Duration::from_millis(1)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
+    // A future that is dropped loses nothing either.
+    drop(ByHand::new(first.lock()).start());
+    assert_eq!(queue(&server), nodes);
+    holder.release().await.unwrap();
+    let guard = within("the grant", first.acquire(SOON)).await.unwrap();
+    assert_eq!(guard.node(), nodes[1]);
+    assert_eq!((first.position().await.unwrap(), second.position().await.unwrap()), (0, 1));
+    // Its place is used up.
+    let error = within("an answer", first.lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+    guard.release().await.unwrap();
+    let guard = within("the grant", second.lock()).await.unwrap();
+    assert_eq!(guard.node(), nodes[2]);
+    drop(guard);
+    // A free lock.
+    let mut place = within("a place", lock(&a).enqueue()).await.unwrap();
+    assert_eq!(place.position().await.unwrap(), 0);
+    within("the grant", place.acquire(Duration::ZERO)).await.unwrap().release().await.unwrap();
+    clean(&server, &[&a, &b]).await;
+}
+
+#[tokio::test]
+async fn a_place_that_is_dropped_leaves_the_queue_whether_it_was_its_turn_or_not() {
+    let server = start();
+    let client = calm(&server).await;
+    let holder = within("the grant", lock(&client).lock()).await.unwrap();
+    let waiting = within("a place", lock(&client).enqueue()).await.unwrap();
+    drop(waiting);
+    client.flush(SOON).await.unwrap();
+    assert_eq!(queue(&server), [holder.node()]);
+    let waiting = within("a place", lock(&client).enqueue()).await.unwrap();
+    holder.release().await.unwrap();
+    assert_eq!(waiting.position().await.unwrap(), 0);
+    drop(waiting);
+    clean(&server, &[&client]).await;
+}
+
+/// In the next session, at the back.
+#[tokio::test]
+async fn a_place_outlives_its_session() {
+    let server = start();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let holder = within("the grant", mutex(&b).lock()).await.unwrap();
+    let mut place = within("a place", lock(&a).enqueue()).await.unwrap();
+    let (other, _) = waits(&server, &b).await;
+    assert_eq!(place.position().await.unwrap(), 1);
+    let before = queue(&server);
+    assert!(server.expire_session(session(&a)));
+    until(&server, "another node", move |view| {
+        view.children(DIRECTORY).iter().any(|name| !before.iter().any(|node| node.ends_with(name.as_str())))
+    })
+    .await;
+    assert_eq!(within("the position", place.position()).await.unwrap(), 2);
+    holder.release().await.unwrap();
+    granted(other).await.release().await.unwrap();
+    within("the grant", place.lock()).await.unwrap().release().await.unwrap();
+    clean(&server, &[&a, &b]).await;
+}
+
+/// Waiters of an ended session start again together, and all are served.
+#[tokio::test]
+async fn waiters_survive_the_end_of_their_session() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = lock(&client);
+    let holder = within("the grant", lock.lock()).await.unwrap();
+    // Each lets go by itself: they queue again in no particular order.
+    let one = || {
+        let attempt = lock.lock();
+        tokio::spawn(
+            async move { attempt.await?.release().await.map_err(Box::<dyn Error + Send + Sync>::from) },
+        )
+    };
+    let waiting: Vec<_> = (0..50).map(|_| one()).collect();
+    until(&server, "all nodes", |view| view.children(DIRECTORY).len() == 51).await;
+    assert!(server.expire_session(session(&client)));
+    for served in waiting {
+        within("a grant and a release", served).await.unwrap().unwrap();
+    }
+    assert!(!holder.is_held());
+    drop(holder);
+    clean(&server, &[&client]).await;
+}
