@@ -1,0 +1,196 @@
+//! Asking for a lock back, and hearing of it; and how much one session watches.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "rules/support.rs"]
+mod support;
+
+use std::time::Duration;
+
+use support::{
+    ByHand, DIRECTORY, SOON, connect, connect_as, eager, enqueue, mutex, session, start, until, within,
+};
+use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, InterProcessReadWriteLock, RevokeError};
+use zookeeper_test_server::{Loss, Match, Op};
+
+/// What Curator's `Revoker` writes, and nobody else.
+const MARKER: &[u8] = b"__REVOKE__";
+
+#[tokio::test]
+async fn a_holder_hears_that_it_is_asked() {
+    let server = start();
+    let (a, b) = (connect(&server).await, connect(&server).await);
+    let guard = within("the lock", mutex(&a).lock()).await.unwrap();
+    let mut revoked = ByHand::new(guard.revoked()).start();
+    let (node, id) = (guard.node(), session(&a));
+    until(&server, "the watch", move |view| view.watches_on(&node) == [id]).await;
+    // Data that is no request.
+    server.set_data(&guard.node(), "hello").unwrap();
+    let node = guard.node();
+    until(&server, "the watch again", move |view| {
+        view.watches_on(&node) == [id] && view.counters().requests_of(id, Op::GetData) == 2
+    })
+    .await;
+    assert!(revoked.poll().is_pending());
+    let holder = mutex(&b).participants().await.unwrap().swap_remove(0);
+    within("the request", b.attempt_revoke(&holder)).await.unwrap();
+    revoked.woken().await;
+    within("the request", guard.revoked()).await;
+    // Nothing has been taken away.
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    until(&server, "the end of all watches", |view| view.watches() == 0).await;
+    // Whoever has gone cannot be asked, which is no error.
+    within("the answer", b.attempt_revoke(&holder)).await.unwrap();
+}
+
+/// A request that came first, even while its node was still waiting, is there when it is looked for.
+#[tokio::test]
+async fn a_request_before_the_first_look_is_not_lost() {
+    let server = start();
+    let (a, b) = (connect(&server).await, connect(&server).await);
+    let holder = within("the lock", mutex(&a).lock()).await.unwrap();
+    let waiter = enqueue(&server, &b).await;
+    within("the request", a.attempt_revoke(&waiter.node)).await.unwrap();
+    assert_eq!(server.node(&waiter.node).unwrap().data, MARKER);
+    holder.release().await.unwrap();
+    let guard = support::granted(waiter.attempt).await;
+    within("the request", guard.revoked()).await;
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_conversion_does_not_end_it() {
+    let server = start();
+    let (a, b) = (connect(&server).await, connect(&server).await);
+    let lock = InterProcessReadWriteLock::new(&a, DIRECTORY).unwrap();
+    let guard = within("the write lock", lock.write_lock().lock()).await.unwrap();
+    let revoked = tokio::spawn(guard.revoked());
+    let (node, id) = (guard.node(), session(&a));
+    until(&server, "the watch", move |view| view.watches_on(&node) == [id]).await;
+    let guard = within("the downgrade", guard.downgrade()).await.unwrap();
+    let node = guard.node();
+    until(&server, "the watch on the new node", move |view| view.watches_on(&node) == [id]).await;
+    within("the request", b.attempt_revoke(&guard.node())).await.unwrap();
+    within("to hear of it", revoked).await.unwrap();
+    guard.release().await.unwrap();
+}
+
+/// Written to the old node, which a conversion exchanged before it was read.
+#[tokio::test]
+async fn a_request_that_a_conversion_overtakes_is_not_lost() {
+    let server = start();
+    let (a, b) = (connect(&server).await, connect(&server).await);
+    let lock = InterProcessReadWriteLock::new(&a, DIRECTORY).unwrap();
+    let guard = within("the write lock", lock.write_lock().lock()).await.unwrap();
+    let revoked = tokio::spawn(guard.revoked());
+    let (node, id) = (guard.node(), session(&a));
+    until(&server, "the watch", move |view| view.watches_on(&node) == [id]).await;
+    // The second look comes after the downgrade, which is sent by the same session: held before it is applied.
+    let look = server.fail(Match::op(Op::GetData).session(id), -101);
+    within("the request", b.attempt_revoke(&guard.node())).await.unwrap();
+    within("the look", look.wait_hit()).await;
+    let guard = within("the downgrade", guard.downgrade()).await.unwrap();
+    within("to hear of it", revoked).await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn nobody_listens_after_the_end() {
+    let server = start();
+    let client = connect(&server).await;
+    let guard = within("the lock", mutex(&client).lock()).await.unwrap();
+    let (node, id) = (guard.node(), session(&client));
+    let revoked = ByHand::new(guard.revoked()).start();
+    let watched = node.clone();
+    until(&server, "the watch", move |view| view.watches_on(&watched) == [id]).await;
+    drop(revoked);
+    until(&server, "the end of the watch", |view| view.watches() == 0).await;
+    // The future keeps neither the guard nor the session.
+    let mut revoked = ByHand::new(guard.revoked()).start();
+    until(&server, "the watch", move |view| view.watches_on(&node) == [id]).await;
+    drop(guard);
+    drop(client);
+    until(&server, "the end of the session", |view| view.sessions().is_empty()).await;
+    assert!(revoked.poll().is_pending(), "a release is no request");
+}
+
+#[tokio::test]
+async fn what_is_lost_on_the_way_is_asked_again() {
+    let server = start();
+    let (a, b) = (connect(&server).await, connect(&server).await);
+    for applied in [true, false] {
+        let guard = within("the lock", mutex(&a).lock()).await.unwrap();
+        let set = Match::op(Op::SetData).session(session(&b));
+        let fault =
+            if applied { server.drop_reply(set, Loss::Close) } else { server.drop_request(set, Loss::Close) };
+        within("the request", b.attempt_revoke(&guard.node())).await.unwrap();
+        assert_eq!(fault.hits().len(), 1);
+        let look = server.drop_reply(Match::op(Op::GetData).session(session(&a)), Loss::Close);
+        within("to hear of it", guard.revoked()).await;
+        assert_eq!(look.hits().len(), 1);
+        guard.release().await.unwrap();
+    }
+    let error = within("a refusal", b.attempt_revoke("no path")).await.unwrap_err();
+    assert!(matches!(error, RevokeError::InvalidPath(_)), "{error}");
+    b.close().await.unwrap();
+    let error = within("an answer", b.attempt_revoke("/locks/x")).await.unwrap_err();
+    assert!(matches!(error, RevokeError::Closed { .. }) && !error.is_retryable(), "{error}");
+}
+
+/// A session never watches so much that it could not come back. Who cannot watch is told, and leaves nothing behind;
+/// revocation goes first, and is polled then.
+#[tokio::test]
+async fn a_session_that_watches_too_much_says_so() {
+    let server = start();
+    let (holder, client) = (
+        connect(&server).await,
+        connect_as(Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(2)), &server)
+            .await,
+    );
+    // Paths of 7,000 bytes: seventeen fit into 120 KiB.
+    let long = |i: usize| format!("/locks/{}{i:02}", "x".repeat(7_000));
+    let mutex = |client: &Client, i| InterProcessMutex::new(client, &long(i)).unwrap();
+    let mut held = Vec::new();
+    for i in 0..18 {
+        held.push(within("a lock", mutex(&holder, i).lock()).await.unwrap());
+    }
+    let mut waiting = Vec::new();
+    let id = session(&client);
+    for (i, guard) in held.iter().enumerate().take(17) {
+        waiting.push(tokio::spawn(mutex(&client, i).lock()));
+        let node = guard.node();
+        until(&server, "the watch", move |view| view.watches_on(&node) == [id]).await;
+        if i == 8 {
+            // Half is used up.
+            let own =
+                within("a lock", InterProcessMutex::new(&client, &long(99)).unwrap().lock()).await.unwrap();
+            let mut revoked = ByHand::new(own.revoked()).start();
+            until(&server, "a look without a watch", move |view| {
+                view.counters().requests_of(id, Op::GetData) == 10
+            })
+            .await;
+            assert_eq!(server.watches_on(&own.node()), [0_i64; 0]);
+            within("the request", holder.attempt_revoke(&own.node())).await.unwrap();
+            revoked.woken().await;
+            assert!(revoked.poll().is_ready());
+        }
+    }
+    let error = within("a refusal", mutex(&client, 17).lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TooManyWatches { .. }) && error.is_retryable(), "{error}");
+    let directory = long(17);
+    client.flush(SOON).await.unwrap();
+    assert_eq!(server.children(&directory).len(), 1, "its node is gone");
+    // Room again, as soon as one is served.
+    held.swap_remove(0).release().await.unwrap();
+    within("a lock", waiting.swap_remove(0)).await.unwrap().unwrap().release().await.unwrap();
+    let again = tokio::spawn(mutex(&client, 17).lock());
+    until(&server, "a watch", move |view| view.children(&directory).len() == 2 && view.watches() == 17).await;
+    // And the session comes back with all of them.
+    server.cut(id, zookeeper_test_server::Cut::Reset);
+    drop(held);
+    within("a lock", again).await.unwrap().unwrap().release().await.unwrap();
+    for attempt in waiting {
+        within("a lock", attempt).await.unwrap().unwrap().release().await.unwrap();
+    }
+    assert_eq!(session(&client), id);
+}
