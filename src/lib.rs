@@ -31,9 +31,14 @@
 //! | you want | use |
 //! |---|---|
 //! | one at a time, first come first served | [`InterProcessMutex`] |
-//! | the same, without caring which type | [`InterProcessLock`] |
+//! | the same in an order that nothing weakens, with thousands of waiters in a process, or a place in the queue to look at | [`InterProcessFairLock`] |
+//! | readers together, writers alone | [`InterProcessReadWriteLock`] |
+//! | any of these, without caring which type | [`InterProcessLock`] |
 //!
-//! The fair lock, the read-write lock, the semaphore and the multi-lock are still to come.
+//! The semaphore and the multi-lock are still to come.
+//!
+//! Mutex and fair lock on one path exclude each other, whoever's they are. A read-write lock needs a path of its own:
+//! where its nodes meet a mutex's, both sides are refused ([`AcquireError::MixedRecipes`]).
 //!
 //! # What a lock proves
 //! While the session that holds a lock lives, ZooKeeper gives the lock to nobody else. The client proves to itself every
@@ -84,9 +89,17 @@
 //! | `isAcquiredInThisProcess()` | [`InterProcessMutex::is_acquired_in_this_process`] |
 //! | `getParticipantNodes()` | [`InterProcessMutex::participants`] |
 //! | `getLockNodeBytes()` | [`InterProcessMutexBuilder::data`] |
+//! | `InterProcessReadWriteLock.readLock()`, `writeLock()` | [`InterProcessReadWriteLock::read_lock`], [`write_lock`](InterProcessReadWriteLock::write_lock) |
+//! | downgrade: write, read, release write | [`WriteGuard::downgrade`] |
+//! | upgrade: waits for itself, for ever | [`ReadGuard::try_upgrade`], which answers at once |
+//! | a read while holding write | by value: [`WriteGuard::read`] |
+//! | `makeRevocable(listener)` | [`LockGuard::revoked`], a future |
+//! | `Revoker.attemptRevoke(client, path)` | [`Client::attempt_revoke`] |
 //! | `LockInternals` and its driver | not public |
 //!
-//! Curator's and go-zookeeper's mutexes use the same node names; all queue in the same line.
+//! Curator's and go-zookeeper's mutexes use the same node names; all queue in the same line. So do Curator's read-write
+//! locks, of which those before 5.5 downgrade unsafely (CURATOR-621). Kazoo's locks (Python) have other names, used when
+//! asked for with [`Dialect::Kazoo`].
 //!
 //! # Features
 //! None is on by default. `tls`, `sasl-digest-md5` and `sasl-gssapi` pass the features of `zookeeper-client` of the same
