@@ -287,7 +287,8 @@ impl ReadGuard {
     /// Dropping the future gives the lock back. It waits for the servers' answers: with none in reach until the session
     /// is over.
     pub async fn try_upgrade(self) -> Result<WriteGuard, ConversionError<Self>> {
-        if self.guard.hold().kind() == Kind::Exclusive && self.guard.hold_count() == 1 {
+        if self.guard.hold().kind() == Kind::Exclusive && self.guard.hold_count() == 1 && self.guard.is_held()
+        {
             // Of `WriteGuard::read`, and the last of its hold.
             return Ok(WriteGuard { guard: self.guard });
         }

@@ -580,3 +580,20 @@ async fn thirty_readers_behind_a_writer_cost_its_release_two_requests() {
     drop(guards);
     clean(&server, &[&a, &b]).await;
 }
+
+/// In kazoo's dialect a writer's node and a mutex's look alike. Where the two meet, one is refused.
+#[tokio::test]
+async fn a_kazoo_mutex_does_not_come_in_beside_a_downgraded_reader() {
+    let server = start();
+    let (a, b) = (connect(&server).await, connect(&server).await);
+    let lock = InterProcessReadWriteLock::builder(&a, DIRECTORY).dialect(Dialect::Kazoo).build().unwrap();
+    let mutex = InterProcessMutex::builder(&b, DIRECTORY).dialect(Dialect::Kazoo).build().unwrap();
+    let writer = within("the write lock", lock.write_lock().lock()).await.unwrap();
+    let waiting = tokio::spawn(mutex.lock());
+    let (id, node) = (session(&b), writer.node());
+    until(&server, "the mutex's watch", move |view| view.watches_on(&node) == [id]).await;
+    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
+    let error = within("a refusal", waiting).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::MixedRecipes { .. }), "{error}");
+    assert!(reader.is_held());
+}

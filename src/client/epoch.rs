@@ -343,34 +343,45 @@ impl Epoch {
         }
     }
 
-    /// Takes the node of a hold into a conversion's hand; false if it has been given back.
-    pub(crate) fn begin_conversion(&self, held: &Arc<Held>) -> bool {
-        let Some(name) = held.begin_conversion() else { return false };
-        let path = held.directory().child(&name);
-        self.change_nodes(|nodes| {
-            if let Some(node) = nodes.get_mut(&path) {
-                node.held = None;
-            }
-        });
+    /// Takes the node of a hold into a conversion's hand; false if it has been given back. The hold stays registered:
+    /// the clock goes on.
+    pub(crate) fn begin_conversion(&self, held: &Held) -> bool {
+        held.begin_conversion().is_some()
+    }
+
+    /// The lock, which was held by the node `own`, is held by the node `name`, as `kind`, from here on; false if it was
+    /// lost meanwhile: then the nodes are the caller's to delete, and after that it calls
+    /// [`abandon_conversion`](Self::abandon_conversion).
+    pub(crate) fn end_conversion(&self, held: &Arc<Held>, own: &str, name: &str, kind: Kind) -> bool {
+        if !held.end_conversion(name, kind) {
+            return false;
+        }
+        if own != name {
+            self.let_go_of(&held.directory().child(own));
+        }
+        if kind == Kind::Shared {
+            // The gate bounds the queue, not the number of readers inside (rule 13).
+            drop(held.take_permit());
+        }
+        self.hold(held);
         true
     }
 
-    /// The lock is held by the node `name`, as `kind`, from here on; false if it was given back meanwhile: then it is
-    /// for the caller to delete the node.
-    pub(crate) fn end_conversion(&self, held: &Arc<Held>, name: &str, kind: Kind) -> bool {
-        let held_again = held.end_conversion(name, kind);
-        if held_again {
-            self.hold(held);
-        }
-        held_again
-    }
-
-    /// A conversion ends with the loss of the lock; what is left of it is the caller's to delete.
-    pub(crate) fn abandon_conversion(&self, held: &Arc<Held>, reason: LostReason) {
+    /// A conversion, of the node `own`, has ended with the loss of the lock; what is left of it has been deleted.
+    pub(crate) fn abandon_conversion(&self, held: &Held, own: &str, reason: LostReason) {
         held.lose(reason);
         held.mark_given_back();
-        // Its nodes are deleted, or have gone with the session.
+        self.let_go_of(&held.directory().child(own));
         drop(held.take_permit());
+    }
+
+    /// No lock is held by this node any more.
+    fn let_go_of(&self, path: &str) {
+        self.change_nodes(|nodes| {
+            if let Some(node) = nodes.get_mut(path) {
+                node.held = None;
+            }
+        });
     }
 
     /// Waits for a node of this session in memory: resolves with `Ok` when it has held a lock and let go of it, and

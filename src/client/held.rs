@@ -1,6 +1,7 @@
 //! One held lock, as far as its session is concerned: by what node it is held, in whose hand that node is, and whether
 //! the lock is lost.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -17,6 +18,8 @@ pub(crate) struct Held {
     number: u64,
     standing: Mutex<HeldBy>,
     lost: watch::Sender<Option<LostReason>>,
+    /// Somebody has asked for it back; a conversion does not undo that.
+    asked_back: AtomicBool,
     /// The place in the room's gate, until the node is handed to the reaper or gone with its session.
     permit: Mutex<Option<Arc<OwnedSemaphorePermit>>>,
 }
@@ -54,6 +57,7 @@ impl Held {
             number,
             standing: Mutex::new(HeldBy { name: name.into(), kind, hand: Hand::Held }),
             lost: watch::Sender::new(None),
+            asked_back: AtomicBool::new(false),
             permit: Mutex::new(permit),
         })
     }
@@ -89,6 +93,16 @@ impl Held {
     /// Changes once, when it is lost.
     pub(crate) fn watch_lost(&self) -> watch::Receiver<Option<LostReason>> {
         self.lost.subscribe()
+    }
+
+    /// Somebody asks for it back.
+    pub(crate) fn ask_back(&self) {
+        self.asked_back.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody has asked for it back, as far as was looked.
+    pub(crate) fn is_asked_back(&self) -> bool {
+        self.asked_back.load(Ordering::Relaxed)
     }
 
     pub(super) fn take_permit(&self) -> Option<Arc<OwnedSemaphorePermit>> {

@@ -30,6 +30,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) enum Debt {
     /// This node, by name. It exists, or did.
     Node(String),
+    /// These nodes, each before the next. They exist, or may.
+    Nodes(Vec<String>),
     /// Whatever a create with this id led to, whose outcome is unknown: a node whose name begins like this, or none.
     Unsettled { id: String, beginning: String },
 }
@@ -211,6 +213,12 @@ async fn settle(epoch: &Epoch, directory: &LockPath, debt: &Debt) -> Result<(), 
             Deleted::ByUs => Ok(()),
             Deleted::Before => Err(lost(directory, LostReason::NodeDeleted)),
         },
+        Debt::Nodes(names) => {
+            for name in names {
+                delete(epoch, directory, name).await?;
+            }
+            Ok(())
+        }
         Debt::Unsettled { id, beginning } => {
             // The deletion of a name that cannot exist is a committed write of this session. Whatever the session
             // sent before is decided once it is answered (a `sync` would prove less: a deposed leader answers it).

@@ -68,8 +68,8 @@ pub(crate) enum Made {
 /// How it ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Converted {
-    /// The lock is held by `node` from now on; `surplus` is still there and has to go.
-    Done { node: String, surplus: Option<String> },
+    /// The lock is held by `node` from now on, and the other node is gone.
+    Done { node: String },
     /// The lock is held as it was.
     Kept(Why),
     /// Our node is gone, or what has happened to it cannot be known. The rest has to go, in this order, each before the
@@ -111,6 +111,9 @@ enum Doing {
     Judge,
     /// The new node has to go.
     Retreat(Why),
+    /// Nobody else is there: the old node has to go. It would look like a reader that is inside to whoever upgrades
+    /// next, ourselves included.
+    Settle,
 }
 
 impl Conversion {
@@ -137,6 +140,7 @@ impl Conversion {
             Doing::Upgrade => Request::Create { name: self.new.clone() },
             Doing::Judge => Request::List,
             Doing::Retreat(_) => Request::Delete { name: self.new.clone() },
+            Doing::Settle => Request::Delete { name: self.own.clone() },
         })
     }
 
@@ -145,7 +149,7 @@ impl Conversion {
         match event {
             Event::Retry => self.ask(),
             Event::Made(Made::Done | Made::Exists) => match self.doing {
-                Doing::Downgrade => self.done(None),
+                Doing::Downgrade => self.done(),
                 _ => self.go_on(Doing::Judge),
             },
             // Had an earlier request come through, the new node would exist.
@@ -163,7 +167,7 @@ impl Conversion {
                 })
             }
             Event::Listed(Answer::Is(Ok(queue))) => match queue.upgrade(&self.own, &self.new) {
-                Upgrade::Alone => self.done(Some(self.own.clone())),
+                Upgrade::Alone => self.go_on(Doing::Settle),
                 Upgrade::Gone if queue.rank(&self.own).is_none() => Self::lost(true, vec![self.new.clone()]),
                 Upgrade::Contended | Upgrade::Gone => self.go_on(Doing::Retreat(Why::Contended)),
             },
@@ -173,9 +177,9 @@ impl Conversion {
             Event::Listed(Answer::No(failure)) => {
                 self.failed(failure, |conversion| conversion.go_on(Doing::Retreat(Why::Refused)))
             }
-            Event::Deleted(Answer::Is(()) | Answer::No(Failure::NoNode)) => self.kept(),
+            Event::Deleted(Answer::Is(()) | Answer::No(Failure::NoNode)) => self.settled(),
             // It stays until the end of the session, like every node that may not be deleted.
-            Event::Deleted(Answer::No(failure)) => self.failed(failure, |conversion| conversion.kept()),
+            Event::Deleted(Answer::No(failure)) => self.failed(failure, |conversion| conversion.settled()),
         }
     }
 
@@ -197,16 +201,16 @@ impl Conversion {
         self.ask()
     }
 
-    fn done(&self, surplus: Option<String>) -> Step {
-        Step::Finish(Converted::Done { node: self.new.clone(), surplus })
+    fn done(&self) -> Step {
+        Step::Finish(Converted::Done { node: self.new.clone() })
     }
 
-    fn kept(&self) -> Step {
-        let why = match &self.doing {
-            Doing::Retreat(why) => why.clone(),
-            _ => Why::Refused,
-        };
-        Step::Finish(Converted::Kept(why))
+    /// One of the two nodes is gone.
+    fn settled(&self) -> Step {
+        match &self.doing {
+            Doing::Retreat(why) => Step::Finish(Converted::Kept(why.clone())),
+            _ => self.done(),
+        }
     }
 
     fn lost(gone: bool, leave: Vec<String>) -> Step {
@@ -248,13 +252,13 @@ mod tests {
         Event::Listed(Answer::Is(Queue::read(names.iter().map(ToString::to_string).collect(), naming)))
     }
 
-    fn done(node: &str, surplus: Option<&str>) -> Step {
-        Step::Finish(Converted::Done { node: node.to_owned(), surplus: surplus.map(ToOwned::to_owned) })
+    fn done(node: &str) -> Step {
+        Step::Finish(Converted::Done { node: node.to_owned() })
     }
 
     #[test]
     fn a_downgrade_is_one_transaction() {
-        assert_eq!(downgrade().on(Event::Made(Made::Done)), done(READ, None));
+        assert_eq!(downgrade().on(Event::Made(Made::Done)), done(READ));
     }
 
     #[test]
@@ -265,7 +269,7 @@ mod tests {
         assert_eq!(conversion.on(Event::Retry), swap());
         assert_eq!(conversion.on(lost()), Step::Pause { failures: 1 });
         assert_eq!(conversion.on(Event::Retry), swap());
-        assert_eq!(conversion.on(Event::Made(Made::Exists)), done(READ, None));
+        assert_eq!(conversion.on(Event::Made(Made::Exists)), done(READ));
     }
 
     #[test]
@@ -296,7 +300,12 @@ mod tests {
     fn an_upgrade_puts_the_write_node_beside_and_looks() {
         let mut conversion = upgrade();
         assert_eq!(conversion.on(Event::Made(Made::Done)), Step::Do(Request::List));
-        assert_eq!(conversion.on(listed(&[READ, WRITE, "w-__WRIT__0000000006"])), done(WRITE, Some(READ)));
+        let settle = || Step::Do(Request::Delete { name: READ.to_owned() });
+        assert_eq!(conversion.on(listed(&[READ, WRITE, "w-__WRIT__0000000006"])), settle());
+        let lost = Event::Deleted(Answer::No(Failure::Unknown));
+        assert_eq!(conversion.on(lost), Step::Pause { failures: 0 });
+        assert_eq!(conversion.on(Event::Retry), settle());
+        assert_eq!(conversion.on(Event::Deleted(Answer::No(Failure::NoNode))), done(WRITE));
     }
 
     #[test]

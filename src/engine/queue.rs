@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::name::{Child, Family, Kind, Naming, classify};
+use super::name::{Child, Dialect, Family, Kind, Naming, classify};
 
 /// One listing of a lock directory, or why it cannot be queued in.
 pub(crate) type Listing = Result<Arc<Queue>, Unusable>;
@@ -115,8 +115,10 @@ impl Queue {
         let Some(predecessor) = predecessor.and_then(|i| self.contenders.get(i)) else {
             return Some(Place::First);
         };
-        // Among readers and writers a conversion can put a node before ours, in the place of another.
-        let sole = rank == 1 && self.naming.family == Family::Exclusive;
+        // Among readers and writers a conversion can put a node before ours, in the place of another. In kazoo's dialect
+        // a mutex may have a writer before it, since their nodes look alike.
+        let sole =
+            rank == 1 && self.naming.family == Family::Exclusive && self.naming.dialect == Dialect::Curator;
         Some(Place::Behind { predecessor: &predecessor.name, sole })
     }
 
@@ -165,7 +167,6 @@ impl Contender {
 
 #[cfg(test)]
 mod tests {
-    use super::super::name::Dialect;
     use super::*;
     use proptest::prelude::*;
 

@@ -311,12 +311,11 @@ impl World<'_> {
 
     fn converted(&mut self, i: usize, name: String, converted: Converted) {
         match converted {
-            Converted::Done { node, surplus } => {
+            Converted::Done { node } => {
                 let Child::Contender { kind, .. } = classify(&node, self.directory.naming) else {
                     panic!("converted to {node}");
                 };
                 self.clients[i].kind = kind;
-                surplus.iter().for_each(|name| self.delete(name));
                 self.clients[i].doing = Doing::Holding { name: node };
             }
             Converted::Kept(_) => self.clients[i].doing = Doing::Holding { name },

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
 use super::requests::{failure, list, new_id, to_library, unusable_directory};
+use super::revocation::MARKER;
 use crate::client::clock::Moment;
 use crate::client::epoch::{Epoch, cause};
 use crate::client::reaper::{Debt, Item};
@@ -39,30 +39,32 @@ pub(crate) async fn upgrade(hold: Hold) -> Outcome {
 
 async fn convert(hold: Hold, kind: Kind) -> Outcome {
     let (room, epoch) = (Arc::clone(hold.room()), Arc::clone(hold.epoch()));
-    let naming = room.naming();
-    let own = hold.node();
-    // Until the end, so that whoever gives a borrowed session back waits for the node that comes of it.
+    let (naming, own) = (room.naming(), hold.node());
+    // Until the end: whoever gives a borrowed session back, and whoever flushes, waits for the node that comes of it.
     let _counted = epoch.attempt();
+    let _pending = room.client().reaper().ticket(hold.held().number());
     // Both a clock and a node: nothing is done for a lock that may be somebody else's.
-    let new = match hold.lost() {
-        Some(reason) => return lost(hold, reason),
-        None => naming.beside(&own, &new_id(naming), kind),
-    };
+    if let Some(reason) = hold.lost() {
+        return lost(hold, reason);
+    }
+    let new = naming.beside(&own, &new_id(naming), kind);
     let Some(new) = new.filter(|_| epoch.begin_conversion(hold.held())) else {
         let reason = hold.lost().unwrap_or(LostReason::Closed);
         return lost(hold, reason);
     };
+    let own = own.as_ref().to_owned();
     let (mut conversion, mut step) = match kind {
-        Kind::Shared => Conversion::downgrade(own.as_ref().to_owned(), new),
-        Kind::Exclusive => Conversion::upgrade(own.as_ref().to_owned(), new),
+        Kind::Shared => Conversion::downgrade(own.clone(), new.clone()),
+        Kind::Exclusive => Conversion::upgrade(own.clone(), new.clone()),
     };
-    let mut last_error = None;
+    let mut unfinished = Unfinished { shadow: hold.shadow(), own, new, settled: false };
+    let mut asking = Asking { room: &room, epoch: &epoch, version: 0, last_error: None };
     let converted = loop {
         let event = match step {
             Step::Finish(converted) => break converted,
             Step::Do(request) => tokio::select! {
                 biased;
-                event = perform(&room, &epoch, request, &mut last_error) => event,
+                event = asking.ask(request, &hold) => event,
                 () = epoch.gone() => break Converted::EpochOver,
             },
             Step::Pause { failures } => {
@@ -75,7 +77,10 @@ async fn convert(hold: Hold, kind: Kind) -> Outcome {
         };
         step = conversion.on(event);
     };
-    finish(hold, &own, kind, converted, last_error).await
+    let last_error = asking.last_error.take();
+    let outcome = finish(hold, &unfinished.own, kind, converted, last_error).await;
+    unfinished.settled = true;
+    outcome
 }
 
 /// Settles by what node the lock is held from now on, and has the rest deleted.
@@ -86,58 +91,64 @@ async fn finish(
     converted: Converted,
     last_error: Option<zk::Error>,
 ) -> Outcome {
-    let epoch = Arc::clone(hold.epoch());
-    let held = hold.held();
-    match converted {
-        Converted::Done { node, surplus } => {
-            if epoch.end_conversion(held, &node, kind) {
-                surplus.into_iter().for_each(|name| drop(reap(&hold, name)));
+    let (epoch, held) = (Arc::clone(hold.epoch()), Arc::clone(hold.held()));
+    let reason = match converted {
+        Converted::Done { node } => {
+            if epoch.end_conversion(&held, own, &node, kind) {
                 return match hold.lost() {
                     Some(reason) => lost(hold, reason),
                     None => Ok(hold),
                 };
             }
-            // Lost on the way. The write node goes before the read node of an upgrade.
-            reap_in_order(&hold, std::iter::once(node).chain(surplus)).await;
+            delete(&hold, vec![node]).await;
+            LostReason::Suspect
         }
         Converted::Kept(why) => {
             let before = match kind {
                 Kind::Shared => Kind::Exclusive,
                 Kind::Exclusive => Kind::Shared,
             };
-            if epoch.end_conversion(held, own, before) {
-                let reason = match (hold.lost(), why) {
-                    (Some(reason), _) => return lost(hold, reason),
-                    (None, Why::Contended) => ConversionFailure::Contended,
-                    (None, Why::Unusable(Unusable::OtherOrder(name))) => {
-                        let path = hold.room().path();
-                        ConversionFailure::MixedRecipes { node: path.to_user(&path.child(&name)).to_owned() }
-                    }
-                    (None, Why::Unusable(unusable)) => {
-                        let source = Arc::new(unusable_directory(hold.room(), unusable));
-                        ConversionFailure::Rejected { source }
-                    }
-                    (None, Why::Refused) => {
-                        let error = last_error.unwrap_or(zk::Error::NoAuth);
-                        ConversionFailure::Rejected { source: cause(error) }
+            if epoch.end_conversion(&held, own, own, before) {
+                return match hold.lost() {
+                    Some(reason) => lost(hold, reason),
+                    None => {
+                        let failure = failure_of(hold.room(), why, last_error);
+                        Err((hold, failure))
                     }
                 };
-                return Err((hold, reason));
             }
-            reap_in_order(&hold, [own.to_owned()]).await;
+            delete(&hold, vec![own.to_owned()]).await;
+            LostReason::Suspect
         }
         Converted::Lost { gone, leave } => {
             let reason = if gone { LostReason::NodeDeleted } else { LostReason::Suspect };
-            epoch.abandon_conversion(held, reason);
+            // Told before the rest is cleaned up, which may take its time.
+            epoch.lose(&held, reason);
             epoch.disown(&hold.room().path().child(own));
-            reap_in_order(&hold, leave).await;
+            delete(&hold, leave).await;
+            reason
         }
-        Converted::EpochOver => {
-            epoch.abandon_conversion(held, epoch.end_reason().unwrap_or(LostReason::Closed));
+        Converted::EpochOver => epoch.end_reason().unwrap_or(LostReason::Closed),
+    };
+    epoch.abandon_conversion(&held, own, reason);
+    let reason = hold.lost().unwrap_or(reason);
+    lost(hold, reason)
+}
+
+fn failure_of(room: &Room, why: Why, last_error: Option<zk::Error>) -> ConversionFailure {
+    match why {
+        Why::Contended => ConversionFailure::Contended,
+        Why::Unusable(Unusable::OtherOrder(name)) => {
+            let path = room.path();
+            ConversionFailure::MixedRecipes { node: path.to_user(&path.child(&name)).to_owned() }
+        }
+        Why::Unusable(unusable) => {
+            ConversionFailure::Rejected { source: Arc::new(unusable_directory(room, unusable)) }
+        }
+        Why::Refused => {
+            ConversionFailure::Rejected { source: cause(last_error.unwrap_or(zk::Error::NoAuth)) }
         }
     }
-    let reason = hold.lost().unwrap_or(LostReason::Suspect);
-    lost(hold, reason)
 }
 
 fn lost(hold: Hold, reason: LostReason) -> Outcome {
@@ -145,114 +156,171 @@ fn lost(hold: Hold, reason: LostReason) -> Outcome {
     Err((hold, lost.into()))
 }
 
-/// Hands a node to the reaper; the answer says when it is done with it.
-fn reap(hold: &Hold, name: String) -> oneshot::Receiver<Result<(), crate::ReleaseError>> {
-    let (done, result) = oneshot::channel();
+/// Has nodes deleted, each before the next, and waits until they are gone, refused for good, or the session is over.
+async fn delete(hold: &Hold, names: Vec<String>) {
+    let (done, gone) = tokio::sync::oneshot::channel();
+    reap(hold, names, Some(done));
+    // Whichever it was has been reported, and nothing more can be done.
+    let _ = gone.await;
+}
+
+fn reap(hold: &Hold, names: Vec<String>, done: Option<crate::client::reaper::Done>) {
     hold.room().client().reaper().reap(Item {
         epoch: Arc::clone(hold.epoch()),
         directory: hold.room().path().clone(),
-        debt: Debt::Node(name),
+        debt: Debt::Nodes(names),
         number: hold.held().number(),
         permit: None,
-        done: Some(done),
+        done,
     });
-    result
 }
 
-async fn reap_in_order(hold: &Hold, names: impl IntoIterator<Item = String>) {
-    for name in names {
-        // Gone, refused for good, or the session is over: whichever, the next may go.
-        let _ = reap(hold, name).await;
+/// A conversion that has not been settled. Should its task be dropped before that, by a panic (of a tracing subscriber)
+/// or with its runtime, the lock is lost, and its nodes go: the new one first, as ever.
+struct Unfinished {
+    shadow: Hold,
+    own: String,
+    new: String,
+    settled: bool,
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.settled {
+            let hold = &self.shadow;
+            hold.epoch().abandon_conversion(hold.held(), &self.own, LostReason::Closed);
+            reap(hold, vec![std::mem::take(&mut self.new), std::mem::take(&mut self.own)], None);
+        }
     }
 }
 
-async fn perform(
-    room: &Arc<Room>,
-    epoch: &Arc<Epoch>,
-    request: Request,
-    last_error: &mut Option<zk::Error>,
-) -> Event {
-    let Ok(session) = epoch.session() else { return Event::Made(Made::Failed(Failure::EpochOver)) };
-    let acls = to_library(&room.options().acl);
-    let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::new(&acls));
-    let data = &room.options().data;
-    let sent = Moment::now();
-    match request {
-        Request::Swap { create, delete } => {
-            let (create, delete) = (room.path().child(&create), room.path().child(&delete));
-            let mut writer = session.new_multi_writer();
-            let put = writer.add_create(&create, data, &options);
-            if let Err(error) = put.and_then(|()| writer.add_delete(&delete, None)) {
-                // The paths were checked and the ACL is not empty, so the library has nothing to refuse here.
-                return Event::Made(Made::Failed(failure(epoch, error, last_error)));
+/// The requests of one conversion.
+struct Asking<'a> {
+    room: &'a Arc<Room>,
+    epoch: &'a Arc<Epoch>,
+    /// Of the data of the old node: a request to give the lock back is written there, and must not go with it unread.
+    version: i32,
+    last_error: Option<zk::Error>,
+}
+
+impl Asking<'_> {
+    async fn ask(&mut self, request: Request, hold: &Hold) -> Event {
+        let Ok(session) = self.epoch.session() else { return Event::Made(Made::Failed(Failure::EpochOver)) };
+        let path = |name: &str| self.room.path().child(name);
+        match request {
+            Request::Swap { create, delete } => {
+                let (create, delete) = (path(&create), path(&delete));
+                Event::Made(self.swap(&session, create, delete, hold).await)
             }
-            Event::Made(match writer.commit().await {
-                Ok(_) => {
-                    epoch.proved(sent);
-                    epoch.adopt(create);
-                    epoch.disown(&delete);
-                    Made::Done
+            Request::Create { name } => Event::Made(self.create(&session, path(&name)).await),
+            Request::List => {
+                // Sent together; the reader's node is read for a request to give the lock back, before it goes.
+                let own = path(&hold.node());
+                let (list, data) =
+                    tokio::join!(list(self.room, self.epoch, &session), session.get_data(&own));
+                if data.is_ok_and(|(data, _)| data == MARKER) {
+                    hold.held().ask_back();
                 }
-                Err(zk::MultiWriteError::OperationFailed { source, .. }) => {
-                    epoch.proved_by_check(sent, &source);
-                    match source {
-                        zk::Error::NodeExists => {
-                            epoch.adopt(create);
-                            epoch.disown(&delete);
-                            Made::Exists
+                Event::Listed(match list {
+                    Ok(listing) => Answer::Is(listing),
+                    Err(error) => Answer::No(failure(self.epoch, error, &mut self.last_error)),
+                })
+            }
+            Request::Delete { name } => {
+                let path = path(&name);
+                let sent = Moment::now();
+                Event::Deleted(match session.delete(&path, None).await {
+                    Ok(()) => {
+                        self.epoch.proved(sent);
+                        self.epoch.disown(&path);
+                        Answer::Is(())
+                    }
+                    Err(error) => {
+                        self.epoch.proved_by_refusal(sent, &error);
+                        if error == zk::Error::NoNode {
+                            self.epoch.disown(&path);
                         }
-                        zk::Error::NoNode => Made::Missing,
-                        error => Made::Failed(failure(epoch, error, last_error)),
+                        Answer::No(failure(self.epoch, error, &mut self.last_error))
                     }
-                }
-                Err(zk::MultiWriteError::RequestFailed { source }) => {
-                    Made::Failed(failure(epoch, source, last_error))
-                }
-            })
+                })
+            }
         }
-        Request::Create { name } => {
-            let path = room.path().child(&name);
-            let created = session.create(&path, data, &options).await;
-            Event::Made(match created {
-                Ok(_) => {
-                    epoch.proved(sent);
-                    epoch.adopt(path);
-                    Made::Done
-                }
-                Err(error) => {
-                    epoch.proved_by_refusal(sent, &error);
-                    match error {
-                        zk::Error::NodeExists => {
-                            epoch.adopt(path);
-                            Made::Exists
+    }
+
+    async fn swap(&mut self, session: &zk::Client, create: String, delete: String, hold: &Hold) -> Made {
+        let acls = to_library(&self.room.options().acl);
+        let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::new(&acls));
+        let mut writer = session.new_multi_writer();
+        let put = writer
+            .add_create(&create, &self.room.options().data, &options)
+            .and_then(|()| writer.add_delete(&delete, Some(self.version)));
+        if let Err(error) = put {
+            // The paths were checked and the ACL is not empty, so the library has nothing to refuse here.
+            return Made::Failed(failure(self.epoch, error, &mut self.last_error));
+        }
+        let sent = Moment::now();
+        let error = match writer.commit().await {
+            Ok(_) => {
+                self.epoch.proved(sent);
+                self.epoch.adopt(create);
+                self.epoch.disown(&delete);
+                return Made::Done;
+            }
+            Err(zk::MultiWriteError::RequestFailed { source }) => {
+                return Made::Failed(failure(self.epoch, source, &mut self.last_error));
+            }
+            Err(zk::MultiWriteError::OperationFailed { source, .. }) => source,
+        };
+        self.epoch.proved_by_check(sent, &error);
+        match error {
+            zk::Error::NodeExists => {
+                self.epoch.adopt(create);
+                self.epoch.disown(&delete);
+                Made::Exists
+            }
+            zk::Error::NoNode => Made::Missing,
+            // Somebody has written to our node: most likely a request. Read it, and try once more.
+            zk::Error::BadVersion => {
+                match session.get_data(&delete).await {
+                    Ok((data, stat)) => {
+                        self.version = stat.version;
+                        if data == MARKER {
+                            hold.held().ask_back();
                         }
-                        zk::Error::NoNode => Made::Missing,
-                        error => Made::Failed(failure(epoch, error, last_error)),
+                    }
+                    // Our own ACL does not let us look, so that nobody's request could be heard anyway.
+                    Err(zk::Error::NoAuth) => self.version = -1,
+                    Err(error) => {
+                        tracing::debug!(path = delete, %error, "what was written to a lock node is looked at again");
                     }
                 }
-            })
+                Made::Failed(Failure::NotNow)
+            }
+            error => Made::Failed(failure(self.epoch, error, &mut self.last_error)),
         }
-        Request::List => Event::Listed(match list(room, epoch, &session).await {
-            Ok(listing) => Answer::Is(listing),
-            Err(error) => Answer::No(failure(epoch, error, last_error)),
-        }),
-        Request::Delete { name } => {
-            let path = room.path().child(&name);
-            let deleted = session.delete(&path, None).await;
-            Event::Deleted(match deleted {
-                Ok(()) => {
-                    epoch.proved(sent);
-                    epoch.disown(&path);
-                    Answer::Is(())
-                }
-                Err(error) => {
-                    epoch.proved_by_refusal(sent, &error);
-                    if error == zk::Error::NoNode {
-                        epoch.disown(&path);
+    }
+
+    async fn create(&mut self, session: &zk::Client, path: String) -> Made {
+        let acls = to_library(&self.room.options().acl);
+        let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::new(&acls));
+        let sent = Moment::now();
+        match session.create(&path, &self.room.options().data, &options).await {
+            Ok(_) => {
+                self.epoch.proved(sent);
+                self.epoch.adopt(path);
+                Made::Done
+            }
+            Err(error) => {
+                self.epoch.proved_by_refusal(sent, &error);
+                match error {
+                    zk::Error::NodeExists => {
+                        self.epoch.adopt(path);
+                        Made::Exists
                     }
-                    Answer::No(failure(epoch, error, last_error))
+                    zk::Error::NoNode => Made::Missing,
+                    error => Made::Failed(failure(self.epoch, error, &mut self.last_error)),
                 }
-            })
+            }
         }
     }
 }

@@ -72,10 +72,27 @@ impl SharedLists {
     }
 }
 
+/// The task that lists. Should it be dropped at work, by a panic of a tracing subscriber, those that wait start again, and
+/// the next one that asks starts another.
+struct Running<'a> {
+    lists: &'a SharedLists,
+    epoch: u64,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let mut state = self.lists.lock();
+        if state.epoch == self.epoch && state.running {
+            *state = State { epoch: self.epoch, ..State::default() };
+        }
+    }
+}
+
 /// Lists for as long as somebody asks. Runs where the session runs, so that nobody who goes away takes the others' list
 /// along.
 async fn run(room: Arc<Room>, epoch: Arc<Epoch>) {
     let Some(lists) = room.lists() else { return };
+    let _running = Running { lists, epoch: epoch.number() };
     while let Some(waiting) = lists.take(&epoch) {
         let result = match epoch.session() {
             // Sent here, after all that those who wait have sent.

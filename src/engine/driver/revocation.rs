@@ -16,7 +16,7 @@ use crate::error::RevokeError;
 use crate::path::LockPath;
 
 /// What Curator's `Revoker` writes.
-const MARKER: &[u8] = b"__REVOKE__";
+pub(super) const MARKER: &[u8] = b"__REVOKE__";
 
 /// Waits until somebody asks for a lock back; false if the lock is given back, or the session over, before.
 ///
@@ -25,6 +25,9 @@ pub(crate) async fn asked_back(epoch: Weak<Epoch>, directory: LockPath, held: st
     // Data was written to our node, and the node was exchanged before we read it: nobody but a revoker does that.
     let mut written = false;
     loop {
+        if held.is_asked_back() {
+            return true;
+        }
         let Some(epoch) = epoch.upgrade().filter(|_| !held.is_given_back()) else { return false };
         let Ok(session) = epoch.session() else { return false };
         let path = directory.child(&held.name());
@@ -59,9 +62,9 @@ pub(crate) async fn asked_back(epoch: Weak<Epoch>, directory: LockPath, held: st
             _ = ended => return false,
         };
         match result {
-            Ok(true) => return true,
             Ok(false) => {}
-            Err(zk::Error::NoNode) if written && !held.is_given_back() => return true,
+            Ok(true) => held.ask_back(),
+            Err(zk::Error::NoNode) if written && !held.is_given_back() => held.ask_back(),
             Err(error) => {
                 tracing::debug!(path, %error, "whether the lock is asked for back is looked at again");
                 tokio::time::sleep(period).await;

@@ -1,0 +1,246 @@
+//! What conversions of a held read-write lock owe to everybody else.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "rules/support.rs"]
+mod support;
+
+use std::time::Duration;
+
+use support::{
+    ByHand, DIRECTORY, connect, connect_as, eager, session, start, start_impatient, until, within,
+};
+use zookeeper_client as zk;
+use zookeeper_recipes::{
+    Client, ConversionFailure, InterProcessReadWriteLock, LostReason, ReadGuard, WriteGuard,
+};
+use zookeeper_test_server::{Direction, Match, Op};
+
+const THROTTLED: i32 = -127;
+
+fn lock(client: &Client) -> InterProcessReadWriteLock {
+    InterProcessReadWriteLock::new(client, DIRECTORY).unwrap()
+}
+
+/// All contenders of this client share one place in the queue.
+fn narrow(client: &Client) -> InterProcessReadWriteLock {
+    InterProcessReadWriteLock::builder(client, DIRECTORY).max_znodes(1).build().unwrap()
+}
+
+async fn read(client: &Client) -> ReadGuard {
+    within("a read lock", lock(client).read_lock().lock()).await.unwrap()
+}
+
+async fn write(client: &Client) -> WriteGuard {
+    within("the write lock", lock(client).write_lock().lock()).await.unwrap()
+}
+
+/// `flush` waits for what was dropped before it: a downgrade too, whose answer is still out.
+#[tokio::test]
+async fn a_flush_waits_for_a_dropped_downgrade() {
+    let server = start();
+    let client = connect(&server).await;
+    let guard = write(&client).await;
+    let gate = server.hold_reply(Match::op(Op::Multi).session(session(&client)).path_contains("__READ__"));
+    let downgrade = ByHand::new(guard.downgrade()).start();
+    within("the conversion", gate.wait_hit()).await;
+    drop(downgrade);
+    let flushed = client.flush(Duration::from_millis(300)).await;
+    let left = server.children(DIRECTORY);
+    gate.release();
+    assert!(flushed.is_err(), "flushed, but {left:?} is there");
+}
+
+/// The same for an upgrade.
+#[tokio::test]
+async fn a_flush_waits_for_a_dropped_upgrade() {
+    let server = start();
+    let client = connect(&server).await;
+    let guard = read(&client).await;
+    let gate = server.hold_reply(Match::op(Op::Create).session(session(&client)).path_contains("__WRIT__"));
+    let upgrade = ByHand::new(guard.try_upgrade()).start();
+    within("the conversion", gate.wait_hit()).await;
+    drop(upgrade);
+    let flushed = client.flush(Duration::from_millis(300)).await;
+    let left = server.children(DIRECTORY);
+    gate.release();
+    assert!(flushed.is_err(), "flushed, but {left:?} is there");
+}
+
+/// Whoever watches over a lock hears of its loss before the servers can give it away, also when a conversion is under way.
+async fn told_in_time(converting: bool) {
+    let server = start_impatient();
+    let patience = Duration::from_secs(3);
+    let client = connect_as(Client::builder().retry_policy(eager()).session_timeout(patience), &server).await;
+    let id = session(&client);
+    let guard = write(&client).await;
+    let lost = tokio::spawn(guard.lost());
+    let mut keep = None;
+    let mut converted = None;
+    server.stall(id, Direction::Both);
+    if converting {
+        converted = Some(ByHand::new(guard.downgrade()).start());
+    } else {
+        keep = Some(guard);
+    }
+    until(&server, "the end of the session", move |view| {
+        view.sessions().iter().all(|session| session.id != id)
+    })
+    .await;
+    assert!(
+        lost.is_finished(),
+        "the servers give the lock away, and nobody was told (converting: {converting})"
+    );
+    drop((keep, converted));
+}
+
+#[tokio::test]
+async fn a_loss_is_told_in_time() {
+    told_in_time(false).await;
+}
+
+#[tokio::test]
+async fn a_loss_during_a_conversion_is_told_in_time() {
+    told_in_time(true).await;
+}
+
+/// A reader that is inside takes no place of the queue, however it came to be one.
+#[tokio::test]
+async fn a_downgraded_reader_gives_its_place_up() {
+    let server = start();
+    let client = connect(&server).await;
+    let lock = narrow(&client);
+    let writer = within("the write lock", lock.write_lock().lock()).await.unwrap();
+    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
+    let second = lock.read_lock().acquire(Duration::from_secs(2)).await;
+    assert!(second.is_ok(), "{}", second.unwrap_err());
+    drop(reader);
+}
+
+/// A lock that was lost on the way occupies nobody's place, however long its guard is kept.
+#[tokio::test]
+async fn a_lock_that_is_lost_during_a_downgrade_gives_its_place_up() {
+    let server = start_impatient();
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_millis(1500));
+    let client = connect_as(builder, &server).await;
+    let id = session(&client);
+    let lock = narrow(&client);
+    let guard = within("the write lock", lock.write_lock().lock()).await.unwrap();
+    server.freeze_expiry(true);
+    server.stall(id, Direction::Both);
+    let downgrade = tokio::spawn(guard.downgrade());
+    // By the clock; asking is what notices it.
+    let by_clock = async {
+        while lock.write_lock().is_acquired_in_this_process() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within("the loss", by_clock).await;
+    server.resume(id);
+    let failed = within("an answer", downgrade).await.unwrap().unwrap_err();
+    assert!(matches!(failed.reason(), ConversionFailure::Lost(lost) if lost.reason() == LostReason::Suspect));
+    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+    assert_eq!(client.session_id(), Some(id));
+    let next = lock.write_lock().acquire(Duration::from_secs(2)).await;
+    assert!(next.is_ok(), "nobody has the lock, and nobody gets it: {}", next.unwrap_err());
+    drop(failed);
+}
+
+/// Somebody asks for the lock back; it changes; the request stands.
+#[tokio::test]
+async fn a_request_that_came_before_a_conversion_is_not_missed() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let writer = write(&client).await;
+    other.attempt_revoke(&writer.node()).await.unwrap();
+    within("the request, on the writer", writer.revoked()).await;
+    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
+    within("the request, on the reader", reader.revoked()).await;
+}
+
+/// The same for one that nobody had looked for, of a writer and of a reader.
+#[tokio::test]
+async fn a_request_that_nobody_has_seen_survives_a_conversion() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let writer = write(&client).await;
+    other.attempt_revoke(&writer.node()).await.unwrap();
+    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
+    within("the request, on the reader", reader.revoked()).await;
+    reader.release().await.unwrap();
+    let reader = read(&client).await;
+    other.attempt_revoke(&reader.node()).await.unwrap();
+    let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
+    within("the request, on the writer", writer.revoked()).await;
+    writer.release().await.unwrap();
+    // Data that is no request is not one afterwards.
+    let writer = write(&client).await;
+    server.set_data(&writer.node(), "hello").unwrap();
+    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
+    assert!(support::poll_once(reader.revoked()).await.is_none());
+    reader.release().await.unwrap();
+}
+
+/// After a loss everything but `release` answers `Lost`.
+#[tokio::test]
+async fn the_last_share_of_a_lost_write_lock_does_not_become_the_writer() {
+    let server = start();
+    let client = connect(&server).await;
+    let writer = write(&client).await;
+    let reader = writer.read().unwrap();
+    drop(writer);
+    server.expire_session(session(&client));
+    within("the loss", reader.lost()).await;
+    let upgraded = within("an answer", reader.try_upgrade()).await;
+    assert!(upgraded.is_err(), "a lost lock was upgraded: {:?}", upgraded.unwrap().state());
+}
+
+/// What an upgrade has left to be deleted is not another reader.
+#[tokio::test]
+async fn what_an_earlier_upgrade_left_does_not_hinder_a_later_one() {
+    let server = start();
+    let client = connect(&server).await;
+    let reader = read(&client).await;
+    let busy = server.fail(Match::op(Op::Delete).path_contains("__READ__").always(), THROTTLED);
+    let upgrade = tokio::spawn(reader.try_upgrade());
+    within("the deletion", busy.wait_hit()).await;
+    assert!(!upgrade.is_finished(), "its read node is still there");
+    busy.remove();
+    let writer = within("the upgrade", upgrade).await.unwrap().unwrap();
+    assert_eq!(server.children(DIRECTORY).len(), 1);
+    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
+    let again = within("the second upgrade", reader.try_upgrade()).await;
+    assert!(again.is_ok(), "alone in the directory: {}", again.unwrap_err());
+}
+
+/// A guard of a session that somebody else owns is given back with the client, whatever it is turning into.
+#[tokio::test]
+async fn closing_a_borrowed_client_during_conversions_leaves_nothing() {
+    let server = start();
+    for upgrade in [true, false] {
+        for applied in [true, false] {
+            let owner = zk::Client::connect(&server.connect_string()).await.unwrap();
+            let id = owner.session_id().0;
+            let client = Client::from_session(owner.clone()).unwrap();
+            let part = if upgrade { "__WRIT__" } else { "__READ__" };
+            let matcher = Match::any().session(id).path_contains(part);
+            let (gate, task) = if upgrade {
+                let guard = read(&client).await;
+                let gate = if applied { server.hold_reply(matcher) } else { server.hold_request(matcher) };
+                (gate, tokio::spawn(async move { guard.try_upgrade().await.is_ok() }))
+            } else {
+                let guard = write(&client).await;
+                let gate = if applied { server.hold_reply(matcher) } else { server.hold_request(matcher) };
+                (gate, tokio::spawn(async move { guard.downgrade().await.is_ok() }))
+            };
+            within("the conversion", gate.wait_hit()).await;
+            let closing = client.clone();
+            let close = tokio::spawn(async move { closing.close().await });
+            tokio::task::yield_now().await;
+            gate.release();
+            within("the end", close).await.unwrap().unwrap();
+            assert_eq!(server.children(DIRECTORY), [""; 0], "upgrade {upgrade}, applied {applied}");
+            assert!(!within("an answer", task).await.unwrap());
+            drop((owner, client));
+        }
+    }
+}
