@@ -83,14 +83,17 @@ impl InterProcessFairLock {
         let location = Location::caller();
         let room = Arc::clone(&self.room);
         async move {
-            let started = Instant::now();
-            let mut pending = room.attempt(Kind::Exclusive, Budget::Forever, location);
-            let guard = match pending.queued().await {
+            let pending = room.attempt(Kind::Exclusive, Budget::Forever, location);
+            let mut place = QueuedLock { room, pending, came: None, location };
+            match place.pending.queued().await {
+                Some(Err(denied)) => Err(place.error(denied)),
                 // It is ours already, and kept for who asks for it.
-                Some(result) => Some(LockGuard::new(result.map_err(|denied| error(&room, started, denied))?)),
-                None => None,
-            };
-            Ok(QueuedLock { pending, guard, started })
+                Some(Ok(hold)) => {
+                    place.came = Some(Ok(LockGuard::new(hold)));
+                    Ok(place)
+                }
+                None => Ok(place),
+            }
         }
     }
 }
@@ -115,26 +118,35 @@ impl InterProcessFairLockBuilder {
 /// A place in the queue of an [`InterProcessFairLock`]. Dropping it leaves the queue.
 ///
 /// When it comes to the front the lock is ours, whether somebody waits here or not, and everybody else waits: do not
-/// keep a place that nobody uses. If the session ends, the place is taken anew, at the back, in the next one.
+/// keep a place that nobody uses. If its session ends, or its node is deleted, the place is taken anew, at the back: what
+/// is handed out is never a lock that was lost while it waited here.
 #[must_use = "dropping the place leaves the queue"]
 #[derive(Debug)]
 pub struct QueuedLock {
+    room: Arc<Room>,
     pending: Pending,
-    /// The lock, if it has come already.
-    guard: Option<LockGuard>,
-    started: Instant,
+    /// What has come of it and nobody has asked for yet.
+    came: Option<Result<LockGuard, AcquireError>>,
+    location: &'static Location<'static>,
 }
 
 impl QueuedLock {
     /// How many contenders of all processes are before this one: with 0 the lock is ours, or will be in a moment.
     ///
     /// # Errors
-    /// Those of [`InterProcessFairLock::participants`]; [`AcquireError::Closed`] when the place was used up already.
+    /// Those of [`InterProcessFairLock::participants`]; [`AcquireError::NodeDeleted`] while a node that somebody else
+    /// deleted has not been replaced; [`AcquireError::Closed`] when the place was used up already.
     ///
     /// # Cancel safety
     /// It only reads.
-    pub async fn position(&self) -> Result<usize, AcquireError> {
-        self.pending.position().await
+    pub async fn position(&mut self) -> Result<usize, AcquireError> {
+        self.look();
+        match &self.came {
+            Some(Err(error)) => Err(error.clone()),
+            // It is ours.
+            Some(Ok(_)) => Ok(0),
+            None => self.pending.position().await,
+        }
     }
 
     /// Waits for the lock at most for `timeout`; a duration beyond a year is no deadline.
@@ -147,13 +159,16 @@ impl QueuedLock {
     /// Dropping the future loses nothing: the place is kept.
     pub async fn acquire(&mut self, timeout: Duration) -> Result<LockGuard, AcquireError> {
         let Some(deadline) = after(timeout) else { return self.lock().await };
-        if let Some(guard) = self.guard.take() {
-            return Ok(guard);
-        }
         let started = Instant::now();
-        match self.pending.result_until(deadline).await {
-            Some(result) => self.guard(result),
-            None => Err(self.pending.room().timed_out(started.elapsed())),
+        loop {
+            self.look();
+            if let Some(came) = self.came.take() {
+                return came;
+            }
+            let Some(result) = self.pending.result_until(deadline).await else {
+                return Err(self.room.timed_out(started.elapsed()));
+            };
+            self.keep(result);
         }
     }
 
@@ -165,29 +180,43 @@ impl QueuedLock {
     /// # Cancel safety
     /// Dropping the future loses nothing: the place is kept.
     pub async fn lock(&mut self) -> Result<LockGuard, AcquireError> {
-        match self.guard.take() {
-            Some(guard) => Ok(guard),
-            None => {
-                let result = self.pending.result().await;
-                self.guard(result)
+        loop {
+            self.look();
+            if let Some(came) = self.came.take() {
+                return came;
             }
+            let result = self.pending.result().await;
+            self.keep(result);
         }
     }
 
     /// The lock's path, as it was given.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.pending.room().path().user()
+        self.room.path().user()
     }
 
-    fn guard(&self, result: Result<Hold, Denied>) -> Result<LockGuard, AcquireError> {
-        result.map(LockGuard::new).map_err(|denied| error(self.pending.room(), self.started, denied))
+    /// Looks whether the lock has come, and takes the place anew if it was lost before anybody asked for it.
+    fn look(&mut self) {
+        if let Some(result) = self.pending.result_now() {
+            self.keep(result);
+        }
+        if matches!(&self.came, Some(Ok(guard)) if !guard.is_held()) {
+            self.came = None;
+            self.pending = self.room.attempt(Kind::Exclusive, Budget::Forever, self.location);
+        }
     }
-}
 
-fn error(room: &Room, started: Instant, denied: Denied) -> AcquireError {
-    match denied {
-        Denied::Error(error) => error,
-        Denied::WouldBlock => room.timed_out(started.elapsed()),
+    fn keep(&mut self, result: Result<Hold, Denied>) {
+        let result = result.map(LockGuard::new).map_err(|denied| self.error(denied));
+        self.came = Some(result);
+    }
+
+    fn error(&self, denied: Denied) -> AcquireError {
+        match denied {
+            Denied::Error(error) => error,
+            // Nobody who waits for ever is answered so.
+            Denied::WouldBlock => self.room.timed_out(Duration::ZERO),
+        }
     }
 }

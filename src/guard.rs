@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::client::AbortOnDrop;
 use crate::engine::driver;
 use crate::engine::room::Hold;
 use crate::error::{Lost, LostReason, ReleaseError};
@@ -278,15 +279,6 @@ impl LockGuard {
             };
             lost.map_or(result, |lost| Err(lost.into()))
         }
-    }
-}
-
-/// A task that nobody needs without whom it was started for.
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

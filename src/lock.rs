@@ -114,10 +114,19 @@ pub(crate) async fn acquire(
     location: &'static Location<'static>,
 ) -> Result<Hold, AcquireError> {
     let started = Instant::now();
-    match Arc::clone(&room).acquire(kind, budget, location).await {
-        Ok(hold) => Ok(hold),
-        Err(Denied::WouldBlock) => Err(room.timed_out(started.elapsed())),
-        Err(Denied::Error(error)) => Err(error),
+    let mut budget = budget;
+    loop {
+        match Arc::clone(&room).acquire(kind, budget, location).await {
+            // Granted, and lost before it got here: a caller that was paused that long, or not polled, has nothing yet.
+            Ok(hold) if hold.lost().is_some() => {
+                if let Budget::Until(deadline) = budget {
+                    budget = until(&room, deadline);
+                }
+            }
+            Ok(hold) => return Ok(hold),
+            Err(Denied::WouldBlock) => return Err(room.timed_out(started.elapsed())),
+            Err(Denied::Error(error)) => return Err(error),
+        }
     }
 }
 
@@ -137,7 +146,7 @@ pub(crate) async fn try_lock(
 /// The nodes in the queue.
 pub(crate) async fn participants(room: Arc<Room>, kind: Option<Kind>) -> Result<Vec<String>, AcquireError> {
     let work = Arc::clone(&room);
-    let participants = room.client().run(async move { driver::participants(&work, kind).await });
+    let participants = room.client().run_while_polled(async move { driver::participants(&work, kind).await });
     participants.await.unwrap_or_else(|| Err(room.client().why_ended(room.path())))
 }
 

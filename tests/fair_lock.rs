@@ -172,7 +172,9 @@ async fn a_shared_list_is_one_that_was_sent_after_the_create() {
     for other in others {
         granted(other).await.release().await.unwrap();
     }
-    assert_eq!(server.counters().requests_of(id, Op::GetChildren), 1, "one list for all twenty");
+    // One for all twenty, and one for who finds the first node gone that the list still has.
+    let lists = server.counters().requests_of(id, Op::GetChildren);
+    assert!(lists <= 2, "{lists} lists for twenty");
     clean(&server, &[&client]).await;
 }
 
@@ -285,7 +287,7 @@ async fn a_place_that_is_dropped_leaves_the_queue_whether_it_was_its_turn_or_not
     drop(waiting);
     client.flush(SOON).await.unwrap();
     assert_eq!(queue(&server), [holder.node()]);
-    let waiting = within("a place", lock(&client).enqueue()).await.unwrap();
+    let mut waiting = within("a place", lock(&client).enqueue()).await.unwrap();
     holder.release().await.unwrap();
     assert_eq!(waiting.position().await.unwrap(), 0);
     drop(waiting);

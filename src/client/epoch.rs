@@ -62,8 +62,19 @@ struct Node {
     held: Option<Arc<Held>>,
     /// It held a lock and has been given back; its deletion is under way.
     let_go: bool,
-    /// Who in this process waits for it. They are told when it lets go, and by the drop when it is gone.
-    waiting: Vec<oneshot::Sender<()>>,
+    /// The servers would not delete it: when it goes, nobody here will know.
+    stuck: bool,
+    /// Who in this process waits for it. That it is gone they are told by the drop.
+    waiting: Vec<oneshot::Sender<Word>>,
+}
+
+/// What those that wait for a node of their own session are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// It held the lock, and has let go of it. It may still be there.
+    LetGo,
+    /// Somebody else has deleted it, perhaps not it alone; or it stays, and nobody here will hear when it goes.
+    LookAgain,
 }
 
 /// Creates that were given up without anybody knowing their outcome, by the server path of their directory.
@@ -254,14 +265,16 @@ impl Epoch {
         Contact { connected: self.connected.subscribe(), proof: self.proof.subscribe() }
     }
 
-    /// Waits until the servers are known to keep the session: nothing is granted before.
+    /// Waits until the servers are known to keep the session, and a server is there: nothing is granted before.
     pub(crate) async fn sound(&self) {
-        let mut proof = self.proof.subscribe();
-        loop {
-            // The clock first, as in `standing`, and not while the proof is borrowed: nobody could set a new one.
-            let now = Moment::now();
-            let proved = *proof.borrow_and_update();
-            if self.belief.standing(proved, now) == Standing::Sound || proof.changed().await.is_err() {
+        let (mut proof, mut connected) = (self.proof.subscribe(), self.connected.subscribe());
+        while self.is_suspended() {
+            // Neither sender goes before the epoch does.
+            let closed = tokio::select! {
+                changed = proof.changed() => changed.is_err(),
+                changed = connected.changed() => changed.is_err(),
+            };
+            if closed {
                 return;
             }
         }
@@ -315,8 +328,9 @@ impl Epoch {
                 return;
             }
         }
-        // A lock that was lost is handed over by the servers alone.
-        let handed_over = held.lost().is_none() && self.standing() != Standing::Over;
+        // A lock that was lost is handed over by the servers alone, and so is one under which something was written of
+        // which nobody knows yet whether it will happen: it does before the deletion, or not at all.
+        let handed_over = held.lost().is_none() && self.standing() != Standing::Over && !held.is_writing();
         // No beat that is sent after the deletion may ask for the node and take its absence for a loss.
         let path = held.directory().child(&name);
         let mut waiting = Vec::new();
@@ -339,7 +353,20 @@ impl Epoch {
         });
         for next in waiting {
             // One that does not wait any more has no use for it, and its successor asks for itself.
-            let _ = next.send(());
+            let _ = next.send(Word::LetGo);
+        }
+    }
+
+    /// A node of ours has gone by somebody else's hand, or the servers refuse to delete it: whoever waits for it here has to
+    /// look for itself.
+    pub(crate) fn not_ours_to_tell(&self, path: &str) {
+        let mut waiting = Vec::new();
+        if let Some(node) = self.lock_nodes().get_mut(path) {
+            node.stuck = true;
+            waiting = std::mem::take(&mut node.waiting);
+        }
+        for next in waiting {
+            let _ = next.send(Word::LookAgain);
         }
     }
 
@@ -384,14 +411,14 @@ impl Epoch {
         });
     }
 
-    /// Waits for a node of this session in memory: resolves with `Ok` when it has held a lock and let go of it, and
-    /// with an error when it is gone. Nothing if the node is none of this session's, as far as we know.
-    pub(crate) fn wait_for_own(&self, path: &str) -> Option<oneshot::Receiver<()>> {
+    /// Waits for a node of this session in memory; an error says that it is gone. Nothing if the node is none of this
+    /// session's, as far as we know.
+    pub(crate) fn wait_for_own(&self, path: &str) -> Option<oneshot::Receiver<Word>> {
         let mut nodes = self.lock_nodes();
-        let node = nodes.get_mut(path)?;
+        let node = nodes.get_mut(path).filter(|node| !node.stuck)?;
         let (next, resolved) = oneshot::channel();
         if node.let_go {
-            let _ = next.send(());
+            let _ = next.send(Word::LetGo);
         } else {
             // Those that were before us and gave up.
             node.waiting.retain(|waiting| !waiting.is_closed());

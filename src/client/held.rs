@@ -1,7 +1,7 @@
 //! One held lock, as far as its session is concerned: by what node it is held, in whose hand that node is, and whether
 //! the lock is lost.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -18,6 +18,8 @@ pub(crate) struct Held {
     number: u64,
     standing: Mutex<HeldBy>,
     lost: watch::Sender<Option<LostReason>>,
+    /// Transactions under it whose outcome is not known (yet).
+    writing: AtomicUsize,
     /// Somebody has asked for it back; a conversion does not undo that.
     asked_back: AtomicBool,
     /// The place in the room's gate, until the node is handed to the reaper or gone with its session.
@@ -57,6 +59,7 @@ impl Held {
             number,
             standing: Mutex::new(HeldBy { name: name.into(), kind, hand: Hand::Held }),
             lost: watch::Sender::new(None),
+            writing: AtomicUsize::new(0),
             asked_back: AtomicBool::new(false),
             permit: Mutex::new(permit),
         })
@@ -93,6 +96,21 @@ impl Held {
     /// Changes once, when it is lost.
     pub(crate) fn watch_lost(&self) -> watch::Receiver<Option<LostReason>> {
         self.lost.subscribe()
+    }
+
+    /// A transaction is about to be sent.
+    pub(crate) fn begin_write(&self) {
+        self.writing.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Its outcome is known.
+    pub(crate) fn end_write(&self) {
+        self.writing.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether the outcome of a transaction is not known.
+    pub(super) fn is_writing(&self) -> bool {
+        self.writing.load(Ordering::Acquire) > 0
     }
 
     /// Somebody asks for it back.

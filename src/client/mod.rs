@@ -272,6 +272,15 @@ impl Inner {
         self.runtime.spawn(work).await.ok()
     }
 
+    /// The same, for work that nobody needs when the future is dropped.
+    pub(crate) async fn run_while_polled<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let mut task = AbortOnDrop(self.runtime.spawn(work));
+        (&mut task.0).await.ok()
+    }
+
     /// Whether there is a session, and a server answers in it as far as is known.
     pub(crate) fn is_connected(&self) -> bool {
         *self.shared.state.borrow() == ConnectionState::Connected
@@ -356,6 +365,15 @@ impl Inner {
         if rooms.get(&key).is_some_and(|room| room.strong_count() == 0) {
             rooms.remove(&key);
         }
+    }
+}
+
+/// A task that nobody needs without whom it was started for.
+pub(crate) struct AbortOnDrop<T>(pub(crate) tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

@@ -246,8 +246,14 @@ enum Deleted {
 async fn delete(epoch: &Epoch, directory: &LockPath, name: &str) -> Result<Deleted, ReleaseError> {
     let path = directory.child(name);
     let deleted = delete_path(epoch, directory, &path).await;
-    if deleted.is_ok() {
-        epoch.disown(&path);
+    match &deleted {
+        Ok(Deleted::ByUs) => epoch.disown(&path),
+        Ok(Deleted::Before) => {
+            epoch.not_ours_to_tell(&path);
+            epoch.disown(&path);
+        }
+        Err(ReleaseError::Refused { .. }) => epoch.not_ours_to_tell(&path),
+        Err(_) => {}
     }
     deleted
 }

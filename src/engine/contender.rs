@@ -15,8 +15,10 @@
 //!    exist by id ([`Leave`]). Nobody but the driver's caller may keep one of them.
 //! 5. Each repetition is counted against the retry policy, except those that an answer from a peer asked for.
 
+use std::sync::Arc;
+
 use super::name::{Kind, Naming};
-use super::queue::{Listing, Place, Unusable};
+use super::queue::{Listing, Place, Queue, Unusable};
 
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
@@ -184,6 +186,8 @@ pub(crate) struct Contender {
     failures: u32,
     /// How often somebody else deleted our node.
     deleted: u32,
+    /// The list that was judged last, for whoever carries out the next step.
+    list: Option<Arc<Queue>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,6 +212,7 @@ impl Contender {
             made_parents: false,
             failures: 0,
             deleted: 0,
+            list: None,
         };
         (contender, Step::Do(Request::CreateAndList))
     }
@@ -220,6 +225,11 @@ impl Contender {
     /// The node that queues for us, once it is known to be ours.
     pub(crate) fn queued_as(&self) -> Option<&str> {
         self.node.as_ref().filter(|node| node.czxid.is_some()).map(|node| &*node.name)
+    }
+
+    /// The list that the last step came from. Not kept here: those that wait are many, and a list is long.
+    pub(crate) fn take_list(&mut self) -> Option<Arc<Queue>> {
+        self.list.take()
     }
 
     /// Nodes that exist and are of no use any more, to be deleted now. To be asked after each step.
@@ -366,7 +376,9 @@ impl Contender {
             Some(Place::Behind { .. }) if self.patience == Patience::Try => self.end(Ending::WouldBlock),
             Some(Place::Behind { predecessor, sole }) => {
                 self.sole = sole;
-                Step::Do(Request::Watch { predecessor: predecessor.to_owned() })
+                let predecessor = predecessor.to_owned();
+                self.list = Some(queue);
+                Step::Do(Request::Watch { predecessor })
             }
         }
     }
@@ -423,7 +435,6 @@ impl Contender {
 #[cfg(test)]
 mod tests {
     use super::super::name::{Dialect, Family};
-    use super::super::queue::Queue;
     use super::*;
 
     const MUTEX: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Curator };

@@ -19,12 +19,12 @@ use zookeeper_client as zk;
 
 pub(crate) use self::conversion::{Outcome as Converted, downgrade, upgrade};
 pub(crate) use self::lists::SharedLists;
-use self::requests::{is_busy, perform, unusable_directory};
+use self::requests::{Own, is_busy, perform, unusable_directory};
 pub(crate) use self::requests::{participants, position, transact};
 pub(crate) use self::revocation::{ask_back, asked_back};
 use super::contender::{Contender, Ending, Event, Leave, Outcome, Patience, Request, Step, Trouble};
 use super::name::Kind;
-use super::queue::Unusable;
+use super::queue::{Queue, Unusable};
 use super::room::{Budget, Denied, Hold, Room};
 use crate::client::epoch::{Epoch, cause};
 use crate::client::held::Held;
@@ -83,6 +83,7 @@ async fn contend(
     caller: &mut Caller<'_>,
     mut interrupted: Pin<&mut impl Future<Output = Interruption>>,
 ) {
+    let _turn = Turn { room, number: caller.number };
     // A caller that is answered or gone has completed `interrupted`, which must not be polled again.
     while caller.reply.is_some() {
         let epoch = tokio::select! {
@@ -98,9 +99,34 @@ async fn contend(
             Ok(epoch) => epoch,
             Err(no_epoch) => return caller.deny(no_epoch.into_error(room.path())),
         };
+        caller.queued_as(None);
         let contest = Contest::new(room, &epoch, &permit, caller.number);
         contest.run(caller, interrupted.as_mut()).await;
         // A waiter whose session ended starts again in the next (rule 8).
+    }
+}
+
+/// An attempt's part in the order of creates, until its end.
+struct Turn<'a> {
+    room: &'a Room,
+    number: u64,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.room.turns().leave(self.number);
+    }
+}
+
+/// Waits until those of the room that came before have created their nodes in this epoch.
+async fn turn(room: &Room, epoch: &Epoch, number: u64) {
+    loop {
+        let (wake, woken) = oneshot::channel();
+        if room.turns().is_next(number, epoch.number(), wake) {
+            return;
+        }
+        // Woken by the drop of the other end.
+        let _ = woken.await;
     }
 }
 
@@ -259,7 +285,16 @@ impl<'a> Contest<'a> {
                 Step::Do(request) => {
                     // Only the outcome of a create has to be known; every other request may be dropped.
                     let creating = request == Request::CreateAndList;
-                    let mut work = perform(self.room, self.epoch, &session, caller.kind, request);
+                    if creating {
+                        let turn = turn(self.room, self.epoch, self.number);
+                        if let Err(stop) = self.wait(turn, interrupted.as_mut()).await {
+                            let ticket = self.stopped(stop, caller);
+                            self.clean_up(contender.leave(Step::Do(request)), caller);
+                            return drop(ticket);
+                        }
+                    }
+                    let own = contender.take_list().and_then(|list| self.own_before(&list, &contender));
+                    let mut work = perform(&self, &session, caller.kind, request, own);
                     match self.wait(work.as_mut(), interrupted.as_mut()).await {
                         Ok(came) => came,
                         Err(stop) => {
@@ -313,6 +348,20 @@ impl<'a> Contest<'a> {
                 caller.queued_as(contender.queued_as());
             }
         }
+    }
+
+    /// The nearest node of this session that is before ours, to be waited for in memory, if the room does that. Nobody
+    /// before it needs a watch: until it is gone, it is not our turn.
+    fn own_before(&self, list: &Queue, contender: &Contender) -> Option<Own> {
+        if !self.room.waits_in_memory() {
+            return None;
+        }
+        let path = |name: &str| self.room.path().child(name);
+        let mut before = list.before(contender.queued_as()?).enumerate();
+        before.find_map(|(between, name)| {
+            let word = self.epoch.wait_for_own(&path(name))?;
+            Some(Own { word, next: between == 0 })
+        })
     }
 
     /// Waits for `work`, the end of the epoch, or an interruption; a result that is there already comes first.
@@ -399,6 +448,9 @@ impl<'a> Contest<'a> {
             Ending::OverBudget => caller.deny(AcquireError::TooManyWatches { path: path() }),
             Ending::Refused => caller.deny(match self.last_error {
                 Some(zk::Error::NoAuth) => AcquireError::NoAuth { path: path() },
+                // Of a node that asked for a number, by a name that nobody has: the numbers are used up (ZooKeeper does
+                // not go on beyond the largest).
+                Some(zk::Error::NodeExists) => AcquireError::SequenceExhausted { path: path() },
                 _ => AcquireError::Rejected { path: path(), source: self.source() },
             }),
         }

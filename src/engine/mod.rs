@@ -12,5 +12,6 @@ pub(crate) mod queue;
 pub(crate) mod room;
 #[cfg(test)]
 mod simulation;
+pub(crate) mod turns;
 #[cfg(test)]
 mod upgrade_model;

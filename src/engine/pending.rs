@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 
@@ -10,6 +10,9 @@ use super::driver;
 use super::room::{Denied, Hold, Room};
 use crate::client::reaper::{Reaper, Ticket};
 use crate::error::AcquireError;
+
+/// How long a position waits for another node where the known one is gone.
+const ANOTHER_NODE: Duration = Duration::from_secs(1);
 
 /// An attempt under way. Dropping it tells the attempt, which cleans up by itself.
 #[derive(Debug)]
@@ -36,8 +39,12 @@ impl Pending {
         Self { room, granted: Some(granted), node, cancel }
     }
 
-    pub(crate) fn room(&self) -> &Arc<Room> {
-        &self.room
+    /// What has come of it already, once.
+    pub(crate) fn result_now(&mut self) -> Option<Result<Hold, Denied>> {
+        let result = self.granted.as_mut()?.try_recv().ok()?;
+        self.granted = None;
+        self.cancel.disarm();
+        Some(result)
     }
 
     /// What came of it, once. Dropping this future does nothing.
@@ -55,8 +62,9 @@ impl Pending {
     /// The same, or nothing after `deadline`. Needs no runtime of the caller's.
     pub(crate) async fn result_until(&mut self, deadline: Instant) -> Option<Result<Hold, Denied>> {
         let room = Arc::clone(&self.room);
-        let mut over =
-            pin!(room.client().run(async move { tokio::time::sleep_until(deadline.into()).await }));
+        let mut over = pin!(
+            room.client().run_while_polled(async move { tokio::time::sleep_until(deadline.into()).await })
+        );
         tokio::select! {
             biased;
             result = self.result() => Some(result),
@@ -78,7 +86,7 @@ impl Pending {
     /// How many contenders are before our node.
     pub(crate) async fn position(&self) -> Result<usize, AcquireError> {
         let (room, mut node) = (Arc::clone(&self.room), self.node.clone());
-        let position = self.room.client().run(async move {
+        let position = self.room.client().run_while_polled(async move {
             loop {
                 let closed = || room.client().why_ended(room.path());
                 // Without a node it is about to get one, in the next session perhaps; the attempt sees to that.
@@ -86,8 +94,15 @@ impl Pending {
                 if let Some(position) = driver::position(&room, name.as_deref().unwrap_or_default()).await? {
                     return Ok(position);
                 }
-                // Deleted meanwhile: by somebody else, or with its session.
-                node.changed().await.map_err(|_| closed())?;
+                // Deleted meanwhile: with its session, in which case there will be another in a moment, or by somebody
+                // else, of which the attempt hears when it is its turn.
+                match tokio::time::timeout(ANOTHER_NODE, node.changed()).await {
+                    Ok(changed) => changed.map_err(|_| closed())?,
+                    Err(_) => {
+                        let path = room.path().user().to_owned();
+                        return Err(AcquireError::NodeDeleted { path, times: 1 });
+                    }
+                }
             }
         });
         position.await.unwrap_or_else(|| Err(self.closed()))

@@ -147,6 +147,12 @@ impl Queue {
         Upgrade::Alone
     }
 
+    /// Those before the node `name`, the nearest first.
+    pub(crate) fn before(&self, name: &str) -> impl Iterator<Item = &str> {
+        let rank = self.rank(name).unwrap_or_default();
+        self.contenders.iter().take(rank).rev().map(|contender| &*contender.name)
+    }
+
     /// The name of a contender that begins like this.
     pub(crate) fn find(&self, beginning: &str) -> Option<&str> {
         self.contenders.iter().map(|contender| &*contender.name).find(|name| name.starts_with(beginning))

@@ -13,6 +13,7 @@ use super::driver::{self, Attempt, SharedLists};
 use super::name::{Kind, Naming};
 use super::pending::Pending;
 use super::queue::Queue;
+use super::turns::Turns;
 use crate::client::Inner;
 use crate::client::epoch::Epoch;
 use crate::client::held::Held;
@@ -52,6 +53,7 @@ pub(crate) struct Room {
     options: LockOptions,
     gate: Arc<Semaphore>,
     lists: SharedLists,
+    turns: Mutex<Turns<oneshot::Sender<()>>>,
     /// The holds of this room, by the number of the attempt that got them: the oldest is the first.
     holders: Mutex<BTreeMap<u64, Holder>>,
     strays_reported: AtomicBool,
@@ -83,6 +85,7 @@ impl Room {
             options,
             gate,
             lists: SharedLists::default(),
+            turns: Mutex::default(),
             holders: Mutex::default(),
             strays_reported: AtomicBool::new(false),
         }
@@ -108,6 +111,11 @@ impl Room {
     /// create, as the mutex promises.
     pub(crate) fn lists(&self) -> Option<&SharedLists> {
         (self.options.recipe != Recipe::Mutex).then_some(&self.lists)
+    }
+
+    /// Who of the room's contenders creates first.
+    pub(crate) fn turns(&self) -> MutexGuard<'_, Turns<oneshot::Sender<()>>> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a contender waits in memory for a predecessor of its own session. The others' queue looks from outside

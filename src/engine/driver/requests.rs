@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
+use tokio::sync::oneshot;
 use uuid::Uuid;
 use zookeeper_client as zk;
 
+use super::Contest;
 use crate::client::clock::Moment;
-use crate::client::epoch::{Epoch, cause};
+use crate::client::epoch::{Epoch, Word, cause};
 use crate::client::reaper::{Debt, Item};
 use crate::client::watches::WatchUse;
 use crate::engine::contender::{Answer, Event, Failure, Node, Request};
@@ -36,7 +38,8 @@ pub(super) fn new_id(naming: Naming) -> String {
 
 /// Sends the create and the list together: the client library sends when the method is called, and a session's
 /// requests are answered in order (rule 1).
-async fn create_and_list(room: &Arc<Room>, epoch: &Arc<Epoch>, session: &zk::Client, kind: Kind) -> Came {
+async fn create_and_list(contest: &Contest<'_>, session: &zk::Client, kind: Kind) -> Came {
+    let (room, epoch) = (contest.room, contest.epoch);
     let id = new_id(room.naming());
     let beginning = room.naming().prefix(&id, kind);
     let path = room.path().child(&beginning);
@@ -44,6 +47,7 @@ async fn create_and_list(room: &Arc<Room>, epoch: &Arc<Epoch>, session: &zk::Cli
     let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&acls));
     let sent = Moment::now();
     let create = session.create(&path, &room.options().data, &options);
+    room.turns().sent(contest.number, epoch.number());
     let list = list(room, epoch, session);
     let (create, list) = tokio::join!(create, list);
     let mut error = None;
@@ -63,18 +67,26 @@ async fn create_and_list(room: &Arc<Room>, epoch: &Arc<Epoch>, session: &zk::Cli
     (Event::Created { id, create, list }, error)
 }
 
-/// Asks the server. What is sent, is sent by the call.
+/// A node of our own session to wait for.
+pub(super) struct Own {
+    pub(super) word: oneshot::Receiver<Word>,
+    /// Nobody stands between it and us.
+    pub(super) next: bool,
+}
+
+/// Asks the server. What is sent, is sent by the first poll.
 ///
 /// Each request has a future of its own on the heap: those that wait, perhaps by the thousand, are the smallest.
 pub(super) fn perform<'a>(
-    room: &'a Arc<Room>,
-    epoch: &'a Arc<Epoch>,
+    contest: &'a Contest<'_>,
     session: &'a zk::Client,
     kind: Kind,
     request: Request,
+    own: Option<Own>,
 ) -> Pin<Box<dyn Future<Output = Came> + Send + 'a>> {
+    let (room, epoch) = (contest.room, contest.epoch);
     match request {
-        Request::CreateAndList => Box::pin(create_and_list(room, epoch, session, kind)),
+        Request::CreateAndList => Box::pin(create_and_list(contest, session, kind)),
         Request::MakeParents => Box::pin(async move {
             let mut error = None;
             let made = match make_parents(room, session).await {
@@ -89,18 +101,17 @@ pub(super) fn perform<'a>(
             (Event::Listed(listed(epoch, list, &mut error)), error)
         }),
         Request::Inspect { name } => Box::pin(inspect(room, epoch, session, name)),
-        Request::Watch { predecessor } => {
-            let path = room.path().child(&predecessor);
-            match epoch.wait_for_own(&path).filter(|_| room.waits_in_memory()) {
-                Some(own) => Box::pin(async move {
-                    match own.await {
-                        Ok(()) => (Event::LetGo, None),
-                        Err(_) => (Event::Deleted, None),
-                    }
-                }),
-                None => Box::pin(watch_within_budget(epoch, session, path)),
-            }
-        }
+        Request::Watch { predecessor } => match own {
+            Some(Own { word, next }) => Box::pin(async move {
+                let event = match word.await {
+                    Ok(Word::LetGo) if next => Event::LetGo,
+                    Err(_) if next => Event::Deleted,
+                    _ => Event::Changed,
+                };
+                (event, None)
+            }),
+            None => Box::pin(watch_within_budget(epoch, session, room.path().child(&predecessor))),
+        },
     }
 }
 
@@ -391,7 +402,14 @@ pub(crate) async fn transact(hold: &Hold, operations: &[Operation]) -> Result<()
         return Err(unknown(error));
     }
     let sent = Moment::now();
-    match writer.commit().await {
+    // Until its outcome is known the lock is not handed over in memory: the next holder would come in before it. That
+    // includes that nobody waits for it any more.
+    hold.held().begin_write();
+    let result = writer.commit().await;
+    if matches!(result, Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. })) {
+        hold.held().end_write();
+    }
+    match result {
         Ok(results) if results.len() == operations.len() + 1 => {
             epoch.proved(sent);
             Ok(())

@@ -1,0 +1,112 @@
+//! The order in which a room's contenders create their nodes. Pure.
+//!
+//! Within a session contenders create in the order in which they come. When the session ends, all of them start again
+//! in the next, woken in no particular order; here they are made to create in the order in which they had come, so that
+//! nobody of this process is overtaken by another of this process.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Who has to create before whom in one room. `W` is what wakes one that waits for its turn, by its drop.
+#[derive(Debug)]
+pub(crate) struct Turns<W> {
+    epoch: u64,
+    /// The contenders, by the number of their attempts.
+    all: BTreeSet<u64>,
+    /// Those of them that have not created a node in the epoch.
+    behind: BTreeSet<u64>,
+    parked: BTreeMap<u64, W>,
+}
+
+impl<W> Default for Turns<W> {
+    fn default() -> Self {
+        Self { epoch: 0, all: BTreeSet::new(), behind: BTreeSet::new(), parked: BTreeMap::new() }
+    }
+}
+
+impl<W> Turns<W> {
+    /// A contender is about to create a node in an epoch: true if it is its turn. Otherwise `wake` is dropped when it may
+    /// be, and it asks again.
+    pub(crate) fn is_next(&mut self, number: u64, epoch: u64, wake: W) -> bool {
+        self.enter(number, epoch);
+        // One of an older epoch fails anyway.
+        let next = epoch < self.epoch
+            || !self.behind.contains(&number)
+            || self.behind.first().is_none_or(|first| *first == number);
+        if !next {
+            self.parked.insert(number, wake);
+        }
+        next
+    }
+
+    /// It contends in this epoch, and has created nothing in it yet.
+    fn enter(&mut self, number: u64, epoch: u64) {
+        if self.all.insert(number) {
+            self.behind.insert(number);
+        }
+        if epoch > self.epoch {
+            self.epoch = epoch;
+            self.behind.clone_from(&self.all);
+        }
+    }
+
+    /// It has sent its create.
+    pub(crate) fn sent(&mut self, number: u64, epoch: u64) {
+        if epoch == self.epoch {
+            self.passed(number);
+        }
+    }
+
+    /// It does not contend any more.
+    pub(crate) fn leave(&mut self, number: u64) {
+        self.all.remove(&number);
+        self.passed(number);
+    }
+
+    fn passed(&mut self, number: u64) {
+        self.behind.remove(&number);
+        self.parked.remove(&number);
+        if let Some(next) = self.behind.first() {
+            self.parked.remove(next);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+
+    #[test]
+    fn those_that_come_one_after_the_other_do_not_wait() {
+        let mut turns = Turns::default();
+        for number in [5, 6, 4] {
+            assert!(turns.is_next(number, 1, ()));
+            turns.sent(number, 1);
+            // A repetition in the same epoch.
+            assert!(turns.is_next(number, 1, ()));
+        }
+    }
+
+    #[test]
+    fn in_the_next_epoch_they_go_in_the_order_in_which_they_came() {
+        let mut turns = Turns::default();
+        for number in 1..=4 {
+            assert!(turns.is_next(number, 1, Rc::new(())));
+            turns.sent(number, 1);
+        }
+        turns.leave(2);
+        let wakes = [Rc::new(()), Rc::new(()), Rc::new(())];
+        assert!(!turns.is_next(4, 2, Rc::clone(&wakes[0])));
+        assert!(!turns.is_next(3, 2, Rc::clone(&wakes[1])));
+        assert!(turns.is_next(1, 2, Rc::clone(&wakes[2])));
+        assert_eq!(wakes.each_ref().map(Rc::strong_count), [2, 2, 1]);
+        turns.sent(1, 2);
+        // Woken, and on its way; it may also be gone before it asks again.
+        assert_eq!(wakes.each_ref().map(Rc::strong_count), [2, 1, 1]);
+        turns.leave(3);
+        assert_eq!(Rc::strong_count(&wakes[0]), 1);
+        assert!(turns.is_next(4, 2, Rc::clone(&wakes[0])));
+        turns.sent(4, 2);
+        assert!(turns.is_next(9, 2, Rc::clone(&wakes[0])));
+    }
+}

@@ -1,0 +1,355 @@
+//! The fair lock where things go wrong: hand-overs in memory, places that are kept, waiters of several clients. The server is
+//! in the process and waits at a gate where a test needs a certain moment.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use zookeeper_client as zk;
+use zookeeper_recipes::{
+    AcquireError, Client, ConnectionState, InterProcessFairLock, InterProcessMutex, LockState, LostReason,
+    QueuedLock, RetryPolicy,
+};
+use zookeeper_test_server::{CreateMode, Cut, Match, Op, Server, View};
+
+const SOON: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(20);
+const PATH: &str = "/tickets/hall-1";
+
+fn server() -> Server {
+    let tick = Duration::from_millis(50);
+    let server =
+        Server::builder().tick(tick).min_session_timeout(tick).max_session_timeout(LONG).start().unwrap();
+    server.create(PATH, "").unwrap();
+    server
+}
+
+async fn client_with(server: &Server, timeout: Duration) -> Client {
+    let policy = RetryPolicy::n_times(100_000, Duration::from_millis(5));
+    let builder = Client::builder().retry_policy(policy).session_timeout(timeout);
+    within("the session", builder.connect(&server.connect_string())).await.unwrap()
+}
+
+async fn client(server: &Server) -> Client {
+    client_with(server, LONG).await
+}
+
+fn fair(client: &Client) -> InterProcessFairLock {
+    InterProcessFairLock::new(client, PATH).unwrap()
+}
+
+fn session(client: &Client) -> i64 {
+    client.session_id().unwrap()
+}
+
+async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(SOON, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("waited in vain for {what}"),
+    }
+}
+
+async fn until(server: &Server, what: &str, condition: impl FnMut(View<'_>) -> bool + Send + 'static) {
+    assert!(server.wait_until(condition, SOON).await, "waited in vain for {what}");
+}
+
+/// The nodes in order.
+fn queue(server: &Server) -> Vec<String> {
+    let mut names = server.children(PATH);
+    names.sort_by_key(|name| name.rsplit_once('-').map(|(_, number)| number.to_owned()));
+    names.into_iter().map(|name| format!("{PATH}/{name}")).collect()
+}
+
+/// A place whose attempt waits for its predecessor already.
+async fn place(lock: &InterProcessFairLock) -> QueuedLock {
+    let mut place = within("the place", lock.enqueue()).await.unwrap();
+    // Sent behind the attempt's own list, and answered after it.
+    within("the position", place.position()).await.unwrap();
+    place
+}
+
+/// What was written under the lock is written before the next holder is let in (review finding 11): a transaction whose
+/// answer nobody waited for is decided before, not after.
+#[tokio::test]
+async fn a_transaction_that_was_given_up_is_not_committed_under_the_next_holder() {
+    let server = server();
+    server.create("/stock", "1").unwrap();
+    let (client, reader) = (client(&server).await, client(&server).await);
+    let first = within("the grant", fair(&client).lock()).await.unwrap();
+    let mut second = place(&fair(&client)).await;
+    let gate = server.hold_request(Match::op(Op::Multi).path("/stock"));
+    {
+        let mut commit = Box::pin(first.transaction().set_data("/stock", "0", None).commit());
+        tokio::select! {
+            biased;
+            result = &mut commit => panic!("{result:?}"),
+            () = gate.wait_hit() => {}
+        }
+        // The caller's patience is over.
+    }
+    drop(first);
+    let granted = tokio::time::timeout(Duration::from_millis(300), second.lock()).await;
+    let seen = server.node("/stock").unwrap().data;
+    gate.release();
+    if let Ok(second) = granted {
+        let second = second.unwrap();
+        assert!(second.is_held());
+        until(&server, "the write", |view| view.node("/stock").is_some_and(|node| node.data == b"0")).await;
+        panic!(
+            "the second holder was inside, saw {seen:?}, and the first one's transaction was committed then"
+        );
+    }
+    let second = within("the grant", second.lock()).await.unwrap();
+    assert_eq!(server.node("/stock").unwrap().data, b"0");
+    second.release().await.unwrap();
+    drop(reader);
+}
+
+/// The same with the mutex, whose next holder waits for the deletion.
+#[tokio::test]
+async fn a_transaction_that_was_given_up_is_committed_before_the_next_holder_of_a_mutex() {
+    let server = server();
+    server.create("/stock", "1").unwrap();
+    let client = client(&server).await;
+    let mutex = InterProcessMutex::new(&client, PATH).unwrap();
+    let first = within("the grant", mutex.lock()).await.unwrap();
+    let second = tokio::spawn(mutex.lock());
+    let node = first.node();
+    until(&server, "the waiter", move |view| view.watches_on(&node).len() == 1).await;
+    let gate = server.hold_request(Match::op(Op::Multi).path("/stock"));
+    {
+        let mut commit = Box::pin(first.transaction().set_data("/stock", "0", None).commit());
+        tokio::select! {
+            biased;
+            result = &mut commit => panic!("{result:?}"),
+            () = gate.wait_hit() => {}
+        }
+    }
+    drop(first);
+    assert_eq!(server.node("/stock").unwrap().data, b"1");
+    assert!(!second.is_finished());
+    gate.release();
+    let second = within("the grant", second).await.unwrap().unwrap();
+    assert_eq!(server.node("/stock").unwrap().data, b"0");
+    second.release().await.unwrap();
+}
+
+/// A waiter whose own node was deleted, and that is let in by its predecessor in memory, is told as soon as a holder whose
+/// node is deleted is: by the next beat. Until then there are two.
+#[tokio::test]
+async fn a_waiter_without_a_node_is_told_like_a_holder() {
+    let server = server();
+    let timeout = Duration::from_secs(3);
+    let (client, other) = (client_with(&server, timeout).await, client(&server).await);
+    let held = within("the grant", fair(&client).lock()).await.unwrap();
+    let mut between = place(&fair(&client)).await;
+    let mut robbed = place(&fair(&client)).await;
+    let mut next = place(&fair(&other)).await;
+    let node = queue(&server).remove(2);
+    server.delete(&node).unwrap();
+    held.release().await.unwrap();
+    within("the grant", between.lock()).await.unwrap().release().await.unwrap();
+    let next = within("the grant of who is first", next.lock()).await.unwrap();
+    assert_eq!(queue(&server)[0], next.node());
+    let beside = within("the grant in memory", robbed.lock()).await.unwrap();
+    assert_eq!(within("the loss", beside.lost()).await.reason(), LostReason::NodeDeleted);
+    assert!(next.is_held());
+}
+
+/// The whole directory is deleted by hand while the lock is held here and waited for here; another process takes it.
+#[tokio::test]
+async fn a_directory_deleted_by_hand_lets_nobody_in_without_a_node() {
+    let server = server();
+    let timeout = Duration::from_secs(3);
+    let (client, other) = (client_with(&server, timeout).await, client(&server).await);
+    let held = within("the grant", fair(&client).lock()).await.unwrap();
+    let mut robbed = place(&fair(&client)).await;
+    for node in queue(&server) {
+        server.delete(&node).unwrap();
+    }
+    let foreign = within("the grant of the other", fair(&other).lock()).await.unwrap();
+    // Noticed by a beat.
+    within("the loss", held.lost()).await;
+    let beside = tokio::time::timeout(Duration::from_millis(300), robbed.lock()).await;
+    if let Ok(Ok(guard)) = beside {
+        assert!(foreign.is_held());
+        panic!(
+            "two hold: {} ({:?}) and {} ({:?})",
+            guard.node(),
+            guard.state(),
+            foreign.node(),
+            foreign.state()
+        );
+    }
+}
+
+/// No grant, remote or local, while locks are suspended (design rule 10).
+#[tokio::test]
+async fn nothing_is_granted_while_suspended() {
+    let server = server();
+    let client = client(&server).await;
+    let held = within("the grant", fair(&client).lock()).await.unwrap();
+    let mut second = place(&fair(&client)).await;
+    server.refuse_connections(true);
+    assert!(server.cut(session(&client), Cut::Reset));
+    let mut state = client.watch_state();
+    within("the suspension", state.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
+    assert_eq!(held.state(), LockState::Suspended);
+    drop(held);
+    let granted = tokio::time::timeout(Duration::from_millis(500), second.lock()).await;
+    if let Ok(guard) = granted {
+        panic!("granted as {:?}", guard.unwrap().state());
+    }
+    server.refuse_connections(false);
+    within("the grant", second.lock()).await.unwrap().release().await.unwrap();
+}
+
+/// A place that came to the front, and whose session ended before anybody asked for the lock, is no lock.
+#[tokio::test]
+async fn a_place_does_not_hand_out_a_lock_that_is_lost_already() {
+    let server = server();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let mut place = place(&fair(&client)).await;
+    let id = session(&client);
+    assert!(server.expire_session(id));
+    let mut state = client.watch_state();
+    within("the next session", state.wait_for(|_| client.session_id().is_some_and(|now| now != id)))
+        .await
+        .unwrap();
+    let rival = within("the grant of the other", fair(&other).lock()).await.unwrap();
+    match tokio::time::timeout(Duration::from_millis(500), place.lock()).await {
+        Ok(Ok(guard)) => {
+            assert!(rival.is_held());
+            panic!("handed out as {:?}", guard.state());
+        }
+        // Waiting anew, at the back, as the documentation says; or an error.
+        Ok(Err(_)) | Err(_) => {}
+    }
+}
+
+/// The same where the node was deleted by hand: the position is not asked of a client that is "closed".
+#[tokio::test]
+async fn a_lost_place_does_not_say_that_the_client_is_closed() {
+    let server = server();
+    let client = client_with(&server, Duration::from_secs(3)).await;
+    let mut place = place(&fair(&client)).await;
+    let node = queue(&server).remove(0);
+    server.delete(&node).unwrap();
+    let position = tokio::time::timeout(Duration::from_secs(3), place.position()).await;
+    match position {
+        Ok(Err(AcquireError::Closed { .. })) => {
+            panic!("closed, says the client, which is {:?}", client.state())
+        }
+        other => drop(other),
+    }
+}
+
+/// Asking for a position does not wait for others to give the lock back.
+#[tokio::test]
+async fn a_position_is_answered_though_the_node_was_deleted() {
+    let server = server();
+    let client = client(&server).await;
+    let _held = within("the grant", fair(&client).lock()).await.unwrap();
+    let mut place = place(&fair(&client)).await;
+    let node = queue(&server).remove(1);
+    server.delete(&node).unwrap();
+    let error = within("the answer, while the lock is held", place.position()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::NodeDeleted { .. }) && error.is_retryable(), "{error}");
+}
+
+/// Waiters of one client are in the order in which they came, also in the next session.
+#[tokio::test]
+async fn the_order_among_waiters_of_a_client_outlives_its_session() {
+    const WAITERS: usize = 32;
+    let server = server();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let held = within("the grant", fair(&other).lock()).await.unwrap();
+    let mut places = Vec::new();
+    for _ in 0..WAITERS {
+        places.push(place(&fair(&client)).await);
+    }
+    assert!(server.expire_session(session(&client)));
+    until(&server, "the old nodes to go", |view| view.children(PATH).len() == 1).await;
+    until(&server, "all to be back", |view| view.children(PATH).len() == WAITERS + 1).await;
+    let mut positions = Vec::new();
+    for place in &mut places {
+        positions.push(within("a position", place.position()).await.unwrap());
+    }
+    held.release().await.unwrap();
+    let mut sorted = positions.clone();
+    sorted.sort_unstable();
+    assert_eq!(positions, sorted, "the order is that of the nodes, and they came in another");
+}
+
+/// Waiting again and again, a little each time, as in a `select!` loop, leaves nothing behind.
+#[tokio::test]
+async fn waiting_in_turns_leaves_no_tasks() {
+    const TURNS: usize = 1_000;
+    let server = server();
+    let other = client(&server).await;
+    let _held = within("the grant", fair(&other).lock()).await.unwrap();
+    let session =
+        zk::Client::connector().with_session_timeout(LONG).connect(&server.connect_string()).await.unwrap();
+    let client = Client::from_session(session).unwrap();
+    let mut place = place(&fair(&client)).await;
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    for _ in 0..TURNS {
+        let mut acquire = pin!(place.acquire(Duration::from_secs(3_600)));
+        assert!(acquire.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    let ended = async {
+        while tasks() > before + 10 {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("the end of all tasks but a few, before their hour is over", ended).await;
+}
+
+/// The predecessor gave up, but the servers would not delete its node; somebody deletes it by hand.
+#[tokio::test]
+async fn a_predecessor_that_could_not_be_deleted_is_not_waited_for_for_ever() {
+    let server = server();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let held = within("the grant", fair(&other).lock()).await.unwrap();
+    let gives_up = place(&fair(&client)).await;
+    let stuck = queue(&server).remove(1);
+    let mut next = place(&fair(&client)).await;
+    // NoAuth.
+    let refused = server.fail(Match::op(Op::Delete).path(&stuck), -102);
+    drop(gives_up);
+    within("the refusal", refused.wait_hit()).await;
+    client.flush(SOON).await.unwrap();
+    held.release().await.unwrap();
+    assert_eq!(queue(&server)[0], stuck);
+    server.delete(&stuck).unwrap();
+    within("the grant", next.lock()).await.unwrap().release().await.unwrap();
+}
+
+/// Two clients take turns, as several instances do: the watches of their waiters must have room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_waiters_of_two_clients_that_take_turns_have_room() {
+    const PAIRS: usize = 2_000;
+    let server = server();
+    let (one, two) = (client(&server).await, client(&server).await);
+    let held = within("the grant", fair(&one).lock()).await.unwrap();
+    let (mut places, mut refused) = (Vec::new(), 0);
+    let started = Instant::now();
+    // The other side's nodes, one between each two of ours.
+    for _ in 0..PAIRS {
+        let between = format!("{PATH}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-");
+        server.create_as(&between, "", CreateMode::EphemeralSequential, session(&two)).unwrap();
+        match within("a place", fair(&one).enqueue()).await {
+            Ok(place) => places.push(place),
+            Err(AcquireError::TooManyWatches { .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+        if started.elapsed() > Duration::from_secs(60) {
+            break;
+        }
+    }
+    let queued = places.len();
+    held.release().await.unwrap();
+    assert_eq!(refused, 0, "{refused} refused behind {queued} (5,000 may wait, says the documentation)");
+}
