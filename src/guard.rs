@@ -58,10 +58,6 @@ impl LockGuard {
         Arc::try_unwrap(self.hold).map_err(|hold| Self { hold })
     }
 
-    pub(crate) fn hold(&self) -> &Hold {
-        &self.hold
-    }
-
     /// How the lock stands. The clock is read at each call, so a task that was starved cannot hide a loss.
     #[must_use]
     pub fn state(&self) -> LockState {

@@ -287,12 +287,7 @@ impl ReadGuard {
     /// Dropping the future gives the lock back. It waits for the servers' answers: with none in reach until the session
     /// is over.
     pub async fn try_upgrade(self) -> Result<WriteGuard, ConversionError<Self>> {
-        if self.guard.hold().kind() == Kind::Exclusive && self.guard.hold_count() == 1 && self.guard.is_held()
-        {
-            // Of `WriteGuard::read`, and the last of its hold.
-            return Ok(WriteGuard { guard: self.guard });
-        }
-        convert(self.guard, driver::upgrade)
+        convert(self.guard, Kind::Exclusive, driver::upgrade)
             .await
             .map(|guard| WriteGuard { guard })
             .map_err(|(guard, path, reason)| ConversionError::new(Self { guard }, &path, reason))
@@ -335,7 +330,7 @@ impl WriteGuard {
     /// Dropping the future gives the lock back. It waits for the server's answer: with none in reach until the session
     /// is over.
     pub async fn downgrade(self) -> Result<ReadGuard, ConversionError<Self>> {
-        convert(self.guard, driver::downgrade)
+        convert(self.guard, Kind::Shared, driver::downgrade)
             .await
             .map(|guard| ReadGuard { guard })
             .map_err(|(guard, path, reason)| ConversionError::new(Self { guard }, &path, reason))
@@ -345,7 +340,11 @@ impl WriteGuard {
 type Unconverted = (LockGuard, String, ConversionFailure);
 
 /// Converts the hold of a guard that nobody shares, where the session runs.
-async fn convert<W>(guard: LockGuard, work: impl FnOnce(Hold) -> W) -> Result<LockGuard, Unconverted>
+async fn convert<W>(
+    guard: LockGuard,
+    kind: Kind,
+    work: impl FnOnce(Hold) -> W,
+) -> Result<LockGuard, Unconverted>
 where
     W: Future<Output = driver::Converted> + Send + 'static,
 {
@@ -354,6 +353,10 @@ where
         Ok(hold) => hold,
         Err(guard) => return Err((guard, path, ConversionFailure::WouldDeadlock)),
     };
+    if hold.kind() == kind && hold.lost().is_none() {
+        // A read guard of `WriteGuard::read`, and the last of its hold.
+        return Ok(LockGuard::new(hold));
+    }
     // A client that is over takes the task along, and with it the hold, which is over as well: its shadow answers for it.
     let (client, shadow) = (Arc::clone(hold.room().client()), hold.shadow());
     match client.run(work(hold)).await {

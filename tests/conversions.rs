@@ -244,3 +244,19 @@ async fn closing_a_borrowed_client_during_conversions_leaves_nothing() {
         }
     }
 }
+
+/// A request that comes when a reader becomes the writer, in the moment before its node goes.
+#[tokio::test]
+async fn a_request_that_comes_late_in_an_upgrade_is_not_missed() {
+    let server = start();
+    let client = connect(&server).await;
+    let reader = read(&client).await;
+    let node = reader.node();
+    let gate = server.hold_request(Match::op(Op::Delete).session(session(&client)).path(node.as_str()));
+    let upgrade = tokio::spawn(reader.try_upgrade());
+    within("the deletion", gate.wait_hit()).await;
+    server.set_data(&node, "__REVOKE__").unwrap();
+    gate.release();
+    let writer = within("the upgrade", upgrade).await.unwrap().unwrap();
+    within("the request, on the writer", writer.revoked()).await;
+}

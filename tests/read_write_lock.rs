@@ -148,7 +148,7 @@ async fn participants_are_of_one_kind_or_of_all() {
     let writer = waits_for(&server, &client, &two.node(), lock(&client).write_lock().lock()).await;
     let lock = lock(&client);
     assert_eq!(lock.read_lock().participants().await.unwrap(), [one.node(), two.node()]);
-    assert_eq!(lock.write_lock().participants().await.unwrap(), [writer.node.clone()]);
+    assert_eq!(lock.write_lock().participants().await.unwrap(), std::slice::from_ref(&writer.node));
     assert_eq!(lock.participants().await.unwrap(), [one.node(), two.node(), writer.node.clone()]);
     drop((one, two));
     writer.granted().await.release().await.unwrap();

@@ -339,6 +339,40 @@ mod tests {
     }
 
     #[test]
+    fn a_write_node_that_is_not_there_is_no_lock() {
+        // Deleted by hand: to make sure that it is, too.
+        let mut conversion = upgrade();
+        conversion.on(Event::Made(Made::Done));
+        assert_eq!(conversion.on(listed(&[READ])), retreat());
+        assert_eq!(
+            conversion.on(Event::Deleted(Answer::Is(()))),
+            Step::Finish(Converted::Kept(Why::Contended))
+        );
+        // The directory is gone, and all nodes with it.
+        let mut conversion = upgrade();
+        conversion.on(Event::Made(Made::Done));
+        let gone = Event::Listed(Answer::No(Failure::NoNode));
+        assert_eq!(conversion.on(gone), Step::Finish(Converted::Lost { gone: true, leave: Vec::new() }));
+    }
+
+    #[test]
+    fn a_server_that_asks_for_patience_gets_it() {
+        let later = || Failure::NotNow;
+        let mut conversion = downgrade();
+        assert_eq!(conversion.on(Event::Made(Made::Failed(later()))), Step::Pause { failures: 0 });
+        assert_eq!(conversion.on(Event::Retry), swap());
+        let mut conversion = upgrade();
+        conversion.on(Event::Made(Made::Done));
+        assert_eq!(conversion.on(Event::Listed(Answer::No(later()))), Step::Pause { failures: 0 });
+        assert_eq!(conversion.on(Event::Retry), Step::Do(Request::List));
+        assert_eq!(conversion.on(Event::Listed(Answer::No(later()))), Step::Pause { failures: 1 });
+        conversion.on(Event::Retry);
+        conversion.on(listed(&[READ, WRITE]));
+        // Another request, another count.
+        assert_eq!(conversion.on(Event::Deleted(Answer::No(later()))), Step::Pause { failures: 0 });
+    }
+
+    #[test]
     fn the_end_of_the_session_ends_it() {
         let over = || Failure::EpochOver;
         let ended = Step::Finish(Converted::EpochOver);

@@ -17,6 +17,10 @@ pub enum Dialect {
     /// Those of kazoo (Python): `…__lock__N` for its `Lock` and `WriteLock`, `…__rlock__N` for its `ReadLock`. Kazoo
     /// does not make a missing directory twice, so directories are then by default ordinary nodes and not containers,
     /// and it reads nodes' data as UTF-8.
+    ///
+    /// Of kazoo 2.8 know that its `Lock` does not see readers (give mutexes and read-write locks paths of their own, here
+    /// too), and that its `ReadLock` waits for every writer in the directory, those behind it included: where such a
+    /// writer waits for it, both wait until one gives up (kazoo issue 649). Use deadlines.
     Kazoo,
 }
 

@@ -134,17 +134,9 @@ impl Queue {
         }
         let others =
             self.contenders.iter().filter(|contender| contender.name != read && contender.name != write);
-        let mut writer = None;
-        for other in others {
-            match other.kind {
-                Kind::Exclusive => writer = writer.or(Some(other.sequence)),
-                Kind::Shared if writer.is_none_or(|writer| writer >= other.sequence) => {
-                    return Upgrade::Contended;
-                }
-                Kind::Shared => {}
-            }
-        }
-        Upgrade::Alone
+        // In order, and a reader is before a writer of its number: a reader that comes first has no writer strictly before.
+        let first = others.map(|other| other.kind).next();
+        if first == Some(Kind::Shared) { Upgrade::Contended } else { Upgrade::Alone }
     }
 
     /// Those before the node `name`, the nearest first.

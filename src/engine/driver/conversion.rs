@@ -213,23 +213,15 @@ impl Asking<'_> {
                 Event::Made(self.swap(&session, create, delete, hold).await)
             }
             Request::Create { name } => Event::Made(self.create(&session, path(&name)).await),
-            Request::List => {
-                // Sent together; the reader's node is read for a request to give the lock back, before it goes.
-                let own = path(&hold.node());
-                let (list, data) =
-                    tokio::join!(list(self.room, self.epoch, &session), session.get_data(&own));
-                if data.is_ok_and(|(data, _)| data == MARKER) {
-                    hold.held().ask_back();
-                }
-                Event::Listed(match list {
-                    Ok(listing) => Answer::Is(listing),
-                    Err(error) => Answer::No(failure(self.epoch, error, &mut self.last_error)),
-                })
-            }
+            Request::List => Event::Listed(match list(self.room, self.epoch, &session).await {
+                Ok(listing) => Answer::Is(listing),
+                Err(error) => Answer::No(failure(self.epoch, error, &mut self.last_error)),
+            }),
             Request::Delete { name } => {
+                let version = if *name == *hold.node() { Some(self.version) } else { None };
                 let path = path(&name);
                 let sent = Moment::now();
-                Event::Deleted(match session.delete(&path, None).await {
+                Event::Deleted(match session.delete(&path, version).await {
                     Ok(()) => {
                         self.epoch.proved(sent);
                         self.epoch.disown(&path);
@@ -237,14 +229,36 @@ impl Asking<'_> {
                     }
                     Err(error) => {
                         self.epoch.proved_by_refusal(sent, &error);
-                        if error == zk::Error::NoNode {
-                            self.epoch.disown(&path);
-                        }
-                        Answer::No(failure(self.epoch, error, &mut self.last_error))
+                        Answer::No(match error {
+                            zk::Error::NoNode => {
+                                self.epoch.disown(&path);
+                                Failure::NoNode
+                            }
+                            zk::Error::BadVersion => self.read_request(&session, &path, hold).await,
+                            error => failure(self.epoch, error, &mut self.last_error),
+                        })
                     }
                 })
             }
         }
+    }
+
+    /// Somebody has written to our old node: most likely a request to give the lock back, which must not go with the node.
+    async fn read_request(&mut self, session: &zk::Client, path: &str, hold: &Hold) -> Failure {
+        match session.get_data(path).await {
+            Ok((data, stat)) => {
+                self.version = stat.version;
+                if data == MARKER {
+                    hold.held().ask_back();
+                }
+            }
+            // Our own ACL does not let us look, so that nobody's request could be heard anyway.
+            Err(zk::Error::NoAuth) => self.version = -1,
+            Err(error) => {
+                tracing::debug!(path, %error, "what was written to a lock node is looked at again");
+            }
+        }
+        Failure::NotNow
     }
 
     async fn swap(&mut self, session: &zk::Client, create: String, delete: String, hold: &Hold) -> Made {
@@ -279,23 +293,7 @@ impl Asking<'_> {
                 Made::Exists
             }
             zk::Error::NoNode => Made::Missing,
-            // Somebody has written to our node: most likely a request. Read it, and try once more.
-            zk::Error::BadVersion => {
-                match session.get_data(&delete).await {
-                    Ok((data, stat)) => {
-                        self.version = stat.version;
-                        if data == MARKER {
-                            hold.held().ask_back();
-                        }
-                    }
-                    // Our own ACL does not let us look, so that nobody's request could be heard anyway.
-                    Err(zk::Error::NoAuth) => self.version = -1,
-                    Err(error) => {
-                        tracing::debug!(path = delete, %error, "what was written to a lock node is looked at again");
-                    }
-                }
-                Made::Failed(Failure::NotNow)
-            }
+            zk::Error::BadVersion => Made::Failed(self.read_request(session, &delete, hold).await),
             error => Made::Failed(failure(self.epoch, error, &mut self.last_error)),
         }
     }

@@ -22,8 +22,6 @@ pub(super) const MARKER: &[u8] = b"__REVOKE__";
 ///
 /// It looks at the node's data when it sets the watch, so a request that came before is not missed.
 pub(crate) async fn asked_back(epoch: Weak<Epoch>, directory: LockPath, held: std::sync::Arc<Held>) -> bool {
-    // Data was written to our node, and the node was exchanged before we read it: nobody but a revoker does that.
-    let mut written = false;
     loop {
         if held.is_asked_back() {
             return true;
@@ -43,8 +41,8 @@ pub(crate) async fn asked_back(epoch: Weak<Epoch>, directory: LockPath, held: st
                 if data == MARKER {
                     return Ok(true);
                 }
-                let event = changed(watcher).await;
-                written = event.is_some_and(|event| event.event_type == zk::EventType::NodeDataChanged);
+                // Whatever happened: look again. A conversion reads what was written before it exchanges the node.
+                changed(watcher).await;
             } else {
                 // The session watches too much already: look from time to time.
                 let (data, _) = session.get_data(&path).await?;
@@ -64,7 +62,6 @@ pub(crate) async fn asked_back(epoch: Weak<Epoch>, directory: LockPath, held: st
         match result {
             Ok(false) => {}
             Ok(true) => held.ask_back(),
-            Err(zk::Error::NoNode) if written && !held.is_given_back() => held.ask_back(),
             Err(error) => {
                 tracing::debug!(path, %error, "whether the lock is asked for back is looked at again");
                 tokio::time::sleep(period).await;

@@ -1,0 +1,236 @@
+//! Conversions and revocation in a crowd, with connections that break: what has held, and has to go on holding.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "rules/support.rs"]
+mod support;
+
+use std::time::Duration;
+
+use support::{ByHand, DIRECTORY, connect, session, start, until, within};
+use zookeeper_recipes::{Client, InterProcessReadWriteLock, WriteGuard};
+use zookeeper_test_server::{Match, Op};
+
+fn lock(client: &Client) -> InterProcessReadWriteLock {
+    InterProcessReadWriteLock::new(client, DIRECTORY).unwrap()
+}
+
+async fn write(client: &Client) -> WriteGuard {
+    within("the write lock", lock(client).write_lock().lock()).await.unwrap()
+}
+
+#[tokio::test]
+async fn who_waits_to_be_asked_keeps_neither_the_session_nor_the_client() {
+    let server = start();
+    for answered in [true, false] {
+        let client = connect(&server).await;
+        let id = session(&client);
+        let guard = write(&client).await;
+        let gate = (!answered).then(|| server.hold_reply(Match::op(Op::GetData).session(id)));
+        let mut revoked = ByHand::new(guard.revoked()).start();
+        match &gate {
+            Some(gate) => within("the look", gate.wait_hit()).await,
+            None => until(&server, "the watch", |view| view.watches() == 1).await,
+        }
+        drop((guard, client));
+        until(&server, "the end", move |view| view.sessions().iter().all(|session| session.id != id)).await;
+        assert!(revoked.poll().is_pending());
+    }
+}
+
+/// A request that comes while the node is being exchanged, whichever comes first at the server.
+#[tokio::test]
+async fn a_request_during_a_conversion_is_not_missed() {
+    let server = start();
+    for before in [true, false] {
+        let client = connect(&server).await;
+        let id = session(&client);
+        let guard = write(&client).await;
+        let node = guard.node();
+        let revoked = tokio::spawn(guard.revoked());
+        until(&server, "the watch", |view| view.watches() == 1).await;
+        let multi = Match::op(Op::Multi).session(id).path_contains("__READ__");
+        let gate = if before { server.hold_request(multi) } else { server.hold_reply(multi) };
+        let downgrade = tokio::spawn(guard.downgrade());
+        within("the conversion", gate.wait_hit()).await;
+        if before {
+            server.set_data(&node, "__REVOKE__").unwrap();
+        }
+        gate.release();
+        let reader = within("the downgrade", downgrade).await.unwrap().unwrap();
+        if !before {
+            server.set_data(&reader.node(), "__REVOKE__").unwrap();
+        }
+        within("the request", revoked).await.unwrap();
+        reader.release().await.unwrap();
+        client.close().await.unwrap();
+    }
+}
+
+/// There and back many times, with readers and writers queueing meanwhile: one token, and nothing left.
+#[tokio::test]
+async fn there_and_back_many_times() {
+    let server = start();
+    let (a, b) = (connect(&server).await, connect(&server).await);
+    let mut writer = write(&a).await;
+    let token = writer.fencing_token();
+    let next = tokio::spawn(lock(&b).write_lock().lock());
+    until(&server, "the next", |view| view.children(DIRECTORY).len() == 2).await;
+    let after = tokio::spawn(lock(&b).read_lock().lock());
+    until(&server, "the one after", |view| view.children(DIRECTORY).len() == 3).await;
+    for _ in 0..50 {
+        let reader = within("the downgrade", writer.downgrade()).await.unwrap();
+        a.flush(Duration::from_secs(5)).await.unwrap();
+        writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
+        a.flush(Duration::from_secs(5)).await.unwrap();
+        assert_eq!(writer.fencing_token(), token);
+        assert_eq!(server.children(DIRECTORY).len(), 3);
+        assert!(!next.is_finished() && !after.is_finished());
+    }
+    writer.release().await.unwrap();
+    let next = within("the next", next).await.unwrap().unwrap();
+    assert!(next.fencing_token() > token && !after.is_finished());
+    next.release().await.unwrap();
+    within("the one after", after).await.unwrap().unwrap().release().await.unwrap();
+    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+}
+
+/// A runtime that goes while its task converts takes nothing along: the client has a thread of its own.
+#[test]
+fn a_runtime_that_goes_during_a_conversion() {
+    let server = start();
+    let other = tokio::runtime::Runtime::new().unwrap();
+    let client = other.block_on(connect(&server));
+    let id = session(&client);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let guard = runtime.block_on(write(&client));
+    let gate = server.hold_reply(Match::op(Op::Multi).session(id).path_contains("__READ__"));
+    let task = runtime.spawn(guard.downgrade());
+    other.block_on(within("the conversion", gate.wait_hit()));
+    runtime.shutdown_background();
+    assert!(other.block_on(task).is_err());
+    gate.release();
+    other.block_on(until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()));
+    other.block_on(async { write(&client).await.release().await.unwrap() });
+}
+
+/// Who is inside, by what the guards say.
+#[derive(Default)]
+struct Inside(std::sync::Mutex<(i32, i32)>);
+
+impl Inside {
+    fn change(&self, readers: i32, writers: i32) {
+        let mut inside = self.0.lock().unwrap();
+        inside.0 += readers;
+        inside.1 += writers;
+        assert!(inside.1 == 0 || *inside == (0, 1), "{} readers, {} writers", inside.0, inside.1);
+    }
+}
+
+/// Several clients read, write, upgrade, downgrade and give up at random, with connections lost at random. No session ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_of_conversions() {
+    use std::sync::Arc;
+    use zookeeper_test_server::Loss;
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1_u64);
+    let rounds: u64 = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(60);
+    let server = start();
+    let inside = Arc::new(Inside::default());
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(connect(&server).await);
+    }
+    let upgrades = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let mut tasks = Vec::new();
+    for n in 0..6 {
+        let (client, inside, upgrades) = (clients[n % 3].clone(), Arc::clone(&inside), Arc::clone(&upgrades));
+        tasks.push(tokio::spawn(async move {
+            let mut dice = support::Dice(seed * 1000 + n as u64);
+            let lock = lock(&client);
+            for _ in 0..rounds {
+                let patience = Duration::from_micros(200 + dice.below(3_000));
+                if dice.below(3) == 0 {
+                    let Ok(guard) = lock.write_lock().acquire(Duration::from_secs(20)).await else {
+                        panic!("hangs")
+                    };
+                    inside.change(0, 1);
+                    tokio::task::yield_now().await;
+                    inside.change(0, -1);
+                    match dice.below(4) {
+                        0 => drop(guard),
+                        1 => drop(tokio::time::timeout(patience, guard.downgrade()).await),
+                        _ => {
+                            let reader = guard.downgrade().await.unwrap();
+                            inside.change(1, 0);
+                            tokio::task::yield_now().await;
+                            match reader.try_upgrade().await {
+                                Ok(guard) => {
+                                    inside.change(-1, 1);
+                                    upgrades.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                                    tokio::task::yield_now().await;
+                                    inside.change(0, -1);
+                                    drop(guard);
+                                }
+                                Err(failed) => {
+                                    inside.change(-1, 0);
+                                    drop(failed);
+                                }
+                            }
+                        }
+                    }
+                } else {
+                    let Ok(guard) = lock.read_lock().acquire(Duration::from_secs(20)).await else {
+                        panic!("hangs")
+                    };
+                    inside.change(1, 0);
+                    tokio::task::yield_now().await;
+                    match dice.below(3) {
+                        0 => {
+                            inside.change(-1, 0);
+                            drop(guard);
+                        }
+                        1 => {
+                            inside.change(-1, 0);
+                            drop(tokio::time::timeout(patience, guard.try_upgrade()).await);
+                        }
+                        _ => match guard.try_upgrade().await {
+                            Ok(guard) => {
+                                inside.change(-1, 1);
+                                upgrades.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                                tokio::task::yield_now().await;
+                                inside.change(0, -1);
+                                drop(guard.downgrade().await);
+                            }
+                            Err(failed) => {
+                                inside.change(-1, 0);
+                                drop(failed);
+                            }
+                        },
+                    }
+                }
+            }
+        }));
+    }
+    let mut dice = support::Dice(seed);
+    while tasks.iter().any(|task| !task.is_finished()) {
+        tokio::time::sleep(Duration::from_millis(5 + dice.below(30))).await;
+        let id = session(&clients[dice.below(3) as usize]);
+        let op = [Op::Multi, Op::Create, Op::Delete, Op::GetChildren][dice.below(4) as usize];
+        let matcher = Match::op(op).session(id);
+        let loss = if dice.below(2) == 0 { Loss::Close } else { Loss::Reset };
+        let fault = if dice.below(2) == 0 {
+            server.drop_reply(matcher, loss)
+        } else {
+            server.drop_request(matcher, loss)
+        };
+        let _ = tokio::time::timeout(Duration::from_millis(30), fault.wait_hit()).await;
+        fault.remove();
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    println!("{} upgrades", upgrades.load(std::sync::atomic::Ordering::Relaxed));
+    for client in &clients {
+        client.flush(Duration::from_secs(10)).await.unwrap();
+    }
+    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+}
