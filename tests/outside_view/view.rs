@@ -71,7 +71,7 @@ impl Outside {
         let watches = tokio::task::spawn_blocking(move || servers.watches(0).unwrap()).await.unwrap();
         let mut elsewhere: BTreeMap<String, BTreeSet<i64>> = watches
             .into_iter()
-            .filter(|(path, _)| path.starts_with(&self.root))
+            .filter(|(path, _)| path.starts_with(&format!("{}/", self.root)))
             .map(|(path, sessions)| (path, sessions.iter().map(|session| number(session)).collect()))
             .collect();
         for node in nodes.drain(..) {

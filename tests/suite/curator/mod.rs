@@ -1,0 +1,48 @@
+//! Curator's own tests of its locks (its master after 5.9.0), each under its name, and what they leave out.
+//!
+//! They check what Curator's check, in their own words, and a little more where Curator's look away: what a second
+//! thread finds is looked at, a failure on it fails the test, and after each test, while its clients are still there,
+//! no node and no watch may be left (`wchp` on a real server). Curator's own check for left watches has been off
+//! since 2020. What Curator does with a pause is done with an event here.
+//!
+//! | Curator's class | tests | here |
+//! |---|---|---|
+//! | `TestInterProcessMutexBase` | all nine | [`base`], for the mutex |
+//! | `TestLockInternals` | both | [`lock_internals`] |
+//! | `TestFrameworkEdges` | `testProtectionWithKilledSession`, `testProtectedCreateNodeDeletion`, `testPathsFromProtectingInBackground` | [`framework`] |
+//! | `TestFailedDeleteManager` | `testLostSession`, `testWithNamespaceAndLostSession`, both `testGuaranteedDeleteOnNonExistentNode...` | [`framework`] |
+//! | `TestFailedDeleteManager` | `testBasic` | `outages::a_lock_let_go_of_during_an_outage_is_free_after_it` |
+//! | `TestFailedDeleteManager` | `testWithNamespaceAndLostSessionAlt` | the same as the one before it, through an older constructor |
+//! | `TestAsyncWrappers` | `testBasic`, `testContention` | every call is asynchronous here; `timeouts::a_wait_ends_in_time_and_leaves_nothing` |
+//!
+//! Not ported:
+//!
+//! | test | why |
+//! |---|---|
+//! | `TestInterProcessMutex.testWithSchema` | Curator's schemas are checks in its client, set up in its client; there are none here |
+//! | `TestInterProcessMutex.testPersistentLock` | it swaps the driver, so that lock nodes are persistent and outlive their session: a lock that nobody can lose is what this library is to prevent |
+//! | thread-bound re-entrance (part of `testReentrant...`) | a second `acquire` of the same thread: there is no owner but the guard; entering again is `reenter` |
+//! | `TestInterProcessMultiMutex`, the base class for multi-locks | no multi-lock yet |
+//! | `TestInterProcessSemaphore`, `TestInterProcessSemaphoreMutex`, `TestInterProcessSemaphoreCluster` | no semaphore yet |
+//!
+//! What Curator has no tests for is in [`untested`], and:
+//!
+//! | | where |
+//! |---|---|
+//! | two holders on both sides of a partition | `tests/quorum`: `partitions`, `client_links` |
+//! | deadlock of multi-locks and of several leases | with these recipes |
+
+mod base;
+mod framework;
+mod lock_internals;
+mod stage;
+mod untested;
+
+use crate::harness::Registry;
+
+pub(crate) fn add(registry: &mut Registry) {
+    registry.add("curator::inter_process_mutex", &base::mutex());
+    registry.add("curator::lock_internals", &lock_internals::all());
+    registry.add("curator::framework", &framework::all());
+    registry.add("curator::untested::inter_process_mutex", &untested::mutex());
+}
