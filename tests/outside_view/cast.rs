@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use test_support::{Cut, Proxy, poll_until};
 use tokio::task::JoinHandle;
-use zookeeper_recipes::{AcquireError, Client, InterProcessLock, InterProcessMutex, LockGuard, RetryPolicy};
+use zookeeper_recipes::{
+    AcquireError, Client, InterProcessFairLock, InterProcessLock, InterProcessMutex,
+    InterProcessReadWriteLock, LockGuard, RetryPolicy,
+};
 
 use crate::view::{Outside, Seen, View};
 use crate::{SOON, soon};
@@ -15,19 +18,27 @@ use crate::{SOON, soon};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Mutex,
+    Fair,
+    Read,
+    Write,
 }
 
 impl Role {
     /// What its node's name has between id and number.
     fn mark(self) -> &'static str {
         match self {
-            Self::Mutex => "lock-",
+            Self::Mutex | Self::Fair => "lock-",
+            Self::Read => "__READ__",
+            Self::Write => "__WRIT__",
         }
     }
 
     fn lock(self, client: &Client, path: &str) -> Arc<dyn InterProcessLock> {
         match self {
             Self::Mutex => Arc::new(InterProcessMutex::new(client, path).unwrap()),
+            Self::Fair => Arc::new(InterProcessFairLock::new(client, path).unwrap()),
+            Self::Read => Arc::new(InterProcessReadWriteLock::new(client, path).unwrap().read_lock()),
+            Self::Write => Arc::new(InterProcessReadWriteLock::new(client, path).unwrap().write_lock()),
         }
     }
 }
@@ -39,6 +50,18 @@ pub(crate) enum Clients {
     One,
     /// Each has a client of its own.
     Each,
+    /// The first, the second and so on of several.
+    Of(&'static [usize]),
+}
+
+impl Clients {
+    fn of(self, contender: usize) -> usize {
+        match self {
+            Self::One => 1,
+            Self::Each => contender,
+            Self::Of(clients) => clients[contender - 1],
+        }
+    }
 }
 
 /// How a contender goes that has not been served.
@@ -46,7 +69,7 @@ pub(crate) enum Clients {
 pub(crate) enum End {
     /// Its future is dropped.
     Dropped,
-    /// Its client is closed.
+    /// Its client is closed; it goes with all others of that client.
     Closed,
     /// Its session ends, because the servers have not heard of it for too long.
     Expired,
@@ -76,7 +99,7 @@ impl Cast {
         Self::with_mortal(outside, roles, clients, None).await
     }
 
-    /// One of them goes through a link that can break, and its session is a short one.
+    /// The client of one of them goes through a link that can break, and its session is a short one.
     pub(crate) async fn with_mortal(
         outside: Outside,
         roles: &[Role],
@@ -84,18 +107,22 @@ impl Cast {
         mortal: Option<usize>,
     ) -> Self {
         let mut cast = Self { outside, contenders: BTreeMap::new(), link: None };
-        let shared = connect(&cast.outside.servers.connect_string(), 40).await;
+        let mortal = mortal.map(|number| clients.of(number));
+        let mut connected: BTreeMap<usize, Client> = BTreeMap::new();
         for (number, role) in (1..).zip(roles) {
-            let client = match clients {
-                _ if mortal == Some(number) => {
+            let which = clients.of(number);
+            if !connected.contains_key(&which) {
+                let client = if mortal == Some(which) {
                     let link = Proxy::start(cast.outside.servers.address(0)).unwrap();
                     let client = connect(&link.address().to_string(), 2).await;
                     cast.link = Some(link);
                     client
-                }
-                Clients::One => shared.clone(),
-                Clients::Each => connect(&cast.outside.servers.connect_string(), 40).await,
-            };
+                } else {
+                    connect(&cast.outside.servers.connect_string(), 40).await
+                };
+                connected.insert(which, client);
+            }
+            let client = connected[&which].clone();
             let session = client.session_id().unwrap();
             let contender = Contender { role: *role, client, session, attempt: None, guard: None };
             cast.contenders.insert(number, contender);
@@ -170,11 +197,14 @@ impl Cast {
                 assert!(attempt.await.unwrap_err().is_cancelled());
             }
             End::Closed => {
-                let contender = self.contender(number);
-                soon("the end of a client", contender.client.close()).await.unwrap();
-                let attempt = contender.attempt.take().expect("one that waits");
-                let error = soon("the end of a waiter", attempt).await.unwrap().unwrap_err();
-                assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+                let Contender { client, session, .. } = self.contender(number);
+                let session = *session;
+                soon("the end of a client", client.close()).await.unwrap();
+                for other in self.contenders.values_mut().filter(|other| other.session == session) {
+                    let attempt = other.attempt.take().expect("one that waits");
+                    let error = soon("the end of a waiter", attempt).await.unwrap().unwrap_err();
+                    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+                }
             }
             End::Expired => {
                 let link = self.link.as_ref().expect("one whose link can break");

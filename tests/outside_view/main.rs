@@ -11,7 +11,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 mod cast;
+mod fair_lock;
 mod mutex;
+mod read_write_lock;
 mod view;
 
 use std::time::Duration;
@@ -28,6 +30,8 @@ fn main() {
     suite.at_once(4);
     suite.time_limit(Duration::from_secs(90));
     mutex::add_all(&mut suite);
+    read_write_lock::add_all(&mut suite);
+    fair_lock::add_all(&mut suite);
     suite.run()
 }
 

@@ -31,6 +31,14 @@ pub(crate) fn mutex() -> Vec<Behaviour> {
     base!(Kind::Mutex)
 }
 
+pub(crate) fn fair_lock() -> Vec<Behaviour> {
+    base!(Kind::Fair)
+}
+
+pub(crate) fn write_lock() -> Vec<Behaviour> {
+    base!(Kind::Write)
+}
+
 /// Leaving the scope gives the lock back; who does not get it in time is told so.
 async fn test_locker(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.newcomer().await, stage.newcomer().await);

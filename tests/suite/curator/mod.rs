@@ -7,7 +7,10 @@
 //!
 //! | Curator's class | tests | here |
 //! |---|---|---|
-//! | `TestInterProcessMutexBase` | all nine | [`base`], for the mutex |
+//! | `TestInterProcessMutexBase` | all nine | [`base`], for the mutex, the fair lock and the write lock |
+//! | `TestInterProcessMutex` | `testRevoking` | [`revoking`], for every lock |
+//! | `TestInterProcessReadWriteLock` | all eight | [`read_write_lock`] |
+//! | `TestLockACLs` | both | [`lock_acls`] |
 //! | `TestLockInternals` | both | [`lock_internals`] |
 //! | `TestFrameworkEdges` | `testProtectionWithKilledSession`, `testProtectedCreateNodeDeletion`, `testPathsFromProtectingInBackground` | [`framework`] |
 //! | `TestFailedDeleteManager` | `testLostSession`, `testWithNamespaceAndLostSession`, both `testGuaranteedDeleteOnNonExistentNode...` | [`framework`] |
@@ -30,11 +33,15 @@
 //! | | where |
 //! |---|---|
 //! | two holders on both sides of a partition | `tests/quorum`: `partitions`, `client_links` |
+//! | the herd of readers | `tests/cost.rs` |
 //! | deadlock of multi-locks and of several leases | with these recipes |
 
 mod base;
 mod framework;
+mod lock_acls;
 mod lock_internals;
+mod read_write_lock;
+mod revoking;
 mod stage;
 mod untested;
 
@@ -42,7 +49,18 @@ use crate::harness::Registry;
 
 pub(crate) fn add(registry: &mut Registry) {
     registry.add("curator::inter_process_mutex", &base::mutex());
+    registry.add("curator::inter_process_mutex", &revoking::mutex());
+    registry.add("curator::inter_process_fair_lock", &base::fair_lock());
+    registry.add("curator::inter_process_fair_lock", &revoking::fair_lock());
+    registry.add("curator::inter_process_write_lock", &base::write_lock());
+    registry.add("curator::inter_process_write_lock", &revoking::write_lock());
+    registry.add("curator::inter_process_read_lock", &revoking::read_lock());
+    registry.add("curator::inter_process_read_write_lock", &read_write_lock::all());
     registry.add("curator::lock_internals", &lock_internals::all());
+    registry.add("curator::lock_acls", &lock_acls::all());
     registry.add("curator::framework", &framework::all());
     registry.add("curator::untested::inter_process_mutex", &untested::mutex());
+    registry.add("curator::untested::inter_process_fair_lock", &untested::fair_lock());
+    registry.add("curator::untested::inter_process_read_lock", &untested::read_lock());
+    registry.add("curator::untested::inter_process_write_lock", &untested::write_lock());
 }

@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use zookeeper_recipes::{Client, ClientBuilder, InterProcessLock, InterProcessMutex};
+use zookeeper_recipes::{
+    Client, ClientBuilder, InterProcessFairLock, InterProcessLock, InterProcessMutex,
+    InterProcessReadWriteLock,
+};
 
 use crate::harness::{Env, Link, SOON};
 
@@ -10,6 +13,21 @@ use crate::harness::{Env, Link, SOON};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Mutex,
+    Fair,
+    Read,
+    Write,
+}
+
+impl Kind {
+    fn lock(self, client: &Client, path: &str) -> Lock {
+        let pair = || InterProcessReadWriteLock::new(client, path).unwrap();
+        match self {
+            Self::Mutex => Arc::new(InterProcessMutex::new(client, path).unwrap()),
+            Self::Fair => Arc::new(InterProcessFairLock::new(client, path).unwrap()),
+            Self::Read => Arc::new(pair().read_lock()),
+            Self::Write => Arc::new(pair().write_lock()),
+        }
+    }
 }
 
 /// Any lock.
@@ -55,9 +73,13 @@ impl<'a> Stage<'a> {
     }
 
     pub(crate) fn lock_at(&self, client: &Client, path: &str) -> Lock {
-        match self.kind {
-            Kind::Mutex => Arc::new(InterProcessMutex::new(client, path).unwrap()),
-        }
+        self.kind.lock(client, path)
+    }
+
+    /// A lock, of a client of its own, that nobody may hold together with the stage's: a reader's is a writer.
+    pub(crate) async fn rival(&self) -> Lock {
+        let kind = if self.kind == Kind::Read { Kind::Write } else { self.kind };
+        kind.lock(&self.client().await, &self.env.lock_path())
     }
 
     /// The lock of a client of its own.

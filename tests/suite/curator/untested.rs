@@ -27,6 +27,18 @@ pub(crate) fn mutex() -> Vec<Behaviour> {
     untested!(Kind::Mutex)
 }
 
+pub(crate) fn fair_lock() -> Vec<Behaviour> {
+    untested!(Kind::Fair)
+}
+
+pub(crate) fn read_lock() -> Vec<Behaviour> {
+    untested!(Kind::Read)
+}
+
+pub(crate) fn write_lock() -> Vec<Behaviour> {
+    untested!(Kind::Write)
+}
+
 fn spawn(lock: &Lock) -> JoinHandle<Result<LockGuard, AcquireError>> {
     let lock = Arc::clone(lock);
     tokio::spawn(async move { lock.lock().await })
@@ -35,7 +47,7 @@ fn spawn(lock: &Lock) -> JoinHandle<Result<LockGuard, AcquireError>> {
 /// After the end of the session nothing can be had of the hold any more, whether somebody else holds the lock by then
 /// or not. (In Curator a re-entrant `acquire` says yes while another client holds the lock.)
 async fn re_entry_after_session_loss(stage: &Stage<'_>) {
-    let theirs = stage.newcomer().await;
+    let theirs = stage.rival().await;
     for contended in [false, true] {
         let (client, link) = stage.linked().await;
         let ours = stage.lock(&client);
@@ -82,7 +94,7 @@ async fn re_entry_after_session_loss(stage: &Stage<'_>) {
 /// A call that is dropped while its create is on its way there, or its reply on the way back, leaves nothing.
 async fn cancellation_during_create(stage: &Stage<'_>) {
     let client = stage.client().await;
-    let (ours, theirs) = (stage.lock(&client), stage.newcomer().await);
+    let (ours, theirs) = (stage.lock(&client), stage.rival().await);
     let path = stage.env.lock_path();
     soon("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
     let create =
@@ -118,13 +130,13 @@ async fn cancellation_at_random_moments(stage: &Stage<'_>) {
     }
     client.flush(SOON).await.unwrap();
     assert_eq!(stage.env.children(&stage.env.lock_path()).await, [""; 0]);
-    let theirs = stage.newcomer().await;
+    let theirs = stage.rival().await;
     soon("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
 }
 
 /// Whoever would have a number after the last is refused: it would be let in beside the holder.
 async fn sequence_overflow(stage: &Stage<'_>) {
-    let (ours, theirs) = (stage.newcomer().await, stage.newcomer().await);
+    let (ours, theirs) = (stage.newcomer().await, stage.rival().await);
     let path = stage.env.lock_path();
     soon("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
     stage.env.server().set_next_sequence(&path, i32::MAX).unwrap();
@@ -146,7 +158,7 @@ async fn sequence_overflow(stage: &Stage<'_>) {
 /// A wait that was too long takes its watch along. (Curator's stays until the holder goes.)
 async fn watch_leak_on_timeout(stage: &Stage<'_>) {
     let theirs = stage.newcomer().await;
-    let guard = soon("a free lock", stage.newcomer().await.lock()).await.unwrap();
+    let guard = soon("a free lock", stage.rival().await.lock()).await.unwrap();
     let long = tokio::spawn({
         let theirs = Arc::clone(&theirs);
         async move { theirs.acquire(Duration::from_secs(2)).await }
@@ -169,7 +181,7 @@ async fn watch_leak_on_timeout(stage: &Stage<'_>) {
 /// So does one that is cancelled.
 async fn watch_leak_on_cancellation(stage: &Stage<'_>) {
     let theirs = stage.newcomer().await;
-    let guard = soon("a free lock", stage.newcomer().await.lock()).await.unwrap();
+    let guard = soon("a free lock", stage.rival().await.lock()).await.unwrap();
     for _ in 0..3 {
         let waiter = spawn(&theirs);
         stage.env.wait_watchers(&guard.node(), 1).await;
