@@ -111,18 +111,17 @@ impl Cast {
         let mut connected: BTreeMap<usize, Client> = BTreeMap::new();
         for (number, role) in (1..).zip(roles) {
             let which = clients.of(number);
-            if !connected.contains_key(&which) {
-                let client = if mortal == Some(which) {
+            let client = match connected.get(&which) {
+                Some(client) => client.clone(),
+                None if mortal == Some(which) => {
                     let link = Proxy::start(cast.outside.servers.address(0)).unwrap();
                     let client = connect(&link.address().to_string(), 2).await;
                     cast.link = Some(link);
                     client
-                } else {
-                    connect(&cast.outside.servers.connect_string(), 40).await
-                };
-                connected.insert(which, client);
-            }
-            let client = connected[&which].clone();
+                }
+                None => connect(&cast.outside.servers.connect_string(), 40).await,
+            };
+            connected.insert(which, client.clone());
             let session = client.session_id().unwrap();
             let contender = Contender { role: *role, client, session, attempt: None, guard: None };
             cast.contenders.insert(number, contender);
