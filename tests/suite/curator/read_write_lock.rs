@@ -28,7 +28,9 @@ pub(crate) fn all() -> Vec<Behaviour> {
         test_set_node_data = "TestInterProcessReadWriteLock.testSetNodeData",
         test_lock_path = "TestInterProcessReadWriteLock.testLockPath",
         readers_and_writers_of_one_client_keep_apart,
-        a_release_of_an_upgrade_that_failed_leaves_the_reader,
+        an_upgrade_that_failed_leaves_the_reader_and_nothing_else,
+        conversions_keep_writers_alone.whatever_breaks().on_an_ensemble_too(),
+        a_conversion_keeps_those_who_listen,
     ]
 }
 
@@ -210,6 +212,12 @@ impl Room {
     }
 }
 
+/// Being inside takes a question to the servers, in which others may come in that must not; the holder must be among
+/// those that the answer names.
+fn stay(node: &String, participants: &[String]) {
+    assert!(participants.contains(node), "{node} is not among {participants:?}");
+}
+
 /// Eight clients, a hundred rounds each, one in ten of which writes.
 async fn test_basic(stage: &Stage<'_>) {
     const CLIENTS: usize = 8;
@@ -234,7 +242,7 @@ async fn test_basic(stage: &Stage<'_>) {
                 if writes {
                     let guard = write.lock().await.unwrap();
                     room.write();
-                    tokio::task::yield_now().await;
+                    stay(&guard.node(), &write.participants().await.unwrap());
                     assert!(guard.is_held());
                     room.writers.fetch_sub(1, Ordering::SeqCst);
                     written += 1;
@@ -242,7 +250,7 @@ async fn test_basic(stage: &Stage<'_>) {
                 } else {
                     let guard = read.lock().await.unwrap();
                     room.read();
-                    tokio::task::yield_now().await;
+                    stay(&guard.node(), &read.participants().await.unwrap());
                     assert!(guard.is_held());
                     room.readers.fetch_sub(1, Ordering::SeqCst);
                     drop(guard);
@@ -325,13 +333,13 @@ async fn readers_and_writers_of_one_client_keep_apart(stage: &Stage<'_>) {
                 } else if (round + task) % 2 == 0 {
                     let guard = write.lock().await.unwrap();
                     room.write();
-                    tokio::task::yield_now().await;
+                    stay(&guard.node(), &write.participants().await.unwrap());
                     room.writers.fetch_sub(1, Ordering::SeqCst);
                     drop(guard);
                 } else {
                     let guard = read.lock().await.unwrap();
                     room.read();
-                    tokio::task::yield_now().await;
+                    stay(&guard.node(), &read.participants().await.unwrap());
                     room.readers.fetch_sub(1, Ordering::SeqCst);
                     guard.release().await.unwrap();
                 }
@@ -346,7 +354,7 @@ async fn readers_and_writers_of_one_client_keep_apart(stage: &Stage<'_>) {
 
 /// An upgrade that cannot be done leaves neither a writer's node nor a watch, and those who come later are not kept
 /// out.
-async fn a_release_of_an_upgrade_that_failed_leaves_the_reader(stage: &Stage<'_>) {
+async fn an_upgrade_that_failed_leaves_the_reader_and_nothing_else(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let mut reader = soon("a free lock", pair(stage, &ours).0.lock()).await.unwrap();
     let other = soon("another reader's grant", pair(stage, &theirs).0.lock()).await.unwrap();
@@ -360,4 +368,87 @@ async fn a_release_of_an_upgrade_that_failed_leaves_the_reader(stage: &Stage<'_>
     let writer = soon("the upgrade", reader.try_upgrade()).await.unwrap();
     assert!(matches!(pair(stage, &theirs).0.try_lock().await, Err(TryLockError::WouldBlock { .. })));
     writer.release().await.unwrap();
+}
+
+/// Four clients that write, read on, and write again if they can, beside two that only read and two that only write.
+async fn conversions_keep_writers_alone(stage: &Stage<'_>) {
+    let room = Arc::new(Room::default());
+    let mut tasks = JoinSet::new();
+    for task in 0..8 {
+        let client = stage.client().await;
+        let (read, write) = pair(stage, &client);
+        let room = Arc::clone(&room);
+        tasks.spawn(async move {
+            for _ in 0..10 {
+                match task {
+                    0..4 => {
+                        let writer = write.lock().await.unwrap();
+                        room.write();
+                        let token = writer.fencing_token();
+                        stay(&writer.node(), &write.participants().await.unwrap());
+                        room.writers.fetch_sub(1, Ordering::SeqCst);
+                        // From here on others may read, and none may write.
+                        let reader = writer.downgrade().await.unwrap();
+                        room.read();
+                        assert_eq!(reader.fencing_token(), token);
+                        stay(&reader.node(), &read.participants().await.unwrap());
+                        room.readers.fetch_sub(1, Ordering::SeqCst);
+                        match reader.try_upgrade().await {
+                            Ok(writer) => {
+                                room.write();
+                                stay(&writer.node(), &write.participants().await.unwrap());
+                                room.writers.fetch_sub(1, Ordering::SeqCst);
+                            }
+                            Err(failed) => {
+                                let contended = matches!(failed.reason(), ConversionFailure::Contended);
+                                assert!(contended, "{failed:?}");
+                                let reader = failed.into_guard();
+                                room.read();
+                                stay(&reader.node(), &read.participants().await.unwrap());
+                                room.readers.fetch_sub(1, Ordering::SeqCst);
+                            }
+                        }
+                    }
+                    4 | 5 => {
+                        let reader = read.lock().await.unwrap();
+                        room.read();
+                        stay(&reader.node(), &read.participants().await.unwrap());
+                        room.readers.fetch_sub(1, Ordering::SeqCst);
+                    }
+                    _ => {
+                        let writer = write.lock().await.unwrap();
+                        room.write();
+                        stay(&writer.node(), &write.participants().await.unwrap());
+                        room.writers.fetch_sub(1, Ordering::SeqCst);
+                    }
+                }
+            }
+        });
+    }
+    while let Some(done) = soon("every client", tasks.join_next()).await {
+        done.unwrap();
+    }
+}
+
+/// Who listens for a request, or for the loss, goes on doing so when the node is exchanged for another.
+async fn a_conversion_keeps_those_who_listen(stage: &Stage<'_>) {
+    let (ours, link) = stage.linked().await;
+    let theirs = stage.client().await;
+    let writer = soon("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
+    let (asked, lost) = (tokio::spawn(writer.revoked()), tokio::spawn(writer.lost()));
+    stage.env.wait_watchers(&writer.node(), 1).await;
+    let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
+    stage.env.wait_watchers(&reader.node(), 1).await;
+    let writer = soon("the upgrade", reader.try_upgrade()).await.unwrap();
+    stage.env.wait_watchers(&writer.node(), 1).await;
+    assert!(!asked.is_finished() && !lost.is_finished());
+    soon("the request", theirs.attempt_revoke(&writer.node())).await.unwrap();
+    soon("the news", asked).await.unwrap();
+    let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
+    assert!(!lost.is_finished());
+    stage.env.expire(&ours, &link).await;
+    let lost = soon("the loss", lost).await.unwrap();
+    assert!(stage.env.is_loss(lost.reason()), "{lost}");
+    assert!(!reader.is_held());
+    drop(reader);
 }

@@ -11,6 +11,8 @@ macro_rules! revoking {
         ported![$kind;
             test_revoking = "TestInterProcessMutex.testRevoking".on_an_ensemble_too(),
             a_request_before_anybody_listens_is_heard,
+            a_request_to_a_waiter_is_heard_when_it_holds,
+            a_listener_that_goes_takes_its_watch_along,
             what_curator_writes_is_a_request,
         ]
     };
@@ -73,6 +75,40 @@ async fn a_request_before_anybody_listens_is_heard(stage: &Stage<'_>) {
     // Whoever asks again hears it again.
     soon("the news", guard.revoked()).await;
     guard.release().await.unwrap();
+}
+
+async fn a_request_to_a_waiter_is_heard_when_it_holds(stage: &Stage<'_>) {
+    let path = stage.env.lock_path();
+    let holder = soon("a free lock", stage.rival().await.lock()).await.unwrap();
+    let ours = stage.newcomer().await;
+    let waiter = tokio::spawn(async move { ours.lock().await.unwrap() });
+    stage.env.wait_watchers(&holder.node(), 1).await;
+    let queue = stage.env.children(&path).await.into_iter().map(|name| format!("{path}/{name}"));
+    let node = queue.into_iter().find(|node| *node != holder.node()).unwrap();
+    soon("the request", stage.client().await.attempt_revoke(&node)).await.unwrap();
+    assert!(holder.is_held() && !waiter.is_finished());
+    holder.release().await.unwrap();
+    let guard = soon("the waiter's grant", waiter).await.unwrap();
+    assert_eq!(guard.node(), node);
+    soon("the news", guard.revoked()).await;
+    guard.release().await.unwrap();
+}
+
+async fn a_listener_that_goes_takes_its_watch_along(stage: &Stage<'_>) {
+    let guard = soon("a free lock", stage.newcomer().await.lock()).await.unwrap();
+    for _ in 0..3 {
+        let listener = tokio::spawn(guard.revoked());
+        stage.env.wait_watchers(&guard.node(), 1).await;
+        listener.abort();
+        stage.env.wait_no_watches().await;
+    }
+    // Nor does one that only hears that the lock was given back keep anything.
+    let listener = tokio::spawn(guard.revoked());
+    stage.env.wait_watchers(&guard.node(), 1).await;
+    guard.release().await.unwrap();
+    stage.env.wait_no_watches().await;
+    assert!(!listener.is_finished());
+    listener.abort();
 }
 
 async fn what_curator_writes_is_a_request(stage: &Stage<'_>) {
