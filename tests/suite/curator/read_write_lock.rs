@@ -31,6 +31,8 @@ pub(crate) fn all() -> Vec<Behaviour> {
         an_upgrade_that_failed_leaves_the_reader_and_nothing_else,
         conversions_keep_writers_alone.whatever_breaks().on_an_ensemble_too(),
         a_conversion_keeps_those_who_listen,
+        conversions_need_no_place_in_the_queue
+            .waits_for("a reader that was a writer gives its place among `max_znodes` up"),
     ]
 }
 
@@ -451,4 +453,30 @@ async fn a_conversion_keeps_those_who_listen(stage: &Stage<'_>) {
     assert!(stage.env.is_loss(lost.reason()), "{lost}");
     assert!(!reader.is_held());
     drop(reader);
+}
+
+/// A client that may have one contender at a time: who has been let in does not take the place of those who wait,
+/// whatever it turns into.
+async fn conversions_need_no_place_in_the_queue(stage: &Stage<'_>) {
+    let client = stage.client().await;
+    let lock =
+        InterProcessReadWriteLock::builder(&client, &stage.env.lock_path()).max_znodes(1).build().unwrap();
+    let (read, write) = (lock.read_lock(), lock.write_lock());
+    for _ in 0..3 {
+        let writer = soon("a free lock", write.lock()).await.unwrap();
+        let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
+        let other = soon("another reader's grant", read.lock()).await.unwrap();
+        other.release().await.unwrap();
+        let writer = soon("the upgrade", reader.try_upgrade()).await.unwrap();
+        let waiter = tokio::spawn(read.lock());
+        let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
+        soon("the waiting reader's grant", waiter).await.unwrap().unwrap().release().await.unwrap();
+        // The one place is a writer's, who waits: the reader that it waits for can still become a writer and go.
+        let next = tokio::spawn(write.lock());
+        stage.env.wait_watchers(&reader.node(), 1).await;
+        let writer = soon("the upgrade", reader.try_upgrade()).await.unwrap();
+        assert!(!next.is_finished());
+        writer.release().await.unwrap();
+        soon("the next writer's grant", next).await.unwrap().unwrap().release().await.unwrap();
+    }
 }

@@ -76,10 +76,15 @@ impl<'a> Stage<'a> {
         self.kind.lock(client, path)
     }
 
-    /// A lock, of a client of its own, that nobody may hold together with the stage's: a reader's is a writer.
-    pub(crate) async fn rival(&self) -> Lock {
+    /// A lock that nobody may hold together with the stage's: a reader's is a writer.
+    pub(crate) fn rival_of(&self, client: &Client) -> Lock {
         let kind = if self.kind == Kind::Read { Kind::Write } else { self.kind };
-        kind.lock(&self.client().await, &self.env.lock_path())
+        kind.lock(client, &self.env.lock_path())
+    }
+
+    /// The same, of a client of its own.
+    pub(crate) async fn rival(&self) -> Lock {
+        self.rival_of(&self.client().await)
     }
 
     /// The lock of a client of its own.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
-use zookeeper_recipes::{AcquireError, LockGuard, ReleaseError, TransactionError, TryLockError};
+use tokio::task::{JoinHandle, JoinSet};
+use zookeeper_recipes::{AcquireError, LockGuard, LostReason, ReleaseError, TransactionError, TryLockError};
 use zookeeper_test_server::{Match, Op};
 
 use super::stage::{Kind, Lock, Stage, ported};
-use crate::harness::{Behaviour, Need, SOON, begin, soon};
+use crate::harness::{Behaviour, CriticalSection, Need, SOON, begin, soon};
 
 macro_rules! untested {
     ($kind:expr) => {
@@ -19,16 +19,27 @@ macro_rules! untested {
             sequence_overflow.needs(Need::SetSequence),
             watch_leak_on_timeout.on_an_ensemble_too(),
             watch_leak_on_cancellation.on_an_ensemble_too(),
+            a_holder_deleted_by_hand,
+            the_end_of_a_client.on_an_ensemble_too(),
         ]
     };
 }
 
+/// Of locks that one may hold at a time.
+macro_rules! exclusive {
+    ($kind:expr) => {{
+        let mut all = untested!($kind);
+        all.extend(ported![$kind; comings_and_goings.whatever_breaks().on_an_ensemble_too()]);
+        all
+    }};
+}
+
 pub(crate) fn mutex() -> Vec<Behaviour> {
-    untested!(Kind::Mutex)
+    exclusive!(Kind::Mutex)
 }
 
 pub(crate) fn fair_lock() -> Vec<Behaviour> {
-    untested!(Kind::Fair)
+    exclusive!(Kind::Fair)
 }
 
 pub(crate) fn read_lock() -> Vec<Behaviour> {
@@ -36,7 +47,7 @@ pub(crate) fn read_lock() -> Vec<Behaviour> {
 }
 
 pub(crate) fn write_lock() -> Vec<Behaviour> {
-    untested!(Kind::Write)
+    exclusive!(Kind::Write)
 }
 
 fn spawn(lock: &Lock) -> JoinHandle<Result<LockGuard, AcquireError>> {
@@ -190,4 +201,85 @@ async fn watch_leak_on_cancellation(stage: &Stage<'_>) {
     }
     stage.env.wait_count(&stage.env.lock_path(), 1).await;
     guard.release().await.unwrap();
+}
+
+/// Somebody deletes the holder's node: it is told, and the next in line gets the lock, of whichever client it is.
+async fn a_holder_deleted_by_hand(stage: &Stage<'_>) {
+    let builder = stage.env.builder().session_timeout(Duration::from_secs(6));
+    let client = stage.connect(builder).await;
+    let ours = stage.lock(&client);
+    for next in [stage.rival_of(&client), stage.rival().await] {
+        let guard = soon("a free lock", ours.lock()).await.unwrap();
+        let waiter = spawn(&next);
+        stage.env.wait_count(&stage.env.lock_path(), 2).await;
+        stage.env.delete(&guard.node()).await;
+        let next = soon("the next in line", waiter).await.unwrap().unwrap();
+        let lost = soon("the loss", guard.lost()).await;
+        assert_eq!(lost.reason(), LostReason::NodeDeleted);
+        assert!(!guard.is_held() && guard.reenter().is_err());
+        drop(guard);
+        client.flush(SOON).await.unwrap();
+        assert!(next.is_held() && stage.env.stat(&next.node()).await.is_some());
+        next.release().await.unwrap();
+    }
+}
+
+/// A client that is closed takes its hold and its place in the queue along.
+async fn the_end_of_a_client(stage: &Stage<'_>) {
+    let (holder, waiter) = (stage.env.client().await, stage.env.client().await);
+    let guard = soon("a free lock", stage.lock(&holder).lock()).await.unwrap();
+    let waits = spawn(&stage.rival_of(&waiter));
+    stage.env.wait_count(&stage.env.lock_path(), 2).await;
+    let next = spawn(&stage.rival().await);
+    stage.env.wait_count(&stage.env.lock_path(), 3).await;
+    waiter.close().await.unwrap();
+    let error = soon("its end", waits).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
+    assert!(guard.is_held() && !next.is_finished());
+    holder.close().await.unwrap();
+    assert_eq!(soon("the loss", guard.lost()).await.reason(), LostReason::Closed);
+    let next = soon("the next in line", next).await.unwrap().unwrap();
+    drop(guard);
+    assert!(next.is_held() && stage.env.stat(&next.node()).await.is_some());
+    next.release().await.unwrap();
+}
+
+/// Some stay until they are served, some give up, some are cancelled; never are two inside, and those who stay are
+/// all served.
+async fn comings_and_goings(stage: &Stage<'_>) {
+    const ROUNDS: u64 = 8;
+    let critical = Arc::new(CriticalSection::default());
+    let mut tasks = JoinSet::new();
+    for _ in 0..3 {
+        let client = stage.client().await;
+        for task in 0..4 {
+            let (lock, critical) = (stage.lock(&client), Arc::clone(&critical));
+            let patience: Vec<_> =
+                (0..ROUNDS).map(|_| stage.env.random().duration(Duration::from_millis(40))).collect();
+            tasks.spawn(async move {
+                let mut visits = 0;
+                for patience in patience {
+                    let guard = match task {
+                        0 => lock.acquire(patience).await.ok(),
+                        1 => tokio::time::timeout(patience, lock.lock()).await.ok().map(Result::unwrap),
+                        _ => Some(lock.lock().await.unwrap()),
+                    };
+                    let Some(guard) = guard else { continue };
+                    critical.visit().await;
+                    // A question to the servers, in which others may come in that must not.
+                    critical.visit_while(lock.participants()).await.unwrap();
+                    assert!(guard.is_held());
+                    visits += 1;
+                    drop(guard);
+                }
+                assert!(task < 2 || visits == ROUNDS);
+                visits
+            });
+        }
+    }
+    let mut visits = 0;
+    while let Some(done) = soon("everybody", tasks.join_next()).await {
+        visits += done.unwrap();
+    }
+    assert_eq!(critical.visits(), visits * 2, "increments are lost");
 }
