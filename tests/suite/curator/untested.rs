@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::{JoinHandle, JoinSet};
 use zookeeper_recipes::{AcquireError, LockGuard, LostReason, ReleaseError, TransactionError, TryLockError};
-use zookeeper_test_server::{Match, Op};
+use zookeeper_test_server::{Match, Op, ServerError};
 
 use super::stage::{Kind, Lock, Stage, ported};
 use crate::harness::{Behaviour, CriticalSection, Need, SOON, begin, soon};
@@ -35,7 +35,13 @@ macro_rules! exclusive {
 }
 
 pub(crate) fn mutex() -> Vec<Behaviour> {
-    exclusive!(Kind::Mutex)
+    let mut all = exclusive!(Kind::Mutex);
+    all.extend(ported![Kind::Mutex;
+        sequence_overflow_as_servers_refuse_it
+            .needs(Need::HoldReplies)
+            .waits_for("a sequential create that is refused because its node exists has no number left"),
+    ]);
+    all
 }
 
 pub(crate) fn fair_lock() -> Vec<Behaviour> {
@@ -164,6 +170,21 @@ async fn sequence_overflow(stage: &Stage<'_>) {
     // As the error says: without contenders the directory can be deleted, and the numbers begin anew.
     stage.env.delete(&path).await;
     soon("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
+}
+
+/// ZooKeeper 3.8 gives no numbers beyond the last: every further sequential create is refused, because "the node
+/// exists". A name with an id of its own cannot exist, so this has no other cause, and the remedy is that of the
+/// other test.
+async fn sequence_overflow_as_servers_refuse_it(stage: &Stage<'_>) {
+    let ours = stage.newcomer().await;
+    let path = stage.env.lock_path();
+    soon("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
+    let create = Match::op(Op::Create).path_prefix(format!("{path}/")).always();
+    let refusal = stage.env.server().fail(create, ServerError::NodeExists.code());
+    let error = soon("an answer", ours.lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::SequenceExhausted { .. }), "{error:?}");
+    refusal.remove();
+    soon("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
 }
 
 /// A wait that was too long takes its watch along. (Curator's stays until the holder goes.)
