@@ -25,7 +25,7 @@ pub(crate) enum Role {
 
 impl Role {
     /// What its node's name has between id and number.
-    fn mark(self) -> &'static str {
+    pub(crate) fn mark(self) -> &'static str {
         match self {
             Self::Mutex | Self::Fair => "lock-",
             Self::Read => "__READ__",
@@ -237,7 +237,7 @@ impl Cast {
     }
 }
 
-async fn connect(servers: &str, seconds: u64) -> Client {
+pub(crate) async fn connect(servers: &str, seconds: u64) -> Client {
     let builder = Client::builder()
         .session_timeout(Duration::from_secs(seconds))
         .retry_policy(RetryPolicy::n_times(1000, Duration::from_millis(20)));
@@ -246,7 +246,7 @@ async fn connect(servers: &str, seconds: u64) -> Client {
 
 impl Outside {
     /// Waits until the queue has so many nodes.
-    async fn wait_nodes(&self, count: usize) {
+    pub(crate) async fn wait_nodes(&self, count: usize) {
         let (outside, handle) = (self.clone(), tokio::runtime::Handle::current());
         let there = move || (handle.block_on(outside.nodes()).len() == count).then_some(());
         let waited =

@@ -1,12 +1,15 @@
 //! The read-write lock: a reader watches the nearest writer before it and nobody else, a writer the node before its
 //! own.
 
-use test_support::Suite;
+use std::collections::BTreeMap;
 
-use crate::add;
-use crate::cast::Role::{Read, Write};
-use crate::cast::{Cast, Clients, End};
-use crate::view::Outside;
+use test_support::Suite;
+use zookeeper_recipes::{Client, ConversionFailure, InterProcessReadWriteLock};
+
+use crate::cast::Role::{self, Read, Write};
+use crate::cast::{Cast, Clients, End, connect};
+use crate::view::{Outside, Seen, View};
+use crate::{add, soon};
 
 pub(crate) fn add_all(suite: &mut Suite) {
     for (clients, name) in [(Clients::One, "one_client"), (Clients::Each, "six_clients")] {
@@ -27,6 +30,7 @@ pub(crate) fn add_all(suite: &mut Suite) {
     }
     let name = "read_write_lock::readers_move_on_to_the_writer_before_the_one_that_goes";
     add(suite, name, readers_move_on);
+    add(suite, "read_write_lock::a_conversion_exchanges_one_node_for_another", conversions);
 }
 
 async fn order(outside: Outside, clients: Clients) {
@@ -139,4 +143,54 @@ async fn readers_move_on(outside: Outside) {
     }
     cast.shows(&[3, 4, 5], &[]).await;
     cast.ends_clean().await;
+}
+
+/// A holder turns from writer to reader and back: it has one node all the time, in the same place, and those behind
+/// it watch whom they would watch if it had been there from the beginning.
+async fn conversions(outside: Outside) {
+    let servers = outside.servers.connect_string();
+    let clients = [connect(&servers, 40).await, connect(&servers, 40).await, connect(&servers, 40).await];
+    let path = outside.directory();
+    let lock = |client: &Client| InterProcessReadWriteLock::new(client, &path).unwrap();
+    let session = |number: usize| clients[number - 1].session_id().unwrap();
+    let view = |queue: &[(usize, Role)], watches: &[(usize, usize)]| View {
+        queue: queue
+            .iter()
+            .map(|(number, role)| Seen {
+                kind: role.mark().to_owned(),
+                owner: session(*number),
+                watchers: watches.iter().filter(|(_, on)| on == number).map(|(by, _)| session(*by)).collect(),
+            })
+            .collect(),
+        elsewhere: BTreeMap::new(),
+    };
+    let writer = soon("the writer's grant", lock(&clients[0]).write_lock().lock()).await.unwrap();
+    let place = |node: &str| node[node.len() - 10..].to_owned();
+    let number = place(&writer.node());
+    let second = tokio::spawn(lock(&clients[1]).read_lock().lock());
+    outside.wait_nodes(2).await;
+    let third = tokio::spawn(lock(&clients[2]).write_lock().lock());
+    outside.shows("a writer", view(&[(1, Write), (2, Read), (3, Write)], &[(2, 1), (3, 2)])).await;
+
+    let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
+    let second = soon("the reader's grant", second).await.unwrap().unwrap();
+    outside.shows("a downgrade", view(&[(1, Read), (2, Read), (3, Write)], &[(3, 2)])).await;
+    assert_eq!(place(&reader.node()), number);
+
+    let failed = soon("an answer", reader.try_upgrade()).await.unwrap_err();
+    assert!(matches!(failed.reason(), ConversionFailure::Contended), "{failed:?}");
+    outside.shows("an upgrade in vain", view(&[(1, Read), (2, Read), (3, Write)], &[(3, 2)])).await;
+
+    second.release().await.unwrap();
+    outside.shows("a reader alone", view(&[(1, Read), (3, Write)], &[(3, 1)])).await;
+    let writer = soon("the upgrade", failed.into_guard().try_upgrade()).await.unwrap();
+    outside.shows("an upgrade", view(&[(1, Write), (3, Write)], &[(3, 1)])).await;
+    assert_eq!(place(&writer.node()), number);
+    assert!(!third.is_finished());
+
+    writer.release().await.unwrap();
+    let third = soon("the writer's grant", third).await.unwrap().unwrap();
+    outside.shows("the next writer", view(&[(3, Write)], &[])).await;
+    third.release().await.unwrap();
+    outside.shows("the end", view(&[], &[])).await;
 }
