@@ -56,9 +56,11 @@ async fn test_locker(stage: &Stage<'_>) {
 
 /// The servers go and come back while one holds and others wait; all finish, one at a time.
 async fn test_waiting_process_killed_server(stage: &Stage<'_>) {
+    // Longer than a server on a busy machine takes to come back.
+    let patient = || stage.connect(stage.env.builder().session_timeout(Duration::from_secs(60)));
     // Curator's two threads share a client; another one waits here too.
-    let ours = stage.newcomer().await;
-    let locks = [Arc::clone(&ours), Arc::clone(&ours), stage.newcomer().await];
+    let ours = stage.lock(&patient().await);
+    let locks = [Arc::clone(&ours), Arc::clone(&ours), stage.lock(&patient().await)];
     let critical = Arc::new(CriticalSection::default());
     let guard = soon("a free lock", ours.lock()).await.unwrap();
     let mut waiters = JoinSet::new();
