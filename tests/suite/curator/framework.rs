@@ -103,7 +103,7 @@ async fn test_protection_with_killed_session_on_servers(stage: &Stage<'_>) {
 async fn test_protected_create_node_deletion(stage: &Stage<'_>) {
     let server = stage.env.server();
     let no_retry = || stage.env.builder().retry_policy(RetryPolicy::n_times(0, Duration::ZERO));
-    let namespace = stage.env.path("nm");
+    let namespace = stage.env.path("shop");
     for (builder, path, full) in [
         (no_retry(), stage.env.path("parent"), stage.env.path("parent")),
         (no_retry().namespace(&namespace), "/parent".to_owned(), format!("{namespace}/parent")),
@@ -195,7 +195,7 @@ async fn test_lost_session(stage: &Stage<'_>) {
 }
 
 async fn test_with_namespace_and_lost_session(stage: &Stage<'_>) {
-    let namespace = stage.env.path("aisa");
+    let namespace = stage.env.path("shop");
     let (client, link) = stage.env.linked(stage.env.builder().namespace(&namespace)).await;
     stage.keep(&client);
     lost_session(stage, &client, &link, "/me", &format!("{namespace}/me")).await;

@@ -15,7 +15,6 @@
 //! | `TestFrameworkEdges` | `testProtectionWithKilledSession`, `testProtectedCreateNodeDeletion`, `testPathsFromProtectingInBackground` | [`framework`] |
 //! | `TestFailedDeleteManager` | `testLostSession`, `testWithNamespaceAndLostSession`, both `testGuaranteedDeleteOnNonExistentNode...` | [`framework`] |
 //! | `TestFailedDeleteManager` | `testBasic` | `outages::a_lock_let_go_of_during_an_outage_is_free_after_it` |
-//! | `TestFailedDeleteManager` | `testWithNamespaceAndLostSessionAlt` | the same as the one before it, through an older constructor |
 //! | `TestAsyncWrappers` | `testBasic`, `testContention` | every call is asynchronous here; `timeouts::a_wait_ends_in_time_and_leaves_nothing` |
 //!
 //! Not ported:
@@ -23,7 +22,8 @@
 //! | test | why |
 //! |---|---|
 //! | `TestInterProcessMutex.testWithSchema` | Curator's schemas are checks in its client, set up in its client; there are none here |
-//! | `TestInterProcessMutex.testPersistentLock` | it swaps the driver, so that lock nodes are persistent and outlive their session: a lock that nobody can lose is what this library is to prevent |
+//! | `TestInterProcessMutex.testPersistentLock` | it swaps the driver, so that lock nodes are persistent and outlive their session: there are no drivers here, and a lock that outlives its holder's session is what this library is to prevent |
+//! | `TestFailedDeleteManager.testWithNamespaceAndLostSessionAlt` | the same with `usingNamespace`, a second client on the first one's session: a client has one namespace here |
 //! | thread-bound re-entrance (part of `testReentrant...`) | a second `acquire` of the same thread: there is no owner but the guard; entering again is `reenter` |
 //! | `TestInterProcessMultiMutex`, the base class for multi-locks | no multi-lock yet |
 //! | `TestInterProcessSemaphore`, `TestInterProcessSemaphoreMutex`, `TestInterProcessSemaphoreCluster` | no semaphore yet |
@@ -32,6 +32,7 @@
 //!
 //! | | where |
 //! |---|---|
+//! | conversions whose replies are lost, or whose session or caller goes | `tests/read_write_lock.rs` |
 //! | two holders on both sides of a partition | `tests/quorum`: `partitions`, `client_links` |
 //! | the herd of readers | `tests/cost.rs` |
 //! | deadlock of multi-locks and of several leases | with these recipes |
