@@ -31,8 +31,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         an_upgrade_that_failed_leaves_the_reader_and_nothing_else,
         conversions_keep_writers_alone.whatever_breaks().on_an_ensemble_too(),
         a_conversion_keeps_those_who_listen,
-        conversions_need_no_place_in_the_queue
-            .waits_for("a reader that was a writer gives its place among `max_znodes` up"),
+        conversions_need_no_place_in_the_queue,
     ]
 }
 
