@@ -17,6 +17,7 @@ mod cancelling;
 mod closing;
 mod connecting;
 mod contenders;
+mod curator;
 mod directories;
 mod excluding;
 mod guards;
@@ -44,5 +45,6 @@ fn main() {
     registry.add("closing", &closing::all());
     registry.add("sessions", &sessions::all());
     registry.add("outages", &outages::all());
+    curator::add(&mut registry);
     registry.run()
 }

@@ -258,6 +258,21 @@ impl Env {
         }
     }
 
+    /// Waits until nobody watches anything of this behaviour's but the one who looks on.
+    pub(crate) async fn wait_no_watches(&self) {
+        let outsider = self.outsider().await.session_id().0;
+        let (servers, root) = (self.servers.clone(), format!("{}/", self.root));
+        blocking(move || {
+            let mut left = Vec::new();
+            let gone = poll_until("the end of all watches", SOON, || {
+                left = watches_below(&servers, &root, outsider);
+                left.is_empty().then_some(())
+            });
+            assert!(gone.is_ok(), "watches are left: {left:?}");
+        })
+        .await;
+    }
+
     /// Somebody who has nothing to do with locks.
     pub(crate) async fn outsider(&self) -> &zk::Client {
         let connect = || async {
@@ -371,6 +386,30 @@ impl Env {
 fn knows(servers: &ZooKeeper, session: i64) -> bool {
     let member = servers.leader().unwrap_or(0);
     servers.four_letter(member, "dump").unwrap().contains(&format!("{session:#x}"))
+}
+
+/// What is watched below a node by anybody else than one session.
+fn watches_below(servers: &Servers, root: &str, except: i64) -> Vec<(String, String)> {
+    match servers {
+        Servers::Ours(server) => {
+            let mut watches = Vec::new();
+            // Whatever is watched was asked for.
+            let mut paths: Vec<_> = server.log().into_iter().map(|entry| entry.path).collect();
+            paths.sort();
+            paths.dedup();
+            for path in paths.into_iter().filter(|path| path.starts_with(root)) {
+                watches.extend(server.watches_on(&path).into_iter().map(|by| (path.clone(), by)));
+            }
+            watches.retain(|(_, by)| *by != except);
+            watches.into_iter().map(|(path, by)| (path, format!("{by:#x}"))).collect()
+        }
+        Servers::Real(servers) => {
+            let all = (0..servers.len()).flat_map(|member| servers.watches(member).unwrap());
+            let below = all.filter(|(path, _)| path.starts_with(root));
+            let each = below.flat_map(|(path, by)| by.into_iter().map(move |by| (path.clone(), by)));
+            each.filter(|(_, by)| *by != format!("{except:#x}")).collect()
+        }
+    }
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {

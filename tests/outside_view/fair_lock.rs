@@ -1,0 +1,118 @@
+//! The fair lock: a node each, but whoever stands behind another of the same client waits in memory. Only behind
+//! somebody else's node there is a watch, on that node.
+
+use test_support::Suite;
+
+use crate::add;
+use crate::cast::{Cast, Clients, End, Role};
+use crate::view::Outside;
+
+/// Two clients: three of the one, two of the other, and the first again.
+const TWO: Clients = Clients::Of(&[1, 1, 1, 2, 2, 1]);
+
+pub(crate) fn add_all(suite: &mut Suite) {
+    add(suite, "fair_lock::only_others_are_watched", only_others);
+    add(suite, "fair_lock::one_client_watches_nobody", one_client);
+    for (end, name) in [(End::Dropped, "dropped"), (End::Closed, "closed"), (End::Expired, "expired")] {
+        let name = format!("fair_lock::the_successor_of_those_of_another_client_waits_for_the_next::{name}");
+        add(suite, &name, move |outside| death(outside, end));
+    }
+    let name = "fair_lock::the_successor_of_a_waiter_that_goes_watches_the_next";
+    add(suite, name, one_dies_after_the_other);
+    add(suite, "fair_lock::a_wait_in_memory_becomes_a_watch_when_its_predecessor_goes", memory_to_watch);
+}
+
+async fn queue(outside: Outside, mortal: Option<usize>) -> Cast {
+    let mut cast = Cast::with_mortal(outside, &[Role::Fair; 6], TWO, mortal).await;
+    cast.all_join().await;
+    cast.gets_it(1).await;
+    cast.shows(&[1, 2, 3, 4, 5, 6], &[(4, 3), (6, 5)]).await;
+    cast.all_others_wait();
+    cast
+}
+
+async fn only_others(outside: Outside) {
+    let mut cast = queue(outside, None).await;
+    let watches = [(4, 3), (6, 5)];
+    for (served, left) in [(1, &watches[..]), (2, &watches), (3, &watches[1..]), (4, &watches[1..]), (5, &[])]
+    {
+        cast.gives_it_back(served).await;
+        cast.gets_it(served + 1).await;
+        cast.shows(&[1, 2, 3, 4, 5, 6][served..], left).await;
+        cast.all_others_wait();
+    }
+    cast.ends_clean().await;
+}
+
+async fn one_client(outside: Outside) {
+    let mut cast = Cast::new(outside, &[Role::Fair; 6], Clients::One).await;
+    let queue = [1, 2, 3, 4, 5, 6];
+    for joined in 1..=6 {
+        cast.joins(joined).await;
+        cast.shows(&queue[..joined], &[]).await;
+    }
+    cast.gets_it(1).await;
+    for served in 1..6 {
+        cast.all_others_wait();
+        cast.gives_it_back(served).await;
+        cast.gets_it(served + 1).await;
+        cast.shows(&queue[served..], &[]).await;
+    }
+    cast.ends_clean().await;
+}
+
+/// All of the second client go: the last one stands behind one of its own client, and needs no watch any more.
+async fn death(outside: Outside, end: End) {
+    let mut cast = queue(outside, (end == End::Expired).then_some(4)).await;
+    cast.ends(4, end).await;
+    if end == End::Dropped {
+        cast.ends(5, end).await;
+    }
+    cast.shows(&[1, 2, 3, 6], &[]).await;
+    cast.all_others_wait();
+    for (served, next) in [(1, 2), (2, 3), (3, 6)] {
+        cast.gives_it_back(served).await;
+        cast.gets_it(next).await;
+        cast.all_others_wait();
+    }
+    cast.shows(&[6], &[]).await;
+    cast.ends_clean().await;
+}
+
+async fn one_dies_after_the_other(outside: Outside) {
+    let mut cast = queue(outside, None).await;
+    cast.ends(3, End::Dropped).await;
+    cast.shows(&[1, 2, 4, 5, 6], &[(4, 2), (6, 5)]).await;
+    cast.all_others_wait();
+    cast.ends(5, End::Dropped).await;
+    cast.shows(&[1, 2, 4, 6], &[(4, 2), (6, 4)]).await;
+    cast.all_others_wait();
+    cast.ends(2, End::Dropped).await;
+    cast.shows(&[1, 4, 6], &[(4, 1), (6, 4)]).await;
+    cast.all_others_wait();
+    cast.gives_it_back(1).await;
+    cast.gets_it(4).await;
+    cast.shows(&[4, 6], &[(6, 4)]).await;
+    cast.all_others_wait();
+    cast.gives_it_back(4).await;
+    cast.gets_it(6).await;
+    cast.ends_clean().await;
+}
+
+/// The next before it is of another client.
+async fn memory_to_watch(outside: Outside) {
+    let mut cast = Cast::new(outside, &[Role::Fair; 4], Clients::Of(&[1, 2, 1, 1])).await;
+    cast.all_join().await;
+    cast.gets_it(1).await;
+    cast.shows(&[1, 2, 3, 4], &[(2, 1), (3, 2)]).await;
+    cast.ends(3, End::Dropped).await;
+    cast.shows(&[1, 2, 4], &[(2, 1), (4, 2)]).await;
+    cast.all_others_wait();
+    cast.gives_it_back(1).await;
+    cast.gets_it(2).await;
+    cast.shows(&[2, 4], &[(4, 2)]).await;
+    cast.all_others_wait();
+    cast.gives_it_back(2).await;
+    cast.gets_it(4).await;
+    cast.ends_clean().await;
+}

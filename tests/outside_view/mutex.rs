@@ -1,0 +1,64 @@
+//! The mutex: a node each, watched by its successor and by nobody else.
+
+use test_support::Suite;
+
+use crate::add;
+use crate::cast::{Cast, Clients, End, Role};
+use crate::view::Outside;
+
+pub(crate) fn add_all(suite: &mut Suite) {
+    for (clients, name) in [(Clients::One, "one_client"), (Clients::Each, "six_clients")] {
+        let name = format!("mutex::each_is_watched_by_its_successor_only::{name}");
+        add(suite, &name, move |outside| successors(outside, clients));
+    }
+    for (end, name) in [(End::Dropped, "dropped"), (End::Closed, "closed"), (End::Expired, "expired")] {
+        let name = format!("mutex::the_successor_of_a_waiter_that_goes_watches_the_next::{name}");
+        add(suite, &name, move |outside| death(outside, Clients::Each, end));
+    }
+    let name = "mutex::the_successor_of_a_waiter_that_goes_watches_the_next::dropped_of_one_client";
+    add(suite, name, |outside| death(outside, Clients::One, End::Dropped));
+}
+
+/// One holder and its waiters, who are served one after the other.
+async fn successors(outside: Outside, clients: Clients) {
+    let count = if clients == Clients::One { 5 } else { 6 };
+    let mut cast = Cast::new(outside, &vec![Role::Mutex; count], clients).await;
+    let queue: Vec<_> = (1..=count).collect();
+    let watches: Vec<_> = (2..=count).map(|number| (number, number - 1)).collect();
+    for joined in 1..=count {
+        cast.joins(joined).await;
+        cast.shows(&queue[..joined], &watches[..joined - 1]).await;
+    }
+    cast.gets_it(1).await;
+    for served in 1..count {
+        cast.all_others_wait();
+        cast.gives_it_back(served).await;
+        cast.gets_it(served + 1).await;
+        cast.shows(&queue[served..], &watches[served..]).await;
+    }
+    cast.ends_clean().await;
+}
+
+/// A holder and three waiters, of whom the second goes.
+async fn death(outside: Outside, clients: Clients, end: End) {
+    let mortal = (end == End::Expired).then_some(3);
+    let mut cast = Cast::with_mortal(outside, &[Role::Mutex; 5], clients, mortal).await;
+    cast.all_join().await;
+    cast.gets_it(1).await;
+    cast.shows(&[1, 2, 3, 4, 5], &[(2, 1), (3, 2), (4, 3), (5, 4)]).await;
+    cast.ends(3, end).await;
+    cast.shows(&[1, 2, 4, 5], &[(2, 1), (4, 2), (5, 4)]).await;
+    cast.all_others_wait();
+    if end == End::Expired {
+        cast.returns(3).await;
+        cast.shows(&[1, 2, 4, 5, 3], &[(2, 1), (4, 2), (5, 4), (3, 5)]).await;
+        cast.all_others_wait();
+    }
+    // The one that took over waits for its new predecessor indeed.
+    cast.gives_it_back(1).await;
+    cast.gets_it(2).await;
+    cast.all_others_wait();
+    cast.gives_it_back(2).await;
+    cast.gets_it(4).await;
+    cast.ends_clean().await;
+}

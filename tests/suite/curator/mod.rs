@@ -1,0 +1,67 @@
+//! Curator's own tests of its locks (its master after 5.9.0), each under its name, and what they leave out.
+//!
+//! They check what Curator's check, in their own words, and a little more where Curator's look away: what a second
+//! thread finds is looked at, a failure on it fails the test, and after each test, while its clients are still there,
+//! no node and no watch may be left (`wchp` on a real server). Curator's own check for left watches has been off
+//! since 2020. What Curator does with a pause is done with an event here.
+//!
+//! | Curator's class | tests | here |
+//! |---|---|---|
+//! | `TestInterProcessMutexBase` | all nine | [`base`], for the mutex, the fair lock and the write lock |
+//! | `TestInterProcessMutex` | `testRevoking` | [`revoking`], for every lock |
+//! | `TestInterProcessReadWriteLock` | all eight | [`read_write_lock`] |
+//! | `TestLockACLs` | both | [`lock_acls`] |
+//! | `TestLockInternals` | both | [`lock_internals`] |
+//! | `TestFrameworkEdges` | `testProtectionWithKilledSession`, `testProtectedCreateNodeDeletion`, `testPathsFromProtectingInBackground` | [`framework`] |
+//! | `TestFailedDeleteManager` | `testLostSession`, `testWithNamespaceAndLostSession`, both `testGuaranteedDeleteOnNonExistentNode...` | [`framework`] |
+//! | `TestFailedDeleteManager` | `testBasic` | `outages::a_lock_let_go_of_during_an_outage_is_free_after_it` |
+//! | `TestAsyncWrappers` | `testBasic`, `testContention` | every call is asynchronous here; `timeouts::a_wait_ends_in_time_and_leaves_nothing` |
+//!
+//! Not ported:
+//!
+//! | test | why |
+//! |---|---|
+//! | `TestInterProcessMutex.testWithSchema` | Curator's schemas are checks in its client, set up in its client; there are none here |
+//! | `TestInterProcessMutex.testPersistentLock` | it swaps the driver, so that lock nodes are persistent and outlive their session: there are no drivers here, and a lock that outlives its holder's session is what this library is to prevent |
+//! | `TestFailedDeleteManager.testWithNamespaceAndLostSessionAlt` | the same with `usingNamespace`, a second client on the first one's session: a client has one namespace here |
+//! | thread-bound re-entrance (part of `testReentrant...`) | a second `acquire` of the same thread: there is no owner but the guard; entering again is `reenter` |
+//! | `TestInterProcessMultiMutex`, the base class for multi-locks | no multi-lock yet |
+//! | `TestInterProcessSemaphore`, `TestInterProcessSemaphoreMutex`, `TestInterProcessSemaphoreCluster` | no semaphore yet |
+//!
+//! What Curator has no tests for is in [`untested`], and:
+//!
+//! | | where |
+//! |---|---|
+//! | conversions whose replies are lost, or whose session or caller goes | `tests/read_write_lock.rs` |
+//! | two holders on both sides of a partition | `tests/quorum`: `partitions`, `client_links` |
+//! | the herd of readers | `tests/cost.rs` |
+//! | deadlock of multi-locks and of several leases | with these recipes |
+
+mod base;
+mod framework;
+mod lock_acls;
+mod lock_internals;
+mod read_write_lock;
+mod revoking;
+mod stage;
+mod untested;
+
+use crate::harness::Registry;
+
+pub(crate) fn add(registry: &mut Registry) {
+    registry.add("curator::inter_process_mutex", &base::mutex());
+    registry.add("curator::inter_process_mutex", &revoking::mutex());
+    registry.add("curator::inter_process_fair_lock", &base::fair_lock());
+    registry.add("curator::inter_process_fair_lock", &revoking::fair_lock());
+    registry.add("curator::inter_process_write_lock", &base::write_lock());
+    registry.add("curator::inter_process_write_lock", &revoking::write_lock());
+    registry.add("curator::inter_process_read_lock", &revoking::read_lock());
+    registry.add("curator::inter_process_read_write_lock", &read_write_lock::all());
+    registry.add("curator::lock_internals", &lock_internals::all());
+    registry.add("curator::lock_acls", &lock_acls::all());
+    registry.add("curator::framework", &framework::all());
+    registry.add("curator::untested::inter_process_mutex", &untested::mutex());
+    registry.add("curator::untested::inter_process_fair_lock", &untested::fair_lock());
+    registry.add("curator::untested::inter_process_read_lock", &untested::read_lock());
+    registry.add("curator::untested::inter_process_write_lock", &untested::write_lock());
+}

@@ -1,0 +1,481 @@
+//! TestInterProcessReadWriteLock, and what it leaves out.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+use zookeeper_recipes::{
+    AcquireError, Client, ConversionFailure, InterProcessReadLock, InterProcessReadWriteLock,
+    InterProcessWriteLock, ReleaseError, TryLockError,
+};
+
+use super::stage::{Kind, Stage, ported};
+use crate::harness::{BRIEFLY, Behaviour, soon};
+
+pub(crate) fn all() -> Vec<Behaviour> {
+    // The kind plays no part: each takes both.
+    ported![Kind::Write;
+        test_get_participant_nodes = "TestInterProcessReadWriteLock.testGetParticipantNodes",
+        test_that_upgrading_is_disallowed = "TestInterProcessReadWriteLock.testThatUpgradingIsDisallowed",
+        test_that_downgrading_respects_threads =
+            "TestInterProcessReadWriteLock.testThatDowngradingRespectsThreads",
+        test_downgrading = "TestInterProcessReadWriteLock.testDowngrading",
+        test_downgrading_at_once = "TestInterProcessReadWriteLock.testDowngrading",
+        test_contending_downgrading = "TestInterProcessReadWriteLock.testContendingDowngrading"
+            .on_an_ensemble_too(),
+        test_basic = "TestInterProcessReadWriteLock.testBasic".whatever_breaks().on_an_ensemble_too(),
+        test_set_node_data = "TestInterProcessReadWriteLock.testSetNodeData",
+        test_lock_path = "TestInterProcessReadWriteLock.testLockPath",
+        readers_and_writers_of_one_client_keep_apart,
+        an_upgrade_that_failed_leaves_the_reader_and_nothing_else,
+        conversions_keep_writers_alone.whatever_breaks().on_an_ensemble_too(),
+        a_conversion_keeps_those_who_listen,
+        conversions_need_no_place_in_the_queue,
+    ]
+}
+
+fn pair(stage: &Stage<'_>, client: &Client) -> (InterProcessReadLock, InterProcessWriteLock) {
+    let lock = InterProcessReadWriteLock::new(client, &stage.env.lock_path()).unwrap();
+    (lock.read_lock(), lock.write_lock())
+}
+
+/// Twenty readers and eight writers, counted by kind, and all together in the order of the queue.
+async fn test_get_participant_nodes(stage: &Stage<'_>) {
+    let client = stage.client().await;
+    let path = stage.env.lock_path();
+    let (read, write) = pair(stage, &client);
+    let mut readers = Vec::new();
+    for _ in 0..20 {
+        readers.push(soon("a reader's grant", read.lock()).await.unwrap());
+    }
+    let mut writers = JoinSet::new();
+    for writer in 1..=8 {
+        let write = write.clone();
+        writers.spawn(async move { write.lock().await.unwrap().release().await.unwrap() });
+        stage.env.wait_count(&path, 20 + writer).await;
+    }
+    let strangers = stage.client().await;
+    let (their_read, their_write) = pair(stage, &strangers);
+    for (read, write) in [(&read, &write), (&their_read, &their_write)] {
+        let (readers_seen, writers_seen) =
+            (read.participants().await.unwrap(), write.participants().await.unwrap());
+        assert_eq!((readers_seen.len(), writers_seen.len()), (20, 8));
+        assert!(readers_seen.iter().all(|node| node.starts_with(&path) && node.contains("-__READ__")));
+        assert!(writers_seen.iter().all(|node| node.starts_with(&path) && node.contains("-__WRIT__")));
+        let held: Vec<_> = readers.iter().map(|guard| guard.node()).collect();
+        assert_eq!(readers_seen, held);
+    }
+    let lock = InterProcessReadWriteLock::new(&strangers, &path).unwrap();
+    let everybody = lock.participants().await.unwrap();
+    let by_kind = [read.participants().await.unwrap(), write.participants().await.unwrap()].concat();
+    assert_eq!(everybody, by_kind, "the readers came first");
+    for reader in readers {
+        reader.release().await.unwrap();
+    }
+    while let Some(done) = soon("every writer", writers.join_next()).await {
+        done.unwrap();
+    }
+}
+
+/// Who holds a read lock and waits for the write lock waits for itself. Converting the guard says at once whether it
+/// can be done.
+async fn test_that_upgrading_is_disallowed(stage: &Stage<'_>) {
+    let (ours, theirs) = (stage.client().await, stage.client().await);
+    let (read, write) = pair(stage, &ours);
+    let reader = soon("a free lock", read.lock()).await.unwrap();
+    let refused = write.acquire(BRIEFLY).await.unwrap_err();
+    assert!(matches!(refused, AcquireError::TimedOut { .. }), "{refused}");
+    assert!(reader.is_held() && read.is_acquired_in_this_process() && !write.is_acquired_in_this_process());
+    assert!(matches!(write.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+
+    let other = soon("another reader's grant", pair(stage, &theirs).0.lock()).await.unwrap();
+    let failed = soon("an answer", reader.try_upgrade()).await.unwrap_err();
+    assert!(matches!(failed.reason(), ConversionFailure::Contended), "{failed:?}");
+    let reader = failed.into_guard();
+    assert!(reader.is_held() && stage.env.stat(&reader.node()).await.is_some());
+    stage.env.wait_count(&stage.env.lock_path(), 2).await;
+    other.release().await.unwrap();
+    reader.release().await.unwrap();
+    soon("a free lock", write.lock()).await.unwrap().release().await.unwrap();
+}
+
+/// That one task writes lets no other read, not even by the same handle.
+async fn test_that_downgrading_respects_threads(stage: &Stage<'_>) {
+    let client = stage.client().await;
+    let (read, write) = pair(stage, &client);
+    let writer = soon("a free lock", write.lock()).await.unwrap();
+    let second = tokio::spawn({
+        let read = read.clone();
+        async move { (read.acquire(BRIEFLY).await.map(drop), read.try_lock().await.map(drop)) }
+    });
+    let (waited, tried) = soon("the second task", second).await.unwrap();
+    assert!(matches!(waited, Err(AcquireError::TimedOut { .. })), "{waited:?}");
+    assert!(matches!(tried, Err(TryLockError::WouldBlock { .. })), "{tried:?}");
+    // Only by the guard itself.
+    let shared = writer.read().unwrap();
+    assert!(shared.is_held());
+    shared.release().await.unwrap();
+    assert!(writer.is_held());
+    writer.release().await.unwrap();
+    soon("a free lock", read.lock()).await.unwrap().release().await.unwrap();
+}
+
+/// Write, read, release the write lock, release the read lock. Until then the lock is exclusive: reading inside is a
+/// share of the writer's hold.
+async fn test_downgrading(stage: &Stage<'_>) {
+    let (ours, theirs) = (stage.client().await, stage.client().await);
+    let (read, write) = pair(stage, &theirs);
+    let writer = soon("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
+    let node = writer.node();
+    let reader = writer.read().unwrap();
+    assert_eq!(reader.hold_count(), 2);
+    writer.release().await.unwrap();
+    assert!(reader.is_held() && stage.env.stat(&node).await.is_some());
+    assert!(matches!(read.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+    assert!(matches!(write.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+    reader.release().await.unwrap();
+    assert!(stage.env.stat(&node).await.is_none());
+    soon("a free lock", write.try_lock()).await.unwrap().release().await.unwrap();
+}
+
+/// The same with the guard itself turned into a reader's: other readers come in, no writer does, and the token stays.
+async fn test_downgrading_at_once(stage: &Stage<'_>) {
+    let (ours, theirs) = (stage.client().await, stage.client().await);
+    let path = stage.env.lock_path();
+    let (read, write) = pair(stage, &theirs);
+    let writer = soon("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
+    let (node, token) = (writer.node(), writer.fencing_token());
+    let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
+    assert!(reader.is_held());
+    assert_eq!(reader.fencing_token(), token);
+    // Its node has the number of the writer's, before everybody who has come since.
+    assert_eq!(
+        reader.node()[reader.node().len() - 18..],
+        node[node.len() - 18..].replace("__WRIT__", "__READ__")
+    );
+    assert_eq!(stage.env.children(&path).await.len(), 1);
+    let other = soon("another reader's grant", read.try_lock()).await.unwrap();
+    assert!(matches!(write.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+    other.release().await.unwrap();
+    reader.release().await.unwrap();
+    soon("a free lock", write.try_lock()).await.unwrap().release().await.unwrap();
+}
+
+/// A writer that queues while another writes does not come in when that one goes on as a reader: in Curator before
+/// 5.5.0 it did.
+async fn test_contending_downgrading(stage: &Stage<'_>) {
+    let (ours, theirs) = (stage.client().await, stage.client().await);
+    let path = stage.env.lock_path();
+    for queued in [&ours, &theirs] {
+        let writer = soon("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
+        let (read, write) = pair(stage, queued);
+        let mut next = tokio::spawn(async move { write.lock().await.unwrap() });
+        stage.env.wait_watchers(&writer.node(), 1).await;
+        let last = tokio::spawn(async move { read.lock().await.unwrap() });
+        stage.env.wait_count(&path, 3).await;
+        let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
+        // It looks again, because the node that it has watched is gone, and finds the reader's.
+        let node = reader.node();
+        tokio::select! {
+            () = stage.env.wait_watchers(&node, 1) => {}
+            writer = &mut next => panic!("writes beside a reader: {writer:?}"),
+        }
+        assert!(reader.is_held() && !next.is_finished());
+        assert!(!last.is_finished(), "the reader behind the writer has not come in before it");
+        stage.env.wait_count(&path, 3).await;
+        reader.release().await.unwrap();
+        let next = soon("the writer's grant", next).await.unwrap();
+        assert!(!last.is_finished());
+        next.release().await.unwrap();
+        soon("the last reader's grant", last).await.unwrap().release().await.unwrap();
+    }
+}
+
+/// Where writers are alone, and readers are not.
+#[derive(Debug, Default)]
+struct Room {
+    readers: AtomicUsize,
+    writers: AtomicUsize,
+    most_readers: AtomicUsize,
+}
+
+impl Room {
+    fn read(&self) {
+        let readers = self.readers.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_readers.fetch_max(readers, Ordering::SeqCst);
+        assert_eq!(self.writers.load(Ordering::SeqCst), 0, "somebody writes");
+    }
+
+    fn write(&self) {
+        assert_eq!(self.writers.fetch_add(1, Ordering::SeqCst), 0, "somebody else writes");
+        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "somebody reads");
+    }
+}
+
+/// Being inside takes a question to the servers, in which others may come in that must not; the holder must be among
+/// those that the answer names.
+fn stay(node: &String, participants: &[String]) {
+    assert!(participants.contains(node), "{node} is not among {participants:?}");
+}
+
+/// Eight clients, a hundred rounds each, one in ten of which writes.
+async fn test_basic(stage: &Stage<'_>) {
+    const CLIENTS: usize = 8;
+    const ROUNDS: usize = 100;
+    let room = Arc::new(Room::default());
+    // Whether readers meet must not be a matter of luck.
+    let meeting = Arc::new(Barrier::new(CLIENTS));
+    let mut tasks = JoinSet::new();
+    for _ in 0..CLIENTS {
+        let client = stage.client().await;
+        let (read, write) = pair(stage, &client);
+        let (room, meeting) = (Arc::clone(&room), Arc::clone(&meeting));
+        let writes: Vec<bool> = (0..ROUNDS).map(|_| stage.env.random().below(10) == 0).collect();
+        tasks.spawn(async move {
+            let guard = read.lock().await.unwrap();
+            room.read();
+            meeting.wait().await;
+            room.readers.fetch_sub(1, Ordering::SeqCst);
+            drop(guard);
+            let mut written = 0;
+            for writes in writes {
+                if writes {
+                    let guard = write.lock().await.unwrap();
+                    room.write();
+                    stay(&guard.node(), &write.participants().await.unwrap());
+                    assert!(guard.is_held());
+                    room.writers.fetch_sub(1, Ordering::SeqCst);
+                    written += 1;
+                    drop(guard);
+                } else {
+                    let guard = read.lock().await.unwrap();
+                    room.read();
+                    stay(&guard.node(), &read.participants().await.unwrap());
+                    assert!(guard.is_held());
+                    room.readers.fetch_sub(1, Ordering::SeqCst);
+                    drop(guard);
+                }
+            }
+            written
+        });
+    }
+    let mut written = 0;
+    while let Some(done) = soon("every client", tasks.join_next()).await {
+        written += done.unwrap();
+    }
+    assert!(written > 0 && written < CLIENTS * ROUNDS);
+    assert_eq!(room.most_readers.load(Ordering::SeqCst), CLIENTS);
+}
+
+/// The data of the nodes of both kinds, taken when the lock was made.
+async fn test_set_node_data(stage: &Stage<'_>) {
+    let client = stage.client().await;
+    let path = stage.env.lock_path();
+    let mut data = vec![1, 2, 3, 4];
+    let lock = InterProcessReadWriteLock::builder(&client, &path).data(&*data).build().unwrap();
+    data[0] = 5;
+    let outsider = stage.env.outsider().await;
+    let has_data = async |node: String| {
+        outsider.sync(&node).await.unwrap();
+        assert_eq!(outsider.get_data(&node).await.unwrap().0, [1, 2, 3, 4], "{node}");
+    };
+    let writer = soon("a free lock", lock.write_lock().lock()).await.unwrap();
+    has_data(writer.node()).await;
+    let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
+    has_data(reader.node()).await;
+    let writer = soon("the upgrade", reader.try_upgrade()).await.unwrap();
+    has_data(writer.node()).await;
+    writer.release().await.unwrap();
+    let reader = soon("a free lock", lock.read_lock().lock()).await.unwrap();
+    has_data(reader.node()).await;
+    reader.release().await.unwrap();
+}
+
+/// After the end of a writer's session its node is gone, and another client reads.
+async fn test_lock_path(stage: &Stage<'_>) {
+    let (ours, link) = stage.linked().await;
+    let theirs = stage.client().await;
+    let writer = soon("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
+    assert_eq!(writer.path(), stage.env.lock_path());
+    assert!(stage.env.stat(&writer.node()).await.is_some());
+    stage.env.expire(&ours, &link).await;
+    let reader = soon("the reader's grant", pair(stage, &theirs).0.lock()).await.unwrap();
+    assert!(stage.env.stat(&writer.node()).await.is_none());
+    soon("the loss", writer.lost()).await;
+    // Whatever would make a reader of it is refused.
+    assert!(writer.read().is_err());
+    let failed = soon("an answer", writer.downgrade()).await.unwrap_err();
+    assert!(matches!(failed.reason(), ConversionFailure::Lost(_)), "{failed:?}");
+    assert!(matches!(failed.into_guard().release().await, Err(ReleaseError::Lost(_))));
+    assert!(reader.is_held() && stage.env.stat(&reader.node()).await.is_some());
+    reader.release().await.unwrap();
+}
+
+/// Many handles of one client: the same rules as between clients.
+async fn readers_and_writers_of_one_client_keep_apart(stage: &Stage<'_>) {
+    let client = stage.client().await;
+    let room = Arc::new(Room::default());
+    let meeting = Arc::new(Barrier::new(4));
+    let mut tasks = JoinSet::new();
+    for task in 0..4 {
+        let (read, write) = pair(stage, &client);
+        let (room, meeting) = (Arc::clone(&room), Arc::clone(&meeting));
+        tasks.spawn(async move {
+            for round in 0..15 {
+                if round % 5 == 0 {
+                    // All of them at once: they can only meet if they read together.
+                    meeting.wait().await;
+                    let guard = read.lock().await.unwrap();
+                    room.read();
+                    meeting.wait().await;
+                    room.readers.fetch_sub(1, Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                } else if (round + task) % 2 == 0 {
+                    let guard = write.lock().await.unwrap();
+                    room.write();
+                    stay(&guard.node(), &write.participants().await.unwrap());
+                    room.writers.fetch_sub(1, Ordering::SeqCst);
+                    drop(guard);
+                } else {
+                    let guard = read.lock().await.unwrap();
+                    room.read();
+                    stay(&guard.node(), &read.participants().await.unwrap());
+                    room.readers.fetch_sub(1, Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                }
+            }
+        });
+    }
+    while let Some(done) = soon("every task", tasks.join_next()).await {
+        done.unwrap();
+    }
+    assert_eq!(room.most_readers.load(Ordering::SeqCst), 4);
+}
+
+/// An upgrade that cannot be done leaves neither a writer's node nor a watch, and those who come later are not kept
+/// out.
+async fn an_upgrade_that_failed_leaves_the_reader_and_nothing_else(stage: &Stage<'_>) {
+    let (ours, theirs) = (stage.client().await, stage.client().await);
+    let mut reader = soon("a free lock", pair(stage, &ours).0.lock()).await.unwrap();
+    let other = soon("another reader's grant", pair(stage, &theirs).0.lock()).await.unwrap();
+    for _ in 0..3 {
+        reader = soon("an answer", reader.try_upgrade()).await.unwrap_err().into_guard();
+        let late = soon("a late reader's grant", pair(stage, &theirs).0.lock()).await.unwrap();
+        late.release().await.unwrap();
+    }
+    assert_eq!(pair(stage, &theirs).1.participants().await.unwrap(), [""; 0]);
+    other.release().await.unwrap();
+    let writer = soon("the upgrade", reader.try_upgrade()).await.unwrap();
+    assert!(matches!(pair(stage, &theirs).0.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+    writer.release().await.unwrap();
+}
+
+/// Four clients that write, read on, and write again if they can, beside two that only read and two that only write.
+async fn conversions_keep_writers_alone(stage: &Stage<'_>) {
+    let room = Arc::new(Room::default());
+    let mut tasks = JoinSet::new();
+    for task in 0..8 {
+        let client = stage.client().await;
+        let (read, write) = pair(stage, &client);
+        let room = Arc::clone(&room);
+        tasks.spawn(async move {
+            for _ in 0..10 {
+                match task {
+                    0..4 => {
+                        let writer = write.lock().await.unwrap();
+                        room.write();
+                        let token = writer.fencing_token();
+                        stay(&writer.node(), &write.participants().await.unwrap());
+                        room.writers.fetch_sub(1, Ordering::SeqCst);
+                        // From here on others may read, and none may write.
+                        let reader = writer.downgrade().await.unwrap();
+                        room.read();
+                        assert_eq!(reader.fencing_token(), token);
+                        stay(&reader.node(), &read.participants().await.unwrap());
+                        room.readers.fetch_sub(1, Ordering::SeqCst);
+                        match reader.try_upgrade().await {
+                            Ok(writer) => {
+                                room.write();
+                                stay(&writer.node(), &write.participants().await.unwrap());
+                                room.writers.fetch_sub(1, Ordering::SeqCst);
+                            }
+                            Err(failed) => {
+                                let contended = matches!(failed.reason(), ConversionFailure::Contended);
+                                assert!(contended, "{failed:?}");
+                                let reader = failed.into_guard();
+                                room.read();
+                                stay(&reader.node(), &read.participants().await.unwrap());
+                                room.readers.fetch_sub(1, Ordering::SeqCst);
+                            }
+                        }
+                    }
+                    4 | 5 => {
+                        let reader = read.lock().await.unwrap();
+                        room.read();
+                        stay(&reader.node(), &read.participants().await.unwrap());
+                        room.readers.fetch_sub(1, Ordering::SeqCst);
+                    }
+                    _ => {
+                        let writer = write.lock().await.unwrap();
+                        room.write();
+                        stay(&writer.node(), &write.participants().await.unwrap());
+                        room.writers.fetch_sub(1, Ordering::SeqCst);
+                    }
+                }
+            }
+        });
+    }
+    while let Some(done) = soon("every client", tasks.join_next()).await {
+        done.unwrap();
+    }
+}
+
+/// Who listens for a request, or for the loss, goes on doing so when the node is exchanged for another.
+async fn a_conversion_keeps_those_who_listen(stage: &Stage<'_>) {
+    let (ours, link) = stage.linked().await;
+    let theirs = stage.client().await;
+    let writer = soon("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
+    let (asked, lost) = (tokio::spawn(writer.revoked()), tokio::spawn(writer.lost()));
+    stage.env.wait_watchers(&writer.node(), 1).await;
+    let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
+    stage.env.wait_watchers(&reader.node(), 1).await;
+    let writer = soon("the upgrade", reader.try_upgrade()).await.unwrap();
+    stage.env.wait_watchers(&writer.node(), 1).await;
+    assert!(!asked.is_finished() && !lost.is_finished());
+    soon("the request", theirs.attempt_revoke(&writer.node())).await.unwrap();
+    soon("the news", asked).await.unwrap();
+    let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
+    assert!(!lost.is_finished());
+    stage.env.expire(&ours, &link).await;
+    let lost = soon("the loss", lost).await.unwrap();
+    assert!(stage.env.is_loss(lost.reason()), "{lost}");
+    assert!(!reader.is_held());
+    drop(reader);
+}
+
+/// A client that may have one contender at a time: who has been let in does not take the place of those who wait,
+/// whatever it turns into.
+async fn conversions_need_no_place_in_the_queue(stage: &Stage<'_>) {
+    let client = stage.client().await;
+    let lock =
+        InterProcessReadWriteLock::builder(&client, &stage.env.lock_path()).max_znodes(1).build().unwrap();
+    let (read, write) = (lock.read_lock(), lock.write_lock());
+    for _ in 0..3 {
+        let writer = soon("a free lock", write.lock()).await.unwrap();
+        let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
+        let other = soon("another reader's grant", read.lock()).await.unwrap();
+        other.release().await.unwrap();
+        let writer = soon("the upgrade", reader.try_upgrade()).await.unwrap();
+        let waiter = tokio::spawn(read.lock());
+        let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
+        soon("the waiting reader's grant", waiter).await.unwrap().unwrap().release().await.unwrap();
+        // The one place is a writer's, who waits: the reader that it waits for can still become a writer and go.
+        let next = tokio::spawn(write.lock());
+        stage.env.wait_watchers(&reader.node(), 1).await;
+        let writer = soon("the upgrade", reader.try_upgrade()).await.unwrap();
+        assert!(!next.is_finished());
+        writer.release().await.unwrap();
+        soon("the next writer's grant", next).await.unwrap().unwrap().release().await.unwrap();
+    }
+}

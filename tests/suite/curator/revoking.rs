@@ -1,0 +1,124 @@
+//! TestInterProcessMutex.testRevoking, for every lock: a holder is asked for the lock, gives it back, and another one
+//! gets it.
+
+use zookeeper_recipes::LockGuard;
+
+use super::stage::{Kind, Stage, ported};
+use crate::harness::{Behaviour, soon};
+
+macro_rules! revoking {
+    ($kind:expr) => {
+        ported![$kind;
+            test_revoking = "TestInterProcessMutex.testRevoking".on_an_ensemble_too(),
+            a_request_before_anybody_listens_is_heard,
+            a_request_to_a_waiter_is_heard_when_it_holds,
+            a_listener_that_goes_takes_its_watch_along,
+            what_curator_writes_is_a_request,
+        ]
+    };
+}
+
+pub(crate) fn mutex() -> Vec<Behaviour> {
+    revoking!(Kind::Mutex)
+}
+
+pub(crate) fn fair_lock() -> Vec<Behaviour> {
+    revoking!(Kind::Fair)
+}
+
+pub(crate) fn read_lock() -> Vec<Behaviour> {
+    revoking!(Kind::Read)
+}
+
+pub(crate) fn write_lock() -> Vec<Behaviour> {
+    revoking!(Kind::Write)
+}
+
+/// A holder that listens and obeys, and somebody who waits.
+async fn held_and_waited_for(
+    stage: &Stage<'_>,
+) -> (String, tokio::task::JoinHandle<()>, tokio::task::JoinHandle<LockGuard>) {
+    let ours = stage.newcomer().await;
+    let guard = soon("a free lock", ours.lock()).await.unwrap();
+    let node = guard.node();
+    let holder = tokio::spawn(async move {
+        guard.revoked().await;
+        // Asked, not robbed.
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+    });
+    let theirs = stage.rival().await;
+    let waiter = tokio::spawn(async move { theirs.lock().await.unwrap() });
+    stage.env.wait_watchers(&node, 2).await;
+    assert!(!holder.is_finished() && !waiter.is_finished());
+    (node, holder, waiter)
+}
+
+async fn test_revoking(stage: &Stage<'_>) {
+    let (node, holder, waiter) = held_and_waited_for(stage).await;
+    let anybody = stage.client().await;
+    soon("the request", anybody.attempt_revoke(&node)).await.unwrap();
+    soon("the holder's end", holder).await.unwrap();
+    let guard = soon("the waiter's grant", waiter).await.unwrap();
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    // That there is no such node any more is no error, as in Curator.
+    soon("an answer", anybody.attempt_revoke(&node)).await.unwrap();
+}
+
+async fn a_request_before_anybody_listens_is_heard(stage: &Stage<'_>) {
+    let ours = stage.newcomer().await;
+    let guard = soon("a free lock", ours.lock()).await.unwrap();
+    let revoked = guard.revoked();
+    soon("the request", stage.client().await.attempt_revoke(&guard.node())).await.unwrap();
+    soon("the news", revoked).await;
+    // Whoever asks again hears it again.
+    soon("the news", guard.revoked()).await;
+    guard.release().await.unwrap();
+}
+
+async fn a_request_to_a_waiter_is_heard_when_it_holds(stage: &Stage<'_>) {
+    let path = stage.env.lock_path();
+    let holder = soon("a free lock", stage.rival().await.lock()).await.unwrap();
+    let ours = stage.newcomer().await;
+    let waiter = tokio::spawn(async move { ours.lock().await.unwrap() });
+    stage.env.wait_watchers(&holder.node(), 1).await;
+    let queue = stage.env.children(&path).await.into_iter().map(|name| format!("{path}/{name}"));
+    let node = queue.into_iter().find(|node| *node != holder.node()).unwrap();
+    soon("the request", stage.client().await.attempt_revoke(&node)).await.unwrap();
+    assert!(holder.is_held() && !waiter.is_finished());
+    holder.release().await.unwrap();
+    let guard = soon("the waiter's grant", waiter).await.unwrap();
+    assert_eq!(guard.node(), node);
+    soon("the news", guard.revoked()).await;
+    guard.release().await.unwrap();
+}
+
+async fn a_listener_that_goes_takes_its_watch_along(stage: &Stage<'_>) {
+    let guard = soon("a free lock", stage.newcomer().await.lock()).await.unwrap();
+    for _ in 0..3 {
+        let listener = tokio::spawn(guard.revoked());
+        stage.env.wait_watchers(&guard.node(), 1).await;
+        listener.abort();
+        stage.env.wait_no_watches().await;
+    }
+    // Nor does one that only hears that the lock was given back keep anything.
+    let listener = tokio::spawn(guard.revoked());
+    stage.env.wait_watchers(&guard.node(), 1).await;
+    guard.release().await.unwrap();
+    stage.env.wait_no_watches().await;
+    assert!(!listener.is_finished());
+    listener.abort();
+}
+
+async fn what_curator_writes_is_a_request(stage: &Stage<'_>) {
+    let (node, holder, waiter) = held_and_waited_for(stage).await;
+    let outsider = stage.env.outsider().await;
+    // Any other data is none.
+    outsider.set_data(&node, b"__REVOKE", None).await.unwrap();
+    stage.env.wait_watchers(&node, 2).await;
+    assert!(!holder.is_finished());
+    outsider.set_data(&node, b"__REVOKE__", None).await.unwrap();
+    soon("the holder's end", holder).await.unwrap();
+    soon("the waiter's grant", waiter).await.unwrap().release().await.unwrap();
+}

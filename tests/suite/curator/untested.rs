@@ -1,0 +1,306 @@
+//! What Curator's tests leave out, as far as locks with one queue go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{JoinHandle, JoinSet};
+use zookeeper_recipes::{AcquireError, LockGuard, LostReason, ReleaseError, TransactionError, TryLockError};
+use zookeeper_test_server::{Match, Op, ServerError};
+
+use super::stage::{Kind, Lock, Stage, ported};
+use crate::harness::{Behaviour, CriticalSection, Need, SOON, begin, soon};
+
+macro_rules! untested {
+    ($kind:expr) => {
+        ported![$kind;
+            re_entry_after_session_loss,
+            cancellation_during_create.needs(Need::HoldReplies),
+            cancellation_at_random_moments.whatever_breaks().on_an_ensemble_too(),
+            sequence_overflow.needs(Need::SetSequence),
+            watch_leak_on_timeout.on_an_ensemble_too(),
+            watch_leak_on_cancellation.on_an_ensemble_too(),
+            a_holder_deleted_by_hand,
+            the_end_of_a_client.on_an_ensemble_too(),
+        ]
+    };
+}
+
+/// Of locks that one may hold at a time.
+macro_rules! exclusive {
+    ($kind:expr) => {{
+        let mut all = untested!($kind);
+        all.extend(ported![$kind; comings_and_goings.whatever_breaks().on_an_ensemble_too()]);
+        all
+    }};
+}
+
+pub(crate) fn mutex() -> Vec<Behaviour> {
+    let mut all = exclusive!(Kind::Mutex);
+    all.extend(ported![Kind::Mutex;
+        sequence_overflow_as_servers_refuse_it
+            .needs(Need::HoldReplies)
+            .waits_for("a sequential create that is refused because its node exists has no number left"),
+    ]);
+    all
+}
+
+pub(crate) fn fair_lock() -> Vec<Behaviour> {
+    exclusive!(Kind::Fair)
+}
+
+pub(crate) fn read_lock() -> Vec<Behaviour> {
+    untested!(Kind::Read)
+}
+
+pub(crate) fn write_lock() -> Vec<Behaviour> {
+    exclusive!(Kind::Write)
+}
+
+fn spawn(lock: &Lock) -> JoinHandle<Result<LockGuard, AcquireError>> {
+    let lock = Arc::clone(lock);
+    tokio::spawn(async move { lock.lock().await })
+}
+
+/// After the end of the session nothing can be had of the hold any more, whether somebody else holds the lock by then
+/// or not. (In Curator a re-entrant `acquire` says yes while another client holds the lock.)
+async fn re_entry_after_session_loss(stage: &Stage<'_>) {
+    let theirs = stage.rival().await;
+    for contended in [false, true] {
+        let (client, link) = stage.linked().await;
+        let ours = stage.lock(&client);
+        let guard = soon("a free lock", ours.lock()).await.unwrap();
+        let again = guard.reenter().unwrap();
+        let waiter = if contended {
+            let waiter = spawn(&theirs);
+            stage.env.wait_watchers(&guard.node(), 1).await;
+            Some(waiter)
+        } else {
+            None
+        };
+        stage.env.expire(&client, &link).await;
+        let next = match waiter {
+            Some(waiter) => Some(soon("the second in line", waiter).await.unwrap().unwrap()),
+            None => None,
+        };
+        // Not before it has been told, with a server that needs no time to end a session; on a real one long before.
+        soon("the loss", guard.lost()).await;
+        for guard in [&guard, &again] {
+            assert!(!guard.is_held());
+            let lost = guard.reenter().unwrap_err();
+            assert!(stage.env.is_loss(lost.reason()), "{lost}");
+            let never = guard.while_held::<()>(async { unreachable!("work under a lock that is lost") });
+            assert_eq!(never.await.unwrap_err(), lost);
+            let path = stage.env.path("written");
+            let write = soon("an answer", guard.transaction().create(&path, "").commit()).await;
+            assert!(matches!(write, Err(TransactionError::Lost(_))), "{write:?}");
+            assert!(stage.env.stat(&path).await.is_none());
+        }
+        assert!(!ours.is_acquired_in_this_process());
+        for guard in [guard, again] {
+            assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))));
+        }
+        if let Some(next) = next {
+            assert!(next.is_held());
+            assert!(matches!(ours.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+            next.release().await.unwrap();
+        }
+        soon("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
+    }
+}
+
+/// A call that is dropped while its create is on its way there, or its reply on the way back, leaves nothing.
+async fn cancellation_during_create(stage: &Stage<'_>) {
+    let client = stage.client().await;
+    let (ours, theirs) = (stage.lock(&client), stage.rival().await);
+    let path = stage.env.lock_path();
+    soon("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
+    let create =
+        || Match::op(Op::Create).path_prefix(format!("{path}/")).session(client.session_id().unwrap());
+    for there in [true, false] {
+        let server = stage.env.server();
+        let gate = if there { server.hold_request(create()) } else { server.hold_reply(create()) };
+        let mut attempt = Box::pin(ours.lock());
+        begin(&mut attempt).await;
+        soon("its create", gate.wait_hit()).await;
+        drop(attempt);
+        // Somebody queues behind what may be there, and is not kept waiting by it.
+        let waiter = spawn(&theirs);
+        if !there {
+            stage.env.wait_count(&path, 2).await;
+            assert!(!waiter.is_finished());
+        }
+        gate.release();
+        let guard = soon("the other's grant", waiter).await.unwrap().unwrap();
+        client.flush(SOON).await.unwrap();
+        assert_eq!(theirs.participants().await.unwrap(), [guard.node()]);
+        guard.release().await.unwrap();
+    }
+}
+
+/// The same at any moment, on servers that cannot be told to wait.
+async fn cancellation_at_random_moments(stage: &Stage<'_>) {
+    let client = stage.client().await;
+    let ours = stage.lock(&client);
+    for _ in 0..60 {
+        let patience = stage.env.random().duration(Duration::from_millis(4));
+        drop(tokio::time::timeout(patience, ours.lock()).await);
+    }
+    client.flush(SOON).await.unwrap();
+    assert_eq!(stage.env.children(&stage.env.lock_path()).await, [""; 0]);
+    let theirs = stage.rival().await;
+    soon("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
+}
+
+/// Whoever would have a number after the last is refused: it would be let in beside the holder.
+async fn sequence_overflow(stage: &Stage<'_>) {
+    let (ours, theirs) = (stage.newcomer().await, stage.rival().await);
+    let path = stage.env.lock_path();
+    soon("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
+    stage.env.server().set_next_sequence(&path, i32::MAX).unwrap();
+    let guard = soon("the last number", ours.lock()).await.unwrap();
+    assert!(guard.node().ends_with("2147483647"), "{}", guard.node());
+    for lock in [&ours, &theirs] {
+        let error = soon("an answer", lock.lock()).await.unwrap_err();
+        assert!(matches!(error, AcquireError::SequenceExhausted { .. }), "{error:?}");
+        assert!(!error.is_retryable());
+    }
+    stage.env.wait_count(&path, 1).await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    // As the error says: without contenders the directory can be deleted, and the numbers begin anew.
+    stage.env.delete(&path).await;
+    soon("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
+}
+
+/// ZooKeeper 3.8 gives no numbers beyond the last: every further sequential create is refused, because "the node
+/// exists". A name with an id of its own cannot exist, so this has no other cause, and the remedy is that of the
+/// other test.
+async fn sequence_overflow_as_servers_refuse_it(stage: &Stage<'_>) {
+    let ours = stage.newcomer().await;
+    let path = stage.env.lock_path();
+    soon("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
+    let create = Match::op(Op::Create).path_prefix(format!("{path}/")).always();
+    let refusal = stage.env.server().fail(create, ServerError::NodeExists.code());
+    let error = soon("an answer", ours.lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::SequenceExhausted { .. }), "{error:?}");
+    refusal.remove();
+    soon("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
+}
+
+/// A wait that was too long takes its watch along. (Curator's stays until the holder goes.)
+async fn watch_leak_on_timeout(stage: &Stage<'_>) {
+    let theirs = stage.newcomer().await;
+    let guard = soon("a free lock", stage.rival().await.lock()).await.unwrap();
+    let long = tokio::spawn({
+        let theirs = Arc::clone(&theirs);
+        async move { theirs.acquire(Duration::from_secs(2)).await }
+    });
+    stage.env.wait_watchers(&guard.node(), 1).await;
+    let error = soon("its end", long).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { .. }), "{error:?}");
+    stage.env.wait_watchers(&guard.node(), 0).await;
+    for millis in 0..15 {
+        // At different moments, the setting of the watch among them.
+        let error = theirs.acquire(Duration::from_millis(millis)).await.unwrap_err();
+        assert!(error.is_retryable(), "{error:?}");
+    }
+    stage.env.wait_count(&stage.env.lock_path(), 1).await;
+    stage.env.wait_no_watches().await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+/// So does one that is cancelled.
+async fn watch_leak_on_cancellation(stage: &Stage<'_>) {
+    let theirs = stage.newcomer().await;
+    let guard = soon("a free lock", stage.rival().await.lock()).await.unwrap();
+    for _ in 0..3 {
+        let waiter = spawn(&theirs);
+        stage.env.wait_watchers(&guard.node(), 1).await;
+        waiter.abort();
+        stage.env.wait_no_watches().await;
+    }
+    stage.env.wait_count(&stage.env.lock_path(), 1).await;
+    guard.release().await.unwrap();
+}
+
+/// Somebody deletes the holder's node: it is told, and the next in line gets the lock, of whichever client it is.
+async fn a_holder_deleted_by_hand(stage: &Stage<'_>) {
+    let builder = stage.env.builder().session_timeout(Duration::from_secs(6));
+    let client = stage.connect(builder).await;
+    let ours = stage.lock(&client);
+    for next in [stage.rival_of(&client), stage.rival().await] {
+        let guard = soon("a free lock", ours.lock()).await.unwrap();
+        let waiter = spawn(&next);
+        stage.env.wait_count(&stage.env.lock_path(), 2).await;
+        stage.env.delete(&guard.node()).await;
+        let next = soon("the next in line", waiter).await.unwrap().unwrap();
+        let lost = soon("the loss", guard.lost()).await;
+        assert_eq!(lost.reason(), LostReason::NodeDeleted);
+        assert!(!guard.is_held() && guard.reenter().is_err());
+        drop(guard);
+        client.flush(SOON).await.unwrap();
+        assert!(next.is_held() && stage.env.stat(&next.node()).await.is_some());
+        next.release().await.unwrap();
+    }
+}
+
+/// A client that is closed takes its hold and its place in the queue along.
+async fn the_end_of_a_client(stage: &Stage<'_>) {
+    let (holder, waiter) = (stage.env.client().await, stage.env.client().await);
+    let guard = soon("a free lock", stage.lock(&holder).lock()).await.unwrap();
+    let waits = spawn(&stage.rival_of(&waiter));
+    stage.env.wait_count(&stage.env.lock_path(), 2).await;
+    let next = spawn(&stage.rival().await);
+    stage.env.wait_count(&stage.env.lock_path(), 3).await;
+    waiter.close().await.unwrap();
+    let error = soon("its end", waits).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
+    assert!(guard.is_held() && !next.is_finished());
+    holder.close().await.unwrap();
+    assert_eq!(soon("the loss", guard.lost()).await.reason(), LostReason::Closed);
+    let next = soon("the next in line", next).await.unwrap().unwrap();
+    drop(guard);
+    assert!(next.is_held() && stage.env.stat(&next.node()).await.is_some());
+    next.release().await.unwrap();
+}
+
+/// Some stay until they are served, some give up, some are cancelled; never are two inside, and those who stay are
+/// all served.
+async fn comings_and_goings(stage: &Stage<'_>) {
+    const ROUNDS: u64 = 8;
+    let critical = Arc::new(CriticalSection::default());
+    let mut tasks = JoinSet::new();
+    for _ in 0..3 {
+        let client = stage.client().await;
+        for task in 0..4 {
+            let (lock, critical) = (stage.lock(&client), Arc::clone(&critical));
+            let patience: Vec<_> =
+                (0..ROUNDS).map(|_| stage.env.random().duration(Duration::from_millis(40))).collect();
+            tasks.spawn(async move {
+                let mut visits = 0;
+                for patience in patience {
+                    let guard = match task {
+                        0 => lock.acquire(patience).await.ok(),
+                        1 => tokio::time::timeout(patience, lock.lock()).await.ok().map(Result::unwrap),
+                        _ => Some(lock.lock().await.unwrap()),
+                    };
+                    let Some(guard) = guard else { continue };
+                    critical.visit().await;
+                    // A question to the servers, in which others may come in that must not.
+                    critical.visit_while(lock.participants()).await.unwrap();
+                    assert!(guard.is_held());
+                    visits += 1;
+                    drop(guard);
+                }
+                assert!(task < 2 || visits == ROUNDS);
+                visits
+            });
+        }
+    }
+    let mut visits = 0;
+    while let Some(done) = soon("everybody", tasks.join_next()).await {
+        visits += done.unwrap();
+    }
+    assert_eq!(critical.visits(), visits * 2, "increments are lost");
+}
