@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::Error;
+use crate::common::{Error, monotonic};
 use crate::diary::{Diary, Incident, Turn};
 use crate::options::Fault;
-use crate::protocol::{Event, What, monotonic};
+use crate::protocol::{Event, What};
 
 /// For how long a worker is stopped before it is killed: what it said before that it was stopped has been heard then.
 const SETTLE: Duration = Duration::from_millis(100);

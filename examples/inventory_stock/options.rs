@@ -7,6 +7,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use crate::common::parse_duration;
+
 /// A flash sale over several processes, which a distributed lock keeps from selling more than there is.
 #[derive(Debug, Parser)]
 #[command(name = "inventory_stock")]
@@ -47,7 +49,7 @@ pub(crate) struct Options {
     lock: Lock,
     /// ZooKeeper servers, host:port[,host:port...] [default: $ZK_CONNECT, or a server in this process]
     #[arg(long, value_name = "SERVERS")]
-    connect: Option<String>,
+    pub(crate) connect: Option<String>,
     /// Keeps the database here; one of a former sale is replaced [default: a temporary file]
     #[arg(long, value_name = "FILE")]
     pub(crate) db: Option<PathBuf>,
@@ -158,26 +160,5 @@ impl Options {
             session_timeout: self.session_timeout.unwrap_or(session_timeout),
             lock: self.lock,
         }
-    }
-
-    /// The servers to use, unless it is to be one of our own.
-    pub(crate) fn servers(&self) -> Option<String> {
-        let servers = self.connect.clone().or_else(|| std::env::var("ZK_CONNECT").ok());
-        servers.filter(|servers| !servers.is_empty())
-    }
-}
-
-/// A whole number and its unit: `200ms`, `2s`.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let wrong = || "a whole number and a unit (us, ms, s, m), such as 200ms".to_owned();
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    match unit {
-        "us" => Ok(Duration::from_micros(number)),
-        "ms" => Ok(Duration::from_millis(number)),
-        "s" => Ok(Duration::from_secs(number)),
-        "m" => number.checked_mul(60).map(Duration::from_secs).ok_or_else(wrong),
-        _ => Err(wrong()),
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::common::{Backend, round};
 use crate::diary::Diary;
 use crate::options::{Fault, Lock, Terms};
 use crate::protocol::{Event, How, Outcome, Visit, What};
@@ -14,15 +15,6 @@ const WINNERS: usize = 20;
 
 /// How many products are listed.
 const PRODUCTS: usize = 20;
-
-/// Who gives the lock.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) enum Backend {
-    #[serde(rename = "in-process")]
-    InProcess,
-    #[serde(rename = "zookeeper")]
-    ZooKeeper,
-}
 
 /// What is known while the sale goes on.
 #[derive(Debug)]
@@ -186,11 +178,6 @@ impl Books {
         };
         Report { figures, terms: self.terms, faults: faults.to_vec(), winners, shares, first_failure }
     }
-}
-
-/// To microseconds.
-fn round(seconds: f64) -> f64 {
-    (seconds * 1e6).round() / 1e6
 }
 
 /// In milliseconds, of sorted nanoseconds: the smallest value that so many per cent do not exceed.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use zookeeper_recipes::FencingToken;
 
-use crate::Error;
+use crate::common::Error;
 
 /// Marks a database as ours, so that no other is overwritten.
 const APPLICATION_ID: i32 = 0x666c_7368;

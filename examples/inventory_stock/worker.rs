@@ -1,28 +1,22 @@
 //! A worker: a process that serves its share of the users.
 
-use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use zookeeper_recipes::{
     Client, FencingToken, InterProcessMutex, LockGuard, LockState, OptionalExt, ReleaseError,
 };
 
+use crate::common::worker::{Orders, leave, say};
+use crate::common::{Error, chain, monotonic};
 use crate::options::{Lock, Terms};
-use crate::protocol::{Event, How, Message, Outcome, Shift, Visit, What, monotonic};
+use crate::protocol::{Event, How, Message, Outcome, Shift, Visit, What};
 use crate::store::{Store, Written};
-use crate::{Error, chain};
-
-/// The argument that makes a process a worker.
-pub(crate) const ARGUMENT: &str = "worker";
-
-/// How long a worker takes to leave.
-const LEAVING: Duration = Duration::from_secs(5);
 
 /// How often a worker reports.
 const REPORT_EVERY: Duration = Duration::from_millis(20);
@@ -45,10 +39,8 @@ pub(crate) fn run() -> Result<(), Error> {
 async fn work() -> Result<(), Error> {
     // Ctrl-C reaches all processes of a terminal. The sale ends its workers itself, so that they can leave properly.
     let _interrupts = signal(SignalKind::interrupt())?;
-    wake_up_when_orphaned()?;
-    let mut orders = stdin_lines();
-    let Some(first) = orders.recv().await else { return Ok(()) };
-    let shift: Shift = serde_json::from_str(&first)?;
+    let mut orders = Orders::listen()?;
+    let Some(shift) = orders.shift::<Shift>().await? else { return Ok(()) };
 
     let store = Mutex::new(Store::open(&shift.db)?);
     let client =
@@ -61,30 +53,14 @@ async fn work() -> Result<(), Error> {
     let counter = Arc::new(Counter { store, products, terms: shift.terms.clone() });
 
     say(&Message::Ready)?;
-    if orders.recv().await.is_some() {
+    if orders.next().await.is_some() {
         serve_all(&shift, &counter, &mut orders).await?;
     }
-    // Where the servers are gone, this would wait for as long as they would keep the session.
-    match tokio::time::timeout(LEAVING, client.close()).await {
-        Ok(closed) => Ok(closed?),
-        Err(_) => Err("the session could not be closed in time".into()),
-    }
-}
-
-/// A sale that dies while it has stopped this process could not wake it up any more: this wakes it up then, to find
-/// that there is nobody to work for.
-fn wake_up_when_orphaned() -> Result<(), Error> {
-    #[cfg(target_os = "linux")]
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT))?;
-    Ok(())
+    leave(client).await
 }
 
 /// Lets the users in, until all have left or nobody wants us to go on.
-async fn serve_all(
-    shift: &Shift,
-    counter: &Arc<Counter>,
-    orders: &mut mpsc::UnboundedReceiver<String>,
-) -> Result<(), Error> {
+async fn serve_all(shift: &Shift, counter: &Arc<Counter>, orders: &mut Orders) -> Result<(), Error> {
     let mut waiting = shift.users();
     let mut inside = JoinSet::new();
     let mut left = Vec::new();
@@ -103,7 +79,7 @@ async fn serve_all(
             _ = report.tick() => if !left.is_empty() {
                 say(&Message::Left(std::mem::take(&mut left)))?;
             },
-            order = orders.recv() => if order.is_none() {
+            order = orders.next() => if order.is_none() {
                 // Dropping the visits cancels them: what waits for the lock gives up its place.
                 return Ok(());
             },
@@ -286,26 +262,4 @@ async fn watch_over(guard: Option<&LockGuard>, user: u32, known_held: &AtomicU64
 
 fn tell(user: u32, what: What) -> Result<(), Error> {
     say(&Message::Turn(Event { user, at: monotonic(), what }))
-}
-
-/// The lines of stdin. On a thread of its own: a read cannot be cancelled, and the process ends without it.
-fn stdin_lines() -> mpsc::UnboundedReceiver<String> {
-    let (sender, lines) = mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines() {
-            let Ok(line) = line else { break };
-            if sender.send(line).is_err() {
-                break;
-            }
-        }
-    });
-    lines
-}
-
-fn say(message: &Message) -> Result<(), Error> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(&line)?;
-    Ok(stdout.flush()?)
 }
