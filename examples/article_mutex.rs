@@ -25,6 +25,7 @@ const TASKS: u32 = 99;
 const AT_ONCE: usize = 8;
 const STOCK: u32 = 3;
 const PATIENCE: Duration = Duration::from_millis(200);
+const PAYING: Duration = Duration::from_millis(5);
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
@@ -83,14 +84,14 @@ async fn purchase(mutex: &InterProcessMutex, stock: &AtomicU32) -> Result<Outcom
         println!("too busy");
         return Ok(Outcome::TooBusy);
     };
-    // Looking and taking are two steps, and somebody else may run in between. The lock makes them one.
+    // Looking and taking are two steps with time in between. The lock makes them one.
     let outcome = match stock.load(Ordering::Relaxed) {
         0 => {
             println!("out of stock");
             Outcome::SoldOut
         }
         left => {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(PAYING).await;
             stock.store(left - 1, Ordering::Relaxed);
             println!("bought one");
             Outcome::Sold
