@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use test_support::{Suite, peers, shared_standalone};
-use zookeeper_test_server::{Match, Op, Server};
+use zookeeper_test_server::{Gate, Match, Op, Server};
 
 type TestResult = Result<(), Box<dyn Error>>;
 
@@ -17,6 +17,7 @@ type TestResult = Result<(), Box<dyn Error>>;
 const SOON: Duration = Duration::from_secs(30);
 
 const MUTEX_PATH: &str = "/lock/lockId_111/111";
+const READ_WRITE_PATH: &str = "/lock/lockId_111/1111";
 
 fn main() {
     let mut suite = Suite::new();
@@ -27,8 +28,17 @@ fn main() {
         mutex_runs_eight_tasks_of_one_client,
     );
     suite.add("in-process", "article::mutex_exits_1_when_a_lock_is_lost", mutex_exits_1_when_a_lock_is_lost);
+    suite.add("in-process", "article::read_write_on_its_own", || read_write_in_some_order(None));
+    suite.add(
+        "in-process",
+        "article::read_write_prints_what_the_article_prints",
+        read_write_in_the_articles_order,
+    );
     suite.add_needing("zookeeper", "article::mutex", peers::zookeeper(), |_| {
         mutex_sells_three(Some(&shared_standalone()?.connect_string()))
+    });
+    suite.add_needing("zookeeper", "article::read_write", peers::zookeeper(), |_| {
+        read_write_in_some_order(Some(&shared_standalone()?.connect_string()))
     });
     suite.run()
 }
@@ -108,5 +118,65 @@ fn mutex_exits_1_when_a_lock_is_lost() -> TestResult {
     release.release();
     let output = program.wait_with_output()?;
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// How the lines must follow each other whatever the timing: who reads sees what was left last, and who writes has read.
+fn read_write_in_some_order(servers: Option<&str>) -> TestResult {
+    let lines = lines(example("article_read_write", servers)?.output()?)?;
+    assert_eq!(lines.len(), 32, "{lines:?}");
+    let (mut left, mut reads, mut writes) = (3, 0, 0);
+    for line in &lines {
+        if line.starts_with("read ") {
+            assert_eq!(line, &format!("read {left}"), "{lines:?}");
+            reads += 1;
+        } else {
+            if left > 0 {
+                left -= 1;
+                assert_eq!(line, &format!("sold one, left {left}"), "{lines:?}");
+            } else {
+                assert_eq!(line, "out of stock", "{lines:?}");
+            }
+            writes += 1;
+        }
+        // Who buys has looked, and no more than eight are between the one and the other.
+        assert!(writes <= reads && reads <= writes + 8, "{lines:?}");
+    }
+    assert_eq!((left, reads, writes), (0, 16, 16), "{lines:?}");
+    Ok(())
+}
+
+/// The protocol fixes the order in which nodes are granted; here the nodes come in the order that is natural.
+fn read_write_in_the_articles_order() -> TestResult {
+    let server = server_with(READ_WRITE_PATH)?;
+    let hold = |op, kind: &str| Match::op(op).path_prefix(READ_WRITE_PATH).path_contains(kind);
+    let gate = |matcher| server.hold_reply(matcher);
+    let first_readers_come = gate(hold(Op::Create, "__READ__").times(8));
+    let first_readers_leave = gate(hold(Op::Delete, "__READ__").times(8));
+    let first_writers_come = gate(hold(Op::Create, "__WRIT__").times(8));
+    // What comes after a held reply waits with it, so one is enough to keep all others from becoming writers.
+    let ninth_reader_leaves = gate(hold(Op::Delete, "__READ__").nth(8));
+    let last_reader_comes = gate(hold(Op::Create, "__READ__").nth(15));
+
+    let program = example("article_read_write", Some(&server.connect_string()))?.spawn()?;
+    let pass = async |gate: &Gate, hits| {
+        gate.wait_hits(hits).await;
+        gate.release();
+    };
+    soon(async {
+        pass(&first_readers_come, 8).await;
+        pass(&first_readers_leave, 8).await;
+        pass(&first_writers_come, 8).await;
+        ninth_reader_leaves.wait_hit().await;
+        pass(&last_reader_comes, 1).await;
+        ninth_reader_leaves.release();
+    })?;
+
+    let mut expected = vec!["read 3"; 8];
+    expected.extend(["sold one, left 2", "sold one, left 1", "sold one, left 0"]);
+    expected.extend(["out of stock"; 5]);
+    expected.extend(["read 0"; 8]);
+    expected.extend(["out of stock"; 8]);
+    assert_eq!(lines(program.wait_with_output()?)?, expected);
     Ok(())
 }
