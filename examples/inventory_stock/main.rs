@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --release --example inventory_stock
 //! cargo run --release --example inventory_stock -- --lock none --think 5ms    # what the lock is for
+//! cargo run --release --example inventory_stock -- --lock read-write
 //! cargo run --release --example inventory_stock -- --users 100000 --stock 10
 //! cargo run --release --example inventory_stock -- --kill-one --timeline killed.svg
 //! cargo run --release --example inventory_stock -- --pause-one --verbose
@@ -30,6 +31,7 @@
 mod common;
 mod diary;
 mod fault;
+mod lock;
 mod options;
 mod protocol;
 mod report;

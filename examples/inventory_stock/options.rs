@@ -64,6 +64,9 @@ pub(crate) struct Options {
     pub(crate) verbose: bool,
 }
 
+/// How many users a worker lets in at a time if each has a node at the servers: eight workers' nodes can still be listed.
+const FAIR_AT_ONCE: usize = 500;
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Scenario {
     /// The article's program: many users, few items, a short patience
@@ -85,6 +88,10 @@ pub(crate) enum Fault {
 pub(crate) enum Lock {
     /// `InterProcessMutex`, and its fencing token in the database
     Mutex,
+    /// `InterProcessFairLock`: every user who waits has a node of their own
+    Fair,
+    /// `InterProcessReadWriteLock`: users look at the shelf under the read lock, and buy under the write lock
+    ReadWrite,
     /// Nothing, to see what happens
     None,
 }
@@ -154,7 +161,7 @@ impl Options {
             stock: self.stock.unwrap_or(stock),
             users: self.users.unwrap_or(users),
             workers: self.workers,
-            at_once,
+            at_once: if self.lock == Lock::Fair { at_once.min(FAIR_AT_ONCE) } else { at_once },
             wait: self.wait.unwrap_or(wait),
             think: self.think.unwrap_or(think),
             session_timeout: self.session_timeout.unwrap_or(session_timeout),

@@ -318,14 +318,20 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (figures, terms) = (&self.figures, &self.terms);
-        let by = match (terms.lock, figures.backend) {
-            (Lock::None, _) => "without a lock",
-            (Lock::Mutex, Backend::InProcess) => "mutex, server in this process",
-            (Lock::Mutex, Backend::ZooKeeper) => "mutex, ZooKeeper",
+        let lock = match terms.lock {
+            Lock::Mutex => "mutex",
+            Lock::Fair => "fair lock",
+            Lock::ReadWrite => "read-write lock",
+            Lock::None => "without a lock",
+        };
+        let server = match (terms.lock, figures.backend) {
+            (Lock::None, _) => "",
+            (_, Backend::InProcess) => ", server in this process",
+            (_, Backend::ZooKeeper) => ", ZooKeeper",
         };
         writeln!(
             f,
-            "{} users, {} in stock, {} workers, {by}: {:.3} s",
+            "{} users, {} in stock, {} workers, {lock}{server}: {:.3} s",
             terms.users, terms.stock, terms.workers, figures.seconds
         )?;
         writeln!(f)?;
@@ -360,7 +366,7 @@ impl fmt::Display for Report {
             writeln!(f, "{worker:<12}{:>12}{:>8}{percent:>7.0}%", share.entered, share.sold)?;
         }
         writeln!(f)?;
-        if terms.lock == Lock::Mutex {
+        if terms.lock != Lock::None {
             writeln!(
                 f,
                 "waited for the lock: p50 {:.1} ms, p99 {:.1} ms; at most {} nodes in its queue",

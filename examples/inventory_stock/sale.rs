@@ -10,12 +10,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
-use zookeeper_recipes::{Client, InterProcessMutex};
+use zookeeper_recipes::Client;
 
 use crate::common::crew::{Crew, Heard};
 use crate::common::{Error, Servers};
 use crate::fault::Saboteur;
-use crate::options::{Lock, Options, Terms};
+use crate::lock::ShelfLock;
+use crate::options::{Options, Terms};
 use crate::protocol::{Message, Outcome, Shift};
 use crate::report::{Books, Report};
 use crate::store::Store;
@@ -49,14 +50,14 @@ pub(crate) async fn hold(options: &Options) -> Result<Ended, Error> {
         lock_root: lock_root.clone(),
         db: db.clone(),
     };
-    let mutexes = terms.products().map(|sku| InterProcessMutex::new(&client, &shift(0).lock_path(&sku)));
-    let mutexes = mutexes.collect::<Result<Vec<_>, _>>()?;
+    let locks = terms.products().map(|sku| ShelfLock::new(terms.lock, &client, &shift(0).lock_path(&sku)));
+    let locks = locks.collect::<Result<Vec<_>, _>>()?;
 
-    let store = Store::create(&db)?;
-    for (sku, mutex) in terms.products().zip(&mutexes) {
-        if terms.lock == Lock::Mutex {
-            // Filling the shelf is a write like any other.
-            let guard = mutex.lock().await?;
+    let mut store = Store::create(&db)?;
+    for (sku, lock) in terms.products().zip(&locks) {
+        if let Some(lock) = lock {
+            // Filling the shelf is a write like any other, however long it takes to be let in.
+            let guard = lock.to_buy(Duration::MAX).await?;
             store.fill(&sku, terms.stock, Some(guard.fencing_token()))?;
             guard.release().await?;
         } else {
@@ -80,7 +81,7 @@ pub(crate) async fn hold(options: &Options) -> Result<Ended, Error> {
         ended = async {
             crew.hire((0..terms.workers).map(shift), |message| matches!(message, Message::Ready)).await?;
             let saboteur = Saboteur::new(options.faults(), session_timeout);
-            sell(&mut crew, &terms, &mutexes, &mut books, saboteur).await
+            sell(&mut crew, &terms, &locks, &mut store, &mut books, saboteur).await
         } => Some(ended),
         _ = interrupts.recv() => None,
         _ = terminations.recv() => None,
@@ -103,11 +104,12 @@ pub(crate) async fn hold(options: &Options) -> Result<Ended, Error> {
 async fn sell(
     crew: &mut Crew<Message>,
     terms: &Terms,
-    mutexes: &[InterProcessMutex],
+    locks: &[Option<ShelfLock>],
+    store: &mut Store,
     books: &mut Books,
     mut saboteur: Saboteur,
 ) -> Result<(), Error> {
-    let queue = QueueSampler::start(terms.lock, mutexes);
+    let queue = QueueSampler::start(locks);
     let bar = progress_bar(terms.users);
     let mut ticks = tokio::time::interval(FAULT_TICK);
     books.open();
@@ -129,7 +131,7 @@ async fn sell(
                 // It comes first: the worker goes on thinking meanwhile.
                 let pid = crew.pid(worker);
                 books.write(worker, &event);
-                saboteur.hear(&event, pid, books.diary_mut())?;
+                saboteur.hear(&event, pid, store, books.diary_mut())?;
                 if let Some(line) = books.log_line(&event) {
                     bar.suspend(|| eprintln!("{line}"));
                 }
@@ -164,12 +166,11 @@ struct QueueSampler {
 }
 
 impl QueueSampler {
-    fn start(lock: Lock, mutexes: &[InterProcessMutex]) -> Self {
+    fn start(locks: &[Option<ShelfLock>]) -> Self {
         let peak = Arc::new(AtomicUsize::new(0));
         let mut task = JoinSet::new();
-        if lock == Lock::Mutex {
-            task.spawn(sample(mutexes.to_vec(), Arc::clone(&peak)));
-        }
+        let locks: Vec<_> = locks.iter().flatten().cloned().collect();
+        task.spawn(sample(locks, Arc::clone(&peak)));
         Self { peak, _task: task }
     }
 
@@ -178,12 +179,12 @@ impl QueueSampler {
     }
 }
 
-async fn sample(mutexes: Vec<InterProcessMutex>, peak: Arc<AtomicUsize>) {
+async fn sample(locks: Vec<ShelfLock>, peak: Arc<AtomicUsize>) {
     let mut ticks = tokio::time::interval(SAMPLE_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    for mutex in mutexes.iter().cycle() {
+    for lock in locks.iter().cycle() {
         ticks.tick().await;
-        if let Ok(nodes) = mutex.participants().await {
+        if let Ok(nodes) = lock.participants().await {
             peak.fetch_max(nodes.len(), Ordering::Relaxed);
         }
     }
