@@ -13,6 +13,7 @@ use rusqlite::{Connection, OpenFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use test_support::{Suite, peers, poll_until, shared_ensemble, shared_standalone};
+use zookeeper_test_server::{LogEntry, LogKind, Op, Server};
 
 type TestResult = Result<(), Box<dyn Error>>;
 
@@ -21,7 +22,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() {
     let mut suite = Suite::new();
-    suite.add("in-process", "sale::sells_what_there_is", sells_what_there_is);
+    suite.add("in-process", "sale::sells_what_there_is", || sells_what_there_is("mutex"));
+    suite.add("in-process", "sale::sells_what_there_is_fairly", || sells_what_there_is("fair"));
+    suite.add(
+        "in-process",
+        "sale::with_a_fair_lock_every_user_has_a_node",
+        with_a_fair_lock_every_user_has_a_node,
+    );
+    suite.add("in-process", "sale::looks_under_the_read_lock", looks_under_the_read_lock);
     suite.add("in-process", "sale::a_hundred_thousand_users", a_hundred_thousand_users);
     suite.add("in-process", "sale::without_a_lock_it_oversells", without_a_lock_it_oversells);
     suite.add("in-process", "sale::time_is_up_for_some", time_is_up_for_some);
@@ -37,7 +45,10 @@ fn main() {
     suite
         .add("in-process", "sale::goes_on_without_a_killed_worker", || goes_on_without_a_killed_worker(None));
     suite.add("in-process", "sale::refuses_a_paused_worker", || refuses_a_paused_worker(None));
-    suite.add("in-process", "sale::both_faults_and_several_products", both_faults_and_several_products);
+    for lock in ["mutex", "fair", "read-write"] {
+        let name = format!("sale::both_faults_and_several_products_with_{}", lock.replace('-', "_"));
+        suite.add("in-process", &name, move || both_faults_and_several_products(lock));
+    }
     suite.add("in-process", "sale::a_lock_per_product", a_lock_per_product);
     suite.add("in-process", "sale::the_rush", || the_rush(None));
     suite.add("in-process", "sale::draws_what_happened", draws_what_happened);
@@ -52,11 +63,14 @@ fn main() {
     suite.add_needing("zookeeper", "sale::refuses_a_paused_worker", peers::zookeeper(), |_| {
         refuses_a_paused_worker(Some(&shared_standalone()?.connect_string()))
     });
-    suite.add_needing("zookeeper", "sale::sells_what_there_is", peers::zookeeper(), |_| {
-        sells_on(&shared_standalone()?.connect_string())
-    });
+    for lock in ["mutex", "fair", "read-write"] {
+        let name = format!("sale::sells_what_there_is_with_{}", lock.replace('-', "_"));
+        suite.add_needing("zookeeper", &name, peers::zookeeper(), move |_| {
+            sells_on(lock, &shared_standalone()?.connect_string())
+        });
+    }
     suite.add_needing("zookeeper-3", "sale::sells_what_there_is", peers::zookeeper(), |_| {
-        sells_on(&shared_ensemble()?.connect_string())
+        sells_on("mutex", &shared_ensemble()?.connect_string())
     });
     suite.run()
 }
@@ -108,18 +122,49 @@ fn number(report: &Value, name: &str) -> u64 {
     number.unwrap_or_default()
 }
 
-fn sells_what_there_is() -> TestResult {
-    let report = report(sale(&[])?, 0)?;
+fn sells_what_there_is(lock: &str) -> TestResult {
+    let report = report(sale(&["--lock", lock])?, 0)?;
     assert_eq!(report["backend"], "in-process");
+    sold_three(&report)
+}
+
+fn sold_three(report: &Value) -> TestResult {
     for (name, expected) in [("stock", 3), ("users", 99), ("workers", 8), ("sold", 3)] {
-        assert_eq!(number(&report, name), expected, "{name} in {report}");
+        assert_eq!(number(report, name), expected, "{name} in {report}");
     }
     for name in ["lost", "oversold", "overlaps", "fenced", "failed", "left"] {
-        assert_eq!(number(&report, name), 0, "{name} in {report}");
+        assert_eq!(number(report, name), 0, "{name} in {report}");
     }
     assert_eq!(report["winners"].as_array().map(Vec::len), Some(3), "{report}");
-    assert!(number(&report, "peak_lock_nodes") <= 99, "{report}");
+    assert!(number(report, "peak_lock_nodes") <= 99, "{report}");
     assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{report}");
+    Ok(())
+}
+
+/// With the mutex a process has 64 at most, and its other users wait in memory.
+fn with_a_fair_lock_every_user_has_a_node() -> TestResult {
+    let peak = |lock| {
+        let all_at_once =
+            ["--scenario", "article-rush", "--workers", "1", "--users", "200", "--think", "50ms"];
+        let mut sale = sale(&all_at_once)?;
+        sale.args(["--lock", lock]);
+        Ok::<_, Box<dyn Error>>(number(&report(sale, 0)?, "peak_lock_nodes"))
+    };
+    let (fair, mutex) = (peak("fair")?, peak("mutex")?);
+    assert!((65..=200).contains(&fair) && mutex <= 64, "{fair}, {mutex}");
+    Ok(())
+}
+
+/// Each user looks as a reader, and who buys has been a writer.
+fn looks_under_the_read_lock() -> TestResult {
+    let server = Server::start()?;
+    sold_three(&report(sale_on(Some(&server.connect_string()), &["--lock", "read-write"])?, 0)?)?;
+    let is_new = |entry: &LogEntry| (entry.kind, entry.op, entry.error) == (LogKind::Applied, Op::Create, 0);
+    let created =
+        |kind| server.log().iter().filter(|entry| is_new(entry) && entry.path.contains(kind)).count();
+    let (readers, writers) = (created("__READ__"), created("__WRIT__"));
+    assert!((99..=3 * 99).contains(&readers) && (3..=99).contains(&writers), "{readers}, {writers}");
+    assert_eq!(created("lock-"), 0);
     Ok(())
 }
 
@@ -180,8 +225,8 @@ fn refuses_a_paused_worker(servers: Option<&str>) -> TestResult {
     Ok(())
 }
 
-fn both_faults_and_several_products() -> TestResult {
-    let args = ["--kill-one", "--pause-one", "--skus", "3", "--session-timeout", SHORT];
+fn both_faults_and_several_products(lock: &str) -> TestResult {
+    let args = ["--kill-one", "--pause-one", "--skus", "3", "--session-timeout", SHORT, "--lock", lock];
     let report = survives(&args, None)?;
     assert!(number(&report, "lost") > 0, "{report}");
     assert!(number(&report, "fenced") >= 1, "{report}");
@@ -338,10 +383,8 @@ fn ends_with_all_workers(end: impl FnOnce(Pid) -> TestResult, exit_code: Option<
     Ok(())
 }
 
-fn sells_on(servers: &str) -> TestResult {
-    let mut sale = sale(&["--wait", "60s"])?;
-    sale.env("ZK_CONNECT", servers);
-    let report = report(sale, 0)?;
+fn sells_on(lock: &str, servers: &str) -> TestResult {
+    let report = report(sale_on(Some(servers), &["--wait", "60s", "--lock", lock])?, 0)?;
     assert_eq!(report["backend"], "zookeeper", "{report}");
     assert_eq!(number(&report, "sold"), 3, "{report}");
     assert_eq!(number(&report, "sold_out"), 96, "{report}");

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use crate::common::monotonic;
 use crate::options::Terms;
-use crate::protocol::{Event, How, What, monotonic};
+use crate::protocol::{Event, How, What};
 
 /// All times are [`monotonic`].
 #[derive(Debug)]

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::Error;
+use crate::common::{Error, monotonic};
 use crate::diary::{Diary, Incident, Turn};
 use crate::options::Fault;
-use crate::protocol::{Event, What, monotonic};
+use crate::protocol::{Event, What};
+use crate::store::Store;
 
 /// For how long a worker is stopped before it is killed: what it said before that it was stopped has been heard then.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -45,12 +46,22 @@ impl Saboteur {
     }
 
     /// A worker has said something about a turn; it is in the diary.
-    pub(crate) fn hear(&mut self, event: &Event, pid: Option<Pid>, diary: &mut Diary) -> Result<(), Error> {
+    pub(crate) fn hear(
+        &mut self,
+        event: &Event,
+        pid: Option<Pid>,
+        store: &mut Store,
+        diary: &mut Diary,
+    ) -> Result<(), Error> {
         let Some(&Turn { worker, product, from, .. }) = diary.turn_of(event.user) else { return Ok(()) };
         let Some(victim) = &self.victim else {
             if let (What::Saw { left: 1.. }, Some(pid), true) = (&event.what, pid, self.is_busy()) {
                 kill_process(pid, Signal::STOP)?;
                 let (stopped, since) = (monotonic(), Instant::now());
+                if store.is_stuck()? {
+                    // It was writing for another of its users, and nobody could go on. The next one may not be.
+                    return Ok(kill_process(pid, Signal::CONT)?);
+                }
                 let user = event.user;
                 self.victim = Some(Victim { worker, pid, user, product, from, stopped, since });
             }

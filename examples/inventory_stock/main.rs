@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --release --example inventory_stock
 //! cargo run --release --example inventory_stock -- --lock none --think 5ms    # what the lock is for
+//! cargo run --release --example inventory_stock -- --lock read-write
 //! cargo run --release --example inventory_stock -- --users 100000 --stock 10
 //! cargo run --release --example inventory_stock -- --kill-one --timeline killed.svg
 //! cargo run --release --example inventory_stock -- --pause-one --verbose
@@ -26,8 +27,11 @@
 //! It exits 0 only if nothing was oversold, no two workers were inside at once and every user is accounted for;
 //! otherwise 1, and 2 when the sale could not be held.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod diary;
 mod fault;
+mod lock;
 mod options;
 mod protocol;
 mod report;
@@ -38,22 +42,13 @@ mod worker;
 
 use std::process::ExitCode;
 
+use common::{BROKEN, Error, INTERRUPTED, TROUBLE, chain};
 use options::Options;
 use sale::Ended;
 
-/// Anything that went wrong, in words.
-type Error = Box<dyn std::error::Error + Send + Sync>;
-
-/// The exit code of a broken promise.
-const BROKEN: u8 = 1;
-/// The exit code of a sale that could not be held; clap's too.
-const TROUBLE: u8 = 2;
-/// The exit code of a program that was interrupted, as shells count.
-const INTERRUPTED: u8 = 130;
-
 fn main() -> ExitCode {
-    let is_worker = std::env::args_os().nth(1).is_some_and(|first| first == worker::ARGUMENT);
-    let result = if is_worker { worker::run().map(|()| ExitCode::SUCCESS) } else { hold_sale() };
+    let result =
+        if common::worker::is_one() { worker::run().map(|()| ExitCode::SUCCESS) } else { hold_sale() };
     result.unwrap_or_else(|error| {
         eprintln!("inventory_stock: {}", chain(&*error));
         ExitCode::from(TROUBLE)
@@ -91,18 +86,4 @@ fn hold_sale() -> Result<ExitCode, Error> {
     } else {
         ExitCode::SUCCESS
     })
-}
-
-/// An error with its causes. Many put their cause into their own text; that is not said twice.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }

@@ -7,6 +7,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use crate::common::parse_duration;
+
 /// A flash sale over several processes, which a distributed lock keeps from selling more than there is.
 #[derive(Debug, Parser)]
 #[command(name = "inventory_stock")]
@@ -47,7 +49,7 @@ pub(crate) struct Options {
     lock: Lock,
     /// ZooKeeper servers, host:port[,host:port...] [default: $ZK_CONNECT, or a server in this process]
     #[arg(long, value_name = "SERVERS")]
-    connect: Option<String>,
+    pub(crate) connect: Option<String>,
     /// Keeps the database here; one of a former sale is replaced [default: a temporary file]
     #[arg(long, value_name = "FILE")]
     pub(crate) db: Option<PathBuf>,
@@ -61,6 +63,9 @@ pub(crate) struct Options {
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }
+
+/// How many users a worker lets in at a time if each has a node at the servers: eight workers' nodes can still be listed.
+const FAIR_AT_ONCE: usize = 500;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Scenario {
@@ -83,6 +88,10 @@ pub(crate) enum Fault {
 pub(crate) enum Lock {
     /// `InterProcessMutex`, and its fencing token in the database
     Mutex,
+    /// `InterProcessFairLock`: every user who waits has a node of their own
+    Fair,
+    /// `InterProcessReadWriteLock`: users look at the shelf under the read lock, and buy under the write lock
+    ReadWrite,
     /// Nothing, to see what happens
     None,
 }
@@ -152,32 +161,11 @@ impl Options {
             stock: self.stock.unwrap_or(stock),
             users: self.users.unwrap_or(users),
             workers: self.workers,
-            at_once,
+            at_once: if self.lock == Lock::Fair { at_once.min(FAIR_AT_ONCE) } else { at_once },
             wait: self.wait.unwrap_or(wait),
             think: self.think.unwrap_or(think),
             session_timeout: self.session_timeout.unwrap_or(session_timeout),
             lock: self.lock,
         }
-    }
-
-    /// The servers to use, unless it is to be one of our own.
-    pub(crate) fn servers(&self) -> Option<String> {
-        let servers = self.connect.clone().or_else(|| std::env::var("ZK_CONNECT").ok());
-        servers.filter(|servers| !servers.is_empty())
-    }
-}
-
-/// A whole number and its unit: `200ms`, `2s`.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let wrong = || "a whole number and a unit (us, ms, s, m), such as 200ms".to_owned();
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    match unit {
-        "us" => Ok(Duration::from_micros(number)),
-        "ms" => Ok(Duration::from_millis(number)),
-        "s" => Ok(Duration::from_secs(number)),
-        "m" => number.checked_mul(60).map(Duration::from_secs).ok_or_else(wrong),
-        _ => Err(wrong()),
     }
 }

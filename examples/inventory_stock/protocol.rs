@@ -1,8 +1,7 @@
-//! What the sale and its workers say to each other: one JSON value per line, through the worker's stdin and stdout.
+//! What the sale and its workers say to each other.
 //!
-//! The worker is told its [`Shift`] and answers [`Message::Ready`]; the next line, whatever it says, opens the doors. It reports
-//! each turn with a lock as it goes, and the users who have left now and then, and ends with [`Message::Done`]. The
-//! end of its stdin means that it is to stop.
+//! The worker is told its [`Shift`] and answers [`Message::Ready`]. It reports each turn with a lock as it goes, and the
+//! users who have left now and then, and ends with [`Message::Done`].
 
 use std::path::PathBuf;
 
@@ -51,7 +50,7 @@ pub(crate) enum Message {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Event {
     pub(crate) user: u32,
-    /// When, in [`monotonic`] time.
+    /// When, in [`monotonic`](crate::common::monotonic) time.
     pub(crate) at: u64,
     pub(crate) what: What,
 }
@@ -102,10 +101,4 @@ pub(crate) enum Outcome {
     SoldOut,
     TimedOut,
     Failed(String),
-}
-
-/// Nanoseconds of the one clock that all processes of a host share, and that nobody sets.
-pub(crate) fn monotonic() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::common::{Backend, round};
 use crate::diary::Diary;
 use crate::options::{Fault, Lock, Terms};
 use crate::protocol::{Event, How, Outcome, Visit, What};
@@ -14,15 +15,6 @@ const WINNERS: usize = 20;
 
 /// How many products are listed.
 const PRODUCTS: usize = 20;
-
-/// Who gives the lock.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) enum Backend {
-    #[serde(rename = "in-process")]
-    InProcess,
-    #[serde(rename = "zookeeper")]
-    ZooKeeper,
-}
 
 /// What is known while the sale goes on.
 #[derive(Debug)]
@@ -188,11 +180,6 @@ impl Books {
     }
 }
 
-/// To microseconds.
-fn round(seconds: f64) -> f64 {
-    (seconds * 1e6).round() / 1e6
-}
-
 /// In milliseconds, of sorted nanoseconds: the smallest value that so many per cent do not exceed.
 fn percentile(sorted: &[u64], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
@@ -331,14 +318,20 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (figures, terms) = (&self.figures, &self.terms);
-        let by = match (terms.lock, figures.backend) {
-            (Lock::None, _) => "without a lock",
-            (Lock::Mutex, Backend::InProcess) => "mutex, server in this process",
-            (Lock::Mutex, Backend::ZooKeeper) => "mutex, ZooKeeper",
+        let lock = match terms.lock {
+            Lock::Mutex => "mutex",
+            Lock::Fair => "fair lock",
+            Lock::ReadWrite => "read-write lock",
+            Lock::None => "without a lock",
+        };
+        let server = match (terms.lock, figures.backend) {
+            (Lock::None, _) => "",
+            (_, Backend::InProcess) => ", server in this process",
+            (_, Backend::ZooKeeper) => ", ZooKeeper",
         };
         writeln!(
             f,
-            "{} users, {} in stock, {} workers, {by}: {:.3} s",
+            "{} users, {} in stock, {} workers, {lock}{server}: {:.3} s",
             terms.users, terms.stock, terms.workers, figures.seconds
         )?;
         writeln!(f)?;
@@ -373,7 +366,7 @@ impl fmt::Display for Report {
             writeln!(f, "{worker:<12}{:>12}{:>8}{percent:>7.0}%", share.entered, share.sold)?;
         }
         writeln!(f)?;
-        if terms.lock == Lock::Mutex {
+        if terms.lock != Lock::None {
             writeln!(
                 f,
                 "waited for the lock: p50 {:.1} ms, p99 {:.1} ms; at most {} nodes in its queue",

@@ -3,16 +3,19 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
 use zookeeper_recipes::FencingToken;
 
-use crate::Error;
+use crate::common::Error;
 
 /// Marks a database as ours, so that no other is overwritten.
 const APPLICATION_ID: i32 = 0x666c_7368;
 
 /// For how long a statement waits for another process's.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// When nobody else has been able to write for so long, somebody is stuck.
+const STUCK: Duration = Duration::from_millis(500);
 
 /// A token is two columns. Whoever has the lock shows its token before reading and when writing; nothing older is let
 /// in after it.
@@ -142,6 +145,18 @@ impl Store {
         sale.prepare_cached(insert)?.execute(params![sku, user, left, zxid, n])?;
         sale.commit()?;
         Ok(Written::Sold)
+    }
+
+    /// Whether somebody keeps all others from writing, who must have been stopped in the middle of a transaction.
+    pub(crate) fn is_stuck(&mut self) -> Result<bool, Error> {
+        self.db.busy_timeout(STUCK)?;
+        let stuck = match self.db.transaction_with_behavior(TransactionBehavior::Immediate) {
+            Ok(_) => false,
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => true,
+            Err(error) => return Err(error.into()),
+        };
+        self.db.busy_timeout(BUSY_TIMEOUT)?;
+        Ok(stuck)
     }
 
     /// Counts what is there.

@@ -42,10 +42,10 @@ pub(crate) fn draw(diary: &Diary, terms: &Terms) -> String {
     ));
     svg.line(HEAD);
     svg.line(&format!(r##"<rect width="{width}" height="{height}" fill="#fff"/>"##));
-    let held = if terms.lock == Lock::Mutex {
-        "Who held the lock when"
-    } else {
-        "Who was inside when, without a lock"
+    let held = match terms.lock {
+        Lock::None => "Who was inside when, without a lock",
+        Lock::Mutex | Lock::Fair => "Who held the lock when",
+        Lock::ReadWrite => "Who held the write lock when",
     };
     svg.text(LEFT, 28.0, "big", held);
     let products = if terms.skus == 1 { "one product" } else { &format!("{} products", terms.skus) };

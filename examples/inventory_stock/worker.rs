@@ -1,28 +1,21 @@
 //! A worker: a process that serves its share of the users.
 
-use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
-use zookeeper_recipes::{
-    Client, FencingToken, InterProcessMutex, LockGuard, LockState, OptionalExt, ReleaseError,
-};
+use zookeeper_recipes::{Client, FencingToken, LockGuard, LockState, OptionalExt, ReleaseError};
 
-use crate::options::{Lock, Terms};
-use crate::protocol::{Event, How, Message, Outcome, Shift, Visit, What, monotonic};
+use crate::common::worker::{Orders, leave, say};
+use crate::common::{Error, chain, monotonic};
+use crate::lock::ShelfLock;
+use crate::options::Terms;
+use crate::protocol::{Event, How, Message, Outcome, Shift, Visit, What};
 use crate::store::{Store, Written};
-use crate::{Error, chain};
-
-/// The argument that makes a process a worker.
-pub(crate) const ARGUMENT: &str = "worker";
-
-/// How long a worker takes to leave.
-const LEAVING: Duration = Duration::from_secs(5);
 
 /// How often a worker reports.
 const REPORT_EVERY: Duration = Duration::from_millis(20);
@@ -45,46 +38,28 @@ pub(crate) fn run() -> Result<(), Error> {
 async fn work() -> Result<(), Error> {
     // Ctrl-C reaches all processes of a terminal. The sale ends its workers itself, so that they can leave properly.
     let _interrupts = signal(SignalKind::interrupt())?;
-    wake_up_when_orphaned()?;
-    let mut orders = stdin_lines();
-    let Some(first) = orders.recv().await else { return Ok(()) };
-    let shift: Shift = serde_json::from_str(&first)?;
+    let mut orders = Orders::listen()?;
+    let Some(shift) = orders.shift::<Shift>().await? else { return Ok(()) };
 
     let store = Mutex::new(Store::open(&shift.db)?);
     let client =
         Client::builder().session_timeout(shift.terms.session_timeout).connect(&shift.servers).await?;
     let products = shift.terms.products().map(|sku| {
-        let mutex = InterProcessMutex::new(&client, &shift.lock_path(&sku))?;
-        Ok::<_, Error>(Product { sku: sku.into(), mutex, sold_out: watch::Sender::new(false) })
+        let lock = ShelfLock::new(shift.terms.lock, &client, &shift.lock_path(&sku))?;
+        Ok::<_, Error>(Product { sku: sku.into(), lock, sold_out: watch::Sender::new(false) })
     });
     let products = products.collect::<Result<_, _>>()?;
     let counter = Arc::new(Counter { store, products, terms: shift.terms.clone() });
 
     say(&Message::Ready)?;
-    if orders.recv().await.is_some() {
+    if orders.next().await.is_some() {
         serve_all(&shift, &counter, &mut orders).await?;
     }
-    // Where the servers are gone, this would wait for as long as they would keep the session.
-    match tokio::time::timeout(LEAVING, client.close()).await {
-        Ok(closed) => Ok(closed?),
-        Err(_) => Err("the session could not be closed in time".into()),
-    }
-}
-
-/// A sale that dies while it has stopped this process could not wake it up any more: this wakes it up then, to find
-/// that there is nobody to work for.
-fn wake_up_when_orphaned() -> Result<(), Error> {
-    #[cfg(target_os = "linux")]
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT))?;
-    Ok(())
+    leave(client).await
 }
 
 /// Lets the users in, until all have left or nobody wants us to go on.
-async fn serve_all(
-    shift: &Shift,
-    counter: &Arc<Counter>,
-    orders: &mut mpsc::UnboundedReceiver<String>,
-) -> Result<(), Error> {
+async fn serve_all(shift: &Shift, counter: &Arc<Counter>, orders: &mut Orders) -> Result<(), Error> {
     let mut waiting = shift.users();
     let mut inside = JoinSet::new();
     let mut left = Vec::new();
@@ -103,7 +78,7 @@ async fn serve_all(
             _ = report.tick() => if !left.is_empty() {
                 say(&Message::Left(std::mem::take(&mut left)))?;
             },
-            order = orders.recv() => if order.is_none() {
+            order = orders.next() => if order.is_none() {
                 // Dropping the visits cancels them: what waits for the lock gives up its place.
                 return Ok(());
             },
@@ -114,9 +89,9 @@ async fn serve_all(
 }
 
 async fn visit(counter: Arc<Counter>, user: u32) -> Visit {
-    let outcome = match counter.terms.lock {
-        Lock::Mutex => counter.serve(user).await,
-        Lock::None => counter.serve_unlocked(user).await,
+    let outcome = match &counter.product_of(user).lock {
+        Some(lock) => counter.serve(user, lock).await,
+        None => counter.serve_unlocked(user).await,
     };
     Visit { user, outcome: outcome.unwrap_or_else(|error| Outcome::Failed(chain(&*error))) }
 }
@@ -130,7 +105,7 @@ struct Counter {
 
 struct Product {
     sku: Arc<str>,
-    mutex: InterProcessMutex,
+    lock: Option<ShelfLock>,
     /// A sign for those who queue, put up by the first user who sees that the shelf is empty.
     sold_out: watch::Sender<bool>,
 }
@@ -140,50 +115,81 @@ impl Counter {
         &self.products[self.terms.product_of(user)]
     }
 
-    async fn serve(self: &Arc<Self>, user: u32) -> Result<Outcome, Error> {
+    async fn serve(self: &Arc<Self>, user: u32, lock: &ShelfLock) -> Result<Outcome, Error> {
         let product = self.product_of(user);
         let mut sold_out = product.sold_out.subscribe();
         let came = Instant::now();
         for _ in 0..ATTEMPTS {
-            // A look without the lock decides nothing, but nobody needs to queue for an empty shelf.
-            if self.left(product).await? == 0 {
-                return Ok(Outcome::SoldOut);
+            let patience = || self.terms.wait.saturating_sub(came.elapsed());
+            // A look before decides nothing, but nobody needs to queue for an empty shelf.
+            match self.look(product, lock, patience()).await? {
+                Some(0) => return Ok(Outcome::SoldOut),
+                Some(_) => {}
+                None => return Ok(Outcome::TimedOut),
             }
             let queued = Instant::now();
-            let patience = self.terms.wait.saturating_sub(came.elapsed());
             let guard = tokio::select! {
                 biased;
-                guard = product.mutex.acquire(patience) => guard.optional()?,
+                guard = lock.to_buy(patience()) => guard.optional()?,
                 // Dropping the other future takes this user out of the queue.
                 _ = sold_out.wait_for(|&sold_out| sold_out) => return Ok(Outcome::SoldOut),
             };
             let Some(guard) = guard else { return Ok(Outcome::TimedOut) };
-            match self.turn(user, Some((guard, queued.elapsed()))).await? {
+            let (waited, entered) = (queued.elapsed(), monotonic());
+            if !guard.is_held() {
+                // Granted, and lost again before this process got to know of it. That was no turn.
+                continue;
+            }
+            match self.turn(user, entered, Some((guard, waited))).await? {
                 How::Sold { .. } => return Ok(Outcome::Sold),
                 How::SoldOut => return Ok(Outcome::SoldOut),
                 // We were away for longer than our session; the others went on. Start again.
                 How::Refused | How::Failed => {}
             }
         }
-        Err(format!("the database refused {ATTEMPTS} users with an old token in a row").into())
+        Err(format!("the lock was lost {ATTEMPTS} times in a row").into())
+    }
+
+    /// Looks at the shelf, under the read lock if there is one; nothing if it could not be had in time.
+    async fn look(
+        self: &Arc<Self>,
+        product: &Product,
+        lock: &ShelfLock,
+        patience: Duration,
+    ) -> Result<Option<u32>, Error> {
+        let Some(guard) = lock.to_look(patience).await.optional()? else { return Ok(None) };
+        let left = self.left(product).await?;
+        if let Some(guard) = guard {
+            match guard.release().await {
+                // It was a look all the same.
+                Ok(()) | Err(ReleaseError::Lost(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Some(left))
     }
 
     /// The same without a lock, and so without a token. It is wrong.
     async fn serve_unlocked(self: &Arc<Self>, user: u32) -> Result<Outcome, Error> {
-        match self.turn(user, None).await? {
+        match self.turn(user, monotonic(), None).await? {
             How::Sold { .. } => Ok(Outcome::Sold),
             How::SoldOut => Ok(Outcome::SoldOut),
             How::Refused | How::Failed => Err("refused, without a token".into()),
         }
     }
 
-    /// A user's turn, with the lock and for how long they waited for it.
-    async fn turn(self: &Arc<Self>, user: u32, lock: Option<(LockGuard, Duration)>) -> Result<How, Error> {
+    /// A user's turn since that moment, with the lock and for how long they waited for it.
+    async fn turn(
+        self: &Arc<Self>,
+        user: u32,
+        entered: u64,
+        lock: Option<(LockGuard, Duration)>,
+    ) -> Result<How, Error> {
         let (guard, waited) = lock.unzip();
         let waited = waited.map(|waited| waited.as_nanos().try_into()).transpose()?;
-        tell(user, What::Entered { waited })?;
+        tell_at(entered, user, What::Entered { waited })?;
         let token = guard.as_ref().map(LockGuard::fencing_token);
-        let known = AtomicU64::new(monotonic());
+        let known = AtomicU64::new(entered);
         let bought = tokio::select! {
             biased;
             // It only watches: what comes too late is for the database to refuse. A holder that asked its guard before it
@@ -285,27 +291,9 @@ async fn watch_over(guard: Option<&LockGuard>, user: u32, known_held: &AtomicU64
 }
 
 fn tell(user: u32, what: What) -> Result<(), Error> {
-    say(&Message::Turn(Event { user, at: monotonic(), what }))
+    tell_at(monotonic(), user, what)
 }
 
-/// The lines of stdin. On a thread of its own: a read cannot be cancelled, and the process ends without it.
-fn stdin_lines() -> mpsc::UnboundedReceiver<String> {
-    let (sender, lines) = mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines() {
-            let Ok(line) = line else { break };
-            if sender.send(line).is_err() {
-                break;
-            }
-        }
-    });
-    lines
-}
-
-fn say(message: &Message) -> Result<(), Error> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(&line)?;
-    Ok(stdout.flush()?)
+fn tell_at(at: u64, user: u32, what: What) -> Result<(), Error> {
+    say(&Message::Turn(Event { user, at, what }))
 }
