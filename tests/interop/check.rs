@@ -1,0 +1,426 @@
+//! Judges a journal: who held the lock when, and what became of the counter.
+//!
+//! | record | written |
+//! |---|---|
+//! | `enter W x\|r TOKEN SESSION` | after an exclusive or a shared grant; the token is the czxid of the lock node |
+//! | `read W V` | when the counter was read |
+//! | `intent W N`, `commit W N` | before and after the counter is written, only by exclusive holders |
+//! | `down W` | before a write lock is turned into a read lock |
+//! | `up W` | after a read lock has been turned into a write lock |
+//! | `leave W` | before the release, once the worker has made sure that it held the lock all the time |
+//! | `lost W` | instead, when it did not: its session was over; of a victim by the parent, see below |
+//! | `dead P` | by the parent, when process `P` was killed and has ended |
+//! | `trouble W ..`, `stays W ..` | for people, and for the parent |
+//!
+//! A worker `W` is `<process>.<thread>`, a process `<side>-<number>`.
+//!
+//! A session may expire although nobody was killed, where the machine lets nobody run for long enough: a hold that
+//! its own worker calls lost proves nothing, neither for nor against the lock, and is left out. A kill is no such
+//! excuse: until the victim is dead its hold counts. Of who was killed with the lock the parent asks the servers
+//! whether the session was still there when it was dead, and calls the hold lost if it was not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::journal::records;
+
+/// How many violations are worth reading.
+const SHOWN: usize = 20;
+
+/// What a journal says.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// Whole holds and those that a kill cut short, by side; lost ones are not counted.
+    pub(crate) grants: BTreeMap<String, usize>,
+    /// Of those the shared ones.
+    pub(crate) shared: BTreeMap<String, usize>,
+    /// How often a shared hold found another one beside it.
+    pub(crate) together: usize,
+    /// Conversions to a read lock and to a write lock.
+    pub(crate) converted: (usize, usize),
+    /// Killed processes by side, and how many holds were cut short by it.
+    pub(crate) dead: BTreeMap<String, usize>,
+    pub(crate) cut: BTreeMap<String, usize>,
+    /// Increments that were acknowledged, and those of victims that turned out to have been made.
+    pub(crate) committed: u64,
+    pub(crate) adopted: u64,
+    /// Holds that their workers called lost.
+    pub(crate) lost: usize,
+    pub(crate) trouble: Vec<String>,
+    pub(crate) violations: Vec<String>,
+}
+
+impl Findings {
+    pub(crate) fn total(&self) -> usize {
+        self.grants.values().sum()
+    }
+
+    /// What is wrong, if something is.
+    pub(crate) fn verdict(&self) -> Result<(), String> {
+        if self.violations.is_empty() {
+            return Ok(());
+        }
+        let shown: Vec<_> = self.violations.iter().take(SHOWN).map(String::as_str).collect();
+        Err(format!("{} violations:\n{}", self.violations.len(), shown.join("\n")))
+    }
+}
+
+/// Somebody who holds the lock, as far as the journal has been read.
+#[derive(Debug)]
+struct Hold {
+    exclusive: bool,
+    token: i64,
+    read: Option<u64>,
+    /// What it may have written and has not said so.
+    pending: Option<u64>,
+    /// Its worker says later that it was lost.
+    doubtful: bool,
+}
+
+/// The values that the counter may have.
+#[derive(Debug)]
+enum Counter {
+    /// One, and those that victims may have written.
+    OneOf(BTreeSet<u64>),
+    /// A lost hold may have written anything.
+    Unknown,
+}
+
+#[derive(Debug)]
+struct Checker {
+    holds: BTreeMap<String, Hold>,
+    counter: Counter,
+    acknowledged: u64,
+    /// The highest token of an exclusive hold so far.
+    highest: i64,
+    /// Where every hold that was lost begins.
+    doubtful: BTreeSet<usize>,
+    findings: Findings,
+}
+
+/// Reads a journal and the value of the counter at its end.
+pub(crate) fn check(journal: &str, counter: u64) -> Findings {
+    let records: Vec<Vec<&str>> = records(journal).map(|r| r.split(' ').collect()).collect();
+    let mut checker = Checker {
+        holds: BTreeMap::new(),
+        counter: Counter::OneOf(BTreeSet::from([0])),
+        acknowledged: 0,
+        highest: i64::MIN,
+        doubtful: lost_holds(&records),
+        findings: Findings::default(),
+    };
+    for (at, record) in records.iter().enumerate() {
+        if checker.record(at, record).is_none() {
+            checker.violation(at, &format!("no such record: {}", record.join(" ")));
+        }
+    }
+    let end = records.len();
+    let open: Vec<_> = checker.holds.keys().cloned().collect();
+    for worker in open {
+        checker.violation(end, &format!("{worker} has never ended"));
+    }
+    checker.value(end, "the end", counter);
+    let findings = &checker.findings;
+    let expected = findings.committed + findings.adopted;
+    if findings.lost == 0 && counter != expected {
+        checker.violation(end, &format!("the counter is {counter} after {expected} increments"));
+    }
+    checker.findings
+}
+
+/// Where the holds begin that end with `lost`.
+fn lost_holds(records: &[Vec<&str>]) -> BTreeSet<usize> {
+    let mut entered = BTreeMap::new();
+    let mut lost = BTreeSet::new();
+    for (at, record) in records.iter().enumerate() {
+        match record[..] {
+            ["enter", worker, ..] => drop(entered.insert(worker, at)),
+            ["lost", worker] => lost.extend(entered.get(worker)),
+            _ => {}
+        }
+    }
+    lost
+}
+
+/// The holds that a process has not ended, and their sessions.
+pub(crate) fn unfinished(journal: &str, process: &str) -> BTreeMap<String, String> {
+    let mut holds = BTreeMap::new();
+    for record in records(journal) {
+        match record.split(' ').collect::<Vec<_>>()[..] {
+            ["enter", worker, _, _, session] if self::process(worker) == process => {
+                holds.insert(worker.to_owned(), session.to_owned());
+            }
+            ["leave" | "lost", worker] => drop(holds.remove(worker)),
+            _ => {}
+        }
+    }
+    holds
+}
+
+fn process(worker: &str) -> &str {
+    worker.split('.').next().unwrap_or(worker)
+}
+
+fn side(process: &str) -> String {
+    process.split('-').next().unwrap_or(process).to_owned()
+}
+
+impl Checker {
+    fn violation(&mut self, at: usize, what: &str) {
+        self.findings.violations.push(format!("record {at}: {what}"));
+    }
+
+    /// `None` for what is no record, or not in its place.
+    fn record(&mut self, at: usize, record: &[&str]) -> Option<()> {
+        match *record {
+            ["enter", worker, mode @ ("x" | "r"), token, _] => {
+                self.enter(at, worker, mode == "x", token.parse().ok()?);
+            }
+            ["read", worker, value] => {
+                let value = value.parse().ok()?;
+                self.holds.get_mut(worker)?.read = Some(value);
+                self.value(at, worker, value);
+            }
+            ["intent", worker, value] => {
+                let value: u64 = value.parse().ok()?;
+                let hold = self.holds.get_mut(worker)?;
+                hold.pending = Some(value);
+                if !hold.exclusive || hold.read.is_none_or(|read| read + 1 != value) {
+                    self.violation(at, &format!("{worker} may not write {value}"));
+                }
+                self.value(at, worker, value - 1);
+            }
+            ["commit", worker, value] => {
+                let value = value.parse().ok()?;
+                let hold = self.holds.get_mut(worker).filter(|hold| hold.pending == Some(value))?;
+                hold.pending = None;
+                hold.read = Some(value);
+                if !hold.doubtful {
+                    self.findings.committed += 1;
+                    self.value(at, worker, value - 1);
+                    self.wrote(value);
+                }
+            }
+            ["down", worker] => {
+                self.holds.get_mut(worker).filter(|hold| hold.exclusive)?.exclusive = false;
+                self.findings.converted.0 += 1;
+            }
+            ["up", worker] => {
+                let hold = self.holds.get_mut(worker).filter(|hold| !hold.exclusive)?;
+                hold.exclusive = true;
+                if hold.doubtful {
+                    return Some(());
+                }
+                let token = hold.token;
+                self.findings.converted.1 += 1;
+                self.alone(at, worker);
+                // It is its own token when it goes down and up again.
+                if token < self.highest {
+                    self.violation(at, &format!("{worker} has the token {token} after {}", self.highest));
+                }
+                self.highest = token;
+            }
+            ["leave", worker] => {
+                let hold = self.holds.remove(worker)?;
+                if hold.pending.is_some() {
+                    self.violation(at, &format!("{worker} left with its write unfinished"));
+                }
+            }
+            ["lost", worker] => {
+                self.holds.remove(worker)?;
+                self.findings.lost += 1;
+                self.counter = Counter::Unknown;
+            }
+            ["dead", victim] => self.dead(victim),
+            ["trouble", ..] => self.findings.trouble.push(record.join(" ")),
+            ["stays", ..] => {}
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn enter(&mut self, at: usize, worker: &str, exclusive: bool, token: i64) {
+        let doubtful = self.doubtful.contains(&at);
+        if !doubtful {
+            let side = side(process(worker));
+            *self.findings.grants.entry(side.clone()).or_default() += 1;
+            if !exclusive {
+                *self.findings.shared.entry(side).or_default() += 1;
+                self.findings.together += usize::from(self.holds.values().any(|hold| !hold.exclusive));
+            }
+            // Whoever is ahead in the queue keeps everybody else out, or is let in beside them: so whoever comes
+            // after an exclusive hold was behind it.
+            if token <= self.highest {
+                self.violation(at, &format!("{worker} has the token {token} after {}", self.highest));
+            }
+            if exclusive {
+                self.highest = token;
+            }
+        }
+        if self.holds.contains_key(worker) {
+            self.violation(at, &format!("{worker} enters twice"));
+        }
+        let hold = Hold { exclusive, token, read: None, pending: None, doubtful };
+        self.holds.insert(worker.to_owned(), hold);
+        self.alone(at, worker);
+    }
+
+    /// Looks whom `worker` shares the lock with.
+    fn alone(&mut self, at: usize, worker: &str) {
+        let Some(me) = self.holds.get(worker).filter(|hold| !hold.doubtful) else { return };
+        let beside = |hold: &Hold| !hold.doubtful && (me.exclusive || hold.exclusive);
+        let mode = |hold: &Hold| if hold.exclusive { "exclusive" } else { "shared" };
+        let found: Vec<_> = self
+            .holds
+            .iter()
+            .filter(|(other, hold)| *other != worker && beside(hold))
+            .map(|(other, hold)| format!("{worker} ({}) overlaps with {other} ({})", mode(me), mode(hold)))
+            .collect();
+        for overlap in found {
+            self.violation(at, &overlap);
+        }
+    }
+
+    /// Somebody has seen this value, or relies on having seen it.
+    fn value(&mut self, at: usize, who: &str, value: u64) {
+        if self.holds.values().any(|hold| hold.doubtful) {
+            self.counter = Counter::Unknown;
+            return;
+        }
+        match &self.counter {
+            Counter::OneOf(values) if !values.contains(&value) => {
+                let expected: Vec<_> = values.iter().map(u64::to_string).collect();
+                self.violation(
+                    at,
+                    &format!("{who} finds {value} and not {}: a lost increment", expected.join(" or ")),
+                );
+            }
+            Counter::OneOf(_) if value == self.acknowledged + 1 => self.findings.adopted += 1,
+            Counter::OneOf(_) | Counter::Unknown => {}
+        }
+        self.wrote(value);
+    }
+
+    fn wrote(&mut self, value: u64) {
+        self.acknowledged = value;
+        self.counter = Counter::OneOf(BTreeSet::from([value]));
+    }
+
+    /// Nobody of this process does anything any more.
+    fn dead(&mut self, victim: &str) {
+        *self.findings.dead.entry(side(victim)).or_default() += 1;
+        let (gone, left) =
+            std::mem::take(&mut self.holds).into_iter().partition(|(w, _)| process(w) == victim);
+        self.holds = left;
+        let gone: BTreeMap<String, Hold> = gone;
+        for hold in gone.into_values() {
+            *self.findings.cut.entry(side(victim)).or_default() += 1;
+            if let (Some(value), Counter::OneOf(values)) = (hold.pending, &mut self.counter) {
+                values.insert(value);
+            }
+        }
+    }
+}
+
+/// The checker itself can say no: each of these journals has one fault.
+pub(crate) mod trials {
+    use super::{Findings, check, unfinished};
+
+    fn judged(records: &str, counter: u64) -> Findings {
+        let record = |record: &str| match record.trim() {
+            enter if enter.starts_with("enter ") => format!("\n{enter} 0x1 ."),
+            other => format!("\n{other} ."),
+        };
+        let journal: String = records.split(';').map(record).collect();
+        check(&journal, counter)
+    }
+
+    fn accepts(records: &str, counter: u64) -> Result<Findings, String> {
+        let findings = judged(records, counter);
+        findings.verdict().map_err(|e| format!("{records}\n{e}"))?;
+        Ok(findings)
+    }
+
+    fn refuses(records: &str, counter: u64, why: &str) -> Result<(), String> {
+        match &judged(records, counter).violations[..] {
+            // What follows from it may come after it.
+            [first, ..] if first.contains(why) => Ok(()),
+            found => Err(format!("expected `{why}` of\n{records}\nand got {found:?}")),
+        }
+    }
+
+    pub(crate) fn accepts_what_a_lock_does() -> Result<(), String> {
+        let one = "enter a-1.0 x 5; read a-1.0 0; intent a-1.0 1; commit a-1.0 1; leave a-1.0";
+        let two = "enter b-1.0 x 7; read b-1.0 1; intent b-1.0 2; commit b-1.0 2; leave b-1.0";
+        accepts(&format!("{one}; {two}"), 2)?;
+        let readers =
+            "enter a-1.1 r 8; enter b-1.1 r 9; read a-1.1 2; read b-1.1 2; leave a-1.1; leave b-1.1";
+        let findings = accepts(&format!("{one}; {two}; {readers}"), 2)?;
+        assert_eq!((findings.total(), findings.shared.len(), findings.together), (4, 2, 1));
+        // Killed before the write, or between the write and its acknowledgement: the next one sees which.
+        let cut = "enter c-1.0 x 6; read c-1.0 1; intent c-1.0 2; dead c-1; enter b-1.0 x 7";
+        accepts(&format!("{one}; {cut}; read b-1.0 1; intent b-1.0 2; commit b-1.0 2; leave b-1.0"), 2)?;
+        let findings =
+            accepts(&format!("{one}; {cut}; read b-1.0 2; intent b-1.0 3; commit b-1.0 3; leave b-1.0"), 3)?;
+        assert_eq!((findings.committed, findings.adopted), (2, 1));
+        // The same, and nobody comes after.
+        accepts("enter c-1.0 x 6; read c-1.0 0; intent c-1.0 1; dead c-1", 1)?;
+        // A record that a kill cut short.
+        accepts("enter c-1.0 x 6; dead c-1; enter b-1.0 x 7; leave b-1.0", 0)?;
+        let torn = "\nenter c-1.0 x 6 0x1 .\nread c-1.\ndead c-1 .\nenter b-1.0 x 7 0x2 .\nleave b-1.0 .";
+        check(torn, 0).verdict()?;
+        // Conversions keep the token.
+        accepts(
+            "enter a-1.0 x 5; down a-1.0; enter b-1.0 r 6; leave b-1.0; up a-1.0; down a-1.0; leave a-1.0; \
+             enter b-1.0 r 7; up b-1.0; leave b-1.0",
+            0,
+        )?;
+        assert_eq!(unfinished(&torn[..torn.find("dead").unwrap_or_default()], "c-1").len(), 1);
+        assert_eq!(unfinished(torn, "b-1").len(), 0);
+        // A session that was over by itself, also before its process was killed.
+        accepts("enter c-1.0 x 6; enter b-1.0 x 7; lost c-1.0; dead c-1; leave b-1.0", 0)?;
+        accepts(&format!("enter c-1.0 x 4; read c-1.0 0; {one}; lost c-1.0"), 1).map(drop)
+    }
+
+    pub(crate) fn sees_overlaps() -> Result<(), String> {
+        let overlap = "overlaps";
+        refuses("enter a-1.0 x 5; enter b-1.0 x 6; leave a-1.0; leave b-1.0", 0, overlap)?;
+        refuses("enter a-1.0 r 5; enter b-1.0 x 6; leave a-1.0; leave b-1.0", 0, overlap)?;
+        refuses("enter a-1.0 x 5; enter b-1.0 r 6; leave a-1.0; leave b-1.0", 0, overlap)?;
+        refuses("enter a-1.0 r 5; enter b-1.0 r 6; up b-1.0; leave a-1.0; leave b-1.0", 0, overlap)?;
+        // Before the victim was dead, or after another was.
+        refuses("enter a-1.0 x 5; enter b-1.0 x 6; dead a-1; leave b-1.0", 0, overlap)?;
+        refuses("enter a-1.0 x 5; dead c-1; enter b-1.0 x 6; leave a-1.0; leave b-1.0", 0, overlap)
+    }
+
+    pub(crate) fn sees_tokens_that_fall() -> Result<(), String> {
+        let token = "has the token";
+        refuses("enter a-1.0 x 5; leave a-1.0; enter b-1.0 x 4; leave b-1.0", 0, token)?;
+        refuses("enter a-1.0 x 5; leave a-1.0; enter b-1.0 x 5; leave b-1.0", 0, token)?;
+        refuses("enter a-1.0 x 5; leave a-1.0; enter b-1.0 r 4; leave b-1.0", 0, token)?;
+        refuses(
+            "enter a-1.0 r 4; enter b-1.0 r 5; leave a-1.0; up b-1.0; down b-1.0; enter a-1.1 r 5; \
+             leave a-1.1; leave b-1.0",
+            0,
+            token,
+        )
+    }
+
+    pub(crate) fn sees_lost_increments() -> Result<(), String> {
+        let one = "enter a-1.0 x 5; read a-1.0 0; intent a-1.0 1; commit a-1.0 1; leave a-1.0";
+        let two = "enter b-1.0 x 6; read b-1.0 0; intent b-1.0 1; commit b-1.0 1; leave b-1.0";
+        refuses(&format!("{one}; {two}"), 1, "b-1.0 finds 0 and not 1")?;
+        refuses(&format!("{one}; enter b-1.0 r 6; read b-1.0 0; leave b-1.0"), 1, "b-1.0 finds 0 and not 1")?;
+        refuses(one, 0, "the end finds 0 and not 1")?;
+        refuses(
+            "enter a-1.0 r 5; read a-1.0 0; intent a-1.0 1; commit a-1.0 1; leave a-1.0",
+            1,
+            "may not write",
+        )
+    }
+
+    pub(crate) fn sees_workers_that_stay() -> Result<(), String> {
+        refuses("enter a-1.0 x 5", 0, "never ended")?;
+        refuses("enter a-1.0 x 5; read a-1.0 0; intent a-1.0 1; leave a-1.0", 0, "unfinished")?;
+        refuses("leave a-1.0", 0, "no such record")
+    }
+}

@@ -1,0 +1,85 @@
+//! Our locks and those of other languages on one path of a real ZooKeeper: what `interop_curator` and
+//! `interop_kazoo` share.
+//!
+//! A pairing has worker processes of both sides contend, kills some of them, and [`check`]s the journal that all
+//! of them write.
+
+pub(crate) mod check;
+pub(crate) mod journal;
+pub(crate) mod outside;
+pub(crate) mod pairing;
+pub(crate) mod puppet;
+pub(crate) mod worker;
+
+use std::error::Error;
+use std::time::Duration;
+
+use test_support::{Suite, ZooKeeper, peers, shared_standalone};
+use zookeeper_recipes::{AcquireError, Client};
+
+use self::pairing::{Extent, Side};
+pub(crate) use self::worker::run_if_asked;
+use self::worker::{POINTS, READ_WRITE_POINTS};
+
+pub(crate) type Failure = Box<dyn Error + Send + Sync>;
+pub(crate) type Outcome = Result<(), Failure>;
+
+/// Runs what is asynchronous in a test that is not.
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+/// A client of ours; only killed workers need short sessions.
+pub(crate) async fn connect(servers: &ZooKeeper) -> Result<Client, Failure> {
+    let builder = Client::builder().session_timeout(Duration::from_secs(30));
+    Ok(builder.connect(&servers.connect_string()).await?)
+}
+
+/// What an acquire must answer, which names the other's node. Afterwards nothing of the attempt is left, which another
+/// recipe would have to refuse.
+pub(crate) async fn refused<T>(
+    client: &Client,
+    answer: impl Future<Output = Result<T, AcquireError>>,
+    kind: &str,
+) -> Outcome {
+    match answer.await {
+        Err(AcquireError::MixedRecipes { node, .. }) if node.contains(kind) => {
+            Ok(client.flush(Duration::from_secs(60)).await?)
+        }
+        Err(e) => Err(e.into()),
+        Ok(_) => Err(Failure::from("the lock was granted")),
+    }
+}
+
+/// Our side of a pairing.
+pub(crate) fn rust(recipe: &'static str, crews: &'static [&'static str]) -> Side {
+    let points: &[_] = if recipe.ends_with("read-write") { &READ_WRITE_POINTS } else { &POINTS };
+    Side { name: "rust", recipe, crews, start: Box::new(worker::Task::command), points }
+}
+
+/// What shows that the pairings can fail.
+pub(crate) fn add_controls(suite: &mut Suite) {
+    use check::trials;
+    suite.add("checker", "check::accepts_what_a_lock_does", trials::accepts_what_a_lock_does);
+    suite.add("checker", "check::sees_overlaps", trials::sees_overlaps);
+    suite.add("checker", "check::sees_tokens_that_fall", trials::sees_tokens_that_fall);
+    suite.add("checker", "check::sees_lost_increments", trials::sees_lost_increments);
+    suite.add("checker", "check::sees_workers_that_stay", trials::sees_workers_that_stay);
+    suite.add_needing("zookeeper", "check::workers_without_a_lock_are_seen", peers::zookeeper(), |_| {
+        workers_without_a_lock_are_seen()
+    });
+}
+
+/// The same workers, only without the lock.
+fn workers_without_a_lock_are_seen() -> Outcome {
+    let servers = shared_standalone()?;
+    let sides = [rust("none", &["xx"]), Side { name: "other", ..rust("none", &["xx"]) }];
+    let extent = Extent { grants: 200, holders: 0, bystanders: 0 };
+    let findings = pairing::run(&servers, "no-lock", &sides, extent)?.findings;
+    for kind in ["overlaps", "lost increment"] {
+        if !findings.violations.iter().any(|violation| violation.contains(kind)) {
+            return Err(format!("no `{kind}` in {:?}", findings.verdict()).into());
+        }
+    }
+    Ok(())
+}

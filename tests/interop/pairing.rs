@@ -1,0 +1,358 @@
+//! Two kinds of workers on one lock, some of which are killed.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use test_support::{ZooKeeper, poll_until, unique_path};
+
+use super::check::{Findings, check, unfinished};
+use super::journal::{Journal, Tail, create, read_counter, records};
+use super::outside::{children, has_nodes};
+use super::worker::Task;
+use super::{Failure, Outcome, block_on};
+
+/// Only a failure takes this long: a Java machine to start, or the workers to do something, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The session timeout of all workers: a killed holder keeps everybody waiting for as long. Short for that, and long
+/// for machines on which everything else runs too.
+const SESSION_MS: u64 = 1_500;
+
+type Start = Box<dyn Fn(&Task) -> Result<Command, Failure> + Send>;
+
+/// The workers of one language.
+pub(crate) struct Side {
+    pub(crate) name: &'static str,
+    pub(crate) recipe: &'static str,
+    /// A process each, a letter for each of its threads.
+    pub(crate) crews: &'static [&'static str],
+    pub(crate) start: Start,
+    /// Where its holders stay to be killed, in turn.
+    pub(crate) points: &'static [&'static str],
+}
+
+/// How much of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extent {
+    /// Grants of both sides, at least.
+    pub(crate) grants: usize,
+    /// Holders of each side that are killed, one after the other.
+    pub(crate) holders: usize,
+    /// Processes of each side that are killed wherever they are, while a holder of the other side is.
+    pub(crate) bystanders: usize,
+}
+
+/// What the pairings of both binaries do: 20 kills on either side.
+pub(crate) const FULL: Extent = Extent { grants: 2_000, holders: 14, bystanders: 6 };
+
+#[derive(Debug)]
+struct Worker {
+    name: String,
+    child: Child,
+    /// Its end says that it is enough.
+    orders: Option<ChildStdin>,
+}
+
+/// A run, as it goes.
+struct Run<'a> {
+    servers: &'a ZooKeeper,
+    sides: &'a [Side],
+    task: Task,
+    tail: Tail,
+    /// By side and crew.
+    workers: Vec<Vec<Worker>>,
+    started: usize,
+}
+
+/// What a run has left.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) findings: Findings,
+    dir: TempDir,
+}
+
+/// Lets both sides work until there were enough grants and kills, and reads what they wrote.
+pub(crate) fn run(
+    servers: &ZooKeeper,
+    title: &str,
+    sides: &[Side; 2],
+    extent: Extent,
+) -> Result<Finished, Failure> {
+    let start = Instant::now();
+    let dir = tempfile::Builder::new().prefix("interop-").tempdir()?;
+    let mut run = Run::start(servers, title, sides, dir.path())?;
+    run.work(extent).and_then(|()| run.end()).map_err(|e| format!("{e}\n{}", run.said()))?;
+    nothing_is_left(servers, &run.task.path)?;
+    let findings = check(run.tail.read()?, read_counter(dir.path())?);
+    println!(
+        "{title}: grants {:?}, killed {:?}, holds cut short {:?}, shared {:?} (together {}), converted {:?}, \
+         increments {} and {} of victims, lost {}, trouble {}, {:.0?}",
+        findings.grants,
+        findings.dead,
+        findings.cut,
+        findings.shared,
+        findings.together,
+        findings.converted,
+        findings.committed,
+        findings.adopted,
+        findings.lost,
+        findings.trouble.len(),
+        start.elapsed(),
+    );
+    for trouble in findings.trouble.iter().take(5) {
+        println!("  {trouble}");
+    }
+    drop(run);
+    Ok(Finished { findings, dir })
+}
+
+impl Finished {
+    /// What a run of read-write locks must show besides: readers of both sides, some of them together, and guards that were
+    /// converted.
+    pub(crate) fn shares_and_converts(&self) -> Outcome {
+        let Findings { shared, together, converted, .. } = &self.findings;
+        if shared.len() == 2
+            && shared.values().all(|n| *n > 20)
+            && *together > 50
+            && converted.0 > 20
+            && converted.1 > 5
+        {
+            return Ok(());
+        }
+        Err(format!("shared {shared:?}, together {together}, converted {converted:?}").into())
+    }
+
+    /// What a pairing promises: its extent, that both sides had their share, and no violation. Else the journal is kept.
+    pub(crate) fn fulfils(self, sides: &[Side; 2], extent: Extent) -> Outcome {
+        fulfils(&self.findings, sides, extent).map_err(|e| {
+            let dir = self.dir.keep();
+            format!("{e}\nthe journal is kept in {}", dir.display()).into()
+        })
+    }
+}
+
+fn fulfils(findings: &Findings, sides: &[Side; 2], extent: Extent) -> Outcome {
+    findings.verdict()?;
+    for side in sides {
+        let of = |counts: &BTreeMap<String, usize>| counts.get(side.name).copied().unwrap_or_default();
+        let (grants, dead, cut) = (of(&findings.grants), of(&findings.dead), of(&findings.cut));
+        if grants < extent.grants / 10 {
+            return Err(format!("{} had {grants} grants only", side.name).into());
+        }
+        // Of a victim that was found to have lost its lock before, the hold is not counted as cut short.
+        let cut_or_lost = cut + findings.lost;
+        if dead != extent.holders + extent.bystanders
+            || cut < extent.holders / 2
+            || cut_or_lost < extent.holders
+        {
+            return Err(format!("{dead} of {} were killed, {cut} with the lock", side.name).into());
+        }
+    }
+    let total = findings.total();
+    if total < extent.grants {
+        return Err(format!("{total} grants only").into());
+    }
+    // Such holds prove nothing: most must.
+    if findings.lost > total / 20 {
+        return Err(format!("{} holds of {total} were lost", findings.lost).into());
+    }
+    Ok(())
+}
+
+/// Once everybody has ended, the servers end the sessions of the dead.
+fn nothing_is_left(servers: &ZooKeeper, path: &str) -> Outcome {
+    let gone = poll_until("the lock's directory to be empty", PATIENCE, || {
+        match block_on(children(servers, path)) {
+            Ok(nodes) => nodes.is_empty().then_some(Ok(())),
+            Err(e) => Some(Err(e)),
+        }
+    });
+    match gone {
+        Ok(done) => done,
+        Err(e) => Err(format!("{e}: {:?}", block_on(children(servers, path))?).into()),
+    }
+}
+
+impl<'a> Run<'a> {
+    fn start(servers: &'a ZooKeeper, title: &str, sides: &'a [Side; 2], dir: &Path) -> Result<Self, Failure> {
+        create(dir)?;
+        let task = Task {
+            servers: servers.connect_string(),
+            session_ms: SESSION_MS,
+            path: unique_path(&format!("interop/{title}")),
+            dir: dir.to_owned(),
+            name: String::new(),
+            recipe: String::new(),
+            crew: String::new(),
+        };
+        let tail = Tail::open(dir)?;
+        let mut run = Run { servers, sides, task, tail, workers: Vec::new(), started: 0 };
+        for side in sides {
+            let crews: Result<_, Failure> = side.crews.iter().map(|crew| run.worker(side, crew)).collect();
+            run.workers.push(crews?);
+        }
+        Ok(run)
+    }
+
+    fn worker(&mut self, side: &Side, crew: &str) -> Result<Worker, Failure> {
+        self.started += 1;
+        let name = format!("{}-{}", side.name, self.started);
+        let (recipe, crew) = (side.recipe.to_owned(), crew.to_owned());
+        let task = Task { name: name.clone(), recipe, crew, ..self.task.clone() };
+        let said = File::create(self.task.dir.join(format!("{name}.said")))?;
+        let mut child = (side.start)(&task)?
+            .stdin(Stdio::piped())
+            .stdout(said.try_clone()?)
+            .stderr(said)
+            .spawn()
+            .map_err(|e| format!("{name}: {e}"))?;
+        let orders = child.stdin.take();
+        Ok(Worker { name, child, orders })
+    }
+
+    fn work(&mut self, extent: Extent) -> Outcome {
+        let everybody: Vec<_> = self.workers.iter().flatten().map(|w| w.name.clone()).collect();
+        for name in everybody {
+            self.until(&format!("{name} to have the lock"), |journal| {
+                records(journal).any(|r| r.starts_with(&format!("enter {name}.")))
+            })?;
+        }
+        let rounds = 2 * extent.holders;
+        let mut bystanders = [extent.bystanders; 2];
+        for round in 0..rounds {
+            // Spread over the run.
+            let grants = extent.grants * (round + 1) / (rounds + 1);
+            self.until_granted(grants)?;
+            let (side, turn) = (round % 2, round / 2);
+            let other = 1 - side;
+            let points = self.sides[side].points;
+            let holder = turn % self.workers[side].len();
+            self.stay(side, holder, points[turn % points.len()])?;
+            // From the back, so that those who wait longest die too.
+            if turn >= extent.holders - bystanders[other] {
+                bystanders[other] -= 1;
+                let bystander = turn % self.workers[other].len();
+                self.kill(other, bystander)?;
+            }
+            self.kill(side, holder)?;
+        }
+        self.until_granted(extent.grants)
+    }
+
+    fn until_granted(&mut self, grants: usize) -> Outcome {
+        let what = format!("{grants} grants");
+        self.until(&what, |journal| records(journal).filter(|r| r.starts_with("enter ")).count() >= grants)
+    }
+
+    /// Waits for something in the journal, for as long as there is progress.
+    fn until(&mut self, what: &str, mut there: impl FnMut(&str) -> bool) -> Outcome {
+        let mut length = 0;
+        loop {
+            let tail = &mut self.tail;
+            let seen = poll_until(what, PATIENCE, || match tail.read() {
+                Ok(text) if there(text) => Some(Ok(true)),
+                Ok(text) if text.len() > length => {
+                    length = text.len();
+                    Some(Ok(false))
+                }
+                Ok(_) => None,
+                Err(e) => Some(Err(e)),
+            });
+            if seen?? {
+                return Ok(());
+            }
+            if let Some(ended) = self.ended() {
+                return Err(format!("{ended} while waiting for {what}").into());
+            }
+        }
+    }
+
+    /// A worker that has ended, although nobody said that it is enough.
+    fn ended(&mut self) -> Option<String> {
+        self.workers.iter_mut().flatten().find_map(|worker| {
+            let status = worker.child.try_wait().ok()??;
+            Some(format!("{} ended ({status})", worker.name))
+        })
+    }
+
+    /// Has the next who comes to that point stay there.
+    fn stay(&mut self, side: usize, crew: usize, point: &str) -> Outcome {
+        let worker = &mut self.workers[side][crew];
+        let mark = format!("stays {}.", worker.name);
+        let orders = worker.orders.as_mut().ok_or("it is told nothing any more")?;
+        writeln!(orders, "stay {point}")?;
+        orders.flush()?;
+        self.until(&format!("{mark} at {point}"), |journal| {
+            records(journal).any(|r| r.starts_with(&mark) && r.ends_with(point))
+        })
+    }
+
+    /// Kills a process, and starts another in its place.
+    fn kill(&mut self, side: usize, crew: usize) -> Outcome {
+        let worker = &mut self.workers[side][crew];
+        worker.child.kill()?;
+        worker.child.wait()?;
+        let name = worker.name.clone();
+        let journal = Journal::open(&self.task.dir)?;
+        for (holder, session) in unfinished(self.tail.read()?, &name) {
+            // If it is there now, it was as long as the victim lived.
+            if !has_nodes(self.servers, &session)? {
+                journal.append(&format!("lost {holder}"))?;
+            }
+        }
+        journal.append(&format!("dead {name}"))?;
+        let sides = self.sides;
+        self.workers[side][crew] = self.worker(&sides[side], sides[side].crews[crew])?;
+        Ok(())
+    }
+
+    /// Says that it is enough, and waits for all to end well.
+    fn end(&mut self) -> Outcome {
+        for worker in self.workers.iter_mut().flatten() {
+            worker.orders = None;
+        }
+        for worker in self.workers.iter_mut().flatten() {
+            let name = &worker.name;
+            let status =
+                poll_until(&format!("{name} to end"), PATIENCE, || worker.child.try_wait().transpose())??;
+            if !ExitStatus::success(&status) {
+                return Err(format!("{name} ended ({status})").into());
+            }
+        }
+        Ok(())
+    }
+
+    /// What the workers that ended by themselves had to say, for a failure's report.
+    fn said(&mut self) -> String {
+        let dir = self.task.dir.clone();
+        let mut text = String::new();
+        for worker in self.workers.iter_mut().flatten() {
+            let said = std::fs::read_to_string(dir.join(format!("{}.said", worker.name))).unwrap_or_default();
+            if !said.is_empty() {
+                text.push_str(&format!("--- {} ---\n{}\n", worker.name, end_of(&said)));
+            }
+        }
+        let journal = self.tail.read().map(end_of).unwrap_or_default();
+        format!("{text}--- the end of the journal ---\n{journal}")
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        for worker in self.workers.iter_mut().flatten() {
+            // One that has ended is as dead as we want it.
+            let _ = worker.child.kill();
+            let _ = worker.child.wait();
+        }
+    }
+}
+
+fn end_of(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}

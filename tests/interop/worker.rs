@@ -1,0 +1,421 @@
+//! Our side: this test binary, started again as a worker.
+//!
+//! All workers, whatever their language, are called with the same arguments and do the same; see [`Task`].
+
+use std::env;
+use std::io::BufRead as _;
+use std::path::PathBuf;
+use std::process::{self, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use zookeeper_recipes::{
+    AcquireError, Client, ConversionFailure, Dialect, InterProcessFairLock, InterProcessMutex,
+    InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock, LockGuard, OptionalExt as _,
+    ReadGuard, ReleaseError, RetryPolicy, WriteGuard,
+};
+
+use super::Failure;
+use super::journal::{Journal, read_counter, write_counter};
+
+/// The first argument that makes a worker of this binary.
+const WORKER: &str = "interop-worker";
+
+/// What a worker process is told on its command line, in this order.
+///
+/// Each letter of `crew` is a thread: `x` takes the lock for itself, `r` to read; ours converts its lock, too, as `c`. It
+/// repeats: acquire, `enter`, read the counter, let others run, and under an exclusive lock write it back; make sure
+/// that the lock was held until then; `leave`, release. Every so often it has no patience and goes away from
+/// the queue again.
+///
+/// On its stdin the line `stay P` says that whoever comes to the point `P` next stays there ([`POINTS`]); the end
+/// of stdin says that it is enough.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    pub(crate) servers: String,
+    pub(crate) session_ms: u64,
+    pub(crate) path: String,
+    pub(crate) dir: PathBuf,
+    pub(crate) name: String,
+    pub(crate) recipe: String,
+    pub(crate) crew: String,
+}
+
+/// Where an exclusive holder can stay to be killed: before and after each step.
+pub(crate) const POINTS: [&str; 4] = ["entered", "intended", "written", "committed"];
+/// The same of a read-write lock: a reader can, too.
+pub(crate) const READ_WRITE_POINTS: [&str; 5] = ["entered", "reading", "intended", "written", "committed"];
+
+/// How long who waits is patient, and how long who is not.
+const PATIENCE: Duration = Duration::from_secs(10);
+const IMPATIENCE: Duration = Duration::from_millis(4);
+/// Every so many rounds it is not.
+const IMPATIENT: usize = 9;
+/// How long a writer among kazoo's readers rests after each round; its workers say why.
+const REST: Duration = Duration::from_millis(100);
+
+impl Task {
+    /// Its arguments.
+    pub(crate) fn args(&self) -> [String; 7] {
+        [
+            self.servers.clone(),
+            self.session_ms.to_string(),
+            self.path.clone(),
+            self.dir.to_string_lossy().into_owned(),
+            self.name.clone(),
+            self.recipe.clone(),
+            self.crew.clone(),
+        ]
+    }
+
+    /// The command that starts this binary with it.
+    pub(crate) fn command(&self) -> Result<process::Command, Failure> {
+        let mut command = process::Command::new(env::current_exe()?);
+        command.arg(WORKER).args(self.args());
+        Ok(command)
+    }
+
+    fn from_args(mut args: impl Iterator<Item = String>) -> Option<Self> {
+        Some(Self {
+            servers: args.next()?,
+            session_ms: args.next()?.parse().ok()?,
+            path: args.next()?,
+            dir: args.next()?.into(),
+            name: args.next()?,
+            recipe: args.next()?,
+            crew: args.next()?,
+        })
+    }
+}
+
+/// Runs a worker if that is what the command line asks for.
+pub(crate) fn run_if_asked() -> Option<ExitCode> {
+    let mut args = env::args().skip(1);
+    if args.next()? != WORKER {
+        return None;
+    }
+    let task = Task::from_args(args);
+    let done = task.ok_or_else(|| "not a worker's arguments".into()).and_then(|task| run(&task));
+    Some(match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("{e}: {e:?}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+fn run(task: &Task) -> Result<(), Failure> {
+    let orders = Orders::listen();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let journal = Arc::new(Journal::open(&task.dir)?);
+        let builder = Client::builder()
+            .session_timeout(Duration::from_millis(task.session_ms))
+            .retry_policy(RetryPolicy::forever(Duration::from_millis(100)));
+        let client = loop {
+            match builder.clone().connect(&task.servers).await {
+                Ok(client) => break client,
+                // A machine on which everything starts at once.
+                Err(e) if e.is_retryable() => {
+                    journal.append(&format!("trouble {} {e:?}", task.name).replace('\n', " "))?;
+                }
+                Err(e) => return Err(e.into()),
+            }
+        };
+        let mut threads = Vec::new();
+        for (index, role) in task.crew.chars().enumerate() {
+            let thread = Thread {
+                name: format!("{}.{index}", task.name),
+                client: client.clone(),
+                lock: Lock::new(&client, task, role)?,
+                dir: task.dir.clone(),
+                journal: Arc::clone(&journal),
+                orders: Arc::clone(&orders),
+                round: 0,
+                rests: task.recipe == "kazoo-read-write" && role != 'r',
+            };
+            threads.push(tokio::spawn(thread.run()));
+        }
+        for thread in threads {
+            thread.await??;
+        }
+        client.close().await?;
+        Ok(())
+    })
+}
+
+/// What the parent has said so far.
+#[derive(Debug, Default)]
+struct Orders {
+    stay: Mutex<Option<String>>,
+    stays: AtomicBool,
+    enough: AtomicBool,
+}
+
+impl Orders {
+    fn listen() -> Arc<Self> {
+        let orders = Arc::new(Self::default());
+        let heard = Arc::clone(&orders);
+        std::thread::spawn(move || {
+            for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+                if let Some(point) = line.strip_prefix("stay ") {
+                    *heard.stay.lock().unwrap_or_else(PoisonError::into_inner) = Some(point.to_owned());
+                }
+            }
+            heard.enough.store(true, Ordering::Relaxed);
+            if heard.stays.load(Ordering::Relaxed) {
+                // Nobody is left to kill us.
+                process::exit(2);
+            }
+        });
+        orders
+    }
+
+    fn enough(&self) -> bool {
+        self.enough.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody is to stay here; one does.
+    fn stay_at(&self, point: &str) -> bool {
+        self.stay.lock().unwrap_or_else(PoisonError::into_inner).take_if(|p| p == point).is_some()
+    }
+}
+
+/// A lock as the role uses it.
+#[derive(Debug)]
+enum Lock {
+    Mutex(InterProcessMutex),
+    Fair(InterProcessFairLock),
+    Read(InterProcessReadLock),
+    Write(InterProcessWriteLock),
+    /// One after the other, and from one to the other.
+    Both(InterProcessReadLock, InterProcessWriteLock),
+    /// For a run that must go wrong.
+    None,
+}
+
+impl Lock {
+    fn new(client: &Client, task: &Task, role: char) -> Result<Self, Failure> {
+        let (recipe, dialect) = match task.recipe.strip_prefix("kazoo-") {
+            Some(recipe) => (recipe, Dialect::Kazoo),
+            None => (&*task.recipe, Dialect::Curator),
+        };
+        let path = &task.path;
+        let read_write = || InterProcessReadWriteLock::builder(client, path).dialect(dialect).build();
+        Ok(match (recipe, role) {
+            ("mutex", 'x') => Self::Mutex(InterProcessMutex::builder(client, path).dialect(dialect).build()?),
+            ("fair", 'x') => {
+                Self::Fair(InterProcessFairLock::builder(client, path).dialect(dialect).build()?)
+            }
+            ("read-write", 'x') => Self::Write(read_write()?.write_lock()),
+            ("read-write", 'r') => Self::Read(read_write()?.read_lock()),
+            ("read-write", 'c') => Self::Both(read_write()?.read_lock(), read_write()?.write_lock()),
+            ("none", 'x') => Self::None,
+            (recipe, role) => return Err(format!("no role {role} in {recipe}").into()),
+        })
+    }
+
+    async fn acquire(&self, timeout: Duration, round: usize) -> Result<Option<Held>, AcquireError> {
+        Ok(match self {
+            Self::Mutex(mutex) => mutex.acquire(timeout).await.optional()?.map(Held::Guard),
+            Self::Fair(fair) if round % 2 == 0 => fair.acquire(timeout).await.optional()?.map(Held::Guard),
+            Self::Fair(fair) => {
+                // Who has a place keeps it while it looks away; dropping it leaves the queue.
+                let mut place = fair.enqueue().await?;
+                place.position().await?;
+                match place.acquire(IMPATIENCE).await.optional()? {
+                    Some(guard) => Some(Held::Guard(guard)),
+                    None => place.acquire(timeout).await.optional()?.map(Held::Guard),
+                }
+            }
+            Self::Both(read, _) if round % 2 == 0 => read.acquire(timeout).await.optional()?.map(Held::Read),
+            Self::Read(read) => read.acquire(timeout).await.optional()?.map(Held::Read),
+            Self::Both(_, write) | Self::Write(write) => {
+                write.acquire(timeout).await.optional()?.map(Held::Write)
+            }
+            Self::None => Some(Held::Nothing),
+        })
+    }
+}
+
+#[derive(Debug)]
+enum Held {
+    Guard(LockGuard),
+    Read(ReadGuard),
+    Write(WriteGuard),
+    Nothing,
+}
+
+impl Held {
+    fn is_exclusive(&self) -> bool {
+        !matches!(self, Self::Read(_))
+    }
+
+    fn token(&self) -> i64 {
+        match self {
+            Self::Guard(guard) => guard.fencing_token().zxid(),
+            Self::Read(guard) => guard.fencing_token().zxid(),
+            Self::Write(guard) => guard.fencing_token().zxid(),
+            Self::Nothing => 0,
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        match self {
+            Self::Guard(guard) => guard.is_held(),
+            Self::Read(guard) => guard.is_held(),
+            Self::Write(guard) => guard.is_held(),
+            Self::Nothing => true,
+        }
+    }
+
+    async fn release(self) -> Result<(), ReleaseError> {
+        match self {
+            Self::Guard(guard) => guard.release().await,
+            Self::Read(guard) => guard.release().await,
+            Self::Write(guard) => guard.release().await,
+            Self::Nothing => Ok(()),
+        }
+    }
+}
+
+/// One of a process's contenders.
+#[derive(Debug)]
+struct Thread {
+    name: String,
+    client: Client,
+    lock: Lock,
+    dir: PathBuf,
+    journal: Arc<Journal>,
+    orders: Arc<Orders>,
+    round: usize,
+    rests: bool,
+}
+
+impl Thread {
+    async fn run(mut self) -> Result<(), Failure> {
+        while !self.orders.enough() {
+            self.round += 1;
+            let patience = if self.round % IMPATIENT == 0 { IMPATIENCE } else { PATIENCE };
+            match self.lock.acquire(patience, self.round).await {
+                Ok(Some(held)) => self.hold(held).await?,
+                Ok(None) => {}
+                // A session that has ended, for example: the next one begins with the next round.
+                Err(e) => self.note("trouble", &format!("{e:?}").replace('\n', " "))?,
+            }
+            if self.rests {
+                tokio::time::sleep(REST).await;
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&self, what: &str, more: &str) -> Result<(), Failure> {
+        let name = &self.name;
+        Ok(self.journal.append(format!("{what} {name} {more}").trim_end())?)
+    }
+
+    async fn hold(&self, mut held: Held) -> Result<(), Failure> {
+        let mode = if held.is_exclusive() { 'x' } else { 'r' };
+        let session = self.client.session_id().unwrap_or_default();
+        self.note("enter", &format!("{mode} {} {session:#x}", held.token()))?;
+        self.work(&held).await?;
+        if matches!(self.lock, Lock::Both(..)) {
+            // To the other side, and every other time back again.
+            for _ in 0..=(self.round / 2 % 2) {
+                let converted;
+                (held, converted) = self.convert(held).await?;
+                if !converted {
+                    break;
+                }
+                self.work(&held).await?;
+            }
+        }
+        let kept = held.is_held();
+        self.note(if kept { "leave" } else { "lost" }, "")?;
+        if let Err(e) = held.release().await {
+            self.note("trouble", &e.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Becomes a reader or the writer, or not.
+    async fn convert(&self, held: Held) -> Result<(Held, bool), Failure> {
+        let token = held.token();
+        let converted = match held {
+            Held::Write(guard) => {
+                // From now on others may read beside us.
+                self.note("down", "")?;
+                match guard.downgrade().await {
+                    Ok(guard) => Held::Read(guard),
+                    Err(e) => {
+                        self.note("trouble", &e.reason().to_string())?;
+                        return Ok((Held::Write(e.into_guard()), false));
+                    }
+                }
+            }
+            Held::Read(guard) => match guard.try_upgrade().await {
+                Ok(guard) => {
+                    self.note("up", "")?;
+                    Held::Write(guard)
+                }
+                Err(e) => {
+                    if !matches!(e.reason(), ConversionFailure::Contended) {
+                        self.note("trouble", &e.reason().to_string())?;
+                    }
+                    let held = Held::Read(e.into_guard());
+                    // It is as good as it was before.
+                    self.work(&held).await?;
+                    return Ok((held, false));
+                }
+            },
+            other => other,
+        };
+        if converted.token() == token {
+            Ok((converted, true))
+        } else {
+            Err(format!("the token {token} became {}", converted.token()).into())
+        }
+    }
+
+    async fn work(&self, held: &Held) -> Result<(), Failure> {
+        if held.is_exclusive() { self.increment().await } else { self.look().await }
+    }
+
+    async fn look(&self) -> Result<(), Failure> {
+        self.note("read", &read_counter(&self.dir)?.to_string())?;
+        self.may_stay("reading").await?;
+        let_others_run().await;
+        self.note("read", &read_counter(&self.dir)?.to_string())
+    }
+
+    /// What the lock is for. Without it somebody else's increment is lost sooner or later.
+    async fn increment(&self) -> Result<(), Failure> {
+        let value = read_counter(&self.dir)?;
+        self.note("read", &value.to_string())?;
+        self.may_stay("entered").await?;
+        self.note("intent", &(value + 1).to_string())?;
+        self.may_stay("intended").await?;
+        let_others_run().await;
+        write_counter(&self.dir, value + 1)?;
+        self.may_stay("written").await?;
+        self.note("commit", &(value + 1).to_string())?;
+        self.may_stay("committed").await
+    }
+
+    async fn may_stay(&self, point: &str) -> Result<(), Failure> {
+        if self.orders.stay_at(point) {
+            self.orders.stays.store(true, Ordering::Relaxed);
+            self.note("stays", point)?;
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    }
+}
+
+/// The work that a holder does: long enough for everybody who thinks that the lock is free.
+async fn let_others_run() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}

@@ -1,0 +1,91 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.Arrays;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
+import org.apache.curator.framework.recipes.locks.Revoker;
+import org.apache.curator.retry.RetryNTimes;
+
+/**
+ * Curator's locks, moved by the lines of stdin: {@code <thread> <verb> ..}. Each thread has lock objects of its own, does
+ * one thing after the other and says {@code <thread> <answer>}. puppet.rs has the other end.
+ */
+public final class Puppet {
+    private static CuratorFramework client;
+    private static final Map<String, InterProcessMutex> mutexes = new ConcurrentHashMap<>();
+    private static final Map<String, InterProcessReadWriteLock> readWriteLocks = new ConcurrentHashMap<>();
+
+    public static void main(String[] args) throws Exception {
+        client = CuratorFrameworkFactory.newClient(args[0], 30_000, 15_000, new RetryNTimes(10, 100));
+        client.start();
+        Map<String, ExecutorService> threads = new ConcurrentHashMap<>();
+        try (BufferedReader in = new BufferedReader(new InputStreamReader(System.in))) {
+            for (String line = in.readLine(); line != null; line = in.readLine()) {
+                String[] words = line.split(" ");
+                String thread = words[0];
+                String[] order = Arrays.copyOfRange(words, 1, words.length);
+                threads.computeIfAbsent(thread, t -> Executors.newSingleThreadExecutor()).execute(() -> {
+                    try {
+                        say(thread, obey(thread, order));
+                    } catch (Exception e) {
+                        say(thread, "failed: " + e);
+                    }
+                });
+            }
+        }
+        // The end of stdin is the end of the test.
+        System.exit(0);
+    }
+
+    private static synchronized void say(String who, String what) {
+        System.out.println(who + " " + what);
+        System.out.flush();
+    }
+
+    private static InterProcessMutex lock(String thread, String kind, String path) {
+        String key = thread + " " + path;
+        if (kind.equals("mutex")) {
+            return mutexes.computeIfAbsent(key, k -> new InterProcessMutex(client, path));
+        }
+        InterProcessReadWriteLock lock =
+                readWriteLocks.computeIfAbsent(key, k -> new InterProcessReadWriteLock(client, path));
+        return kind.equals("write") ? lock.writeLock() : lock.readLock();
+    }
+
+    private static String obey(String thread, String[] order) throws Exception {
+        if (order[0].equals("session")) {
+            client.blockUntilConnected();
+            return "0x" + Long.toHexString(client.getZookeeperClient().getZooKeeper().getSessionId());
+        }
+        if (order[0].equals("revoke")) {
+            Revoker.attemptRevoke(client, order[1]);
+            return "asked";
+        }
+        InterProcessMutex lock = lock(thread, order[1], order[2]);
+        switch (order[0]) {
+            case "acquire":
+                lock.acquire();
+                return "holds";
+            case "try":
+                return lock.acquire(0, TimeUnit.SECONDS) ? "holds" : "may not";
+            case "holds":
+                return lock.isOwnedByCurrentThread() ? "holds" : "does not";
+            case "release":
+                lock.release();
+                return "released";
+            case "listen":
+                // Must come before acquire. On the session's event thread, as by default.
+                lock.makeRevocable(revoked -> say(thread + "-listener", "asked back"));
+                return "listens";
+            default:
+                throw new IllegalArgumentException(order[0]);
+        }
+    }
+}

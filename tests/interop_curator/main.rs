@@ -1,0 +1,55 @@
+//! Our locks and Curator's on the same path, in processes of their own, some of which are killed.
+//!
+//! ```text
+//! cargo test --test interop_curator             all of it, two minutes
+//! cargo test --test interop_curator pairings    two thousand grants and forty kills each
+//! ```
+#![allow(clippy::expect_used, clippy::panic, reason = "a test")]
+
+mod conversions;
+#[path = "../interop/mod.rs"]
+mod interop;
+mod java;
+mod mixed;
+mod pairings;
+mod revocation;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use test_support::Suite;
+use test_support::peers::{self, CuratorPeer};
+
+use interop::{Outcome, add_controls, run_if_asked};
+
+fn main() -> ExitCode {
+    if let Some(done) = run_if_asked() {
+        return done;
+    }
+    let mut suite = Suite::new();
+    // Everybody waits most of the time, for the sessions of the dead.
+    suite.at_once(8);
+    suite.time_limit(Duration::from_secs(300));
+    let mut add = |name: &str, trial: fn(&CuratorPeer) -> Outcome| {
+        // And servers to meet on.
+        let peer = peers::zookeeper().and_then(|_| peers::curator());
+        suite.add_needing("zookeeper", name, peer, move |peer| trial(&peer));
+    };
+    // The longest first.
+    add("pairings::read_write_locks", pairings::read_write_locks);
+    add("pairings::fair_locks_and_mutexes", pairings::fair_locks_and_mutexes);
+    add("pairings::mutexes", pairings::mutexes);
+    add("conversions::curators_own_downgrade", conversions::curators_own_downgrade);
+    add("conversions::our_downgrade_lets_no_writer_in", conversions::our_downgrade);
+    add("conversions::our_upgrade_is_alone", conversions::our_upgrade);
+    add("revocation::curators_revoker_reaches_our_guards", revocation::curators_revoker_reaches_our_guards);
+    add(
+        "revocation::our_request_reaches_curators_listeners",
+        revocation::our_request_reaches_curators_listeners,
+    );
+    add("mixed::a_mutex_among_read_write_nodes", mixed::mutex_among_read_write_nodes);
+    add("mixed::a_read_write_lock_among_mutex_nodes", mixed::read_write_lock_among_mutex_nodes);
+    add("mixed::kazoos_dialect_among_curators_nodes", mixed::kazoos_dialect_among_curators_nodes);
+    add_controls(&mut suite);
+    suite.run()
+}
