@@ -350,3 +350,29 @@ async fn the_waiters_of_two_clients_that_take_turns_have_room() {
     held.release().await.unwrap();
     assert_eq!(refused, 0, "{refused} refused behind {queued} (5,000 may wait, says the documentation)");
 }
+
+/// Creates whose outcome is unknown are looked for together, not each with a list of its own.
+#[tokio::test]
+async fn a_crowd_of_unknown_creates_is_settled_by_few_lists() {
+    const CROWD: usize = 100;
+    let server = server();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let held = within("the grant", fair(&other).lock()).await.unwrap();
+    let id = session(&client);
+    // An unknown code says nothing about what was done; the repetition succeeds.
+    let unknown = server.fail(Match::op(Op::Create).session(id).times(CROWD), -999);
+    let waiting: Vec<_> = (0..CROWD).map(|_| tokio::spawn(fair(&client).lock())).collect();
+    until(&server, "all in the queue", |view| view.children(PATH).len() == CROWD + 1).await;
+    assert_eq!(unknown.hits().len(), CROWD);
+    // Their lists are over.
+    fair(&client).participants().await.unwrap();
+    server.reset_counters();
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    for attempt in waiting {
+        drop(attempt.await);
+    }
+    client.flush(SOON).await.unwrap();
+    assert_eq!(queue(&server), [held.node()]);
+    let lists = server.counters().requests_of(id, Op::GetChildren);
+    assert!(lists <= 6, "{lists} lists for {CROWD} creates");
+}

@@ -24,7 +24,7 @@ use crate::path::LockPath;
 
 /// How many unsettled creates an epoch remembers for later lists. They are rare (a create whose reply was lost and
 /// whose attempt was given up), so the bound only keeps a broken server from filling the memory.
-const MAX_DEBTS: usize = 4096;
+const MAX_DEBTS: usize = 16_384;
 
 /// One session, from its establishment to its end, which comes in two steps: it is *ended* when nothing may be
 /// held or waited for in it any more, and *gone* when no request can be sent in it. For a session of our own the

@@ -5,18 +5,19 @@
 //! be gone or its epoch is over, with a growing pause between tries; what the server refuses for good is reported
 //! and given up, because only the end of the session can delete it then.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 use zookeeper_client as zk;
 
 use super::clock::Moment;
 use super::epoch::{Epoch, cause};
 use crate::engine::contender::Failure;
+use crate::engine::name::id;
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::path::LockPath;
 
@@ -171,23 +172,122 @@ impl Reaper {
     }
 }
 
+/// Creates whose outcome is unknown are settled together, those of one directory in one epoch: by one write and one list
+/// for all that there are. A crowd of them, each with a list of a long directory, would keep the session from proving that
+/// it lives.
+type Group = (u64, LockPath);
+
+/// What a finished task leaves to be done.
+type Rest = Vec<(Item, Ticket)>;
+
 async fn run(mut items: mpsc::UnboundedReceiver<(Item, Ticket)>) {
     let mut working = JoinSet::new();
-    loop {
-        tokio::select! {
-            item = items.recv() => match item {
-                Some((item, ticket)) => {
-                    working.spawn(async move {
-                        work(item).await;
-                        drop(ticket);
-                    });
+    // The groups that are being settled, by their tasks, and what has come of each since.
+    let mut settling: HashMap<task::Id, Group> = HashMap::new();
+    let mut waiting: HashMap<Group, Rest> = HashMap::new();
+    let mut open = true;
+    while open || !working.is_empty() {
+        let (group, more) = tokio::select! {
+            item = items.recv(), if open => match item {
+                Some((item, ticket)) if matches!(item.debt, Debt::Unsettled { .. }) => {
+                    let group = (item.epoch.number(), item.directory.clone());
+                    if let Some(others) = waiting.get_mut(&group) {
+                        others.push((item, ticket));
+                        continue;
+                    }
+                    (group, vec![(item, ticket)])
                 }
-                None => break,
+                Some((item, ticket)) => {
+                    working.spawn(alone(item, ticket));
+                    continue;
+                }
+                None => {
+                    open = false;
+                    continue;
+                }
             },
-            Some(_) = working.join_next() => {}
+            Some(done) = working.join_next_with_id() => {
+                let (task, found) = match done {
+                    Ok((task, found)) => (task, found),
+                    // A panic, in a tracing subscriber: its items are answered by their drop.
+                    Err(error) => (error.id(), Rest::new()),
+                };
+                for (item, ticket) in found {
+                    working.spawn(alone(item, ticket));
+                }
+                let Some(group) = settling.remove(&task) else { continue };
+                let more = waiting.remove(&group).unwrap_or_default();
+                (group, more)
+            }
+        };
+        if !more.is_empty() {
+            waiting.insert(group.clone(), Rest::new());
+            let task = working.spawn(settle_together(more)).id();
+            settling.insert(task, group);
         }
     }
-    while working.join_next().await.is_some() {}
+}
+
+async fn alone(item: Item, ticket: Ticket) -> Rest {
+    work(item).await;
+    drop(ticket);
+    Rest::new()
+}
+
+/// Finds out what became of creates of one directory; answers with those that did happen.
+async fn settle_together(items: Rest) -> Rest {
+    let mut found = Rest::new();
+    let Some((first, _)) = items.first() else { return found };
+    let (epoch, directory) = (Arc::clone(&first.epoch), first.directory.clone());
+    let Debt::Unsettled { beginning, .. } = &first.debt else { return found };
+    let gone = epoch.gone();
+    let result = tokio::select! {
+        biased;
+        children = look_behind(&epoch, &directory, beginning) => children,
+        () = gone => over(&epoch, &directory),
+    };
+    let by_id: HashMap<&str, &String> = match &result {
+        Ok(children) => children.iter().filter_map(|child| Some((id(child)?, child))).collect(),
+        Err(_) => HashMap::new(),
+    };
+    for (mut item, ticket) in items {
+        let Debt::Unsettled { id, .. } = &item.debt else { continue };
+        match (&result, by_id.get(id.as_str())) {
+            (Ok(_), Some(name)) => {
+                item.debt = Debt::Node((*name).clone());
+                found.push((item, ticket));
+            }
+            (Ok(_), None) => {
+                // A request that some server still holds may come to light later.
+                epoch.owe(&directory, id);
+                drop(item.permit.take());
+                finish(item.done, Ok(()));
+            }
+            (Err(error), _) => {
+                drop(item.permit.take());
+                finish(item.done, Err(error.clone()));
+            }
+        }
+    }
+    found
+}
+
+/// Lists a directory behind everything that the session has sent before.
+async fn look_behind(
+    epoch: &Epoch,
+    directory: &LockPath,
+    beginning: &str,
+) -> Result<Vec<String>, ReleaseError> {
+    // The deletion of a name that cannot exist is a committed write of this session. Whatever the session
+    // sent before is decided once it is answered (a `sync` would prove less: a deposed leader answers it).
+    delete(epoch, directory, beginning).await?;
+    persist(epoch, directory, directory.server(), |session| async move {
+        match session.list_children(directory.server()).await {
+            Err(zk::Error::NoNode) => Ok(Vec::new()),
+            answer => answer,
+        }
+    })
+    .await
 }
 
 async fn work(item: Item) {
@@ -219,19 +319,8 @@ async fn settle(epoch: &Epoch, directory: &LockPath, debt: &Debt) -> Result<(), 
             }
             Ok(())
         }
-        Debt::Unsettled { id, beginning } => {
-            // The deletion of a name that cannot exist is a committed write of this session. Whatever the session
-            // sent before is decided once it is answered (a `sync` would prove less: a deposed leader answers it).
-            delete(epoch, directory, beginning).await?;
-            match find(epoch, directory, beginning).await? {
-                Some(name) => {
-                    delete(epoch, directory, &name).await?;
-                }
-                // A request that some server still holds may come to light later.
-                None => epoch.owe(directory, id),
-            }
-            Ok(())
-        }
+        // Settled together with others.
+        Debt::Unsettled { .. } => Ok(()),
     }
 }
 
@@ -277,19 +366,6 @@ async fn delete_path(epoch: &Epoch, directory: &LockPath, path: &str) -> Result<
                 Err(zk::Error::NoNode) => Ok(if was_first { Deleted::Before } else { Deleted::ByUs }),
                 Err(error) => Err(error),
             }
-        }
-    })
-    .await
-}
-
-/// Looks for a node whose name begins with `beginning`.
-async fn find(epoch: &Epoch, directory: &LockPath, beginning: &str) -> Result<Option<String>, ReleaseError> {
-    let path = format!("{}*", directory.child(beginning));
-    persist(epoch, directory, &path, |session| async move {
-        match session.list_children(directory.server()).await {
-            Ok(children) => Ok(children.into_iter().find(|name| name.starts_with(beginning))),
-            Err(zk::Error::NoNode) => Ok(None),
-            Err(error) => Err(error),
         }
     })
     .await
