@@ -62,8 +62,8 @@ pub enum BuildError {
         /// The setter's name.
         option: &'static str,
     },
-    /// A live handle of the same client uses the path for a recipe that queues in another order: a read-write lock
-    /// needs a path of its own.
+    /// A live handle or guard of the same client, or a call that is still being cleaned up, uses the path for a recipe
+    /// that queues in another order: a read-write lock needs a path of its own.
     #[error(
         "the path {path:?} is in use by another recipe of this client: a read-write lock needs a path of its own"
     )]

@@ -37,9 +37,7 @@ macro_rules! exclusive {
 pub(crate) fn mutex() -> Vec<Behaviour> {
     let mut all = exclusive!(Kind::Mutex);
     all.extend(ported![Kind::Mutex;
-        sequence_overflow_as_servers_refuse_it
-            .needs(Need::HoldReplies)
-            .waits_for("a sequential create that is refused because its node exists has no number left"),
+        sequence_overflow_as_servers_refuse_it.needs(Need::HoldReplies),
     ]);
     all
 }
