@@ -6,8 +6,10 @@
 
 mod conversion;
 mod lists;
+mod look;
 mod requests;
 mod revocation;
+mod transaction;
 
 use std::panic::Location;
 use std::pin::{Pin, pin};
@@ -19,9 +21,11 @@ use zookeeper_client as zk;
 
 pub(crate) use self::conversion::{Outcome as Converted, downgrade, upgrade};
 pub(crate) use self::lists::SharedLists;
-use self::requests::{Own, is_busy, perform, unusable_directory};
-pub(crate) use self::requests::{participants, position, transact};
+use self::look::{is_busy, unusable_directory};
+pub(crate) use self::look::{participants, position};
+use self::requests::{Own, perform};
 pub(crate) use self::revocation::{ask_back, asked_back};
+pub(crate) use self::transaction::transact;
 use super::contender::{Contender, Ending, Event, Leave, Outcome, Patience, Request, Step, Trouble};
 use super::name::Kind;
 use super::queue::{Queue, Unusable};

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use zookeeper_client as zk;
 
-use super::requests::{failure, list, new_id, to_library, unusable_directory};
+use super::look::unusable_directory;
+use super::requests::{failure, list, new_id, to_library};
 use super::revocation::MARKER;
 use crate::client::clock::Moment;
 use crate::client::epoch::{Epoch, cause};

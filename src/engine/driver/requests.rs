@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
 
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -13,16 +12,15 @@ use zookeeper_client as zk;
 
 use super::Contest;
 use crate::client::clock::Moment;
-use crate::client::epoch::{Epoch, Word, cause};
+use crate::client::epoch::{Epoch, Word};
 use crate::client::reaper::{Debt, Item};
 use crate::client::watches::WatchUse;
 use crate::engine::contender::{Answer, Event, Failure, Node, Request};
 use crate::engine::name::{Dialect, Kind, Naming};
-use crate::engine::queue::{Listing, Queue, Unusable};
-use crate::engine::room::{Hold, Room};
-use crate::error::{AcquireError, Lost, LostReason};
+use crate::engine::queue::{Listing, Queue};
+use crate::engine::room::Room;
+use crate::error::LostReason;
 use crate::options::{Acl, Parents, Permissions};
-use crate::transaction::{Operation, TransactionError};
 
 /// An event, and the error that it came from.
 pub(super) type Came = (Event, Option<zk::Error>);
@@ -293,153 +291,4 @@ pub(super) fn to_library(acl: &[Acl]) -> Vec<zk::Acl> {
     acl.iter()
         .map(|acl| zk::Acl::new(permission(acl.permissions), zk::AuthId::new(&acl.scheme, &acl.id)))
         .collect()
-}
-
-/// The nodes that queue for a lock, all or those of one kind, in order, as the user would write their paths.
-pub(crate) async fn participants(room: &Arc<Room>, kind: Option<Kind>) -> Result<Vec<String>, AcquireError> {
-    let path = room.path();
-    let queue = look(room).await?;
-    let nodes = queue.iter().flat_map(|queue| queue.in_order(kind));
-    Ok(nodes.map(|name| path.to_user(&path.child(name)).to_owned()).collect())
-}
-
-/// How many contenders are before the node `name`; nothing if it is not in the queue.
-pub(crate) async fn position(room: &Arc<Room>, name: &str) -> Result<Option<usize>, AcquireError> {
-    Ok(look(room).await?.and_then(|queue| queue.rank(name)))
-}
-
-/// The queue as it is now; nothing if there is no directory.
-async fn look(room: &Arc<Room>) -> Result<Option<Arc<Queue>>, AcquireError> {
-    let path = room.path();
-    let started = Instant::now();
-    let mut failures = 0;
-    loop {
-        let epoch = room.client().epoch().await.map_err(|no_epoch| no_epoch.into_error(path))?;
-        let Ok(session) = epoch.session() else { continue };
-        let error = match list(room, &epoch, &session).await {
-            Ok(Ok(queue)) => return Ok(Some(queue)),
-            Ok(Err(unusable)) => return Err(unusable_directory(room, unusable)),
-            Err(zk::Error::NoNode) => return Ok(None),
-            Err(error) => error,
-        };
-        let path = path.user().to_owned();
-        match epoch.judge(&error) {
-            Failure::Refused if error == zk::Error::NoAuth => return Err(AcquireError::NoAuth { path }),
-            Failure::Refused | Failure::OverBudget => {
-                return Err(AcquireError::Rejected { path, source: cause(error) });
-            }
-            Failure::EpochOver => {}
-            Failure::NoNode | Failure::NotNow | Failure::Unknown => {
-                let Some(pause) = room.client().retry().pause(failures, started.elapsed()) else {
-                    return Err(AcquireError::Connection { path, source: cause(error) });
-                };
-                failures += 1;
-                tokio::time::sleep(pause).await;
-            }
-        }
-    }
-}
-
-/// What a directory that cannot be queued in means to a caller.
-pub(super) fn unusable_directory(room: &Room, unusable: Unusable) -> AcquireError {
-    let path = room.path();
-    match unusable {
-        Unusable::OtherOrder(name) => {
-            let node = path.to_user(&path.child(&name)).to_owned();
-            AcquireError::MixedRecipes { path: path.user().to_owned(), node }
-        }
-        Unusable::Exhausted => AcquireError::SequenceExhausted { path: path.user().to_owned() },
-    }
-}
-
-/// Whether somebody is in the queue already whom a contender of this kind would have to wait for: asked before a try
-/// creates anything. A member may lag behind, so "yes" is said only by a list that was sent right behind a `sync`
-/// (rule 19). Errors are left to the create.
-pub(super) async fn is_busy(room: &Arc<Room>, epoch: &Arc<Epoch>, session: &zk::Client, kind: Kind) -> bool {
-    let busy = |listing: Listing| listing.is_ok_and(|queue| queue.is_busy_for(kind));
-    // One of our own that nobody waits for would be in the way of every try; looking has it deleted.
-    match list_alone(room, epoch, session).await {
-        Ok(listing) if busy(listing.clone()) => {}
-        _ => return false,
-    }
-    let synced = session.sync(room.path().server());
-    let listed = list_alone(room, epoch, session);
-    match tokio::join!(synced, listed) {
-        (Ok(()), Ok(listing)) => busy(listing),
-        _ => false,
-    }
-}
-
-/// Commits writes on the condition that the node of a hold exists. The name of that node was never used before and
-/// will never be again, so that it exists means that this hold is still the one (rule 12).
-pub(crate) async fn transact(hold: &Hold, operations: &[Operation]) -> Result<(), TransactionError> {
-    let path = hold.room().path();
-    let lost = |reason| TransactionError::Lost(Lost { path: path.user().into(), reason });
-    let epoch = hold.epoch();
-    if let Some(reason) = hold.lost() {
-        return Err(lost(reason));
-    }
-    let Ok(session) = epoch.session() else {
-        return Err(lost(epoch.end_reason().unwrap_or(LostReason::Closed)));
-    };
-    let acls = to_library(&hold.room().options().acl);
-    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
-    let mut writer = session.new_multi_writer();
-    let mut put = writer.add_check_version(&path.child(&hold.node()), -1);
-    for operation in operations {
-        put = put.and_then(|()| match operation {
-            Operation::Create { path, data } => writer.add_create(path.server(), data, &options),
-            Operation::SetData { path, data, version } => writer.add_set_data(path.server(), data, *version),
-            Operation::Delete { path, version } => writer.add_delete(path.server(), *version),
-            Operation::Check { path, version } => {
-                writer.add_check_version(path.server(), version.unwrap_or(-1))
-            }
-        });
-    }
-    let unknown = |error| TransactionError::Unknown { path: path.user().to_owned(), source: cause(error) };
-    if let Err(error) = put {
-        // The paths were checked and the ACL is not empty, so the library has nothing to refuse here.
-        return Err(unknown(error));
-    }
-    let sent = Moment::now();
-    // Until its outcome is known the lock is not handed over in memory: the next holder would come in before it. That
-    // includes that nobody waits for it any more.
-    hold.held().begin_write();
-    let result = writer.commit().await;
-    if matches!(result, Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. })) {
-        hold.held().end_write();
-    }
-    match result {
-        Ok(results) if results.len() == operations.len() + 1 => {
-            epoch.proved(sent);
-            Ok(())
-        }
-        Ok(_) => Err(unknown(zk::Error::UnexpectedError("an answer of another length".to_owned()))),
-        Err(zk::MultiWriteError::OperationFailed { index, source }) => {
-            epoch.proved_by_check(sent, &source);
-            if epoch.judge(&source) == Failure::EpochOver {
-                return Err(lost(hold.lost().unwrap_or(LostReason::SessionExpired)));
-            }
-            match index.checked_sub(1).and_then(|index| Some((index, operations.get(index)?))) {
-                None if source == zk::Error::NoNode => {
-                    hold.lose(LostReason::NodeDeleted);
-                    Err(lost(hold.lost().unwrap_or(LostReason::NodeDeleted)))
-                }
-                // The ACL of the lock node does not let its own creator read it.
-                None => {
-                    let path = path.to_user(&path.child(&hold.node())).to_owned();
-                    Err(TransactionError::Rejected { index: 0, path, source: cause(source) })
-                }
-                Some((index, operation)) => {
-                    let path = operation.path().user().to_owned();
-                    Err(TransactionError::Rejected { index, path, source: cause(source) })
-                }
-            }
-        }
-        Err(zk::MultiWriteError::RequestFailed { source }) => {
-            // Whatever it means for the session, for this request it means that nobody knows.
-            epoch.judge(&source);
-            Err(unknown(source))
-        }
-    }
 }

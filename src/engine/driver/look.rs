@@ -1,0 +1,89 @@
+//! Looking at the queue without being in it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use zookeeper_client as zk;
+
+use super::requests::{list, list_alone};
+use crate::client::epoch::{Epoch, cause};
+use crate::engine::contender::Failure;
+use crate::engine::name::Kind;
+use crate::engine::queue::{Listing, Queue, Unusable};
+use crate::engine::room::Room;
+use crate::error::AcquireError;
+
+/// The nodes that queue for a lock, all or those of one kind, in order, as the user would write their paths.
+pub(crate) async fn participants(room: &Arc<Room>, kind: Option<Kind>) -> Result<Vec<String>, AcquireError> {
+    let path = room.path();
+    let queue = look(room).await?;
+    let nodes = queue.iter().flat_map(|queue| queue.in_order(kind));
+    Ok(nodes.map(|name| path.to_user(&path.child(name)).to_owned()).collect())
+}
+
+/// How many contenders are before the node `name`; nothing if it is not in the queue.
+pub(crate) async fn position(room: &Arc<Room>, name: &str) -> Result<Option<usize>, AcquireError> {
+    Ok(look(room).await?.and_then(|queue| queue.rank(name)))
+}
+
+/// The queue as it is now; nothing if there is no directory.
+async fn look(room: &Arc<Room>) -> Result<Option<Arc<Queue>>, AcquireError> {
+    let path = room.path();
+    let started = Instant::now();
+    let mut failures = 0;
+    loop {
+        let epoch = room.client().epoch().await.map_err(|no_epoch| no_epoch.into_error(path))?;
+        let Ok(session) = epoch.session() else { continue };
+        let error = match list(room, &epoch, &session).await {
+            Ok(Ok(queue)) => return Ok(Some(queue)),
+            Ok(Err(unusable)) => return Err(unusable_directory(room, unusable)),
+            Err(zk::Error::NoNode) => return Ok(None),
+            Err(error) => error,
+        };
+        let path = path.user().to_owned();
+        match epoch.judge(&error) {
+            Failure::Refused if error == zk::Error::NoAuth => return Err(AcquireError::NoAuth { path }),
+            Failure::Refused | Failure::OverBudget => {
+                return Err(AcquireError::Rejected { path, source: cause(error) });
+            }
+            Failure::EpochOver => {}
+            Failure::NoNode | Failure::NotNow | Failure::Unknown => {
+                let Some(pause) = room.client().retry().pause(failures, started.elapsed()) else {
+                    return Err(AcquireError::Connection { path, source: cause(error) });
+                };
+                failures += 1;
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+}
+
+/// What a directory that cannot be queued in means to a caller.
+pub(super) fn unusable_directory(room: &Room, unusable: Unusable) -> AcquireError {
+    let path = room.path();
+    match unusable {
+        Unusable::OtherOrder(name) => {
+            let node = path.to_user(&path.child(&name)).to_owned();
+            AcquireError::MixedRecipes { path: path.user().to_owned(), node }
+        }
+        Unusable::Exhausted => AcquireError::SequenceExhausted { path: path.user().to_owned() },
+    }
+}
+
+/// Whether somebody is in the queue already whom a contender of this kind would have to wait for: asked before a try
+/// creates anything. A member may lag behind, so "yes" is said only by a list that was sent right behind a `sync`
+/// (rule 19). Errors are left to the create.
+pub(super) async fn is_busy(room: &Arc<Room>, epoch: &Arc<Epoch>, session: &zk::Client, kind: Kind) -> bool {
+    let busy = |listing: Listing| listing.is_ok_and(|queue| queue.is_busy_for(kind));
+    // One of our own that nobody waits for would be in the way of every try; looking has it deleted.
+    match list_alone(room, epoch, session).await {
+        Ok(listing) if busy(listing.clone()) => {}
+        _ => return false,
+    }
+    let synced = session.sync(room.path().server());
+    let listed = list_alone(room, epoch, session);
+    match tokio::join!(synced, listed) {
+        (Ok(()), Ok(listing)) => busy(listing),
+        _ => false,
+    }
+}
