@@ -87,6 +87,10 @@ enum Doing {
     Holding {
         name: String,
     },
+    /// Has let go of the lock; its node is still there.
+    LettingGo {
+        name: String,
+    },
     /// Holds as `held` until the end of it.
     Converting {
         name: String,
@@ -151,14 +155,25 @@ impl World<'_> {
             Doing::Holding { name } => {
                 if self.directory.naming.family == Family::ReadWrite && self.choices.chance(100) {
                     self.convert(i, name);
+                } else if self.choices.chance(128) && self.directory.nodes.contains_key(&name) {
+                    self.clients[i].doing = Doing::LettingGo { name };
                 } else {
                     self.directory.nodes.remove(&name);
                 }
             }
+            Doing::LettingGo { name } => self.delete(&name),
             Doing::Converting { name, conversion, step } => self.converting(i, name, conversion, step),
             Doing::Watching(contender, name) => {
+                let lets_go =
+                    |client: &Client| matches!(&client.doing, Doing::LettingGo { name: by } if *by == name);
                 let event = if !self.directory.nodes.contains_key(&name) {
                     Event::Deleted
+                } else if self.directory.naming.family == Family::Exclusive
+                    && self.clients.iter().any(lets_go)
+                    && self.choices.chance(200)
+                {
+                    // Of the same session, and told in memory.
+                    Event::LetGo
                 } else if self.choices.chance(16) {
                     Event::Changed
                 } else if self.choices.chance(16) {
