@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::engine::name::Kind;
 use crate::engine::pending::Pending;
-use crate::engine::room::{Budget, Denied, Hold, Room};
+use crate::engine::room::{Budget, Denied, Gate, Hold, Room};
 use crate::error::{AcquireError, BuildError};
 use crate::guard::{LockGuard, after};
 use crate::lock::{lock_builder, lock_methods};
@@ -83,7 +83,7 @@ impl InterProcessFairLock {
         let location = Location::caller();
         let room = Arc::clone(&self.room);
         async move {
-            let pending = room.attempt(Kind::Exclusive, Budget::Forever, location);
+            let pending = room.attempt(Kind::Exclusive, Budget::Forever, Gate::New, location);
             let mut place = QueuedLock { room, pending, came: None, location };
             match place.pending.queued().await {
                 Some(Err(denied)) => Err(place.error(denied)),
@@ -140,12 +140,21 @@ impl QueuedLock {
     /// # Cancel safety
     /// It only reads.
     pub async fn position(&mut self) -> Result<usize, AcquireError> {
-        self.look();
-        match &self.came {
-            Some(Err(error)) => Err(error.clone()),
-            // It is ours.
-            Some(Ok(_)) => Ok(0),
-            None => self.pending.position().await,
+        loop {
+            self.look();
+            match &self.came {
+                Some(Err(error)) => return Err(error.clone()),
+                // It is ours.
+                Some(Ok(_)) => return Ok(0),
+                None if self.pending.is_over() => return Err(self.pending.closed()),
+                None => {}
+            }
+            if let Some(position) = self.pending.position().await? {
+                return Ok(position);
+            }
+            // The attempt has ended, and says how.
+            let result = self.pending.result().await;
+            self.keep(result);
         }
     }
 
@@ -203,7 +212,7 @@ impl QueuedLock {
         }
         if matches!(&self.came, Some(Ok(guard)) if !guard.is_held()) {
             self.came = None;
-            self.pending = self.room.attempt(Kind::Exclusive, Budget::Forever, self.location);
+            self.pending = self.room.attempt(Kind::Exclusive, Budget::Forever, Gate::Again, self.location);
         }
     }
 

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 
 use crate::engine::driver;
 use crate::engine::name::Kind;
-use crate::engine::room::{Budget, Denied, Hold, Room};
+use crate::engine::room::{Budget, Denied, Gate, Hold, Room};
 use crate::error::{AcquireError, TryLockError};
 use crate::guard::{LockGuard, after};
 
@@ -114,19 +114,20 @@ pub(crate) async fn acquire(
     location: &'static Location<'static>,
 ) -> Result<Hold, AcquireError> {
     let started = Instant::now();
-    let mut budget = budget;
+    let mut gate = Gate::New;
     loop {
-        match Arc::clone(&room).acquire(kind, budget, location).await {
+        match Arc::clone(&room).acquire(kind, budget, gate, location).await {
             // Granted, and lost before it got here: a caller that was paused that long, or not polled, has nothing yet.
-            Ok(hold) if hold.lost().is_some() => {
-                if let Budget::Until(deadline) = budget {
-                    budget = until(&room, deadline);
-                }
-            }
+            Ok(hold) if hold.lost().is_some() => match budget {
+                Budget::Forever => {}
+                Budget::Until(deadline) if Instant::now() < deadline => {}
+                Budget::Until(_) | Budget::Try { .. } => return Err(room.timed_out(started.elapsed())),
+            },
             Ok(hold) => return Ok(hold),
             Err(Denied::WouldBlock) => return Err(room.timed_out(started.elapsed())),
             Err(Denied::Error(error)) => return Err(error),
         }
+        gate = Gate::Again;
     }
 }
 
@@ -136,9 +137,12 @@ pub(crate) async fn try_lock(
     kind: Kind,
     location: &'static Location<'static>,
 ) -> Result<Hold, TryLockError> {
-    match Arc::clone(&room).acquire(kind, ask(&room), location).await {
-        Ok(hold) => Ok(hold),
-        Err(Denied::WouldBlock) => Err(TryLockError::WouldBlock { path: room.path().user().to_owned() }),
+    match Arc::clone(&room).acquire(kind, ask(&room), Gate::New, location).await {
+        Ok(hold) if hold.lost().is_none() => Ok(hold),
+        // Lost before it got here, so that somebody else may have it.
+        Ok(_) | Err(Denied::WouldBlock) => {
+            Err(TryLockError::WouldBlock { path: room.path().user().to_owned() })
+        }
         Err(Denied::Error(error)) => Err(error.into()),
     }
 }

@@ -346,7 +346,7 @@ async fn convert<W>(
     work: impl FnOnce(Hold) -> W,
 ) -> Result<LockGuard, Unconverted>
 where
-    W: Future<Output = driver::Converted> + Send + 'static,
+    W: Future<Output = driver::Counted> + Send + 'static,
 {
     let path = guard.path().to_owned();
     let hold = match guard.into_hold() {
@@ -360,8 +360,8 @@ where
     // A client that is over takes the task along, and with it the hold, which is over as well: its shadow answers for it.
     let (client, shadow) = (Arc::clone(hold.room().client()), hold.shadow());
     match client.run(work(hold)).await {
-        Some(Ok(hold)) => Ok(LockGuard::new(hold)),
-        Some(Err((hold, reason))) => Err((LockGuard::new(hold), path, reason)),
+        Some((Ok(hold), _)) => Ok(LockGuard::new(hold)),
+        Some((Err((hold, reason)), _)) => Err((LockGuard::new(hold), path, reason)),
         None => {
             shadow.lose(LostReason::Closed);
             let reason = shadow.lost().unwrap_or(LostReason::Closed);

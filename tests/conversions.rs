@@ -260,3 +260,77 @@ async fn a_request_that_comes_late_in_an_upgrade_is_not_missed() {
     let writer = within("the upgrade", upgrade).await.unwrap().unwrap();
     within("the request, on the writer", writer.revoked()).await;
 }
+
+/// A client that has no node sends no beats, however its last lock was lost.
+#[tokio::test]
+async fn an_upgrade_whose_directory_is_deleted_leaves_no_beats() {
+    let server = start_impatient();
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_millis(1500));
+    let client = connect_as(builder, &server).await;
+    let id = session(&client);
+    let beats = || server.counters().requests_of(id, Op::Multi);
+
+    // What is usual: nothing is held, nothing is asked.
+    within("a read lock", lock(&client).read_lock().lock()).await.unwrap().release().await.unwrap();
+    let before = beats();
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(beats(), before, "beats for nothing, before");
+
+    let reader = within("a read lock", lock(&client).read_lock().lock()).await.unwrap();
+    let gate = server.hold_request(Match::op(Op::GetChildren).session(id));
+    let upgrade = tokio::spawn(reader.try_upgrade());
+    within("the list", gate.wait_hit()).await;
+    for node in server.children(DIRECTORY) {
+        server.delete(&format!("{DIRECTORY}/{node}")).unwrap();
+    }
+    server.delete(DIRECTORY).unwrap();
+    gate.release();
+    let failed = within("an answer", upgrade).await.unwrap().unwrap_err();
+    assert!(
+        matches!(failed.reason(), ConversionFailure::Lost(lost) if lost.reason() == LostReason::NodeDeleted)
+    );
+    drop(failed);
+    client.flush(Duration::from_secs(5)).await.unwrap();
+    let before = beats();
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(beats(), before, "beats, and there is no node");
+}
+
+/// `flush` waits for what was dropped before it, also where the session runs on a runtime of several threads' kind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_flush_of_a_borrowed_client_waits_for_a_dropped_downgrade() {
+    let server = start();
+    let left = tokio::spawn(async move {
+        let owner = zk::Client::connect(&server.connect_string()).await.unwrap();
+        let client = Client::from_session(owner.clone()).unwrap();
+        let guard = within("the write lock", lock(&client).write_lock().lock()).await.unwrap();
+        // What is spawned last by a task that has just been taken from the queue runs first.
+        tokio::task::yield_now().await;
+        drop(ByHand::new(guard.downgrade()).start());
+        client.flush(Duration::from_secs(5)).await.unwrap();
+        let left = server.children(DIRECTORY);
+        drop((owner, client));
+        left
+    });
+    let left = within("an answer", left).await.unwrap();
+    assert!(left.is_empty(), "flushed, but {left:?} is there");
+}
+
+/// Somebody asks the writer-to-be for the lock, which then stays a reader.
+#[tokio::test]
+async fn a_request_to_an_upgrade_that_fails_is_not_missed() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let reader = within("a read lock", lock(&client).read_lock().lock()).await.unwrap();
+    let beside = within("a read lock", lock(&other).read_lock().lock()).await.unwrap();
+    let gate = server.hold_request(Match::op(Op::Delete).session(session(&client)).path_contains("__WRIT__"));
+    let upgrade = tokio::spawn(reader.try_upgrade());
+    within("the deletion", gate.wait_hit()).await;
+    let writers = within("the list", lock(&other).write_lock().participants()).await.unwrap();
+    within("the request", other.attempt_revoke(&writers[0])).await.unwrap();
+    gate.release();
+    let reader = within("an answer", upgrade).await.unwrap().unwrap_err().into_guard();
+    let heard = tokio::time::timeout(Duration::from_secs(1), reader.revoked()).await;
+    assert!(heard.is_ok(), "asked for, and nobody was told");
+    drop(beside);
+}

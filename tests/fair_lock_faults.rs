@@ -376,3 +376,175 @@ async fn a_crowd_of_unknown_creates_is_settled_by_few_lists() {
     let lists = server.counters().requests_of(id, Op::GetChildren);
     assert!(lists <= 6, "{lists} lists for {CROWD} creates");
 }
+
+/// A place whose client has been closed, or whose runtime has gone, answers with an error, however it is asked.
+#[tokio::test]
+async fn a_place_of_a_closed_client_answers_with_an_error() {
+    let server = server();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let _held = within("the grant", fair(&other).lock()).await.unwrap();
+    let (mut locked, mut acquired) = (place(&fair(&client)).await, place(&fair(&client)).await);
+    within("the end", client.close()).await.unwrap();
+    // The thread of the session has ended too, most likely: its tasks are gone.
+    let error = within("the position", locked.position()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+    let error = within("the answer", locked.lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+    let error = within("the answer", acquired.acquire(SOON)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+}
+
+/// The same where the runtime of a borrowed session goes.
+#[test]
+fn a_place_whose_runtime_is_gone_answers_with_an_error() {
+    let server = server();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (mut place, _held) = runtime.block_on(async {
+        let connector = zk::Client::connector().with_session_timeout(LONG);
+        let client =
+            Client::from_session(connector.connect(&server.connect_string()).await.unwrap()).unwrap();
+        let held = within("the grant", fair(&client).lock()).await.unwrap();
+        (place(&fair(&client)).await, held)
+    });
+    drop(runtime);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let error = runtime.block_on(async { within("the answer", place.lock()).await.unwrap_err() });
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+}
+
+/// The nearest own node has let go, but its deletion has to be repeated; somebody else's node stands between. There is
+/// nothing to be learned from one list after the other.
+#[tokio::test]
+async fn a_deletion_that_is_repeated_does_not_make_those_behind_list_without_a_pause() {
+    let server = server();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let held = within("the grant", fair(&client).lock()).await.unwrap();
+    let first = held.node();
+    let mut between = place(&fair(&other)).await;
+    let mut behind = place(&fair(&client)).await;
+    // The servers ask for patience (Throttled), a few times.
+    let refused = server.fail(Match::op(Op::Delete).path(&first).times(6), -127);
+    server.reset_counters();
+    drop(held);
+    within("the first refusals", refused.wait_hits(6)).await;
+    let lists = server.counters().requests_of(session(&client), Op::GetChildren);
+    within("the grant", between.lock()).await.unwrap().release().await.unwrap();
+    within("the grant", behind.lock()).await.unwrap().release().await.unwrap();
+    assert!(lists <= 12, "{lists} lists while the deletion was asked for six times");
+}
+
+/// A place whose lock was lost is taken anew. If that is refused, the position says why, and not that a client is closed
+/// that is connected.
+#[tokio::test]
+async fn a_place_that_cannot_be_taken_anew_says_why() {
+    let server = server();
+    let client = client(&server).await;
+    let mut place = place(&fair(&client)).await;
+    let id = session(&client);
+    assert!(server.expire_session(id));
+    let mut state = client.watch_state();
+    within("the next session", state.wait_for(|_| client.session_id().is_some_and(|now| now != id)))
+        .await
+        .unwrap();
+    // NoAuth.
+    let _refused = server.fail(Match::op(Op::Create).path_prefix(PATH), -102);
+    let error = within("the position", place.position()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoAuth { .. }), "{error} (the client is {:?})", client.state());
+}
+
+/// A lock that was lost without contact is given up, and its place is taken anew, as soon as it can be; the place in the
+/// gate, which the deletion of the old node keeps, is no reason to end it.
+#[tokio::test]
+async fn a_place_is_taken_anew_although_its_old_node_is_not_deleted_yet() {
+    let server = server();
+    let policy = RetryPolicy::n_times(100_000, Duration::from_millis(5));
+    let builder = Client::builder().retry_policy(policy).session_timeout(Duration::from_secs(3));
+    let client = within("the session", builder.connect(&server.connect_string())).await.unwrap();
+    let lock = InterProcessFairLock::builder(&client, PATH).max_waiters(1).build().unwrap();
+    let mut place = place(&lock).await;
+    server.freeze_expiry(true);
+    server.refuse_connections(true);
+    assert!(server.cut(session(&client), Cut::Reset));
+    let lost = async {
+        while lock.is_acquired_in_this_process() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within("the loss", lost).await;
+    let early = tokio::time::timeout(Duration::from_millis(200), place.lock()).await;
+    server.refuse_connections(false);
+    match early {
+        Ok(Ok(guard)) => panic!("granted as {:?}", guard.state()),
+        Ok(Err(error)) => panic!("the place has ended: {error}"),
+        Err(_) => within("the grant", place.lock()).await.unwrap().release().await.unwrap(),
+    }
+}
+
+/// A place that was used up says so.
+#[tokio::test]
+async fn a_place_that_was_used_up_has_no_position() {
+    let server = server();
+    let client = client(&server).await;
+    let mut place = place(&fair(&client)).await;
+    let guard = within("the grant", place.lock()).await.unwrap();
+    let position = within("the position", place.position()).await;
+    assert!(matches!(position, Err(AcquireError::Closed { .. })), "{position:?}");
+    drop(guard);
+}
+
+/// One refusal is about one request: what else has come of the creates that are settled with it is deleted all the same, or
+/// by whoever lists the directory next.
+#[tokio::test]
+async fn one_refusal_does_not_leave_a_whole_group_behind() {
+    const CROWD: usize = 5;
+    let server = server();
+    let policy = RetryPolicy::n_times(0, Duration::from_millis(1));
+    let builder = Client::builder().retry_policy(policy).session_timeout(LONG);
+    let client = within("the session", builder.connect(&server.connect_string())).await.unwrap();
+    let id = session(&client);
+    let creates = server.hold_reply(Match::op(Op::Create).session(id).times(CROWD));
+    let attempts: Vec<_> = (0..CROWD).map(|_| tokio::spawn(fair(&client).lock())).collect();
+    until(&server, "the nodes", |view| view.children(PATH).len() == CROWD).await;
+    // Their own lists fail as well.
+    let _unknown = server.fail(Match::op(Op::GetChildren).session(id).times(4), -999);
+    // The first is settled alone, so this is the barrier of all others.
+    let refused = server.fail(Match::op(Op::Delete).session(id).nth(2), -102);
+    assert!(server.cut(id, Cut::Reset));
+    creates.release();
+    for attempt in attempts {
+        let error = within("the answer", attempt).await.unwrap().unwrap_err();
+        assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    }
+    within("the refusal", refused.wait_hit()).await;
+    client.flush(SOON).await.unwrap();
+    fair(&client).participants().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    let left = queue(&server).len();
+    assert!(left <= 1, "{left} nodes of {CROWD} stay until the session ends, for one refusal");
+}
+
+/// The order among waiters of a client outlives their session also where the directory goes with their nodes, as a container
+/// does.
+#[tokio::test]
+async fn the_order_outlives_the_directory() {
+    const WAITERS: usize = 400;
+    let server = server();
+    let client = client(&server).await;
+    let mut places = Vec::new();
+    for _ in 0..=WAITERS {
+        places.push(within("a place", fair(&client).enqueue()).await.unwrap());
+    }
+    server.refuse_connections(true);
+    assert!(server.expire_session(session(&client)));
+    until(&server, "the old nodes to go", |view| view.children(PATH).is_empty()).await;
+    server.delete(PATH).unwrap();
+    server.refuse_connections(false);
+    until(&server, "all to be back", |view| view.exists(PATH) && view.children(PATH).len() == WAITERS).await;
+    let mut positions = Vec::new();
+    // Without the first, who had the lock already.
+    for place in &mut places[1..] {
+        positions.push(within("a position", place.position()).await.unwrap());
+    }
+    let overtaken = positions.windows(2).filter(|two| two[0] > two[1]).count();
+    assert_eq!(overtaken, 0, "{positions:?}");
+}

@@ -283,7 +283,12 @@ impl Epoch {
     /// Registers a held lock: from here on the epoch says when it is lost.
     pub(crate) fn hold(&self, held: &Arc<Held>) {
         let path = held.directory().child(&held.name());
-        self.change_nodes(|nodes| nodes.entry(path).or_default().held = Some(Arc::clone(held)));
+        self.change_nodes(|nodes| {
+            // Another thread may have lost it by the clock since.
+            if !held.is_given_back() {
+                nodes.entry(path).or_default().held = Some(Arc::clone(held));
+            }
+        });
         // Looked at after the registration, as the end looks at the register after it has happened.
         if let Some(reason) = self.end_reason() {
             held.lose(reason);
@@ -304,9 +309,10 @@ impl Epoch {
     /// A hold is over although its session is not: its node goes at once, and is never used again.
     pub(crate) fn lose(self: &Arc<Self>, held: &Arc<Held>, reason: LostReason) {
         if held.lose(reason) {
+            // Before anything else: a tracing subscriber may panic.
+            self.give_back(held, None);
             let path = held.directory().user();
             tracing::warn!(path, node = &*held.name(), epoch = self.number, %reason, "lock lost");
-            self.give_back(held, None);
         }
     }
 
@@ -412,19 +418,20 @@ impl Epoch {
     }
 
     /// Waits for a node of this session in memory; an error says that it is gone. Nothing if the node is none of this
-    /// session's, as far as we know.
-    pub(crate) fn wait_for_own(&self, path: &str) -> Option<oneshot::Receiver<Word>> {
+    /// session's, as far as we know, or has let go already and is not the `next` before ours: then it has nothing more to
+    /// say, and whoever is between has.
+    pub(crate) fn wait_for_own(&self, path: &str, next: bool) -> Option<oneshot::Receiver<Word>> {
         let mut nodes = self.lock_nodes();
-        let node = nodes.get_mut(path).filter(|node| !node.stuck)?;
-        let (next, resolved) = oneshot::channel();
+        let node = nodes.get_mut(path).filter(|node| !node.stuck && (next || !node.let_go))?;
+        let (told, word) = oneshot::channel();
         if node.let_go {
-            let _ = next.send(Word::LetGo);
+            let _ = told.send(Word::LetGo);
         } else {
             // Those that were before us and gave up.
             node.waiting.retain(|waiting| !waiting.is_closed());
-            node.waiting.push(next);
+            node.waiting.push(told);
         }
-        Some(resolved)
+        Some(word)
     }
 
     /// Counts a watch on a node for as long as the answer lives; nothing if the session watches too much already.

@@ -264,6 +264,12 @@ async fn settle_together(items: Rest) -> Rest {
                 finish(item.done, Ok(()));
             }
             (Err(error), _) => {
+                if let ReleaseError::Refused { source, .. } = error {
+                    // A later list of the directory may show it.
+                    epoch.owe(&directory, id);
+                    let path = directory.user();
+                    tracing::error!(path, id, %source, "whether a lock node was created could not be found out");
+                }
                 drop(item.permit.take());
                 finish(item.done, Err(error.clone()));
             }

@@ -173,7 +173,7 @@ impl Conversion {
             },
             Event::Listed(Answer::Is(Err(unusable))) => self.go_on(Doing::Retreat(Why::Unusable(unusable))),
             // The directory can be gone only if our nodes went first.
-            Event::Listed(Answer::No(Failure::NoNode)) => Self::lost(true, Vec::new()),
+            Event::Listed(Answer::No(Failure::NoNode)) => Self::lost(true, vec![self.new.clone()]),
             Event::Listed(Answer::No(failure)) => {
                 self.failed(failure, |conversion| conversion.go_on(Doing::Retreat(Why::Refused)))
             }
@@ -352,7 +352,8 @@ mod tests {
         let mut conversion = upgrade();
         conversion.on(Event::Made(Made::Done));
         let gone = Event::Listed(Answer::No(Failure::NoNode));
-        assert_eq!(conversion.on(gone), Step::Finish(Converted::Lost { gone: true, leave: Vec::new() }));
+        let leave = vec![WRITE.to_owned()];
+        assert_eq!(conversion.on(gone), Step::Finish(Converted::Lost { gone: true, leave }));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use zookeeper_client as zk;
 
-pub(crate) use self::conversion::{Outcome as Converted, downgrade, upgrade};
+pub(crate) use self::conversion::{Counted, downgrade, upgrade};
 pub(crate) use self::lists::SharedLists;
 use self::look::{is_busy, unusable_directory};
 pub(crate) use self::look::{participants, position};
@@ -29,7 +29,7 @@ pub(crate) use self::transaction::transact;
 use super::contender::{Contender, Ending, Event, Leave, Outcome, Patience, Request, Step, Trouble};
 use super::name::Kind;
 use super::queue::{Queue, Unusable};
-use super::room::{Budget, Denied, Hold, Room};
+use super::room::{Budget, Denied, Gate, Hold, Room};
 use crate::client::epoch::{Epoch, cause};
 use crate::client::held::Held;
 use crate::client::reaper::{Debt, Item, Ticket};
@@ -42,6 +42,7 @@ pub(crate) struct Attempt {
     pub(crate) room: Arc<Room>,
     pub(crate) kind: Kind,
     pub(crate) budget: Budget,
+    pub(crate) gate: Gate,
     /// What the clean-up goes by; see [`Tickets`](crate::client::reaper::Tickets).
     pub(crate) number: u64,
     /// Told the name of the node that queues, whenever that is another one.
@@ -55,7 +56,7 @@ pub(crate) struct Attempt {
 
 /// Runs an attempt to its end.
 pub(crate) async fn run(attempt: Attempt) {
-    let Attempt { room, kind, budget, number, queued, location, reply, cancelled } = attempt;
+    let Attempt { room, kind, budget, gate, number, queued, location, reply, cancelled } = attempt;
     let started = Instant::now();
     let reply = Some(reply);
     let mut caller =
@@ -64,7 +65,7 @@ pub(crate) async fn run(attempt: Attempt) {
     // Without a place nothing has been sent and nothing is to be cleaned up.
     let permit = tokio::select! {
         biased;
-        permit = room.enter(budget) => permit,
+        permit = room.enter(budget, gate) => permit,
         interruption = &mut interrupted => {
             // Others of this client were in the way, whatever the connection was like.
             caller.heard = true;
@@ -275,6 +276,8 @@ impl<'a> Contest<'a> {
             Budget::Until(_) | Budget::Forever => Patience::Wait,
         };
         if patience == Patience::Try {
+            // Whoever only asks keeps nobody waiting meanwhile.
+            self.room.turns().leave(self.number);
             let busy = is_busy(self.room, self.epoch, &session, caller.kind);
             match self.wait(busy, interrupted.as_mut()).await {
                 Ok(true) => return caller.answer(Err(Denied::WouldBlock)),
@@ -363,8 +366,9 @@ impl<'a> Contest<'a> {
         let path = |name: &str| self.room.path().child(name);
         let mut before = list.before(contender.queued_as()?).enumerate();
         before.find_map(|(between, name)| {
-            let word = self.epoch.wait_for_own(&path(name))?;
-            Some(Own { word, next: between == 0 })
+            let next = between == 0;
+            let word = self.epoch.wait_for_own(&path(name), next)?;
+            Some(Own { word, next })
         })
     }
 

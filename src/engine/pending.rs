@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{oneshot, watch};
 
 use super::driver;
@@ -41,10 +42,20 @@ impl Pending {
 
     /// What has come of it already, once.
     pub(crate) fn result_now(&mut self) -> Option<Result<Hold, Denied>> {
-        let result = self.granted.as_mut()?.try_recv().ok()?;
+        let result = match self.granted.as_mut()?.try_recv() {
+            Ok(result) => result,
+            Err(TryRecvError::Empty) => return None,
+            // What the attempt ran on is gone.
+            Err(TryRecvError::Closed) => Err(Denied::Error(self.closed())),
+        };
         self.granted = None;
         self.cancel.disarm();
         Some(result)
+    }
+
+    /// Whether its result has been taken.
+    pub(crate) fn is_over(&self) -> bool {
+        self.granted.is_none()
     }
 
     /// What came of it, once. Dropping this future does nothing.
@@ -83,21 +94,23 @@ impl Pending {
         }
     }
 
-    /// How many contenders are before our node.
-    pub(crate) async fn position(&self) -> Result<usize, AcquireError> {
+    /// How many contenders are before our node; nothing if the attempt has ended.
+    pub(crate) async fn position(&self) -> Result<Option<usize>, AcquireError> {
         let (room, mut node) = (Arc::clone(&self.room), self.node.clone());
         let position = self.room.client().run_while_polled(async move {
             loop {
-                let closed = || room.client().why_ended(room.path());
                 // Without a node it is about to get one, in the next session perhaps; the attempt sees to that.
-                let name = node.wait_for(Option::is_some).await.map_err(|_| closed())?.clone();
+                let Ok(name) = node.wait_for(Option::is_some).await.map(|name| name.clone()) else {
+                    return Ok(None);
+                };
                 if let Some(position) = driver::position(&room, name.as_deref().unwrap_or_default()).await? {
-                    return Ok(position);
+                    return Ok(Some(position));
                 }
                 // Deleted meanwhile: with its session, in which case there will be another in a moment, or by somebody
                 // else, of which the attempt hears when it is its turn.
                 match tokio::time::timeout(ANOTHER_NODE, node.changed()).await {
-                    Ok(changed) => changed.map_err(|_| closed())?,
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return Ok(None),
                     Err(_) => {
                         let path = room.path().user().to_owned();
                         return Err(AcquireError::NodeDeleted { path, times: 1 });
@@ -105,10 +118,11 @@ impl Pending {
                 }
             }
         });
-        position.await.unwrap_or_else(|| Err(self.closed()))
+        position.await.unwrap_or(Ok(None))
     }
 
-    fn closed(&self) -> AcquireError {
+    /// The error where nothing else is known.
+    pub(crate) fn closed(&self) -> AcquireError {
         self.room.client().why_ended(self.room.path())
     }
 }

@@ -33,6 +33,15 @@ pub(crate) enum Budget {
     Forever,
 }
 
+/// How a contender comes to the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    New,
+    /// It had a place, and lost its lock before it could use it: it waits until the place is free again where a newcomer
+    /// would be refused.
+    Again,
+}
+
 /// No grant.
 #[derive(Debug)]
 pub(crate) enum Denied {
@@ -130,6 +139,7 @@ impl Room {
         self: &Arc<Self>,
         kind: Kind,
         budget: Budget,
+        gate: Gate,
         location: &'static Location<'static>,
     ) -> Pending {
         let (reply, granted) = oneshot::channel();
@@ -137,7 +147,7 @@ impl Room {
         let number = self.client.reaper().number();
         let (queued, node) = watch::channel(None);
         let room = Arc::clone(self);
-        let attempt = Attempt { room, kind, budget, number, queued, location, reply, cancelled };
+        let attempt = Attempt { room, kind, budget, gate, number, queued, location, reply, cancelled };
         self.client.spawn(driver::run(attempt));
         Pending::new(Arc::clone(self), granted, node, cancel, number)
     }
@@ -147,19 +157,22 @@ impl Room {
         self: Arc<Self>,
         kind: Kind,
         budget: Budget,
+        gate: Gate,
         location: &'static Location<'static>,
     ) -> Result<Hold, Denied> {
-        self.attempt(kind, budget, location).result().await
+        self.attempt(kind, budget, gate, location).result().await
     }
 
     /// A place in the queue of this client, in order of arrival.
-    pub(crate) async fn enter(&self, budget: Budget) -> Result<OwnedSemaphorePermit, Denied> {
+    pub(crate) async fn enter(&self, budget: Budget, how: Gate) -> Result<OwnedSemaphorePermit, Denied> {
         let gate = Arc::clone(&self.gate);
         match budget {
-            _ if self.options.recipe == Recipe::FairLock => gate.try_acquire_owned().map_err(|_| {
-                let (path, max) = (self.path.user().to_owned(), self.options.max_nodes);
-                Denied::Error(AcquireError::TooManyWaiters { path, max })
-            }),
+            _ if self.options.recipe == Recipe::FairLock && how == Gate::New => {
+                gate.try_acquire_owned().map_err(|_| {
+                    let (path, max) = (self.path.user().to_owned(), self.options.max_nodes);
+                    Denied::Error(AcquireError::TooManyWaiters { path, max })
+                })
+            }
             // This client alone has as many contenders as it may have then.
             Budget::Try { .. } => gate.try_acquire_owned().map_err(|_| Denied::WouldBlock),
             // The gate is never closed.

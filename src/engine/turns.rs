@@ -56,6 +56,13 @@ impl<W> Turns<W> {
         }
     }
 
+    /// Its create did not happen: those that have sent none yet wait until it has tried again.
+    pub(crate) fn failed(&mut self, number: u64, epoch: u64) {
+        if epoch == self.epoch && self.all.contains(&number) {
+            self.behind.insert(number);
+        }
+    }
+
     /// It does not contend any more.
     pub(crate) fn leave(&mut self, number: u64) {
         self.all.remove(&number);
@@ -108,5 +115,25 @@ mod tests {
         assert!(turns.is_next(4, 2, Rc::clone(&wakes[0])));
         turns.sent(4, 2);
         assert!(turns.is_next(9, 2, Rc::clone(&wakes[0])));
+    }
+
+    #[test]
+    fn one_that_has_to_try_again_keeps_those_behind_it_back() {
+        let mut turns = Turns::default();
+        for number in [1, 2] {
+            assert!(turns.is_next(number, 1, ()));
+            turns.sent(number, 1);
+        }
+        // The directory was missing, for both.
+        turns.failed(1, 1);
+        turns.failed(2, 1);
+        assert!(!turns.is_next(3, 1, ()) && !turns.is_next(2, 1, ()));
+        assert!(turns.is_next(1, 1, ()));
+        turns.sent(1, 1);
+        assert!(turns.is_next(2, 1, ()) && !turns.is_next(3, 1, ()));
+        // Of an epoch that is over.
+        turns.failed(1, 0);
+        turns.sent(2, 1);
+        assert!(turns.is_next(3, 1, ()));
     }
 }

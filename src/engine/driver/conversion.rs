@@ -13,7 +13,7 @@ use super::requests::{failure, list, new_id, to_library};
 use super::revocation::MARKER;
 use crate::client::clock::Moment;
 use crate::client::epoch::{Epoch, cause};
-use crate::client::reaper::{Debt, Item};
+use crate::client::reaper::{Debt, Item, Ticket};
 use crate::engine::contender::{Answer, Failure};
 use crate::engine::conversion::{Conversion, Converted, Event, Made, Request, Step, Why};
 use crate::engine::name::Kind;
@@ -26,24 +26,36 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A hold after a conversion, or as it was with the reason.
-pub(crate) type Outcome = Result<Hold, (Hold, ConversionFailure)>;
+type Outcome = Result<Hold, (Hold, ConversionFailure)>;
+
+/// The same, with the ticket that keeps a flush waiting until somebody has taken the hold.
+pub(crate) type Counted = (Outcome, Ticket);
 
 /// Turns a held write lock into a read lock, with nobody in between.
-pub(crate) async fn downgrade(hold: Hold) -> Outcome {
-    convert(hold, Kind::Shared).await
+pub(crate) fn downgrade(hold: Hold) -> impl Future<Output = Counted> + Send + 'static {
+    convert_counted(hold, Kind::Shared)
 }
 
 /// Turns a held read lock into the write lock, if nobody else can be inside.
-pub(crate) async fn upgrade(hold: Hold) -> Outcome {
-    convert(hold, Kind::Exclusive).await
+pub(crate) fn upgrade(hold: Hold) -> impl Future<Output = Counted> + Send + 'static {
+    convert_counted(hold, Kind::Exclusive)
+}
+
+/// Counted from the call on, so that whoever gives a borrowed session back, and whoever flushes, waits for the node that
+/// comes of it. The ticket outlives the hold where nobody takes the two.
+fn convert_counted(hold: Hold, kind: Kind) -> impl Future<Output = Counted> + Send + 'static {
+    let counted = hold.epoch().attempt();
+    let ticket = hold.room().client().reaper().ticket(hold.held().number());
+    async move {
+        let outcome = convert(hold, kind).await;
+        drop(counted);
+        (outcome, ticket)
+    }
 }
 
 async fn convert(hold: Hold, kind: Kind) -> Outcome {
     let (room, epoch) = (Arc::clone(hold.room()), Arc::clone(hold.epoch()));
     let (naming, own) = (room.naming(), hold.node());
-    // Until the end: whoever gives a borrowed session back, and whoever flushes, waits for the node that comes of it.
-    let _counted = epoch.attempt();
-    let _pending = room.client().reaper().ticket(hold.held().number());
     // Both a clock and a node: nothing is done for a lock that may be somebody else's.
     if let Some(reason) = hold.lost() {
         return lost(hold, reason);
@@ -59,7 +71,7 @@ async fn convert(hold: Hold, kind: Kind) -> Outcome {
         Kind::Exclusive => Conversion::upgrade(own.clone(), new.clone()),
     };
     let mut unfinished = Unfinished { shadow: hold.shadow(), own, new, settled: false };
-    let mut asking = Asking { room: &room, epoch: &epoch, version: 0, last_error: None };
+    let mut asking = Asking { room: &room, epoch: &epoch, version: None, last_error: None };
     let converted = loop {
         let event = match step {
             Step::Finish(converted) => break converted,
@@ -199,8 +211,8 @@ impl Drop for Unfinished {
 struct Asking<'a> {
     room: &'a Arc<Room>,
     epoch: &'a Arc<Epoch>,
-    /// Of the data of the old node: a request to give the lock back is written there, and must not go with it unread.
-    version: i32,
+    /// Of a node's data that somebody has written to: a request to give the lock back, which must not go with it unread.
+    version: Option<(String, i32)>,
     last_error: Option<zk::Error>,
 }
 
@@ -219,10 +231,9 @@ impl Asking<'_> {
                 Err(error) => Answer::No(failure(self.epoch, error, &mut self.last_error)),
             }),
             Request::Delete { name } => {
-                let version = if *name == *hold.node() { Some(self.version) } else { None };
                 let path = path(&name);
                 let sent = Moment::now();
-                Event::Deleted(match session.delete(&path, version).await {
+                Event::Deleted(match session.delete(&path, Some(self.version(&path))).await {
                     Ok(()) => {
                         self.epoch.proved(sent);
                         self.epoch.disown(&path);
@@ -244,17 +255,22 @@ impl Asking<'_> {
         }
     }
 
-    /// Somebody has written to our old node: most likely a request to give the lock back, which must not go with the node.
+    /// The version that a node's data has as far as we know; nobody writes to a lock node but who wants something.
+    fn version(&self, path: &str) -> i32 {
+        self.version.as_ref().filter(|(written, _)| written == path).map_or(0, |(_, version)| *version)
+    }
+
+    /// Somebody has written to one of our nodes: most likely a request to give the lock back, which must not go with the node.
     async fn read_request(&mut self, session: &zk::Client, path: &str, hold: &Hold) -> Failure {
         match session.get_data(path).await {
             Ok((data, stat)) => {
-                self.version = stat.version;
+                self.version = Some((path.to_owned(), stat.version));
                 if data == MARKER {
                     hold.held().ask_back();
                 }
             }
             // Our own ACL does not let us look, so that nobody's request could be heard anyway.
-            Err(zk::Error::NoAuth) => self.version = -1,
+            Err(zk::Error::NoAuth) => self.version = Some((path.to_owned(), -1)),
             Err(error) => {
                 tracing::debug!(path, %error, "what was written to a lock node is looked at again");
             }
@@ -268,7 +284,7 @@ impl Asking<'_> {
         let mut writer = session.new_multi_writer();
         let put = writer
             .add_create(&create, &self.room.options().data, &options)
-            .and_then(|()| writer.add_delete(&delete, Some(self.version)));
+            .and_then(|()| writer.add_delete(&delete, Some(self.version(&delete))));
         if let Err(error) = put {
             // The paths were checked and the ACL is not empty, so the library has nothing to refuse here.
             return Made::Failed(failure(self.epoch, error, &mut self.last_error));

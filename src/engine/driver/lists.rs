@@ -77,12 +77,16 @@ impl SharedLists {
 struct Running<'a> {
     lists: &'a SharedLists,
     epoch: u64,
+    at_work: bool,
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
+        if !self.at_work {
+            return;
+        }
         let mut state = self.lists.lock();
-        if state.epoch == self.epoch && state.running {
+        if state.epoch == self.epoch {
             *state = State { epoch: self.epoch, ..State::default() };
         }
     }
@@ -92,7 +96,7 @@ impl Drop for Running<'_> {
 /// along.
 async fn run(room: Arc<Room>, epoch: Arc<Epoch>) {
     let Some(lists) = room.lists() else { return };
-    let _running = Running { lists, epoch: epoch.number() };
+    let mut running = Running { lists, epoch: epoch.number(), at_work: true };
     while let Some(waiting) = lists.take(&epoch) {
         let result = match epoch.session() {
             // Sent here, after all that those who wait have sent.
@@ -110,4 +114,6 @@ async fn run(room: Arc<Room>, epoch: Arc<Epoch>) {
             let _ = asked.send(result.clone());
         }
     }
+    // Another task may be at work already.
+    running.at_work = false;
 }

@@ -58,7 +58,12 @@ async fn create_and_list(contest: &Contest<'_>, session: &zk::Client, kind: Kind
         }
         Err(failed) => {
             epoch.proved_by_refusal(sent, &failed);
-            Answer::No(failure(epoch, failed, &mut error))
+            let failure = failure(epoch, failed, &mut error);
+            if matches!(failure, Failure::NoNode | Failure::NotNow) {
+                // Before anybody can make the directory: those that come later must not be in it first.
+                room.turns().failed(contest.number, epoch.number());
+            }
+            Answer::No(failure)
         }
     };
     let list = listed(epoch, list, &mut error);

@@ -1,0 +1,60 @@
+//! Grants that were lost before their caller looked.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "rules/support.rs"]
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::{ByHand, connect, connect_as, eager, mutex, session, start, start_impatient};
+use zookeeper_recipes::Client;
+use zookeeper_test_server::Direction;
+
+/// One budget covers the whole call, also where a grant was lost before the caller looked.
+#[tokio::test]
+async fn an_acquire_whose_grant_was_lost_unseen_ends_at_its_deadline() {
+    let server = start_impatient();
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_millis(1500));
+    let client = connect_as(builder, &server).await;
+    let id = session(&client);
+    let mut acquire = ByHand::new(mutex(&client).acquire(Duration::from_millis(500))).start();
+    acquire.woken().await;
+    server.freeze_expiry(true);
+    server.stall(id, Direction::Both);
+    server.refuse_connections(true);
+    while mutex(&client).is_acquired_in_this_process() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // By now its deadline is over as well.
+    let looked = Instant::now();
+    loop {
+        if let std::task::Poll::Ready(result) = acquire.poll() {
+            assert!(result.is_err());
+            break;
+        }
+        acquire.woken().await;
+    }
+    let late = looked.elapsed();
+    assert!(late < Duration::from_secs(1), "the deadline was over, and it went on for {late:?}");
+}
+
+/// What `acquire` does not hand out `try_lock` does not either.
+#[tokio::test]
+async fn a_try_whose_grant_was_lost_unseen_does_not_hand_out_a_lost_lock() {
+    let server = start();
+    let client = connect(&server).await;
+    let mut attempt = ByHand::new(mutex(&client).try_lock()).start();
+    attempt.woken().await;
+    server.expire_session(session(&client));
+    while mutex(&client).is_acquired_in_this_process() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut result = attempt.poll();
+    while result.is_pending() {
+        attempt.woken().await;
+        result = attempt.poll();
+    }
+    if let std::task::Poll::Ready(Ok(guard)) = result {
+        panic!("granted: {:?}", guard.state());
+    }
+}
