@@ -224,6 +224,8 @@ impl Conn {
             std::future::pending::<()>().await;
         }
         shared.until_flows(self, Direction::ToClient).await;
+        // What was said before comes before the end; a socket may take a moment to take it.
+        self.moved.until(|| lock(&self.out).bytes == 0).await;
         End::Fin
     }
 
