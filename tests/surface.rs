@@ -491,7 +491,7 @@ fn assert_without(path: &Path, words: &[&str]) {
 
 #[test]
 fn what_decides_is_pure() {
-    for file in ["name", "queue", "contender", "conversion"] {
+    for file in ["name", "queue", "contender", "conversion", "turns"] {
         let path = PathBuf::from(format!("src/engine/{file}.rs"));
         let impure = [
             "tokio",

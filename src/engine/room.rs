@@ -53,9 +53,9 @@ pub(crate) enum Denied {
 ///
 /// Contenders of one room queue by znodes of their own, at most `max_nodes` at a time. Whoever finds no place waits in
 /// memory, in order of arrival ([`Semaphore`] is fair): so a thousand tasks cost the servers no more than `max_nodes`
-/// nodes, and none of them is overtaken within a session. (When the session ends, those that had nodes
-/// queue again in the next, all at once and in no particular order.) A fair lock's contenders do not: its order is that
-/// of the nodes, so whoever finds no place is refused.
+/// nodes, and none of them is overtaken by another of them: when the session ends, those that had nodes queue again in the
+/// next in the order in which they came ([`Turns`]). A fair lock's contenders do not wait like that: its order is that of
+/// the nodes, so whoever finds no place is refused.
 pub(crate) struct Room {
     client: Arc<Inner>,
     path: LockPath,
