@@ -70,7 +70,7 @@
 //! * **Thousands of tasks may wait for one lock** in one process: they queue in memory behind at most
 //!   [`max_znodes`](InterProcessMutexBuilder::max_znodes) nodes at the servers, in order.
 //! * **Your executor may be blocked** without costing you the lock: the session has a thread of its own.
-//! * **When a session expires**, waiters queue again in the next; guards are lost.
+//! * **When a session expires**, waiters queue again in the next, in the order in which they had come; guards are lost.
 //! * **Any executor may poll the futures**; timers run on the session's thread.
 //!
 //! # Coming from Curator
