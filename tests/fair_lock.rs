@@ -104,6 +104,30 @@ async fn a_release_hands_over_in_memory_before_the_node_is_gone() {
     clean(&server, &[&a, &b]).await;
 }
 
+/// Who waits in memory for a node of its own session, with somebody else's in between, is not the next.
+#[tokio::test]
+async fn a_release_hands_nothing_over_past_another_client() {
+    let server = start();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let holder = within("the grant", lock(&a).lock()).await.unwrap();
+    let (between, node) = waits(&server, &b).await;
+    let (behind, _) = waits(&server, &a).await;
+    assert_eq!(server.watches(), 1, "of the other client");
+    let gate = server.hold_request(Match::op(Op::Delete).path(holder.node()));
+    drop(holder);
+    within("the deletion", gate.wait_hit()).await;
+    // It hears that the holder has let go, and watches who is between.
+    let id = session(&a);
+    until(&server, "the watch on who is between", move |view| view.watches_on(&node) == [id]).await;
+    assert!(!behind.is_finished() && !between.is_finished());
+    gate.release();
+    let guard = granted(between).await;
+    assert!(!behind.is_finished());
+    guard.release().await.unwrap();
+    granted(behind).await.release().await.unwrap();
+    clean(&server, &[&a, &b]).await;
+}
+
 /// What is handed over in memory is a lock that was held. One that was lost is the servers' to give.
 #[tokio::test]
 async fn a_lost_lock_is_not_handed_over_in_memory() {
