@@ -8,8 +8,8 @@ use test_support::{Proxy, ZooKeeper, unique_path};
 use tokio::task::JoinHandle;
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    AcquireError, Client, FencingToken, Heartbeat, InterProcessMutex, LockGuard, LockState, Lost, LostReason,
-    ReleaseError,
+    AcquireError, BuildError, Client, FencingToken, Heartbeat, InterProcessFairLock, InterProcessLock,
+    InterProcessMutex, InterProcessReadWriteLock, LockGuard, LockState, Lost, LostReason, ReleaseError,
 };
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
@@ -86,13 +86,63 @@ impl Drop for Steadiness {
     }
 }
 
+/// What a holder holds. Its rival waits for the same, or for the write lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Mutex,
+    Fair,
+    Reader,
+    Writer,
+    /// A writer that has become a reader.
+    Downgraded,
+    /// A reader that has become the writer.
+    Upgraded,
+}
+
+impl Kind {
+    fn lock(self, client: &Client, path: &str) -> Result<Arc<dyn InterProcessLock>, BuildError> {
+        let read_write = || InterProcessReadWriteLock::new(client, path);
+        Ok(match self {
+            Self::Mutex => Arc::new(InterProcessMutex::new(client, path)?),
+            Self::Fair => Arc::new(InterProcessFairLock::new(client, path)?),
+            Self::Reader | Self::Upgraded => Arc::new(read_write()?.read_lock()),
+            Self::Writer | Self::Downgraded => Arc::new(read_write()?.write_lock()),
+        })
+    }
+
+    async fn guard(self, client: &Client, path: &str) -> Result<LockGuard, Failure> {
+        let read_write = || InterProcessReadWriteLock::new(client, path);
+        Ok(match self {
+            Self::Downgraded => read_write()?.write_lock().acquire(LONG).await?.downgrade().await?.into(),
+            Self::Upgraded => read_write()?.read_lock().acquire(LONG).await?.try_upgrade().await?.into(),
+            _ => self.lock(client, path)?.acquire(LONG).await?,
+        })
+    }
+
+    fn rival(self) -> Self {
+        match self {
+            Self::Mutex | Self::Fair => self,
+            _ => Self::Writer,
+        }
+    }
+
+    /// How many are in the queue.
+    async fn queued(self, client: &Client, path: &str) -> Result<usize, Failure> {
+        Ok(match self {
+            Self::Mutex | Self::Fair => self.lock(client, path)?.participants().await?.len(),
+            _ => InterProcessReadWriteLock::new(client, path)?.participants().await?.len(),
+        })
+    }
+}
+
 /// Holds a lock through proxies of its own: one per member that its connect string names.
 #[derive(Debug)]
 pub(crate) struct Holder {
     /// By member.
     proxies: Vec<Option<Proxy>>,
     client: Client,
-    mutex: InterProcessMutex,
+    kind: Kind,
+    lock: Arc<dyn InterProcessLock>,
     guard: LockGuard,
     session: i64,
 }
@@ -166,9 +216,18 @@ impl Holder {
         }
         assert_eq!(client.session_timeout(), Some(timeout), "the servers grant what was asked for");
         let session = client.session_id().ok_or("there is a session")?;
-        let mutex = InterProcessMutex::new(&client, &unique_path("quorum"))?;
-        let guard = mutex.acquire(LONG).await?;
-        Ok(Self { proxies, client, mutex, guard, session })
+        let (kind, path) = (Kind::Mutex, unique_path("quorum"));
+        let (lock, guard) = (kind.lock(&client, &path)?, kind.guard(&client, &path).await?);
+        Ok(Self { proxies, client, kind, lock, guard, session })
+    }
+
+    /// Holds something else from now on.
+    pub(crate) async fn holding(mut self, kind: Kind) -> Result<Self, Failure> {
+        let path = unique_path("quorum");
+        let guard = kind.guard(&self.client, &path).await?;
+        (self.kind, self.lock) = (kind, kind.lock(&self.client, &path)?);
+        within("the release", std::mem::replace(&mut self.guard, guard).release()).await??;
+        Ok(self)
     }
 
     pub(crate) fn guard(&self) -> &LockGuard {
@@ -239,10 +298,10 @@ impl Rival {
     pub(crate) async fn of(holder: &Holder, servers: &ZooKeeper, members: &[usize]) -> Result<Self, Failure> {
         let addresses: Vec<_> = members.iter().map(|member| servers.address(*member).to_string()).collect();
         let client = Client::connect(&addresses.join(",")).await?;
-        let mutex = InterProcessMutex::new(&client, holder.guard.path())?;
-        let acquiring = mutex.lock();
-        let waiting = tokio::spawn(async move { Ok((acquiring.await?, Instant::now())) });
-        until("the rival to queue", async || Ok(mutex.participants().await?.len() == 2)).await?;
+        let (kind, path) = (holder.kind.rival(), holder.guard.path().to_owned());
+        let lock = kind.lock(&client, &path)?;
+        let waiting = tokio::spawn(async move { Ok((lock.lock().await?, Instant::now())) });
+        until("the rival to queue", async || Ok(kind.queued(&client, &path).await? == 2)).await?;
         Ok(Self { client, waiting })
     }
 
@@ -304,12 +363,12 @@ pub(crate) async fn is_fooled(holder: &Holder, rival: Rival) -> Result<bool, Fai
 
 /// After the network is well again: the one that lost can lock again, and nothing is left behind.
 pub(crate) async fn afterwards(holder: Holder, granted: Granted, servers: &ZooKeeper) -> Outcome {
-    let Holder { proxies, client, mutex, guard, .. } = holder;
-    let path = mutex.path().to_owned();
+    let Holder { proxies, client, lock, guard, .. } = holder;
+    let path = lock.path().to_owned();
     assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))), "it is told so again");
     let before = token(&granted.guard);
     within("the rival's release", granted.guard.release()).await??;
-    let again = within("the holder to lock again", mutex.lock()).await??;
+    let again = within("the holder to lock again", lock.lock()).await??;
     assert!(before < token(&again));
     within("the last release", again.release()).await??;
     nothing_left(servers, &path).await?;
@@ -325,13 +384,13 @@ pub(crate) async fn afterwards(holder: Holder, granted: Granted, servers: &ZooKe
 /// A holder that kept its lock gives it to the rival, and nothing is left behind.
 pub(crate) async fn hand_over(holder: Holder, rival: Rival, servers: &ZooKeeper) -> Outcome {
     assert!(rival.is_waiting(), "granted beside the holder");
-    let Holder { proxies, client, mutex, guard, .. } = holder;
+    let Holder { proxies, client, lock, guard, .. } = holder;
     let before = token(&guard);
     within("the holder's release", guard.release()).await??;
     let (granted, _) = rival.granted().await?;
     assert!(before < token(&granted.guard));
     within("the rival's release", granted.guard.release()).await??;
-    nothing_left(servers, mutex.path()).await?;
+    nothing_left(servers, lock.path()).await?;
     within("the clients to close", async {
         granted.client.close().await?;
         client.close().await

@@ -8,7 +8,7 @@ use test_support::{Cut, Direction, Proxy, ZooKeeper};
 use zookeeper_recipes::{Client, LostReason};
 
 use crate::actors::{
-    Fleet, Holder, Outcome, Rival, Steadiness, afterwards, hand_over, keeps, run, stay_until, told,
+    Fleet, Holder, Kind, Outcome, Rival, Steadiness, afterwards, hand_over, keeps, run, stay_until, told,
     told_first,
 };
 use crate::ensemble::{Ensemble, TICK};
@@ -25,6 +25,22 @@ pub(crate) fn silent(title: &str, direction: Direction) -> Outcome {
         let losses = vec![holder.told()];
         let cut = Instant::now();
         holder.link(0).stall(direction);
+        let granted = told_first(title, cut, &holder, losses, rival).await?;
+        holder.link(0).resume();
+        afterwards(holder, granted, servers).await
+    })
+}
+
+/// The same with what is not a mutex.
+pub(crate) fn silent_to(title: &str, kind: Kind) -> Outcome {
+    let ensemble = Ensemble::undisturbed()?;
+    let servers = ensemble.servers();
+    run(async {
+        let holder = Holder::at(servers, 0, T).await?.holding(kind).await?;
+        let rival = Rival::of(&holder, servers, &[1, 2]).await?;
+        let losses = vec![holder.told()];
+        let cut = Instant::now();
+        holder.link(0).stall(Direction::Both);
         let granted = told_first(title, cut, &holder, losses, rival).await?;
         holder.link(0).resume();
         afterwards(holder, granted, servers).await

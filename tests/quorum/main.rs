@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use test_support::{Direction, Suite, peers};
 
-use self::actors::Outcome;
+use self::actors::{Kind, Outcome};
 
 fn main() {
     let mut suite = Suite::new();
@@ -42,6 +42,11 @@ fn main() {
     add("client_links::silent_to_the_client", |t| client_links::silent(t, Direction::ToClient));
     add("client_links::silent_to_the_server", |t| client_links::silent(t, Direction::ToServer));
     add("client_links::silent_both_ways", |t| client_links::silent(t, Direction::Both));
+    add("client_links::silent_to_a_fair_lock", |t| client_links::silent_to(t, Kind::Fair));
+    add("client_links::silent_to_a_reader", |t| client_links::silent_to(t, Kind::Reader));
+    add("client_links::silent_to_a_writer", |t| client_links::silent_to(t, Kind::Writer));
+    add("client_links::silent_to_a_downgraded_writer", |t| client_links::silent_to(t, Kind::Downgraded));
+    add("client_links::silent_to_an_upgraded_reader", |t| client_links::silent_to(t, Kind::Upgraded));
     add("client_links::all_silent", client_links::all_silent);
     add("client_links::silent_to_the_client_with_shares_and_work", |t| {
         client_links::silent_with_shares_and_work(t, Direction::ToClient)
