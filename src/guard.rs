@@ -241,8 +241,7 @@ impl LockGuard {
     /// The path of the lock node, without the client's namespace.
     #[must_use]
     pub fn node(&self) -> String {
-        let path = self.hold.room().path();
-        path.to_user(&path.child(&self.hold.node())).to_owned()
+        self.hold.room().path().user_child(&self.hold.node())
     }
 
     /// The lock's path, as it was given.

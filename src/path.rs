@@ -54,6 +54,11 @@ impl LockPath {
         format!("{}/{name}", self.server)
     }
 
+    /// The path of a child of this directory, as the user would write it.
+    pub(crate) fn user_child(&self, name: &str) -> String {
+        format!("{}/{name}", self.user())
+    }
+
     /// A server path below the namespace, as the user would write it.
     pub(crate) fn to_user<'a>(&self, server: &'a str) -> &'a str {
         server.get(self.namespace..).unwrap_or(server)

@@ -376,12 +376,6 @@ impl Epoch {
         }
     }
 
-    /// Takes the node of a hold into a conversion's hand; false if it has been given back. The hold stays registered:
-    /// the clock goes on.
-    pub(crate) fn begin_conversion(&self, held: &Held) -> bool {
-        held.begin_conversion().is_some()
-    }
-
     /// The lock, which was held by the node `own`, is held by the node `name`, as `kind`, from here on; false if it was
     /// lost meanwhile: then the nodes are the caller's to delete, and after that it calls
     /// [`abandon_conversion`](Self::abandon_conversion).

@@ -155,13 +155,14 @@ impl Held {
         (std::mem::replace(&mut standing.hand, Hand::GivenBack), Arc::clone(&standing.name))
     }
 
-    /// Puts it into a conversion's hand; answers with the name of its node, or nothing if it has been given back.
-    pub(super) fn begin_conversion(&self) -> Option<Arc<str>> {
+    /// Puts it into a conversion's hand, where the clock goes on; false if it has been given back.
+    pub(crate) fn begin_conversion(&self) -> bool {
         let mut standing = self.standing();
-        (standing.hand == Hand::Held).then(|| {
+        let held = standing.hand == Hand::Held;
+        if held {
             standing.hand = Hand::Converting;
-            Arc::clone(&standing.name)
-        })
+        }
+        held
     }
 
     /// It is held by the node `name`, as `kind`, from here on; false if it was given back meanwhile.

@@ -23,8 +23,8 @@ use crate::path::LockPath;
 
 /// The pauses between tries. The requests of a session without a connection are queued, not failed, so a try is
 /// long already while the servers are away; the pause is for servers that answer nonsense.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(10);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What to delete.
 #[derive(Debug)]

@@ -4,7 +4,6 @@
 //! hold has become is given back by its drop.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use zookeeper_client as zk;
 
@@ -13,17 +12,13 @@ use super::requests::{failure, list, new_id, to_library};
 use super::revocation::MARKER;
 use crate::client::clock::Moment;
 use crate::client::epoch::{Epoch, cause};
-use crate::client::reaper::{Debt, Item, Ticket};
+use crate::client::reaper::{Debt, Done, FIRST_PAUSE, Item, LONGEST_PAUSE, Ticket};
 use crate::engine::contender::{Answer, Failure};
 use crate::engine::conversion::{Conversion, Converted, Event, Made, Request, Step, Why};
 use crate::engine::name::Kind;
 use crate::engine::queue::Unusable;
 use crate::engine::room::{Hold, Room};
 use crate::error::{ConversionFailure, Lost, LostReason};
-
-/// The pauses between repetitions, as the reaper's: they end with the session at the latest.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A hold after a conversion, or as it was with the reason.
 type Outcome = Result<Hold, (Hold, ConversionFailure)>;
@@ -61,7 +56,7 @@ async fn convert(hold: Hold, kind: Kind) -> Outcome {
         return lost(hold, reason);
     }
     let new = naming.beside(&own, &new_id(naming), kind);
-    let Some(new) = new.filter(|_| epoch.begin_conversion(hold.held())) else {
+    let Some(new) = new.filter(|_| hold.held().begin_conversion()) else {
         let reason = hold.lost().unwrap_or(LostReason::Closed);
         return lost(hold, reason);
     };
@@ -152,8 +147,7 @@ fn failure_of(room: &Room, why: Why, last_error: Option<zk::Error>) -> Conversio
     match why {
         Why::Contended => ConversionFailure::Contended,
         Why::Unusable(Unusable::OtherOrder(name)) => {
-            let path = room.path();
-            ConversionFailure::MixedRecipes { node: path.to_user(&path.child(&name)).to_owned() }
+            ConversionFailure::MixedRecipes { node: room.path().user_child(&name) }
         }
         Why::Unusable(unusable) => {
             ConversionFailure::Rejected { source: Arc::new(unusable_directory(room, unusable)) }
@@ -177,7 +171,7 @@ async fn delete(hold: &Hold, names: Vec<String>) {
     let _ = gone.await;
 }
 
-fn reap(hold: &Hold, names: Vec<String>, done: Option<crate::client::reaper::Done>) {
+fn reap(hold: &Hold, names: Vec<String>, done: Option<Done>) {
     hold.room().client().reaper().reap(Item {
         epoch: Arc::clone(hold.epoch()),
         directory: hold.room().path().clone(),

@@ -15,10 +15,9 @@ use crate::error::AcquireError;
 
 /// The nodes that queue for a lock, all or those of one kind, in order, as the user would write their paths.
 pub(crate) async fn participants(room: &Arc<Room>, kind: Option<Kind>) -> Result<Vec<String>, AcquireError> {
-    let path = room.path();
     let queue = look(room).await?;
     let nodes = queue.iter().flat_map(|queue| queue.in_order(kind));
-    Ok(nodes.map(|name| path.to_user(&path.child(name)).to_owned()).collect())
+    Ok(nodes.map(|name| room.path().user_child(name)).collect())
 }
 
 /// How many contenders are before the node `name`; nothing if it is not in the queue.
@@ -63,8 +62,7 @@ pub(super) fn unusable_directory(room: &Room, unusable: Unusable) -> AcquireErro
     let path = room.path();
     match unusable {
         Unusable::OtherOrder(name) => {
-            let node = path.to_user(&path.child(&name)).to_owned();
-            AcquireError::MixedRecipes { path: path.user().to_owned(), node }
+            AcquireError::MixedRecipes { path: path.user().to_owned(), node: path.user_child(&name) }
         }
         Unusable::Exhausted => AcquireError::SequenceExhausted { path: path.user().to_owned() },
     }

@@ -147,19 +147,14 @@ async fn watch_within_budget(epoch: &Arc<Epoch>, session: &zk::Client, path: Str
 }
 
 /// Lists the directory: sent by the call, or behind everything that the caller has sent when it is shared.
-pub(super) fn list(
-    room: &Arc<Room>,
-    epoch: &Arc<Epoch>,
-    session: &zk::Client,
-) -> impl Future<Output = Result<Listing, zk::Error>> {
-    let shared = room.lists().map(|lists| lists.ask(room, epoch));
-    let own = shared.is_none().then(|| list_alone(room, epoch, session));
-    async move {
-        match (shared, own) {
-            (Some(shared), _) => shared.await,
-            (None, Some(own)) => own.await,
-            (None, None) => Err(zk::Error::UnexpectedError("nothing was asked".to_owned())),
-        }
+pub(super) fn list<'a>(
+    room: &'a Arc<Room>,
+    epoch: &'a Arc<Epoch>,
+    session: &'a zk::Client,
+) -> Pin<Box<dyn Future<Output = Result<Listing, zk::Error>> + Send + 'a>> {
+    match room.lists() {
+        Some(lists) => Box::pin(lists.ask(room, epoch)),
+        None => Box::pin(list_alone(room, epoch, session)),
     }
 }
 

@@ -67,7 +67,7 @@ pub(crate) async fn transact(hold: &Hold, operations: &[Operation]) -> Result<()
                 }
                 // The ACL of the lock node does not let its own creator read it.
                 None => {
-                    let path = path.to_user(&path.child(&hold.node())).to_owned();
+                    let path = path.user_child(&hold.node());
                     Err(TransactionError::Rejected { index: 0, path, source: cause(source) })
                 }
                 Some((index, operation)) => {
