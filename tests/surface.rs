@@ -446,10 +446,10 @@ fn keys(manifest: &str, table: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_library_depends_on_six_crates() {
+fn the_library_depends_on_seven_crates() {
     let manifest = read("Cargo.toml");
-    let six = ["async-trait", "thiserror", "tokio", "tracing", "uuid", "zookeeper-client"];
-    assert_eq!(keys(&manifest, "[dependencies]"), six);
+    let seven = ["async-trait", "rustix", "thiserror", "tokio", "tracing", "uuid", "zookeeper-client"];
+    assert_eq!(keys(&manifest, "[dependencies]"), seven);
     assert!(!manifest.contains("[target."), "no table of dependencies but that one");
     assert!(!manifest.contains("[dependencies."), "no table of dependencies but that one");
     assert!(manifest.lines().any(|line| line == "default = []"), "no feature is on by default");
