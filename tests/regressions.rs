@@ -11,10 +11,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinHandle;
 use zookeeper_client as zk;
 use zookeeper_recipes::{
     Acl, AcquireError, Client, ClientBuilder, ConnectError, ConnectionState, InterProcessMutex, LockGuard,
-    LostReason, Permissions, ReleaseError, RetryPolicy, TryLockError,
+    LostReason, Permissions, ReleaseError, RetryPolicy, RevokeError, TryLockError,
 };
 use zookeeper_test_server::{CreateMode, Cut, Direction, LogKind, Loss, Match, Op, Server, View};
 
@@ -828,6 +829,54 @@ async fn close_without_a_server_ends_the_guards_at_once_and_the_session_when_the
     until(&server, |view| view.sessions().is_empty()).await;
     assert_eq!(server.counters().requests(Op::CloseSession), 1);
     within(client.close()).await.unwrap();
+}
+
+/// The policy's pause is longer than anything a caller of `close` would wait for, and than the session lives.
+async fn closes_beside_a_pause<T: Send + 'static>(
+    refused: Op,
+    call: impl FnOnce(Client, LockGuard) -> JoinHandle<T>,
+) -> T {
+    let server = server();
+    server.freeze_expiry(true);
+    let patient = RetryPolicy::forever(Duration::from_secs(3_600));
+    let client = client_with(&server, Client::builder().retry_policy(patient)).await;
+    let (guard, session) = (hold(&client).await, session(&client));
+    let node = guard.node();
+    let throttled = server.fail(Match::op(refused).path_prefix(PATH).always(), THROTTLED);
+    let call = call(client.clone(), guard);
+    within(throttled.wait_hit()).await;
+    // Answered behind the refusal, so that has arrived.
+    drop(within(mutex_at(&client, OTHER).lock()).await.unwrap());
+    within(client.close()).await.unwrap();
+    assert!(!server.exists(&node), "the lock is still taken");
+    assert!(!server.sessions().iter().any(|other| other.id == session), "the session is still there");
+    within(call).await.unwrap()
+}
+
+#[tokio::test]
+async fn close_is_not_held_up_by_a_look_that_is_in_its_pause() {
+    let look = |client: Client, guard: LockGuard| {
+        tokio::spawn(async move {
+            let answer = mutex(&client).participants().await;
+            drop(guard);
+            answer
+        })
+    };
+    let answer = closes_beside_a_pause(Op::GetChildren, look).await;
+    assert!(matches!(answer, Err(AcquireError::Closed { .. })), "{answer:?}");
+}
+
+#[tokio::test]
+async fn close_is_not_held_up_by_a_revocation_that_is_in_its_pause() {
+    let ask = |client: Client, guard: LockGuard| {
+        tokio::spawn(async move {
+            let answer = client.attempt_revoke(&guard.node()).await;
+            drop(guard);
+            answer
+        })
+    };
+    let answer = closes_beside_a_pause(Op::SetData, ask).await;
+    assert!(matches!(answer, Err(RevokeError::Closed { .. })), "{answer:?}");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -89,6 +90,17 @@ struct Debts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EpochOver;
 
+/// A session, lent for one piece of I/O; see [`Epoch::request`].
+pub(crate) struct Session(zk::Client);
+
+impl Deref for Session {
+    type Target = zk::Client;
+
+    fn deref(&self) -> &zk::Client {
+        &self.0
+    }
+}
+
 impl Epoch {
     pub(crate) fn new(number: u64, session: zk::Client, margin: Margin, reaper: Reaper) -> Arc<Self> {
         let timeout = session.session_timeout();
@@ -125,10 +137,32 @@ impl Epoch {
         self.timeout
     }
 
-    /// The session, to send requests by. A clone is for one piece of work, not to be kept: the session is closed
-    /// when the last clone is dropped.
-    pub(crate) fn session(&self) -> Result<zk::Client, EpochOver> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or(EpochOver)
+    /// Does one piece of I/O: `work` sends requests in the session and waits for their answers. It is dropped when the
+    /// epoch is gone.
+    ///
+    /// There is no other way to the session, and it is lent for no longer than that: it is closed when its last clone is
+    /// dropped, so one that was kept over a pause, or while a watch is waited for, would hold up `close`, and keep the
+    /// nodes. Pauses and the waiting for watches are therefore outside, and requests that belong into one flight inside.
+    pub(crate) async fn request<F: Future>(
+        &self,
+        work: impl FnOnce(Session) -> F,
+    ) -> Result<F::Output, EpochOver> {
+        let session = self.session().ok_or(EpochOver)?;
+        tokio::select! {
+            biased;
+            answer = work(Session(session)) => Ok(answer),
+            () = self.gone() => Err(EpochOver),
+        }
+    }
+
+    /// What the client library says of the session from now on; nothing when the epoch is gone. The present state
+    /// counts as seen.
+    pub(crate) fn states(&self) -> Option<zk::StateWatcher> {
+        self.session().map(|session| session.state_watcher())
+    }
+
+    fn session(&self) -> Option<zk::Client> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How the epoch ended, if it has.
@@ -157,14 +191,14 @@ impl Epoch {
         }
     }
 
-    /// Ends the epoch, and lets go of the session: what is under way is abandoned. The first reason stays. Answers
-    /// with the session, which closes when its last clone is dropped.
-    pub(crate) fn end(&self, reason: LostReason) -> Option<zk::Client> {
+    /// Ends the epoch, and lets go of the session, which is closed unless it is borrowed: what is under way is
+    /// abandoned. The first reason stays.
+    pub(crate) fn end(&self, reason: LostReason) {
         // The guards are told before the session can be closed by the drop of its last clone.
         self.end_softly(reason);
         let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.gone.send_replace(true);
-        session
+        drop(session);
     }
 
     /// Ends the epoch for guards and waiters, but keeps the session for cleaning up.
@@ -549,7 +583,7 @@ impl Epoch {
             zk::Error::UnexpectedError(_) => {
                 self.end_if_dead();
                 // Not "ended": in a borrowed session that we are leaving, a lost request is no more than that.
-                if self.session().is_err() { Failure::EpochOver } else { Failure::Unknown }
+                if self.session().is_none() { Failure::EpochOver } else { Failure::Unknown }
             }
             // ConnectionLoss, Custom, an unknown code, anything a later version adds.
             _ => Failure::Unknown,
@@ -559,7 +593,7 @@ impl Epoch {
     /// Ends the epoch if the task that serves the session is gone. Nothing else says so: the state stays what it
     /// was (review finding 18). A live session never answers a request before it has been sent.
     fn end_if_dead(&self) {
-        let Ok(session) = self.session() else { return };
+        let Some(session) = self.session() else { return };
         let mut probe = std::pin::pin!(session.sync("/"));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         if let std::task::Poll::Ready(Err(zk::Error::UnexpectedError(_))) = probe.as_mut().poll(&mut context)

@@ -44,10 +44,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Paces the beats of one epoch until it ends.
 pub(crate) async fn run(epoch: Arc<Epoch>, heartbeat: Heartbeat) {
-    let Ok(session) = epoch.session() else { return };
-    let mut states = session.state_watcher();
-    // Not kept: the last clone closes the session.
-    drop(session);
+    let Some(mut states) = epoch.states() else { return };
     let mut connected = states.peek_state() != zk::SessionState::Disconnected;
     let mut stake = epoch.stake();
     let mut beats = JoinSet::new();
@@ -117,12 +114,16 @@ fn pause(epoch: &Epoch, sent: Option<Moment>, beating: bool) -> Duration {
 }
 
 async fn beat(epoch: &Arc<Epoch>, heartbeat: Heartbeat) {
-    let Ok(session) = epoch.session() else { return };
     let sent = Moment::now();
-    match heartbeat {
-        Heartbeat::Commit => commit(epoch, &session).await,
-        Heartbeat::Sync => note(epoch, sent, session.sync("/").await),
-        Heartbeat::Read => note(epoch, sent, session.check_stat("/").await.map(drop)),
+    let reply = match heartbeat {
+        Heartbeat::Commit => return commit(epoch).await,
+        Heartbeat::Sync => epoch.request(|session| async move { session.sync("/").await }).await,
+        Heartbeat::Read => {
+            epoch.request(|session| async move { session.check_stat("/").await.map(drop) }).await
+        }
+    };
+    if let Ok(reply) = reply {
+        note(epoch, sent, reply);
     }
 }
 
@@ -138,7 +139,7 @@ fn note(epoch: &Epoch, sent: Moment, reply: Result<(), zk::Error>) {
 
 /// Checks the held nodes, in as many transactions as it takes. A failed check is a proof like any other: it is a
 /// transaction too.
-async fn commit(epoch: &Arc<Epoch>, session: &zk::Client) {
+async fn commit(epoch: &Arc<Epoch>) {
     let mut nodes = epoch.held_nodes();
     loop {
         // What was released or converted since does not exist any more, and need not.
@@ -156,13 +157,19 @@ async fn commit(epoch: &Arc<Epoch>, session: &zk::Client) {
             0 => root.iter().collect(),
             _ => nodes.iter().map(|(path, _)| path).collect(),
         };
-        let mut writer = session.new_multi_writer();
-        if let Err(error) = paths.iter().try_for_each(|path| writer.add_check_version(path, -1)) {
-            tracing::error!(%error, "a heartbeat could not be put together");
-            return;
-        }
         let sent = Moment::now();
-        match writer.commit().await {
+        let paths = &paths;
+        let reply = epoch.request(|session| async move {
+            let mut writer = session.new_multi_writer();
+            for path in paths {
+                writer
+                    .add_check_version(path, -1)
+                    .map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
+            }
+            writer.commit().await
+        });
+        let Ok(reply) = reply.await else { return };
+        match reply {
             Ok(results) if results.len() == paths.len() => {
                 epoch.proved(sent);
                 nodes.clear();

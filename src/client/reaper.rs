@@ -15,7 +15,7 @@ use tokio::task::{self, JoinSet};
 use zookeeper_client as zk;
 
 use super::clock::Moment;
-use super::epoch::{Epoch, cause};
+use super::epoch::{Epoch, EpochOver, Session, cause};
 use crate::engine::contender::Failure;
 use crate::engine::name::id;
 use crate::error::{Lost, LostReason, ReleaseError};
@@ -240,12 +240,7 @@ async fn settle_together(items: Rest) -> Rest {
     let Some((first, _)) = items.first() else { return found };
     let (epoch, directory) = (Arc::clone(&first.epoch), first.directory.clone());
     let Debt::Unsettled { beginning, .. } = &first.debt else { return found };
-    let gone = epoch.gone();
-    let result = tokio::select! {
-        biased;
-        children = look_behind(&epoch, &directory, beginning) => children,
-        () = gone => over(&epoch, &directory),
-    };
+    let result = look_behind(&epoch, &directory, beginning).await;
     let by_id: HashMap<&str, &String> = match &result {
         Ok(children) => children.iter().filter_map(|child| Some((id(child)?, child))).collect(),
         Err(_) => HashMap::new(),
@@ -298,13 +293,7 @@ async fn look_behind(
 
 async fn work(item: Item) {
     let Item { epoch, directory, debt, number: _, permit, done } = item;
-    let gone = epoch.gone();
-    let result = tokio::select! {
-        biased;
-        result = settle(&epoch, &directory, &debt) => result,
-        // Its session is over: the servers delete the node, if they have not already.
-        () = gone => over(&epoch, &directory),
-    };
+    let result = settle(&epoch, &directory, &debt).await;
     if let Err(ReleaseError::Refused { node, source }) = &result {
         tracing::error!(node, error = %source, "a lock node could not be deleted and stays until its session ends");
     }
@@ -357,11 +346,9 @@ async fn delete_path(epoch: &Epoch, directory: &LockPath, path: &str) -> Result<
     let mut first = true;
     persist(epoch, directory, path, |session| {
         let was_first = std::mem::replace(&mut first, false);
-        let sent = Moment::now();
-        // Sent here, by the call.
-        let deletion = session.delete(path, None);
         async move {
-            let result = deletion.await;
+            let sent = Moment::now();
+            let result = session.delete(path, None).await;
             match &result {
                 Ok(()) => epoch.proved(sent),
                 Err(error) => epoch.proved_by_refusal(sent, error),
@@ -377,22 +364,23 @@ async fn delete_path(epoch: &Epoch, directory: &LockPath, path: &str) -> Result<
     .await
 }
 
-/// Repeats a request until there is a definite answer, or no session to ask in.
+/// Repeats a request until there is a definite answer, or no session to ask in: then the servers delete the node, if they
+/// have not already.
 async fn persist<T, F>(
     epoch: &Epoch,
     directory: &LockPath,
     path: &str,
-    mut request: impl FnMut(zk::Client) -> F,
+    mut request: impl FnMut(Session) -> F,
 ) -> Result<T, ReleaseError>
 where
     F: Future<Output = Result<T, zk::Error>>,
 {
     let mut pause = FIRST_PAUSE;
     loop {
-        let Ok(session) = epoch.session() else { return over(epoch, directory) };
-        let error = match request(session).await {
-            Ok(answer) => return Ok(answer),
-            Err(error) => error,
+        let error = match epoch.request(&mut request).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => error,
+            Err(EpochOver) => return over(epoch, directory),
         };
         match epoch.judge(&error) {
             Failure::Refused => {
@@ -402,7 +390,10 @@ where
             Failure::EpochOver => return over(epoch, directory),
             Failure::NoNode | Failure::NotNow | Failure::OverBudget | Failure::Unknown => {
                 tracing::debug!(path, %error, "asking again");
-                tokio::time::sleep(pause).await;
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = epoch.gone() => {}
+                }
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }

@@ -275,10 +275,7 @@ enum End {
 
 /// Follows a session's state until it is over.
 async fn watch_session(shared: &Shared, epoch: &Epoch) -> End {
-    let Ok(session) = epoch.session() else { return End::Over };
-    let mut states = session.state_watcher();
-    // Not kept: the last clone closes the session.
-    drop(session);
+    let Some(mut states) = epoch.states() else { return End::Over };
     let mut state = states.peek_state();
     loop {
         match state {
@@ -333,9 +330,9 @@ async fn redial(shared: &Shared, dialer: &Dialer, rounds: &mut u64) -> Option<zk
     }
 }
 
-/// Waits until a session has ended.
+/// Waits until a session has ended, or finds that it has.
 async fn terminated(mut states: zk::StateWatcher) {
-    let mut state = states.state();
+    let mut state = states.peek_state();
     while !state.is_terminated() {
         state = states.changed().await;
     }
@@ -343,13 +340,10 @@ async fn terminated(mut states: zk::StateWatcher) {
 
 /// Closes the session and waits until a server has confirmed it, or it cannot matter any more.
 async fn close(epoch: &Epoch) -> bool {
-    let Some(session) = epoch.end(LostReason::Closed) else { return true };
-    let states = session.state_watcher();
-    // The watcher takes over the state; should the session have ended by itself, that is what it finds.
-    let over = session.state().is_terminated();
-    // The last clone but those that attempts are about to drop: then the library sends CloseSession.
-    drop(session);
-    over || tokio::time::timeout(epoch.timeout(), terminated(states)).await.is_ok()
+    let Some(states) = epoch.states() else { return true };
+    // The last clone but those of requests under way, which are about to drop theirs: then the library sends CloseSession.
+    epoch.end(LostReason::Closed);
+    tokio::time::timeout(epoch.timeout(), terminated(states)).await.is_ok()
 }
 
 /// Lets the attempts and the reaper answer whoever waits for them: without a session they have nothing else to do.
@@ -365,10 +359,8 @@ async fn settle_down(reaper: &Reaper, epoch: &Epoch) {
 /// Cleans up in a session that is not ours to close: lets the attempts leave and deletes every node. What could not
 /// be done within the session timeout is reported, and gone on with: as long as the session lives, nobody else would do it.
 async fn give_back(shared: &Shared, epoch: &Arc<Epoch>, reaper: &Reaper) {
-    let Ok(session) = epoch.session() else { return shared.close(Closing::Asked, true) };
-    let over = session.state_watcher();
-    let ended = session.state().is_terminated();
-    drop(session);
+    let Some(over) = epoch.states() else { return shared.close(Closing::Asked, true) };
+    let ended = over.peek_state().is_terminated();
     epoch.end_softly(LostReason::Closed);
     let clean = async {
         let _ = epoch.attempts().wait_for(|attempts| *attempts == 0).await;

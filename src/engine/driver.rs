@@ -4,6 +4,7 @@
 //! it a message, and what it created it has deleted. All decisions are the contender's; here are the requests, the
 //! deadline, and what errors mean.
 
+mod ask;
 mod conversion;
 mod lists;
 mod look;
@@ -270,7 +271,6 @@ impl<'a> Contest<'a> {
         if self.epoch.end_reason().is_some() {
             return;
         }
-        let Ok(session) = self.epoch.session() else { return };
         let patience = match caller.budget {
             Budget::Try { .. } => Patience::Try,
             Budget::Until(_) | Budget::Forever => Patience::Wait,
@@ -278,7 +278,7 @@ impl<'a> Contest<'a> {
         if patience == Patience::Try {
             // Whoever only asks keeps nobody waiting meanwhile.
             self.room.turns().leave(self.number);
-            let busy = is_busy(self.room, self.epoch, &session, caller.kind);
+            let busy = is_busy(self.room, self.epoch, caller.kind);
             match self.wait(busy, interrupted.as_mut()).await {
                 Ok(true) => return caller.answer(Err(Denied::WouldBlock)),
                 Ok(false) => {}
@@ -301,16 +301,15 @@ impl<'a> Contest<'a> {
                         }
                     }
                     let own = contender.take_list().and_then(|list| self.own_before(&list, &contender));
-                    let mut work = perform(&self, &session, caller.kind, request, own);
+                    let mut work = perform(&self, caller.kind, request, own);
                     match self.wait(work.as_mut(), interrupted.as_mut()).await {
                         Ok(came) => came,
                         Err(stop) => {
                             let ticket = self.stopped(stop, caller);
                             let mut last = Step::Pause { failures: 0, why: Trouble::Request };
                             if creating {
-                                if let Some((event, _)) = self.unless_gone(work).await {
-                                    last = contender.on(event);
-                                }
+                                let (event, _) = work.await;
+                                last = contender.on(event);
                             }
                             self.clean_up(contender.leave(last), caller);
                             return drop(ticket);
@@ -383,15 +382,6 @@ impl<'a> Contest<'a> {
             result = work => Ok(result),
             interruption = interrupted => Err(Stop::Interrupted(interruption)),
             _ = self.epoch.ended() => Err(Stop::EpochOver),
-        }
-    }
-
-    /// Waits for `work` as long as there is a session that it could still happen in.
-    async fn unless_gone<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            result = work => Some(result),
-            () = self.epoch.gone() => None,
         }
     }
 

@@ -11,7 +11,7 @@ use super::look::unusable_directory;
 use super::requests::{failure, list, new_id, to_library};
 use super::revocation::MARKER;
 use crate::client::clock::Moment;
-use crate::client::epoch::{Epoch, cause};
+use crate::client::epoch::{Epoch, EpochOver, Session, cause};
 use crate::client::reaper::{Debt, Done, FIRST_PAUSE, Item, LONGEST_PAUSE, Ticket};
 use crate::engine::contender::{Answer, Failure};
 use crate::engine::conversion::{Conversion, Converted, Event, Made, Request, Step, Why};
@@ -70,11 +70,13 @@ async fn convert(hold: Hold, kind: Kind) -> Outcome {
     let converted = loop {
         let event = match step {
             Step::Finish(converted) => break converted,
-            Step::Do(request) => tokio::select! {
-                biased;
-                event = asking.ask(request, &hold) => event,
-                () = epoch.gone() => break Converted::EpochOver,
-            },
+            Step::Do(request) => {
+                let asking = &mut asking;
+                match epoch.request(|session| asking.ask(session, request, &hold)).await {
+                    Ok(event) => event,
+                    Err(EpochOver) => break Converted::EpochOver,
+                }
+            }
             Step::Pause { failures } => {
                 let pause = FIRST_PAUSE.saturating_mul(1 << failures.min(7)).min(LONGEST_PAUSE);
                 tokio::select! {
@@ -211,8 +213,7 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    async fn ask(&mut self, request: Request, hold: &Hold) -> Event {
-        let Ok(session) = self.epoch.session() else { return Event::Made(Made::Failed(Failure::EpochOver)) };
+    async fn ask(&mut self, session: Session, request: Request, hold: &Hold) -> Event {
         let path = |name: &str| self.room.path().child(name);
         match request {
             Request::Swap { create, delete } => {

@@ -98,17 +98,10 @@ async fn run(room: Arc<Room>, epoch: Arc<Epoch>) {
     let Some(lists) = room.lists() else { return };
     let mut running = Running { lists, epoch: epoch.number(), at_work: true };
     while let Some(waiting) = lists.take(&epoch) {
-        let result = match epoch.session() {
-            // Sent here, after all that those who wait have sent.
-            Ok(session) => {
-                tokio::select! {
-                    biased;
-                    result = list_alone(&room, &epoch, &session) => result,
-                    () = epoch.gone() => Err(zk::Error::ConnectionLoss),
-                }
-            }
-            Err(_) => Err(zk::Error::ConnectionLoss),
-        };
+        let (room, epoch) = (&room, &epoch);
+        // Sent here, after all that those who wait have sent.
+        let list = epoch.request(|session| async move { list_alone(room, epoch, &session).await });
+        let result = list.await.unwrap_or(Err(zk::Error::ConnectionLoss));
         for asked in waiting {
             // One that does not wait any more.
             let _ = asked.send(result.clone());

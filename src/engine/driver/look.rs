@@ -1,13 +1,12 @@
 //! Looking at the queue without being in it.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use zookeeper_client as zk;
 
+use super::ask::{Unanswered, ask};
 use super::requests::{list, list_alone};
 use crate::client::epoch::{Epoch, cause};
-use crate::engine::contender::Failure;
 use crate::engine::name::Kind;
 use crate::engine::queue::{Listing, Queue, Unusable};
 use crate::engine::room::Room;
@@ -28,31 +27,23 @@ pub(crate) async fn position(room: &Arc<Room>, name: &str) -> Result<Option<usiz
 /// The queue as it is now; nothing if there is no directory.
 async fn look(room: &Arc<Room>) -> Result<Option<Arc<Queue>>, AcquireError> {
     let path = room.path();
-    let started = Instant::now();
-    let mut failures = 0;
-    loop {
-        let epoch = room.client().epoch().await.map_err(|no_epoch| no_epoch.into_error(path))?;
-        let Ok(session) = epoch.session() else { continue };
-        let error = match list(room, &epoch, &session).await {
-            Ok(Ok(queue)) => return Ok(Some(queue)),
-            Ok(Err(unusable)) => return Err(unusable_directory(room, unusable)),
-            Err(zk::Error::NoNode) => return Ok(None),
-            Err(error) => error,
-        };
-        let path = path.user().to_owned();
-        match epoch.judge(&error) {
-            Failure::Refused if error == zk::Error::NoAuth => return Err(AcquireError::NoAuth { path }),
-            Failure::Refused | Failure::OverBudget => {
-                return Err(AcquireError::Rejected { path, source: cause(error) });
-            }
-            Failure::EpochOver => {}
-            Failure::NoNode | Failure::NotNow | Failure::Unknown => {
-                let Some(pause) = room.client().retry().pause(failures, started.elapsed()) else {
-                    return Err(AcquireError::Connection { path, source: cause(error) });
-                };
-                failures += 1;
-                tokio::time::sleep(pause).await;
-            }
+    let listing = ask(room.client(), |epoch, session| async move {
+        match list(room, &epoch, &session).await {
+            Ok(listing) => Ok(Some(listing)),
+            Err(zk::Error::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        }
+    });
+    let user = || path.user().to_owned();
+    match listing.await {
+        Ok(None) => Ok(None),
+        Ok(Some(Ok(queue))) => Ok(Some(queue)),
+        Ok(Some(Err(unusable))) => Err(unusable_directory(room, unusable)),
+        Err(Unanswered::NoEpoch(no_epoch)) => Err(no_epoch.into_error(path)),
+        Err(Unanswered::Refused(zk::Error::NoAuth)) => Err(AcquireError::NoAuth { path: user() }),
+        Err(Unanswered::Refused(error)) => Err(AcquireError::Rejected { path: user(), source: cause(error) }),
+        Err(Unanswered::GaveUp(error)) => {
+            Err(AcquireError::Connection { path: user(), source: cause(error) })
         }
     }
 }
@@ -71,17 +62,19 @@ pub(super) fn unusable_directory(room: &Room, unusable: Unusable) -> AcquireErro
 /// Whether somebody is in the queue already whom a contender of this kind would have to wait for: asked before a try
 /// creates anything. A member may lag behind, so "yes" is said only by a list that was sent right behind a `sync`
 /// (rule 19). Errors are left to the create.
-pub(super) async fn is_busy(room: &Arc<Room>, epoch: &Arc<Epoch>, session: &zk::Client, kind: Kind) -> bool {
+pub(super) async fn is_busy(room: &Arc<Room>, epoch: &Arc<Epoch>, kind: Kind) -> bool {
     let busy = |listing: Listing| listing.is_ok_and(|queue| queue.is_busy_for(kind));
     // One of our own that nobody waits for would be in the way of every try; looking has it deleted.
-    match list_alone(room, epoch, session).await {
-        Ok(listing) if busy(listing.clone()) => {}
+    let list = epoch.request(|session| async move { list_alone(room, epoch, &session).await });
+    match list.await {
+        Ok(Ok(listing)) if busy(listing.clone()) => {}
         _ => return false,
     }
-    let synced = session.sync(room.path().server());
-    let listed = list_alone(room, epoch, session);
-    match tokio::join!(synced, listed) {
-        (Ok(()), Ok(listing)) => busy(listing),
+    let certain = epoch.request(|session| async move {
+        tokio::join!(session.sync(room.path().server()), list_alone(room, epoch, &session))
+    });
+    match certain.await {
+        Ok((Ok(()), Ok(listing))) => busy(listing),
         _ => false,
     }
 }

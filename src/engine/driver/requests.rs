@@ -12,7 +12,7 @@ use zookeeper_client as zk;
 
 use super::Contest;
 use crate::client::clock::Moment;
-use crate::client::epoch::{Epoch, Word};
+use crate::client::epoch::{Epoch, EpochOver, Session, Word};
 use crate::client::reaper::{Debt, Item};
 use crate::client::watches::WatchUse;
 use crate::engine::contender::{Answer, Event, Failure, Node, Request};
@@ -36,7 +36,7 @@ pub(super) fn new_id(naming: Naming) -> String {
 
 /// Sends the create and the list together: the client library sends when the method is called, and a session's
 /// requests are answered in order (rule 1).
-async fn create_and_list(contest: &Contest<'_>, session: &zk::Client, kind: Kind) -> Came {
+async fn create_and_list(contest: &Contest<'_>, kind: Kind) -> Came {
     let (room, epoch) = (contest.room, contest.epoch);
     let id = new_id(room.naming());
     let beginning = room.naming().prefix(&id, kind);
@@ -44,10 +44,17 @@ async fn create_and_list(contest: &Contest<'_>, session: &zk::Client, kind: Kind
     let acls = to_library(&room.options().acl);
     let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&acls));
     let sent = Moment::now();
-    let create = session.create(&path, &room.options().data, &options);
-    room.turns().sent(contest.number, epoch.number());
-    let list = list(room, epoch, session);
-    let (create, list) = tokio::join!(create, list);
+    let (path, options) = (&path, &options);
+    let both = epoch.request(|session| async move {
+        let create = session.create(path, &room.options().data, options);
+        room.turns().sent(contest.number, epoch.number());
+        let list = list(room, epoch, &session);
+        tokio::join!(create, list)
+    });
+    let Ok((create, list)) = both.await else {
+        let over = || Failure::EpochOver;
+        return (Event::Created { id, create: Answer::No(over()), list: Answer::No(over()) }, None);
+    };
     let mut error = None;
     let create = match create {
         Ok((stat, sequence)) => {
@@ -82,28 +89,32 @@ pub(super) struct Own {
 /// Each request has a future of its own on the heap: those that wait, perhaps by the thousand, are the smallest.
 pub(super) fn perform<'a>(
     contest: &'a Contest<'_>,
-    session: &'a zk::Client,
     kind: Kind,
     request: Request,
     own: Option<Own>,
 ) -> Pin<Box<dyn Future<Output = Came> + Send + 'a>> {
     let (room, epoch) = (contest.room, contest.epoch);
     match request {
-        Request::CreateAndList => Box::pin(create_and_list(contest, session, kind)),
+        Request::CreateAndList => Box::pin(create_and_list(contest, kind)),
         Request::MakeParents => Box::pin(async move {
             let mut error = None;
-            let made = match make_parents(room, session).await {
-                Ok(()) => Answer::Is(()),
-                Err(failed) => Answer::No(failure(epoch, failed, &mut error)),
+            let made = match epoch.request(|session| make_parents(room, session)).await {
+                Ok(Ok(())) => Answer::Is(()),
+                Ok(Err(failed)) => Answer::No(failure(epoch, failed, &mut error)),
+                Err(EpochOver) => Answer::No(Failure::EpochOver),
             };
             (Event::ParentsMade(made), error)
         }),
         Request::List => Box::pin(async move {
             let mut error = None;
-            let list = list(room, epoch, session).await;
-            (Event::Listed(listed(epoch, list, &mut error)), error)
+            let list = epoch.request(|session| async move { list(room, epoch, &session).await }).await;
+            let list = match list {
+                Ok(list) => listed(epoch, list, &mut error),
+                Err(EpochOver) => Answer::No(Failure::EpochOver),
+            };
+            (Event::Listed(list), error)
         }),
-        Request::Inspect { name } => Box::pin(inspect(room, epoch, session, name)),
+        Request::Inspect { name } => Box::pin(inspect(room, epoch, name)),
         Request::Watch { predecessor } => match own {
             Some(Own { word, next }) => Box::pin(async move {
                 let event = match word.await {
@@ -113,35 +124,37 @@ pub(super) fn perform<'a>(
                 };
                 (event, None)
             }),
-            None => Box::pin(watch_within_budget(epoch, session, room.path().child(&predecessor))),
+            None => Box::pin(watch_within_budget(epoch, room.path().child(&predecessor))),
         },
     }
 }
 
 /// Looks at a node of ours that is known from a list only.
-async fn inspect(room: &Room, epoch: &Arc<Epoch>, session: &zk::Client, name: String) -> Came {
+async fn inspect(room: &Room, epoch: &Arc<Epoch>, name: String) -> Came {
     let mut error = None;
     let path = room.path().child(&name);
-    let node = match session.check_stat(&path).await {
-        Ok(Some(stat)) => {
-            epoch.adopt(path);
+    let node = match epoch.request(|session| async move { session.check_stat(&path).await }).await {
+        Ok(Ok(Some(stat))) => {
+            epoch.adopt(room.path().child(&name));
             owned(epoch, name, &stat)
         }
-        Ok(None) => Answer::No(Failure::NoNode),
-        Err(failed) => Answer::No(failure(epoch, failed, &mut error)),
+        Ok(Ok(None)) => Answer::No(Failure::NoNode),
+        Ok(Err(failed)) => Answer::No(failure(epoch, failed, &mut error)),
+        Err(EpochOver) => Answer::No(Failure::EpochOver),
     };
     (Event::Inspected(node), error)
 }
 
 /// Watches a predecessor at the servers, if the session can watch one more node.
-async fn watch_within_budget(epoch: &Arc<Epoch>, session: &zk::Client, path: String) -> Came {
+async fn watch_within_budget(epoch: &Arc<Epoch>, path: String) -> Came {
     let Some(_watching) = epoch.watch(&path, WatchUse::Queue) else {
         return (Event::WatchFailed(Failure::OverBudget), None);
     };
     let mut error = None;
-    let event = match watch(session, &path).await {
-        Ok(event) => event,
-        Err(failed) => Event::WatchFailed(failure(epoch, failed, &mut error)),
+    let event = match watch(epoch, &path).await {
+        Ok(Ok(event)) => event,
+        Ok(Err(failed)) => Event::WatchFailed(failure(epoch, failed, &mut error)),
+        Err(EpochOver) => Event::WatchFailed(Failure::EpochOver),
     };
     (event, error)
 }
@@ -232,15 +245,16 @@ fn listed(
 }
 
 /// Watches a node and waits until something happens to it.
-async fn watch(session: &zk::Client, path: &str) -> Result<Event, zk::Error> {
-    let watcher = match session.get_and_watch_data(path).await {
+async fn watch(epoch: &Epoch, path: &str) -> Result<Result<Event, zk::Error>, EpochOver> {
+    let watcher = match epoch.request(|session| async move { session.get_and_watch_data(path).await }).await?
+    {
         Ok((_, _, watcher)) => watcher,
-        Err(zk::Error::NoNode) => return Ok(Event::Changed),
+        Err(zk::Error::NoNode) => return Ok(Ok(Event::Changed)),
         // Also NoAuth, which ends the attempt. An `exists` would set a watch without READ permission, but servers with
         // the fix of CVE-2024-23944 do not deliver its event to a session that lacks it: we would wait for ever.
-        Err(error) => return Err(error),
+        Err(error) => return Ok(Err(error)),
     };
-    match changed(watcher).await {
+    Ok(match changed(watcher).await {
         Some(event) => match (event.event_type, event.session_state) {
             (zk::EventType::NodeDeleted, _) => Ok(Event::Deleted),
             (zk::EventType::Session, zk::SessionState::Expired) => Err(zk::Error::SessionExpired),
@@ -248,7 +262,7 @@ async fn watch(session: &zk::Client, path: &str) -> Result<Event, zk::Error> {
             _ => Ok(Event::Changed),
         },
         None => Err(zk::Error::UnexpectedError("the session's task has died".to_owned())),
-    }
+    })
 }
 
 /// Waits for the event of a watch; nothing if the task that serves the session dies, in which case the library panics
@@ -265,7 +279,7 @@ pub(super) async fn changed(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEv
 
 /// Creates the lock's directory and those above it that are missing, from the leaf upwards as long as there is
 /// none, then down again.
-async fn make_parents(room: &Room, session: &zk::Client) -> Result<(), zk::Error> {
+async fn make_parents(room: &Room, session: Session) -> Result<(), zk::Error> {
     let mode = match room.options().parents {
         Parents::Container => zk::CreateMode::Container,
         Parents::Persistent => zk::CreateMode::Persistent,

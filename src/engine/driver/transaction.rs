@@ -4,7 +4,7 @@ use zookeeper_client as zk;
 
 use super::requests::to_library;
 use crate::client::clock::Moment;
-use crate::client::epoch::cause;
+use crate::client::epoch::{EpochOver, cause};
 use crate::engine::contender::Failure;
 use crate::engine::room::Hold;
 use crate::error::{Lost, LostReason};
@@ -19,36 +19,46 @@ pub(crate) async fn transact(hold: &Hold, operations: &[Operation]) -> Result<()
     if let Some(reason) = hold.lost() {
         return Err(lost(reason));
     }
-    let Ok(session) = epoch.session() else {
-        return Err(lost(epoch.end_reason().unwrap_or(LostReason::Closed)));
-    };
     let acls = to_library(&hold.room().options().acl);
     let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
-    let mut writer = session.new_multi_writer();
-    let mut put = writer.add_check_version(&path.child(&hold.node()), -1);
-    for operation in operations {
-        put = put.and_then(|()| match operation {
-            Operation::Create { path, data } => writer.add_create(path.server(), data, &options),
-            Operation::SetData { path, data, version } => writer.add_set_data(path.server(), data, *version),
-            Operation::Delete { path, version } => writer.add_delete(path.server(), *version),
-            Operation::Check { path, version } => {
-                writer.add_check_version(path.server(), version.unwrap_or(-1))
-            }
-        });
-    }
     let unknown = |error| TransactionError::Unknown { path: path.user().to_owned(), source: cause(error) };
-    if let Err(error) = put {
-        // The paths were checked and the ACL is not empty, so the library has nothing to refuse here.
-        return Err(unknown(error));
-    }
+    let guard = path.child(&hold.node());
     let sent = Moment::now();
-    // Until its outcome is known the lock is not handed over in memory: the next holder would come in before it. That
-    // includes that nobody waits for it any more.
-    hold.held().begin_write();
-    let result = writer.commit().await;
-    if matches!(result, Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. })) {
-        hold.held().end_write();
-    }
+    let mut written = false;
+    let (options, begun) = (&options, &mut written);
+    let reply = epoch.request(|session| async move {
+        let mut writer = session.new_multi_writer();
+        let mut put = writer.add_check_version(&guard, -1);
+        for operation in operations {
+            put = put.and_then(|()| match operation {
+                Operation::Create { path, data } => writer.add_create(path.server(), data, options),
+                Operation::SetData { path, data, version } => {
+                    writer.add_set_data(path.server(), data, *version)
+                }
+                Operation::Delete { path, version } => writer.add_delete(path.server(), *version),
+                Operation::Check { path, version } => {
+                    writer.add_check_version(path.server(), version.unwrap_or(-1))
+                }
+            });
+        }
+        // The paths were checked and the ACL is not empty, so the library has nothing to refuse here.
+        put.map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
+        *begun = true;
+        // Until its outcome is known the lock is not handed over in memory: the next holder would come in before it. That
+        // includes that nobody waits for it any more.
+        hold.held().begin_write();
+        let result = writer.commit().await;
+        if matches!(result, Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. })) {
+            hold.held().end_write();
+        }
+        result
+    });
+    let result = match reply.await {
+        Ok(result) => result,
+        // The session went while it was under way.
+        Err(EpochOver) if written => return Err(unknown(zk::Error::ClientClosed)),
+        Err(EpochOver) => return Err(lost(epoch.end_reason().unwrap_or(LostReason::Closed))),
+    };
     match result {
         Ok(results) if results.len() == operations.len() + 1 => {
             epoch.proved(sent);
