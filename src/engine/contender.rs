@@ -130,10 +130,8 @@ pub(crate) enum Ending {
     WouldBlock,
     /// The last request was refused for good; the driver knows with which words.
     Refused,
-    /// This node in the directory queues in another order.
-    OtherOrder(String),
-    /// The sequence numbers have wrapped.
-    Exhausted,
+    /// The directory cannot be queued in.
+    Unusable(Unusable),
     /// The predecessor could not be watched, because the session watches as many nodes as it can.
     OverBudget,
     /// The session is over.
@@ -184,8 +182,10 @@ pub(crate) struct Contender {
     made_parents: bool,
     /// Repetitions in a row that brought nothing.
     failures: u32,
-    /// How often somebody else deleted our node.
+    /// How often in a row somebody else deleted our node.
     deleted: u32,
+    /// What we waited for has happened since the last list that was judged.
+    woken: bool,
     /// The list that was judged last, for whoever carries out the next step.
     list: Option<Arc<Queue>>,
 }
@@ -212,12 +212,13 @@ impl Contender {
             made_parents: false,
             failures: 0,
             deleted: 0,
+            woken: false,
             list: None,
         };
         (contender, Step::Do(Request::CreateAndList))
     }
 
-    /// How often somebody else deleted our node.
+    /// How often in a row somebody else deleted our node.
     pub(crate) fn times_deleted(&self) -> u32 {
         self.deleted
     }
@@ -261,6 +262,7 @@ impl Contender {
             Event::Deleted | Event::Changed => {
                 // Only here has all been well since the last repetition: a watch was set, and has done its work.
                 self.failures = 0;
+                self.woken = true;
                 Step::Do(Request::List)
             }
             Event::WatchFailed(Failure::NoNode) => Step::Do(Request::List),
@@ -344,8 +346,7 @@ impl Contender {
     fn look(&mut self, listing: Listing) -> Step {
         let queue = match listing {
             Ok(queue) => queue,
-            Err(Unusable::OtherOrder(name)) => return self.end(Ending::OtherOrder(name)),
-            Err(Unusable::Exhausted) => return self.end(Ending::Exhausted),
+            Err(unusable) => return self.end(Ending::Unusable(unusable)),
         };
         // Creates whose outcome was unknown and that turn out to have happened: the oldest of our nodes has the
         // best place, so it is the one that queues; all others are surplus.
@@ -369,12 +370,19 @@ impl Contender {
         let Some(node) = &self.node else {
             return self.pause(AfterPause::Create);
         };
-        match queue.place(&node.name) {
-            None => self.own_node_deleted(),
-            Some(_) if node.czxid.is_none() => Step::Do(Request::Inspect { name: node.name.clone() }),
-            Some(Place::First) => self.first(),
-            Some(Place::Behind { .. }) if self.patience == Patience::Try => self.end(Ending::WouldBlock),
-            Some(Place::Behind { predecessor, sole }) => {
+        let Some(place) = queue.place(&node.name) else { return self.own_node_deleted() };
+        if let Err(unusable) = queue.usable_by(&node.name) {
+            return self.end(Ending::Unusable(unusable));
+        }
+        if std::mem::take(&mut self.woken) {
+            // It outlasted a wait: whoever deletes our nodes does not do it each time.
+            self.deleted = 0;
+        }
+        match place {
+            _ if node.czxid.is_none() => Step::Do(Request::Inspect { name: node.name.clone() }),
+            Place::First => self.first(),
+            Place::Behind { .. } if self.patience == Patience::Try => self.end(Ending::WouldBlock),
+            Place::Behind { predecessor, sole } => {
                 self.sole = sole;
                 let predecessor = predecessor.to_owned();
                 self.list = Some(queue);
@@ -399,6 +407,7 @@ impl Contender {
 
     /// Our node is gone although nobody of us deleted it. Start again at the end of the queue, as Curator does.
     fn own_node_deleted(&mut self) -> Step {
+        self.woken = false;
         self.deleted = self.deleted.saturating_add(1);
         // A deletion of it costs nothing and makes sure.
         self.surplus.extend(self.node.take().map(|node| node.name));
@@ -644,6 +653,35 @@ mod tests {
         assert_eq!(contender.take_surplus(), [name(A, 3)]);
     }
 
+    /// A wait may be long, and somebody's hand fall on it now and then.
+    #[test]
+    fn deletions_by_hand_are_forgotten_after_a_turn_that_went_well() {
+        let mut contender = waiting();
+        let queue = |contender: &mut Contender, n| {
+            let all = [name(A, n), name(B, 2), name("c", 1)];
+            let watch = Step::Do(Request::Watch { predecessor: name(B, 2) });
+            assert_eq!(contender.on(created(A, Answer::Is(node(A, n)), list(&all))), watch);
+            assert_eq!(contender.on(Event::Changed), Step::Do(Request::List));
+            all
+        };
+        let robbed = |contender: &mut Contender, failures| {
+            let step = contender.on(Event::Listed(list(&[name(B, 2)])));
+            assert_eq!(step, Step::Pause { failures, why: Trouble::NodeDeleted });
+            assert_eq!(contender.on(Event::Retry), Step::Do(Request::CreateAndList));
+        };
+        queue(&mut contender, 3);
+        robbed(&mut contender, 0);
+        // Each time at once: the retry policy ends it.
+        queue(&mut contender, 4);
+        robbed(&mut contender, 1);
+        let all = queue(&mut contender, 5);
+        let step = contender.on(Event::Listed(list(&all)));
+        assert_eq!(step, Step::Do(Request::Watch { predecessor: name(B, 2) }));
+        assert_eq!(contender.on(Event::Changed), Step::Do(Request::List));
+        robbed(&mut contender, 0);
+        assert_eq!(contender.times_deleted(), 1);
+    }
+
     #[test]
     fn a_try_does_not_wait_and_takes_its_node_along() {
         let (mut contender, _) = Contender::new(MUTEX, Kind::Exclusive, Patience::Try);
@@ -692,14 +730,26 @@ mod tests {
     #[test]
     fn unusable_directories_end_it_and_leave_nothing() {
         for (other, why) in [
-            ("x-__WRIT__0000000001", Ending::OtherOrder("x-__WRIT__0000000001".to_owned())),
-            ("x-lock--000000001", Ending::Exhausted),
+            ("x-__WRIT__0000000001", Unusable::OtherOrder("x-__WRIT__0000000001".to_owned())),
+            ("x-lock--000000001", Unusable::Exhausted),
         ] {
             let mut contender = waiting();
             let both = [name(A, 3), other.to_owned()];
             let step = contender.on(created(A, Answer::Is(node(A, 3)), list(&both)));
-            assert_eq!(step, ended(why, &[name(A, 3)], &[]));
+            assert_eq!(step, ended(Ending::Unusable(why), &[name(A, 3)], &[]));
         }
+    }
+
+    #[test]
+    fn a_contender_of_another_order_that_came_later_ends_no_wait() {
+        let mut contender = waiting();
+        contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2), name("c", 1)])));
+        assert_eq!(contender.on(Event::Changed), Step::Do(Request::List));
+        let later = "x-__READ__0000000004".to_owned();
+        let step = contender.on(Event::Listed(list(&[name(A, 3), later.clone(), name("c", 1)])));
+        assert_eq!(step, Step::Do(Request::Watch { predecessor: name("c", 1) }));
+        assert_eq!(contender.on(Event::Changed), Step::Do(Request::List));
+        assert_eq!(contender.on(Event::Listed(list(&[name(A, 3), later]))), granted(A, 3));
     }
 
     #[test]

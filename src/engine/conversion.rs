@@ -166,11 +166,16 @@ impl Conversion {
                     _ => conversion.go_on(Doing::Retreat(Why::Refused)),
                 })
             }
-            Event::Listed(Answer::Is(Ok(queue))) => match queue.upgrade(&self.own, &self.new) {
-                Upgrade::Alone => self.go_on(Doing::Settle),
-                Upgrade::Gone if queue.rank(&self.own).is_none() => Self::lost(true, vec![self.new.clone()]),
-                Upgrade::Contended | Upgrade::Gone => self.go_on(Doing::Retreat(Why::Contended)),
-            },
+            Event::Listed(Answer::Is(Ok(queue))) => {
+                match (queue.usable(), queue.upgrade(&self.own, &self.new)) {
+                    (Err(unusable), _) => self.go_on(Doing::Retreat(Why::Unusable(unusable))),
+                    (_, Upgrade::Alone) => self.go_on(Doing::Settle),
+                    (_, Upgrade::Gone) if queue.rank(&self.own).is_none() => {
+                        Self::lost(true, vec![self.new.clone()])
+                    }
+                    (_, Upgrade::Contended | Upgrade::Gone) => self.go_on(Doing::Retreat(Why::Contended)),
+                }
+            }
             Event::Listed(Answer::Is(Err(unusable))) => self.go_on(Doing::Retreat(Why::Unusable(unusable))),
             // The directory can be gone only if our nodes went first.
             Event::Listed(Answer::No(Failure::NoNode)) => Self::lost(true, vec![self.new.clone()]),

@@ -29,7 +29,7 @@ pub(crate) use self::revocation::{ask_back, asked_back};
 pub(crate) use self::transaction::transact;
 use super::contender::{Contender, Ending, Event, Leave, Outcome, Patience, Request, Step, Trouble};
 use super::name::Kind;
-use super::queue::{Queue, Unusable};
+use super::queue::Queue;
 use super::room::{Budget, Denied, Gate, Hold, Room};
 use crate::client::epoch::{Epoch, cause};
 use crate::client::held::Held;
@@ -276,8 +276,6 @@ impl<'a> Contest<'a> {
             Budget::Until(_) | Budget::Forever => Patience::Wait,
         };
         if patience == Patience::Try {
-            // Whoever only asks keeps nobody waiting meanwhile.
-            self.room.turns().leave(self.number);
             let busy = is_busy(self.room, self.epoch, caller.kind);
             match self.wait(busy, interrupted.as_mut()).await {
                 Ok(true) => return caller.answer(Err(Denied::WouldBlock)),
@@ -292,7 +290,8 @@ impl<'a> Contest<'a> {
                 Step::Do(request) => {
                     // Only the outcome of a create has to be known; every other request may be dropped.
                     let creating = request == Request::CreateAndList;
-                    if creating {
+                    // One that only asks waits for no other contender, and keeps none waiting.
+                    if creating && patience == Patience::Wait {
                         let turn = turn(self.room, self.epoch, self.number);
                         if let Err(stop) = self.wait(turn, interrupted.as_mut()).await {
                             let ticket = self.stopped(stop, caller);
@@ -322,6 +321,9 @@ impl<'a> Contest<'a> {
                         self.clean_up(contender.leave(step), caller);
                         return caller.deny(error);
                     };
+                    if !pause.is_zero() {
+                        self.room.turns().step_aside(self.number);
+                    }
                     match self.wait(tokio::time::sleep(pause), interrupted.as_mut()).await {
                         Ok(()) => (Event::Retry, None),
                         Err(stop) => {
@@ -439,10 +441,7 @@ impl<'a> Contest<'a> {
         match why {
             Ending::EpochOver => {}
             Ending::WouldBlock => caller.answer(Err(Denied::WouldBlock)),
-            Ending::OtherOrder(name) => {
-                caller.deny(unusable_directory(self.room, Unusable::OtherOrder(name)));
-            }
-            Ending::Exhausted => caller.deny(unusable_directory(self.room, Unusable::Exhausted)),
+            Ending::Unusable(unusable) => caller.deny(unusable_directory(self.room, unusable)),
             Ending::OverBudget => caller.deny(AcquireError::TooManyWatches { path: path() }),
             Ending::Refused => caller.deny(match self.last_error {
                 Some(zk::Error::NoAuth) => AcquireError::NoAuth { path: path() },

@@ -94,8 +94,8 @@ impl Naming {
 pub(crate) enum Child {
     /// It queues with us, by this number.
     Contender { sequence: i32, kind: Kind },
-    /// It queues, but in an order that does not exclude ours.
-    OtherOrder,
+    /// It queues, by this number, but in an order that does not exclude ours.
+    OtherOrder { sequence: i32 },
     /// It is nothing that a lock recipe made: never waited for, never deleted.
     Stray,
 }
@@ -107,10 +107,9 @@ pub(crate) fn classify(name: &str, naming: Naming) -> Child {
             return Child::Contender { sequence, kind };
         }
     }
-    if MARKERS.iter().any(|marker| sequence_after(name, marker).is_some()) {
-        Child::OtherOrder
-    } else {
-        Child::Stray
+    match MARKERS.iter().find_map(|marker| sequence_after(name, marker)) {
+        Some(sequence) => Child::OtherOrder { sequence },
+        None => Child::Stray,
     }
 }
 
@@ -204,7 +203,7 @@ mod tests {
             "0123456789abcdef0123456789abcdef__lock__0000000003",
             "x__rlock__0000000003",
         ] {
-            assert_eq!(exclusive(name), Child::OtherOrder, "{name}");
+            assert!(matches!(exclusive(name), Child::OtherOrder { .. }), "{name}");
         }
         for name in [
             "",
@@ -239,7 +238,7 @@ mod tests {
             "0123456789abcdef0123456789abcdef__lock__0000000007",
             "0123456789abcdef0123456789abcdef__rlock__0000000007",
         ];
-        let (no, r, w) = (Child::OtherOrder, reader(7), writer(7));
+        let (no, r, w) = (Child::OtherOrder { sequence: 7 }, reader(7), writer(7));
         for (naming, expected) in [
             (MUTEX, [w, no, no, no, no]),
             (READ_WRITE, [no, r, w, no, no]),

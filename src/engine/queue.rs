@@ -17,6 +17,8 @@ pub(crate) type Listing = Result<Arc<Queue>, Unusable>;
 pub(crate) struct Queue {
     naming: Naming,
     contenders: Vec<Contender>,
+    /// The first of those that queue in another order, with its number.
+    foreign: Option<(i32, String)>,
     strays: Vec<String>,
 }
 
@@ -64,13 +66,20 @@ impl Queue {
     pub(crate) fn read(children: Vec<String>, naming: Naming) -> Listing {
         let mut contenders = Vec::with_capacity(children.len());
         let mut strays = Vec::new();
+        let mut foreign: Option<(i32, String)> = None;
         for name in children {
             match classify(&name, naming) {
-                Child::Contender { sequence, .. } if sequence < 0 => return Err(Unusable::Exhausted),
+                Child::Contender { sequence, .. } | Child::OtherOrder { sequence } if sequence < 0 => {
+                    return Err(Unusable::Exhausted);
+                }
                 Child::Contender { sequence, kind } => {
                     contenders.push(Contender { sequence, kind, name, writer_before: None });
                 }
-                Child::OtherOrder => return Err(Unusable::OtherOrder(name)),
+                Child::OtherOrder { sequence } => {
+                    if foreign.as_ref().is_none_or(|(first, _)| sequence < *first) {
+                        foreign = Some((sequence, name));
+                    }
+                }
                 Child::Stray => strays.push(name),
             }
         }
@@ -82,7 +91,29 @@ impl Queue {
                 writer = Some(i);
             }
         }
-        Ok(Arc::new(Self { naming, contenders, strays }))
+        Ok(Arc::new(Self { naming, contenders, foreign, strays }))
+    }
+
+    /// Whether the directory can be looked at, or joined, by one that is not in it: not while somebody there queues in
+    /// another order.
+    pub(crate) fn usable(&self) -> Result<(), Unusable> {
+        self.usable_before(i32::MAX)
+    }
+
+    /// Whether the node `name` can queue in the directory: not behind one that queues in another order. One that came
+    /// later keeps nobody from waiting: it has to wait itself, or is refused.
+    pub(crate) fn usable_by(&self, name: &str) -> Result<(), Unusable> {
+        match classify(name, self.naming) {
+            Child::Contender { sequence, .. } => self.usable_before(sequence),
+            Child::OtherOrder { .. } | Child::Stray => self.usable(),
+        }
+    }
+
+    fn usable_before(&self, sequence: i32) -> Result<(), Unusable> {
+        match &self.foreign {
+            Some((number, name)) if *number <= sequence => Err(Unusable::OtherOrder(name.clone())),
+            _ => Ok(()),
+        }
     }
 
     /// Nodes that no lock recipe made.
@@ -207,11 +238,27 @@ mod tests {
 
     #[test]
     fn unusable_directories() {
-        let list = names(&["a-lock-2147483647", "b-lock--2147483648"]);
-        assert_eq!(Queue::read(list, MUTEX).unwrap_err(), Unusable::Exhausted);
-        let other = "b-__WRIT__0000000002";
-        let list = names(&["a-lock-0000000001", other]);
-        assert_eq!(Queue::read(list, MUTEX).unwrap_err(), Unusable::OtherOrder(other.to_owned()));
+        for wrapped in ["b-lock--2147483648", "b-__WRIT__-2147483648"] {
+            let list = names(&["a-lock-2147483647", wrapped]);
+            assert_eq!(Queue::read(list, MUTEX).unwrap_err(), Unusable::Exhausted);
+        }
+    }
+
+    #[test]
+    fn contenders_of_another_order_are_in_the_way_of_those_behind_them_only() {
+        let (first, later) = ("b-__WRIT__0000000002", "a-__READ__0000000005");
+        let queue =
+            read(&["a-lock-0000000001", later, "b-lock-0000000002", first, "c-lock-0000000003"], MUTEX);
+        let refused = Err(Unusable::OtherOrder(first.to_owned()));
+        assert_eq!(queue.usable(), refused, "to newcomers");
+        assert_eq!(queue.usable_by("a-lock-0000000001"), Ok(()));
+        assert_eq!(
+            queue.usable_by("b-lock-0000000002"),
+            refused,
+            "the same number is none that the server gave"
+        );
+        assert_eq!(queue.usable_by("c-lock-0000000003"), refused);
+        assert_eq!(read(&["a-lock-0000000001", "stray"], MUTEX).usable(), Ok(()));
     }
 
     #[test]
@@ -306,7 +353,17 @@ mod tests {
     }
 
     fn check(children: Vec<String>, naming: Naming) {
+        let foreign = children.iter().filter_map(|name| match classify(name, naming) {
+            Child::OtherOrder { sequence } => Some(sequence),
+            _ => None,
+        });
+        let foreign = foreign.min();
         let Ok(queue) = Queue::read(children, naming) else { return };
+        assert_eq!(queue.usable().is_err(), foreign.is_some());
+        for contender in &queue.contenders {
+            let refused = queue.usable_by(&contender.name).is_err();
+            assert_eq!(refused, foreign.is_some_and(|foreign| foreign <= contender.sequence), "{queue:?}");
+        }
         let of = |kind| queue.in_order(Some(kind)).filter(|name| holds(&queue, name)).count();
         let (readers, writers) = (of(Kind::Shared), of(Kind::Exclusive));
         assert!(writers <= 1, "{writers} writers inside: {queue:?}");

@@ -56,11 +56,17 @@ impl<W> Turns<W> {
         }
     }
 
-    /// Its create did not happen: those that have sent none yet wait until it has tried again.
+    /// Its create did not happen, for want of a directory: those that have sent none yet wait until it has tried again, or
+    /// steps aside.
     pub(crate) fn failed(&mut self, number: u64, epoch: u64) {
         if epoch == self.epoch && self.all.contains(&number) {
             self.behind.insert(number);
         }
+    }
+
+    /// It pauses, for who knows how long: it keeps nobody waiting, and creates when it comes back.
+    pub(crate) fn step_aside(&mut self, number: u64) {
+        self.passed(number);
     }
 
     /// It does not contend any more.
@@ -131,6 +137,17 @@ mod tests {
         assert!(turns.is_next(1, 1, ()));
         turns.sent(1, 1);
         assert!(turns.is_next(2, 1, ()) && !turns.is_next(3, 1, ()));
+        // It fails again, and pauses.
+        turns.failed(1, 1);
+        assert!(!turns.is_next(3, 1, ()));
+        turns.step_aside(1);
+        turns.sent(2, 1);
+        assert!(
+            turns.is_next(3, 1, ()) && turns.is_next(1, 1, ()),
+            "and does not wait for those that passed it"
+        );
+        turns.sent(1, 1);
+        turns.failed(2, 1);
         // Of an epoch that is over.
         turns.failed(1, 0);
         turns.sent(2, 1);

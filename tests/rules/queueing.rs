@@ -335,6 +335,35 @@ async fn rule_03_contenders_of_other_orders_are_refused() {
     assert_clean(&server, "when they are gone").await;
 }
 
+/// It has to wait itself, or is refused; those that were there before it have nothing to do with it.
+#[tokio::test]
+async fn rule_03_a_contender_of_another_order_that_comes_later_ends_no_wait() {
+    let server = start();
+    let (client, second, third) = (connect(&server).await, connect(&server).await, connect(&server).await);
+    let held = within("the grant", mutex(&client).lock()).await.unwrap();
+    let waiters = [enqueue(&server, &second).await, enqueue(&server, &third).await];
+    let foreign = format!("{DIRECTORY}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__READ__");
+    let foreign = server.create_as(&foreign, "", CreateMode::EphemeralSequential, session(&client)).unwrap();
+    // They look again, and go on waiting.
+    for (node, waiter) in [(held.node(), &second), (waiters[0].node.clone(), &third)] {
+        let (id, looks) = (session(waiter), server.counters().requests_of(session(waiter), Op::GetChildren));
+        server.set_data(&node, "written to").unwrap();
+        until(&server, "another look, and a watch", move |view| {
+            let looked = view.counters().requests_of(id, Op::GetChildren) == looks + 1;
+            looked && view.watches_on(&node).contains(&id)
+        })
+        .await;
+    }
+    let refused = within("the refusal", mutex(&client).lock()).await.unwrap_err();
+    assert!(matches!(refused, AcquireError::MixedRecipes { .. }), "a newcomer: {refused}");
+    held.release().await.unwrap();
+    for waiter in waiters {
+        granted(waiter.attempt).await.release().await.unwrap();
+    }
+    client.flush(SOON).await.unwrap();
+    assert_eq!(queue(&server), [foreign]);
+}
+
 /// Beyond the last number Java's peers sort newcomers first: nobody can queue with them.
 #[tokio::test]
 async fn rule_03_numbers_that_wrap_are_refused() {

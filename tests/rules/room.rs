@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
-    Acl, AcquireError, BuildError, Client, InterProcessMutex, Parents, Permissions, TryLockError,
+    Acl, AcquireError, BuildError, Client, InterProcessMutex, Parents, Permissions, RetryPolicy, TryLockError,
 };
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
 use crate::support::{
-    ByHand, DIRECTORY, SOON, assert_clean, connect, enqueue, granted, most_nodes, mutex, poll_once, queue,
-    session, start, until, within,
+    ByHand, DIRECTORY, SOON, assert_clean, connect, connect_with, enqueue, granted, most_nodes, mutex,
+    poll_once, queue, session, start, until, within,
 };
 
 fn narrow(client: &Client, max_znodes: usize) -> InterProcessMutex {
@@ -216,5 +216,36 @@ async fn options_reach_the_server() {
         assert_eq!(node.data, b"zookeeper-recipes");
         assert_eq!(node.ephemeral_owner, session(&client));
         guard.release().await.unwrap();
+    }
+}
+
+/// Pauses of an hour between repetitions.
+async fn patient(server: &Server) -> Client {
+    connect_with(server, RetryPolicy::n_times(3, Duration::from_secs(3600))).await
+}
+
+/// The server's codes.
+const THROTTLED: i32 = -127;
+const NO_NODE: i32 = -101;
+
+/// A contender that the server puts off, or whose directory keeps vanishing, comes back when its pause is over.
+#[tokio::test]
+async fn one_that_pauses_keeps_nobody_of_its_room_waiting() {
+    // Without a directory, the first repetition goes out at once.
+    for (code, times) in [(THROTTLED, 1), (NO_NODE, 3)] {
+        let server = start();
+        let client = patient(&server).await;
+        let creates = Match::op(Op::Create).path_contains("lock-");
+        let put_off = server.fail(creates.times(times), code);
+        let pausing = ByHand::new(mutex(&client).lock()).start();
+        within("the failures", put_off.wait_hits(times)).await;
+        for _ in 0..2 {
+            let guard = within("another's grant", mutex(&client).lock()).await.unwrap();
+            guard.release().await.unwrap();
+            let guard = within("a try's grant", mutex(&client).try_lock()).await.unwrap();
+            guard.release().await.unwrap();
+        }
+        drop(pausing);
+        assert_clean(&server, "after a pause").await;
     }
 }

@@ -14,7 +14,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         a_foreign_contender_waits_behind_us,
         a_queue_of_kazoo_s_is_refused,
         a_queue_of_a_read_write_lock_is_refused,
-        another_recipe_that_comes_while_we_wait_is_refused,
+        another_recipe_that_comes_while_we_wait_ends_no_wait,
         used_up_sequence_numbers_are_refused,
         the_last_sequence_number_still_locks.needs(Need::SetSequence),
         a_contender_that_is_deleted_again_and_again_gives_up
@@ -115,7 +115,7 @@ async fn a_queue_of_a_read_write_lock_is_refused(env: &Env) {
     check_refused(env, "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__WRIT__").await;
 }
 
-async fn another_recipe_that_comes_while_we_wait_is_refused(env: &Env) {
+async fn another_recipe_that_comes_while_we_wait_ends_no_wait(env: &Env) {
     let path = env.lock_path();
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let guard = ours.lock().await.unwrap();
@@ -124,20 +124,16 @@ async fn another_recipe_that_comes_while_we_wait_is_refused(env: &Env) {
     let second = tokio::spawn(theirs.lock());
     env.wait_count(&path, 3).await;
     let node = env.create(&format!("{path}/x__lock__"), zk::CreateMode::EphemeralSequential).await;
-    // The first has only the holder before it and need not look again; nobody can come between.
+    match soon("an answer", ours.lock()).await {
+        Err(AcquireError::MixedRecipes { node: named, .. }) => assert_eq!(named, node, "a newcomer"),
+        other => panic!("{other:?}"),
+    }
     guard.release().await.unwrap();
-    let guard = soon("the second in line", first).await.unwrap().unwrap();
-    // The other one does look.
-    guard.release().await.unwrap();
-    match soon("an answer", second).await.unwrap() {
-        Err(AcquireError::MixedRecipes { node: named, .. }) => assert_eq!(named, node),
-        Ok(guard) => {
-            // By the time it was told, it was the only one left before it as well.
-            drop(guard);
-        }
-        Err(other) => panic!("{other:?}"),
+    for waiter in [first, second] {
+        soon("the next in line", waiter).await.unwrap().unwrap().release().await.unwrap();
     }
     env.wait_count(&path, 1).await;
+    env.delete(&node).await;
 }
 
 async fn used_up_sequence_numbers_are_refused(env: &Env) {

@@ -15,13 +15,18 @@ use crate::error::AcquireError;
 /// The nodes that queue for a lock, all or those of one kind, in order, as the user would write their paths.
 pub(crate) async fn participants(room: &Arc<Room>, kind: Option<Kind>) -> Result<Vec<String>, AcquireError> {
     let queue = look(room).await?;
+    if let Some(queue) = &queue {
+        queue.usable().map_err(|unusable| unusable_directory(room, unusable))?;
+    }
     let nodes = queue.iter().flat_map(|queue| queue.in_order(kind));
     Ok(nodes.map(|name| room.path().user_child(name)).collect())
 }
 
 /// How many contenders are before the node `name`; nothing if it is not in the queue.
 pub(crate) async fn position(room: &Arc<Room>, name: &str) -> Result<Option<usize>, AcquireError> {
-    Ok(look(room).await?.and_then(|queue| queue.rank(name)))
+    let Some(queue) = look(room).await? else { return Ok(None) };
+    queue.usable_by(name).map_err(|unusable| unusable_directory(room, unusable))?;
+    Ok(queue.rank(name))
 }
 
 /// The queue as it is now; nothing if there is no directory.
@@ -63,7 +68,8 @@ pub(super) fn unusable_directory(room: &Room, unusable: Unusable) -> AcquireErro
 /// creates anything. A member may lag behind, so "yes" is said only by a list that was sent right behind a `sync`
 /// (rule 19). Errors are left to the create.
 pub(super) async fn is_busy(room: &Arc<Room>, epoch: &Arc<Epoch>, kind: Kind) -> bool {
-    let busy = |listing: Listing| listing.is_ok_and(|queue| queue.is_busy_for(kind));
+    let busy =
+        |listing: Listing| listing.is_ok_and(|queue| queue.usable().is_ok() && queue.is_busy_for(kind));
     // One of our own that nobody waits for would be in the way of every try; looking has it deleted.
     let list = epoch.request(|session| async move { list_alone(room, epoch, &session).await });
     match list.await {

@@ -66,7 +66,7 @@ async fn create_and_list(contest: &Contest<'_>, kind: Kind) -> Came {
         Err(failed) => {
             epoch.proved_by_refusal(sent, &failed);
             let failure = failure(epoch, failed, &mut error);
-            if matches!(failure, Failure::NoNode | Failure::NotNow) {
+            if failure == Failure::NoNode {
                 // Before anybody can make the directory: those that come later must not be in it first.
                 room.turns().failed(contest.number, epoch.number());
             }
@@ -249,7 +249,7 @@ async fn watch(epoch: &Epoch, path: &str) -> Result<Result<Event, zk::Error>, Ep
     let watcher = match epoch.request(|session| async move { session.get_and_watch_data(path).await }).await?
     {
         Ok((_, _, watcher)) => watcher,
-        Err(zk::Error::NoNode) => return Ok(Ok(Event::Changed)),
+        Err(zk::Error::NoNode) => return Ok(Ok(Event::WatchFailed(Failure::NoNode))),
         // Also NoAuth, which ends the attempt. An `exists` would set a watch without READ permission, but servers with
         // the fix of CVE-2024-23944 do not deliver its event to a session that lacks it: we would wait for ever.
         Err(error) => return Ok(Err(error)),
