@@ -119,8 +119,11 @@ pub enum ConnectError {
     /// The session that was handed in has ended.
     #[error("the session that was handed in has ended: a new one is needed")]
     SessionEnded,
-    /// [`Client::from_session`](crate::Client::from_session) was called outside a tokio runtime.
-    #[error("a borrowed session needs the tokio runtime that drives it: call from_session inside one")]
+    /// [`Client::from_session`](crate::Client::from_session) was called outside a tokio runtime, or inside one without
+    /// timers.
+    #[error(
+        "a borrowed session needs a tokio runtime with timers: call from_session inside one that is built with enable_all or enable_time"
+    )]
     NoRuntime,
 }
 

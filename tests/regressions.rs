@@ -794,6 +794,19 @@ fn close_answers_when_the_runtime_of_a_borrowed_session_has_gone() {
     assert!(matches!(block_on(mutex.participants()), Err(AcquireError::Closed { .. })));
 }
 
+/// Everything that looks after a lock needs timers; tokio says that there are none by a panic.
+#[test]
+fn a_borrowed_session_on_a_runtime_without_timers_is_refused() {
+    let server = server();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let owner = owned_session(&server, LONG).await;
+        let error = Client::from_session(owner.clone()).unwrap_err();
+        assert!(matches!(error, ConnectError::NoRuntime), "{error:?}");
+        assert!(!owner.state().is_terminated());
+    });
+}
+
 /// The runtime is dropped between the call that spawns the client's tasks and their first poll.
 #[test]
 fn close_answers_when_the_runtime_of_a_borrowed_session_has_gone_at_once() {

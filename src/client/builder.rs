@@ -230,9 +230,21 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
+/// Whether the runtime that this is called in has timers.
+///
+/// Tokio answers that by a panic and in no other way (a `Handle` says nothing of its drivers). It is caught here, and the
+/// panic hook prints it, which names the remedy. Otherwise the heartbeat would panic, where no caller sees it, and a
+/// client would be closed that seemed to be well.
+fn has_timers() -> bool {
+    std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
+}
+
 /// A client on a session that it does not own; see [`Client::from_session`].
 pub(super) fn borrow(session: zk::Client) -> Result<Client, ConnectError> {
     let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+    if !has_timers() {
+        return Err(ConnectError::NoRuntime);
+    }
     if session.state().is_terminated() {
         return Err(ConnectError::SessionEnded);
     }

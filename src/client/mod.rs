@@ -120,12 +120,29 @@ impl Client {
         ClientBuilder::default()
     }
 
-    /// Uses a session that somebody else owns. It is never replaced: when it ends, this client is closed. It runs
-    /// where its owner runs it, so a blocked runtime can cost the locks; and closing this client deletes its
-    /// nodes, but leaves the session to its owner.
+    /// Uses a session that belongs to other code of this process, and does not close it.
+    ///
+    /// It has the defaults of [`ClientBuilder`], without a namespace. A client with a session of its own
+    /// ([`connect`](Self::connect)) is the safer choice where there is one; this is what a borrowed session lacks:
+    ///
+    /// - **No thread of its own.** The session runs in the tokio runtime in which it was connected, and what looks after
+    ///   the locks in the one in which this is called. While a task blocks either, no heartbeat is sent, and after two
+    ///   thirds of the session timeout the locks are lost. [`is_held`](crate::LockGuard::is_held),
+    ///   [`state`](crate::LockGuard::state) and the other questions to a guard read the clock and say so at any time.
+    /// - **No replacement.** When the session ends, this client is closed; make a new one from the next session.
+    /// - **Its owner's timeouts.** The session timeout, how long a server may be silent before another is tried, the
+    ///   servers and the credentials are those that it was connected with. `zookeeper-client` waits for a silent server for
+    ///   2/5 of the session timeout by default, so one hung server can cost the locks: connect it
+    ///   with `with_connection_timeout` of an eighth of the session timeout.
+    /// - **Its owner's watches and requests.** After a reconnect a session that watches more than 128 KiB of paths cannot
+    ///   be used any more. This client stays below that, but does not know of the owner's watches. A reply
+    ///   of many megabytes to a request of the owner delays the heartbeats behind it.
+    /// - **`close` deletes the nodes one by one** and leaves the session open. What the servers do not let it delete
+    ///   within the session timeout is deleted later, or when the session ends.
     ///
     /// # Errors
-    /// [`ConnectError::NoRuntime`] outside a tokio runtime, [`ConnectError::SessionEnded`] if it has ended.
+    /// [`ConnectError::NoRuntime`] outside a tokio runtime or in one without timers (tokio reports those by a panic,
+    /// which is caught; the panic hook sees it), [`ConnectError::SessionEnded`] if the session has ended.
     pub fn from_session(session: zookeeper_client::Client) -> Result<Self, ConnectError> {
         builder::borrow(session)
     }
