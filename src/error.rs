@@ -163,23 +163,47 @@ impl fmt::Display for LocalHolder {
     }
 }
 
+/// The end of a message about a lock that is not free.
+fn in_the_way(ahead: usize, first: Option<&str>, holder: Option<&LocalHolder>) -> String {
+    let mut text = String::new();
+    if ahead > 1 {
+        text.push_str(&format!(", {ahead} contenders are ahead"));
+    }
+    if let Some(first) = first {
+        text.push_str(&format!(", the first is {first:?}"));
+    }
+    if let Some(holder) = holder {
+        text.push_str(&format!(": {holder}"));
+    }
+    text
+}
+
 /// Why a lock was not acquired. Whatever the answer, nothing of the attempt keeps its place in the queue: a node
 /// that could not be deleted yet is deleted in the background ([`Client::flush`](crate::Client::flush) waits
 /// for it).
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// The lock was not free in time: others held it, or were ahead.
-    #[error("the lock {path:?} was not free within {waited:?}{}", holder.as_ref().map(|h| format!(": {h}")).unwrap_or_default())]
+    /// The lock was not free in time: other live contenders were seen to hold it, or to be ahead in its queue. Time that
+    /// passed without any seen is [`Connection`](Self::Connection).
+    #[error("the lock {path:?} was not free within {timeout:?}{}", in_the_way(*ahead, first.as_deref(), holder.as_ref()))]
     TimedOut {
         /// The lock's path.
         path: String,
-        /// The time that was given.
+        /// The time that was asked for; zero for a call that only asks.
+        timeout: Duration,
+        /// The time that passed.
         waited: Duration,
-        /// This process's own hold, if it is the one in the way.
+        /// How many contenders were ahead when the queue was last looked at by this call.
+        ahead: usize,
+        /// The path of the first of their nodes, without the client's namespace; `None` if the call got no further than
+        /// this client's own queue.
+        first: Option<String>,
+        /// This client's own hold, if it is the one in the way.
         holder: Option<LocalHolder>,
     },
-    /// No server answered, for as long as the retry policy allows or for the time given, whichever was shorter.
+    /// No server answered, for as long as the retry policy allows or for the time given, whichever was shorter. The
+    /// source says what there was no answer to.
     #[error("no ZooKeeper server to ask for the lock {path:?}")]
     Connection {
         /// The lock's path.
@@ -301,11 +325,16 @@ impl AcquireError {
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum TryLockError {
-    /// Somebody else holds the lock or is ahead in its queue.
-    #[error("the lock {path:?} is held by somebody else")]
+    /// The lock is held, or another contender is ahead in its queue.
+    #[error("the lock {path:?} is not free{}", in_the_way(1, first.as_deref(), holder.as_ref()))]
     WouldBlock {
         /// The lock's path.
         path: String,
+        /// The path of the first node in the queue, without the client's namespace; `None` if this client's own
+        /// contenders have all its places and no server was asked.
+        first: Option<String>,
+        /// This client's own hold, if it is the one in the way.
+        holder: Option<LocalHolder>,
     },
     /// The lock could not be asked for.
     #[error(transparent)]

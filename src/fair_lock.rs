@@ -161,8 +161,9 @@ impl QueuedLock {
     /// Waits for the lock at most for `timeout`; a duration beyond a year is no deadline.
     ///
     /// # Errors
-    /// [`AcquireError::TimedOut`] when it was not our turn in time: the place is kept, and can be waited for again. The
-    /// others end the place.
+    /// [`AcquireError::TimedOut`] when others were ahead for all the time, and [`AcquireError::Connection`] when the time
+    /// passed without an answer of the servers: the place is kept, and can be waited for again. The others, and
+    /// `Connection` when the retry policy is exhausted, end the place.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: the place is kept.
@@ -175,7 +176,7 @@ impl QueuedLock {
                 return came;
             }
             let Some(result) = self.pending.result_until(deadline).await else {
-                return Err(self.room.timed_out(started.elapsed()));
+                return Err(self.pending.late(Kind::Exclusive, timeout, started.elapsed()));
             };
             self.keep(result);
         }
@@ -225,7 +226,9 @@ impl QueuedLock {
         match denied {
             Denied::Error(error) => error,
             // Nobody who waits for ever is answered so.
-            Denied::WouldBlock => self.room.timed_out(Duration::ZERO),
+            Denied::Busy(ahead) => {
+                self.room.timed_out(Kind::Exclusive, Duration::ZERO, Duration::ZERO, ahead)
+            }
         }
     }
 }

@@ -42,7 +42,8 @@ pub trait InterProcessLock: fmt::Debug + Send + Sync {
     /// Gets the lock within `timeout`.
     ///
     /// # Errors
-    /// [`AcquireError::TimedOut`] when it was not free in time, and the others as they say.
+    /// [`AcquireError::TimedOut`] when live contenders were in the way for too long, and the other variants of
+    /// [`AcquireError`].
     ///
     /// # Cancel safety
     /// Dropping the future loses the place in the queue and leaves nothing behind.
@@ -98,12 +99,16 @@ pub(crate) fn ask(room: &Room) -> Budget {
 
 /// The budget of a call with a timeout.
 pub(crate) fn within(room: &Room, timeout: Duration) -> Budget {
-    if timeout.is_zero() { ask(room) } else { after(timeout).map_or(Budget::Forever, Budget::Until) }
+    if timeout.is_zero() {
+        return ask(room);
+    }
+    after(timeout).map_or(Budget::Forever, |deadline| Budget::Until { deadline, asked: timeout })
 }
 
 /// The budget of a call with a deadline.
 pub(crate) fn until(room: &Room, deadline: Instant) -> Budget {
-    if deadline <= Instant::now() { ask(room) } else { Budget::Until(deadline) }
+    let asked = deadline.saturating_duration_since(Instant::now());
+    if asked.is_zero() { ask(room) } else { Budget::Until { deadline, asked } }
 }
 
 /// Gets a lock, or says why not, where nobody minds which of "busy" and "not in time" it was.
@@ -118,13 +123,19 @@ pub(crate) async fn acquire(
     loop {
         match Arc::clone(&room).acquire(kind, budget, gate, location).await {
             // Granted, and lost before it got here: a caller that was paused that long, or not polled, has nothing yet.
-            Ok(hold) if hold.lost().is_some() => match budget {
-                Budget::Forever => {}
-                Budget::Until(deadline) if Instant::now() < deadline => {}
-                Budget::Until(_) | Budget::Try { .. } => return Err(room.timed_out(started.elapsed())),
+            Ok(hold) => match (hold.lost(), budget) {
+                (None, _) => return Ok(hold),
+                (Some(_), Budget::Forever) => {}
+                (Some(_), Budget::Until { deadline, .. }) if Instant::now() < deadline => {}
+                (Some(reason), _) => return Err(room.lost_at_once(reason)),
             },
-            Ok(hold) => return Ok(hold),
-            Err(Denied::WouldBlock) => return Err(room.timed_out(started.elapsed())),
+            Err(Denied::Busy(ahead)) => {
+                let asked = match budget {
+                    Budget::Until { asked, .. } => asked,
+                    Budget::Try { .. } | Budget::Forever => Duration::ZERO,
+                };
+                return Err(room.timed_out(kind, asked, started.elapsed(), ahead));
+            }
             Err(Denied::Error(error)) => return Err(error),
         }
         gate = Gate::Again;
@@ -138,11 +149,12 @@ pub(crate) async fn try_lock(
     location: &'static Location<'static>,
 ) -> Result<Hold, TryLockError> {
     match Arc::clone(&room).acquire(kind, ask(&room), Gate::New, location).await {
-        Ok(hold) if hold.lost().is_none() => Ok(hold),
-        // Lost before it got here, so that somebody else may have it.
-        Ok(_) | Err(Denied::WouldBlock) => {
-            Err(TryLockError::WouldBlock { path: room.path().user().to_owned() })
-        }
+        Ok(hold) => match hold.lost() {
+            None => Ok(hold),
+            // Lost before it got here.
+            Some(reason) => Err(room.lost_at_once(reason).into()),
+        },
+        Err(Denied::Busy(ahead)) => Err(room.would_block(kind, ahead)),
         Err(Denied::Error(error)) => Err(error.into()),
     }
 }
@@ -163,10 +175,10 @@ macro_rules! lock_methods {
             /// [`try_lock`](Self::try_lock); a duration beyond a year is no deadline.
             ///
             /// # Errors
-            /// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) when the lock was not free in time: it will then
-            /// not be granted, and a node that could not be deleted yet is deleted in the background.
-            /// [`AcquireError::Connection`](crate::AcquireError::Connection) when there was no server to ask. The others
-            /// as they say.
+            /// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) when live contenders were in the way for too long:
+            /// the lock will then not be granted, and a node that could not be deleted yet is deleted in the background.
+            /// [`AcquireError::Connection`](crate::AcquireError::Connection) when the time passed without an answer of the
+            /// servers. The others are those of [`AcquireError`](crate::AcquireError).
             ///
             /// # Cancel safety
             /// Dropping the future (in `select!`, in [`tokio::time::timeout`]) loses the place in the queue and nothing
@@ -219,14 +231,15 @@ macro_rules! lock_methods {
                 async move { hold.await.map($guard::new) }
             }
 
-            /// Gets the lock if it is free. Where somebody is in the way this only reads, and asks again behind a `sync`
-            /// before it says so, because a member may lag behind; the one exception is a client all of whose places
-            /// for nodes are taken (by contenders, or by nodes that are still being deleted), which says so at once.
+            /// Gets the lock if it is free. If contended, this creates no node: it reads the queue and confirms it behind a
+            /// `sync`, because a member may lag behind. If live contenders of this client have all its places for nodes,
+            /// it returns without a request. Nodes of this client that are still being deleted are waited for.
             ///
             /// # Errors
-            /// [`TryLockError::WouldBlock`](crate::TryLockError::WouldBlock) when somebody else is in the way. With no
+            /// [`TryLockError::WouldBlock`](crate::TryLockError::WouldBlock) when a live contender is in the way. With no
             /// answer from a server within the connect timeout
-            /// [`AcquireError::Connection`](crate::AcquireError::Connection), and the others as they say.
+            /// [`AcquireError::Connection`](crate::AcquireError::Connection). The others are those of
+            /// [`AcquireError`](crate::AcquireError).
             ///
             /// # Cancel safety
             /// Dropping the future leaves nothing behind, as with [`acquire`](Self::acquire).

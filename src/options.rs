@@ -87,7 +87,9 @@ impl std::ops::BitOr for Permissions {
 #[non_exhaustive]
 pub enum Parents {
     /// Containers, as Curator does: the server removes one some time after its last child is gone, so that
-    /// locks with many different names leave nothing behind. Needs ZooKeeper 3.5.1 or later. The default.
+    /// locks with many different names leave nothing behind. The default. Servers that do not know containers (ZooKeeper
+    /// before 3.5.1, ClickHouse Keeper) get ordinary nodes, as with [`Persistent`](Self::Persistent); the client logs
+    /// that once.
     #[default]
     Container,
     /// Ordinary nodes, which stay for ever.

@@ -359,8 +359,7 @@ async fn timed_out(point: Point) -> Scene {
     panic!("{point:?} was not reached");
 }
 
-/// The error of a deadline that passed at the point: that there was no server is said only if there was none, and a
-/// server that is slow is one.
+/// The error of a deadline that passed at the point: that the lock is busy is said only if a contender was seen.
 fn assert_late(scene: &Scene, error: &AcquireError) {
     assert_eq!(error.path(), DIRECTORY);
     let heard = match error {
@@ -372,7 +371,7 @@ fn assert_late(scene: &Scene, error: &AcquireError) {
         // Others of this process were in the way.
         Point::InMemory => true,
         Point::WatchArrived | Point::WatchApplied | Point::Waiting | Point::LookingAgain => true,
-        Point::CreateArrived | Point::CreateApplied | Point::ListArrived | Point::ListAnswered => true,
+        Point::CreateArrived | Point::CreateApplied | Point::ListArrived | Point::ListAnswered => false,
         Point::Disconnected | Point::WithoutSession => false,
         // Some answer, but none about the lock.
         _ => heard,

@@ -2,6 +2,8 @@
 //! certain moment; no test waits for time to pass where an event can be waited for.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "rules/answers.rs"]
+mod answers;
 #[path = "rules/epochs.rs"]
 mod epochs;
 #[path = "rules/others.rs"]

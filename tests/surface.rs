@@ -119,7 +119,17 @@ fn no_source() -> Arc<dyn Error + Send + Sync> {
 fn acquire_errors() -> Vec<(AcquireError, bool)> {
     let path = || "/stock/sku-42".to_owned();
     vec![
-        (AcquireError::TimedOut { path: path(), waited: SOON, holder: None }, true),
+        (
+            AcquireError::TimedOut {
+                path: path(),
+                timeout: SOON,
+                waited: SOON,
+                ahead: 2,
+                first: Some(format!("{}/x", path())),
+                holder: None,
+            },
+            true,
+        ),
         (AcquireError::Connection { path: path(), source: no_source() }, true),
         (AcquireError::NodeDeleted { path: path(), times: 3 }, true),
         (AcquireError::NoAuth { path: path() }, false),
@@ -157,7 +167,7 @@ fn errors_of_acquiring_name_the_path_and_say_whether_to_try_again() {
         assert_eq!(tried.is_retryable(), retryable);
         assert_eq!(tried.source().is_some(), sourced);
     }
-    let busy = TryLockError::WouldBlock { path: "/stock/sku-42".to_owned() };
+    let busy = TryLockError::WouldBlock { path: "/stock/sku-42".to_owned(), first: None, holder: None };
     assert!(busy.is_retryable() && busy.source().is_none());
     assert!(busy.to_string().contains("\"/stock/sku-42\""), "{busy}");
     assert_well_put(&busy);
@@ -291,7 +301,8 @@ fn optional_turns_busy_into_none_and_nothing_else() {
     let path = || DIRECTORY.to_owned();
     assert_eq!(Ok::<_, AcquireError>(1).optional().unwrap(), Some(1));
     assert_eq!(Ok::<_, TryLockError>(1).optional().unwrap(), Some(1));
-    assert_eq!(Err::<(), _>(TryLockError::WouldBlock { path: path() }).optional().unwrap(), None);
+    let busy = TryLockError::WouldBlock { path: path(), first: None, holder: None };
+    assert_eq!(Err::<(), _>(busy).optional().unwrap(), None);
     for (error, _) in acquire_errors() {
         let busy = matches!(error, AcquireError::TimedOut { .. });
         match Err::<(), _>(error.clone()).optional() {

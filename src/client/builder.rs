@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -174,6 +175,7 @@ impl ClientBuilder {
                 connect_timeout: self.connect_timeout,
                 namespace,
                 acl: self.acl.into(),
+                no_containers: AtomicBool::new(false),
                 rooms: Mutex::new(HashMap::new()),
             }),
         };
@@ -264,6 +266,7 @@ pub(super) fn borrow(session: zk::Client) -> Result<Client, ConnectError> {
         connect_timeout: defaults.connect_timeout,
         namespace: String::new(),
         acl: defaults.acl.into(),
+        no_containers: AtomicBool::new(false),
         rooms: Mutex::default(),
     };
     Ok(Client { inner: Arc::new(inner) })

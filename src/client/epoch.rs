@@ -63,6 +63,8 @@ struct Node {
     held: Option<Arc<Held>>,
     /// It held a lock and has been given back; its deletion is under way.
     let_go: bool,
+    /// It is to be deleted: no contender has it any more.
+    leaving: bool,
     /// The servers would not delete it: when it goes, nobody here will know.
     stuck: bool,
     /// Who in this process waits for it. That it is gone they are told by the drop.
@@ -518,6 +520,29 @@ impl Epoch {
         self.change_nodes(|nodes| {
             nodes.entry(path).or_default();
         });
+    }
+
+    /// A node of ours, if it exists, is to be deleted.
+    pub(crate) fn leave(&self, path: String) {
+        self.change_nodes(|nodes| nodes.entry(path).or_default().leaving = true);
+    }
+
+    /// Whether a node of ours is to be deleted, and is no contender any more.
+    pub(crate) fn is_leaving(&self, path: &str) -> bool {
+        self.lock_nodes().get(path).is_some_and(|node| node.leaving && !node.stuck)
+    }
+
+    /// Waits until a node of ours that is to be deleted is gone, or the servers have refused that.
+    pub(crate) async fn until_gone(&self, path: &str) {
+        let gone = self.lock_nodes().get_mut(path).filter(|node| !node.stuck).map(|node| {
+            let (told, word) = oneshot::channel();
+            node.waiting.push(told);
+            word
+        });
+        if let Some(gone) = gone {
+            // Told by a word, or by the drop of the other end.
+            let _ = gone.await;
+        }
     }
 
     /// A node of ours is gone.

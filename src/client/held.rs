@@ -4,9 +4,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 use crate::engine::name::Kind;
+use crate::engine::places::Place;
 use crate::error::LostReason;
 use crate::path::LockPath;
 
@@ -23,7 +24,7 @@ pub(crate) struct Held {
     /// Somebody has asked for it back; a conversion does not undo that.
     asked_back: AtomicBool,
     /// The place in the room's gate, until the node is handed to the reaper or gone with its session.
-    permit: Mutex<Option<Arc<OwnedSemaphorePermit>>>,
+    permit: Mutex<Option<Arc<Place>>>,
 }
 
 /// The node that a lock is held by. A conversion exchanges it.
@@ -51,7 +52,7 @@ impl Held {
         directory: LockPath,
         name: &str,
         kind: Kind,
-        permit: Option<Arc<OwnedSemaphorePermit>>,
+        permit: Option<Arc<Place>>,
         number: u64,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -123,8 +124,13 @@ impl Held {
         self.asked_back.load(Ordering::Relaxed)
     }
 
-    pub(super) fn take_permit(&self) -> Option<Arc<OwnedSemaphorePermit>> {
-        self.permit.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// The place in the gate, which is not a live contender's any more.
+    pub(super) fn take_permit(&self) -> Option<Arc<Place>> {
+        let place = self.permit.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(place) = &place {
+            place.set_live(false);
+        }
+        place
     }
 
     /// Whether its node is no more ours to look after.

@@ -13,6 +13,7 @@ mod supervisor;
 pub(crate) mod watches;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -79,6 +80,8 @@ pub(crate) struct Inner {
     connect_timeout: Duration,
     namespace: String,
     acl: Arc<[Acl]>,
+    /// The servers have shown that they do not know containers.
+    no_containers: AtomicBool,
     /// A room is found here by its server path and recipe as long as a handle, an attempt or a guard keeps it.
     rooms: Mutex<HashMap<(LockPath, Recipe), Weak<Room>>>,
 }
@@ -298,9 +301,18 @@ impl Inner {
         (&mut task.0).await.ok()
     }
 
-    /// Whether there is a session, and a server answers in it as far as is known.
-    pub(crate) fn is_connected(&self) -> bool {
-        *self.shared.state.borrow() == ConnectionState::Connected
+    /// Whether missing directories are to be containers, as far as the servers know them.
+    pub(crate) fn makes_containers(&self) -> bool {
+        !self.no_containers.load(Ordering::Relaxed)
+    }
+
+    /// The servers do not know containers: from here on ordinary nodes are made.
+    pub(crate) fn make_no_containers(&self) {
+        if !self.no_containers.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "the servers make no containers: directories of locks are made as ordinary nodes from here on, and stay"
+            );
+        }
     }
 
     /// Why nothing runs any more where the session ran.

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{self, JoinSet};
 use zookeeper_client as zk;
 
@@ -18,6 +18,7 @@ use super::clock::Moment;
 use super::epoch::{Epoch, EpochOver, Session, cause};
 use crate::engine::contender::Failure;
 use crate::engine::name::id;
+use crate::engine::places::Place;
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::path::LockPath;
 
@@ -46,7 +47,7 @@ pub(crate) struct Item {
     /// The number of the attempt that it comes from; see [`Tickets`].
     pub(crate) number: u64,
     /// Kept until the node is gone: a place in the room's gate.
-    pub(crate) permit: Option<Arc<OwnedSemaphorePermit>>,
+    pub(crate) permit: Option<Arc<Place>>,
     /// Told the result.
     pub(crate) done: Option<Done>,
 }
@@ -128,6 +129,12 @@ impl Reaper {
     /// Hands an item over. The queue holds no more than there are nodes, which the rooms bound.
     pub(crate) fn reap(&self, item: Item) {
         let ticket = self.ticket(item.number);
+        let leave = |name: &str| item.epoch.leave(item.directory.child(name));
+        match &item.debt {
+            Debt::Node(name) => leave(name),
+            Debt::Nodes(names) => names.iter().for_each(|name| leave(name)),
+            Debt::Unsettled { .. } => {}
+        }
         if let Err(mpsc::error::SendError((item, _ticket))) = self.items.send((item, ticket)) {
             // The session's thread has stopped, so the session is closed and its nodes with it.
             tracing::debug!(directory = ?item.directory, debt = ?item.debt, "ended with its session");

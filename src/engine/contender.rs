@@ -381,7 +381,10 @@ impl Contender {
         match place {
             _ if node.czxid.is_none() => Step::Do(Request::Inspect { name: node.name.clone() }),
             Place::First => self.first(),
-            Place::Behind { .. } if self.patience == Patience::Try => self.end(Ending::WouldBlock),
+            Place::Behind { .. } if self.patience == Patience::Try => {
+                self.list = Some(queue);
+                self.end(Ending::WouldBlock)
+            }
             Place::Behind { predecessor, sole } => {
                 self.sole = sole;
                 let predecessor = predecessor.to_owned();

@@ -17,18 +17,20 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use zookeeper_client as zk;
 
 pub(crate) use self::conversion::{Counted, downgrade, upgrade};
 pub(crate) use self::lists::SharedLists;
-use self::look::{is_busy, unusable_directory};
+use self::look::{Sight, busy, sight, unusable_directory};
 pub(crate) use self::look::{participants, position};
 use self::requests::{Own, perform};
 pub(crate) use self::revocation::{ask_back, asked_back};
 pub(crate) use self::transaction::transact;
 use super::contender::{Contender, Ending, Event, Leave, Outcome, Patience, Request, Step, Trouble};
 use super::name::Kind;
+use super::pending::{Ahead, NoAnswer, Progress, WaitsFor};
+use super::places::Place;
 use super::queue::Queue;
 use super::room::{Budget, Denied, Gate, Hold, Room};
 use crate::client::epoch::{Epoch, cause};
@@ -46,8 +48,8 @@ pub(crate) struct Attempt {
     pub(crate) gate: Gate,
     /// What the clean-up goes by; see [`Tickets`](crate::client::reaper::Tickets).
     pub(crate) number: u64,
-    /// Told the name of the node that queues, whenever that is another one.
-    pub(crate) queued: watch::Sender<Option<Arc<str>>>,
+    /// Told how it stands, and woken when the node that queues is another one.
+    pub(crate) progress: watch::Sender<Progress>,
     /// Where the caller asked for the lock.
     pub(crate) location: &'static Location<'static>,
     pub(crate) reply: oneshot::Sender<Result<Hold, Denied>>,
@@ -57,35 +59,40 @@ pub(crate) struct Attempt {
 
 /// Runs an attempt to its end.
 pub(crate) async fn run(attempt: Attempt) {
-    let Attempt { room, kind, budget, gate, number, queued, location, reply, cancelled } = attempt;
+    let Attempt { room, kind, budget, gate, number, progress, location, reply, cancelled } = attempt;
     let started = Instant::now();
     let reply = Some(reply);
     let mut caller =
-        Caller { room: &room, kind, budget, number, queued, location, started, heard: false, reply };
+        Caller { room: &room, kind, budget, number, progress, location, started, keeps_place: false, reply };
     let mut interrupted = pin!(interrupted(budget, cancelled));
+    let before = room.census();
     // Without a place nothing has been sent and nothing is to be cleaned up.
-    let permit = tokio::select! {
+    let place = tokio::select! {
         biased;
-        permit = room.enter(budget, gate) => permit,
+        place = room.enter(budget, gate) => place,
         interruption = &mut interrupted => {
-            // Others of this client were in the way, whatever the connection was like.
-            caller.heard = true;
+            let now = room.census();
+            caller.set_waits_for(WaitsFor::Place(room.places_in_clean_up()));
+            // Live contenders of this client had the places, whatever the connection was like.
+            if before.live > 0 || now.live > 0 || now.taken != before.taken {
+                caller.set_ahead(Some(Ahead { count: now.live.max(1), first: None }));
+            }
             caller.interrupted(interruption);
             return;
         }
     };
-    let permit = match permit {
-        Ok(permit) => permit,
+    let place = match place {
+        Ok(place) => place,
         Err(denied) => return caller.answer(Err(denied)),
     };
     // On the heap only from here on: those that wait for a place are many.
-    Box::pin(contend(&room, Arc::new(permit), &mut caller, interrupted)).await;
+    Box::pin(contend(&room, place, &mut caller, interrupted)).await;
 }
 
 /// Contends on one epoch after the other, for as long as there is a caller.
 async fn contend(
     room: &Arc<Room>,
-    permit: Arc<OwnedSemaphorePermit>,
+    place: Arc<Place>,
     caller: &mut Caller<'_>,
     mut interrupted: Pin<&mut impl Future<Output = Interruption>>,
 ) {
@@ -106,8 +113,14 @@ async fn contend(
             Err(no_epoch) => return caller.deny(no_epoch.into_error(room.path())),
         };
         caller.queued_as(None);
-        let contest = Contest::new(room, &epoch, &permit, caller.number);
+        // A hold that was lost before anybody had it has given its place up.
+        place.set_live(true);
+        caller.keeps_place = false;
+        let contest = Contest::new(room, &epoch, &place, caller.number);
         contest.run(caller, interrupted.as_mut()).await;
+        if !caller.keeps_place {
+            place.set_live(false);
+        }
         // A waiter whose session ended starts again in the next (rule 8).
     }
 }
@@ -145,7 +158,7 @@ enum Interruption {
 async fn interrupted(budget: Budget, cancelled: oneshot::Receiver<Ticket>) -> Interruption {
     let deadline = async {
         match budget {
-            Budget::Until(deadline) => tokio::time::sleep_until(deadline.into()).await,
+            Budget::Until { deadline, .. } => tokio::time::sleep_until(deadline.into()).await,
             // Asking has no deadline of the caller's, but it does not wait for a server for ever either.
             Budget::Try { patience } => tokio::time::sleep(patience).await,
             Budget::Forever => std::future::pending().await,
@@ -164,11 +177,11 @@ struct Caller<'a> {
     kind: Kind,
     budget: Budget,
     number: u64,
-    queued: watch::Sender<Option<Arc<str>>>,
+    progress: watch::Sender<Progress>,
     location: &'static Location<'static>,
     started: Instant,
-    /// A server has answered, so that a deadline means that others were in the way.
-    heard: bool,
+    /// A hold has the place in the gate now.
+    keeps_place: bool,
     /// Nothing once the caller has its answer, or is gone.
     reply: Option<oneshot::Sender<Result<Hold, Denied>>>,
 }
@@ -187,12 +200,29 @@ impl Caller<'_> {
 
     /// Our node is in the queue, by this name, or is not any more.
     fn queued_as(&self, node: Option<&str>) {
-        self.queued.send_if_modified(|known| {
-            let changed = known.as_deref() != node;
+        self.progress.send_if_modified(|progress| {
+            let changed = progress.node.as_deref() != node;
             if changed {
-                *known = node.map(Into::into);
+                progress.node = node.map(Into::into);
             }
             changed
+        });
+    }
+
+    /// Who is ahead, by the last list.
+    fn set_ahead(&self, ahead: Option<Ahead>) {
+        self.progress.send_if_modified(|progress| {
+            progress.ahead = ahead;
+            // No one waits for that.
+            false
+        });
+    }
+
+    /// What is waited for from now on where there is nobody ahead.
+    fn set_waits_for(&self, waits_for: WaitsFor) {
+        self.progress.send_if_modified(|progress| {
+            progress.waits_for = waits_for;
+            false
         });
     }
 
@@ -208,14 +238,16 @@ impl Caller<'_> {
                 // Before the answer, so that a flush after it waits for us.
                 let ticket = self.room.client().reaper().ticket(self.number);
                 let waited = self.started.elapsed();
-                self.deny(match self.budget {
-                    // A server that is slow, or a queue that is: not an outage, as far as anybody knows.
-                    Budget::Until(_) if self.heard || self.room.client().is_connected() => {
-                        self.room.timed_out(waited)
+                let Progress { ahead, waits_for, .. } = self.progress.borrow().clone();
+                let ahead = ahead.or_else(|| self.room.own_ahead(self.kind));
+                self.deny(match (self.budget, ahead) {
+                    (Budget::Until { asked, .. }, Some(ahead)) => {
+                        self.room.timed_out(self.kind, asked, waited, ahead)
                     }
+                    // A question is answered by the servers, or not.
                     _ => {
                         let path = self.room.path().user().to_owned();
-                        AcquireError::Connection { path, source: Arc::new(NoAnswer(waited)) }
+                        AcquireError::Connection { path, source: Arc::new(NoAnswer { waits_for, waited }) }
                     }
                 });
                 Some(ticket)
@@ -223,10 +255,6 @@ impl Caller<'_> {
         }
     }
 }
-
-#[derive(Debug, thiserror::Error)]
-#[error("no answer within {0:?}")]
-struct NoAnswer(Duration);
 
 #[derive(Debug, thiserror::Error)]
 #[error("the connection kept failing")]
@@ -242,7 +270,7 @@ enum Stop {
 struct Contest<'a> {
     room: &'a Arc<Room>,
     epoch: &'a Arc<Epoch>,
-    permit: &'a Arc<OwnedSemaphorePermit>,
+    place: &'a Arc<Place>,
     number: u64,
     /// What the client library said last, for the error if this is given up.
     last_error: Option<zk::Error>,
@@ -251,13 +279,8 @@ struct Contest<'a> {
 }
 
 impl<'a> Contest<'a> {
-    fn new(
-        room: &'a Arc<Room>,
-        epoch: &'a Arc<Epoch>,
-        permit: &'a Arc<OwnedSemaphorePermit>,
-        number: u64,
-    ) -> Self {
-        Self { room, epoch, permit, number, last_error: None, trouble_since: Instant::now() }
+    fn new(room: &'a Arc<Room>, epoch: &'a Arc<Epoch>, place: &'a Arc<Place>, number: u64) -> Self {
+        Self { room, epoch, place, number, last_error: None, trouble_since: Instant::now() }
     }
 
     async fn run(
@@ -273,13 +296,14 @@ impl<'a> Contest<'a> {
         }
         let patience = match caller.budget {
             Budget::Try { .. } => Patience::Try,
-            Budget::Until(_) | Budget::Forever => Patience::Wait,
+            Budget::Until { .. } | Budget::Forever => Patience::Wait,
         };
         if patience == Patience::Try {
-            let busy = is_busy(self.room, self.epoch, caller.kind);
+            caller.set_waits_for(WaitsFor::List);
+            let busy = busy(self.room, self.epoch, caller.kind);
             match self.wait(busy, interrupted.as_mut()).await {
-                Ok(true) => return caller.answer(Err(Denied::WouldBlock)),
-                Ok(false) => {}
+                Ok(Some(ahead)) => return caller.answer(Err(Denied::Busy(ahead))),
+                Ok(None) => {}
                 Err(Stop::Interrupted(interruption)) => return drop(caller.interrupted(interruption)),
                 Err(Stop::EpochOver) => return,
             }
@@ -288,6 +312,12 @@ impl<'a> Contest<'a> {
         loop {
             let came = match step {
                 Step::Do(request) => {
+                    caller.set_waits_for(match &request {
+                        Request::MakeParents => WaitsFor::Parents,
+                        Request::CreateAndList => WaitsFor::Create,
+                        Request::List | Request::Inspect { .. } => WaitsFor::List,
+                        Request::Watch { .. } => WaitsFor::Deletion,
+                    });
                     // Only the outcome of a create has to be known; every other request may be dropped.
                     let creating = request == Request::CreateAndList;
                     // One that only asks waits for no other contender, and keeps none waiting.
@@ -299,7 +329,12 @@ impl<'a> Contest<'a> {
                             return drop(ticket);
                         }
                     }
-                    let own = contender.take_list().and_then(|list| self.own_before(&list, &contender));
+                    let list = contender.take_list();
+                    if let Some(list) = &list {
+                        caller.set_ahead(self.live_ahead(list, contender.queued_as(), caller.kind));
+                    }
+                    caller.queued_as(contender.queued_as());
+                    let own = list.and_then(|list| self.own_before(&list, &contender));
                     let mut work = perform(&self, caller.kind, request, own);
                     match self.wait(work.as_mut(), interrupted.as_mut()).await {
                         Ok(came) => came,
@@ -334,6 +369,8 @@ impl<'a> Contest<'a> {
                     }
                 }
                 Step::Finish(Outcome::Granted { name, czxid, also }) => {
+                    caller.set_ahead(None);
+                    caller.set_waits_for(WaitsFor::Proof);
                     self.clean_up(also, caller);
                     caller.queued_as(Some(&name));
                     // First in the queue is not enough: the servers must be known to keep the session, or this
@@ -345,16 +382,34 @@ impl<'a> Contest<'a> {
                     self.clean_up(Leave { nodes: vec![name], unsettled: Vec::new() }, caller);
                     return drop(ticket);
                 }
+                Step::Finish(Outcome::Ended { why: Ending::WouldBlock, leave }) => {
+                    let own = leave.nodes.last().cloned();
+                    self.clean_up(leave, caller);
+                    let ahead = contender.take_list();
+                    let ahead = ahead.and_then(|list| self.live_ahead(&list, own.as_deref(), caller.kind));
+                    // Without one it is asked again: only nodes of our own that are being deleted are in the way.
+                    if let Some(ahead) = ahead {
+                        caller.answer(Err(Denied::Busy(ahead)));
+                    }
+                    return;
+                }
                 Step::Finish(Outcome::Ended { why, leave }) => return self.end(why, leave, caller),
             };
             let (event, error) = came;
-            caller.heard |= error.is_none() && !matches!(event, Event::Retry);
             self.last_error = error.or(self.last_error);
             step = contender.on(event);
             self.clean_up(Leave { nodes: contender.take_surplus(), unsettled: Vec::new() }, caller);
-            if !matches!(step, Step::Finish(_)) {
+            if matches!(step, Step::Pause { .. }) {
                 caller.queued_as(contender.queued_as());
             }
+        }
+    }
+
+    /// The live contenders before ours.
+    fn live_ahead(&self, list: &Queue, own: Option<&str>, kind: Kind) -> Option<Ahead> {
+        match sight(self.room, self.epoch, list, own, kind) {
+            Sight::Live(ahead) => Some(ahead),
+            Sight::Clear | Sight::Leaving(_) => None,
         }
     }
 
@@ -389,7 +444,11 @@ impl<'a> Contest<'a> {
 
     fn stopped(&self, stop: Stop, caller: &mut Caller<'_>) -> Option<Ticket> {
         match stop {
-            Stop::Interrupted(interruption) => caller.interrupted(interruption),
+            Stop::Interrupted(interruption) => {
+                // From here on this is clean-up.
+                self.place.set_live(false);
+                caller.interrupted(interruption)
+            }
             Stop::EpochOver => {
                 let path = self.room.path().user();
                 tracing::debug!(path, epoch = self.epoch.number(), "again in the next session");
@@ -426,10 +485,11 @@ impl<'a> Contest<'a> {
         // The gate bounds the queue, not the number of readers inside (rule 13).
         let permit = match caller.kind {
             Kind::Shared => None,
-            Kind::Exclusive => Some(Arc::clone(self.permit)),
+            Kind::Exclusive => Some(Arc::clone(self.place)),
         };
         let held = Held::new(self.room.path().clone(), name, caller.kind, permit, self.number);
         let hold = Hold::new(Arc::clone(self.room), Arc::clone(self.epoch), held, token, caller.location);
+        caller.keeps_place = caller.kind == Kind::Exclusive;
         if self.epoch.end_reason().is_none() {
             caller.answer(Ok(hold));
         }
@@ -439,8 +499,7 @@ impl<'a> Contest<'a> {
         self.clean_up(leave, caller);
         let path = || self.room.path().user().to_owned();
         match why {
-            Ending::EpochOver => {}
-            Ending::WouldBlock => caller.answer(Err(Denied::WouldBlock)),
+            Ending::EpochOver | Ending::WouldBlock => {}
             Ending::Unusable(unusable) => caller.deny(unusable_directory(self.room, unusable)),
             Ending::OverBudget => caller.deny(AcquireError::TooManyWatches { path: path() }),
             Ending::Refused => caller.deny(match self.last_error {
@@ -466,7 +525,7 @@ impl<'a> Contest<'a> {
                 directory: self.room.path().clone(),
                 debt,
                 number: self.number,
-                permit: Some(Arc::clone(self.permit)),
+                permit: Some(Arc::clone(self.place)),
                 done: None,
             });
         }

@@ -8,6 +8,7 @@ pub(crate) mod conversion;
 pub(crate) mod driver;
 pub(crate) mod name;
 pub(crate) mod pending;
+pub(crate) mod places;
 pub(crate) mod queue;
 pub(crate) mod room;
 #[cfg(test)]

@@ -121,14 +121,6 @@ impl Queue {
         &self.strays
     }
 
-    /// Whether somebody is there whom a newcomer of this kind would have to wait for.
-    pub(crate) fn is_busy_for(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::Exclusive => !self.contenders.is_empty(),
-            Kind::Shared => self.contenders.iter().any(|contender| contender.kind == Kind::Exclusive),
-        }
-    }
-
     /// How many contenders of any kind are before the node `name`; nothing if the list does not have it.
     pub(crate) fn rank(&self, name: &str) -> Option<usize> {
         let Child::Contender { sequence, kind } = classify(name, self.naming) else { return None };
@@ -174,6 +166,20 @@ impl Queue {
     pub(crate) fn before(&self, name: &str) -> impl Iterator<Item = &str> {
         let rank = self.rank(name).unwrap_or_default();
         self.contenders.iter().take(rank).rev().map(|contender| &*contender.name)
+    }
+
+    /// How many contenders the node `name` has to wait for, and their names in order; all of that kind's if it is a
+    /// newcomer's (no name), or the list does not have it.
+    pub(crate) fn in_the_way(&self, name: Option<&str>, kind: Kind) -> (usize, impl Iterator<Item = &str>) {
+        let rank = name.and_then(|name| self.rank(name)).unwrap_or(self.contenders.len());
+        let before = self.contenders.iter().take(rank);
+        let waited_for =
+            move |contender: &&Contender| kind == Kind::Exclusive || contender.kind == Kind::Exclusive;
+        let count = match kind {
+            Kind::Exclusive => rank,
+            Kind::Shared => before.clone().filter(waited_for).count(),
+        };
+        (count, before.filter(waited_for).map(|contender| &*contender.name))
     }
 
     /// The name of a contender that begins like this.
@@ -278,9 +284,15 @@ mod tests {
         assert_eq!(queue.place(u), behind(w, false));
         assert_eq!(queue.place(x), behind(u, false));
         assert!(queue.in_order(Some(Kind::Exclusive)).eq([w.as_str(), x]));
-        assert!(queue.is_busy_for(Kind::Shared));
+        assert!(queue.in_the_way(None, Kind::Shared).1.eq([w.as_str(), x]));
+        assert!(queue.in_the_way(Some(x), Kind::Exclusive).1.eq(queue.in_order(None).take(5)));
+        assert_eq!(
+            (queue.in_the_way(Some(x), Kind::Exclusive).0, queue.in_the_way(Some(u), Kind::Shared).0),
+            (5, 1)
+        );
         let readers = Queue::read(vec![r.clone()], READ_WRITE).unwrap();
-        assert!(!readers.is_busy_for(Kind::Shared) && readers.is_busy_for(Kind::Exclusive));
+        assert_eq!(readers.in_the_way(None, Kind::Shared).0, 0);
+        assert_eq!(readers.in_the_way(None, Kind::Exclusive).0, 1);
     }
 
     #[test]

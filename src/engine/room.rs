@@ -7,17 +7,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use super::driver::{self, Attempt, SharedLists};
 use super::name::{Kind, Naming};
-use super::pending::Pending;
+use super::pending::{Ahead, Pending, Progress};
+use super::places::{Census, Place, Places};
 use super::queue::Queue;
 use super::turns::Turns;
 use crate::client::Inner;
 use crate::client::epoch::Epoch;
 use crate::client::held::Held;
-use crate::error::{AcquireError, LocalHolder, Lost, LostReason, ReleaseError};
+use crate::error::{AcquireError, LocalHolder, Lost, LostReason, ReleaseError, TryLockError};
 use crate::options::{LockOptions, Recipe};
 use crate::path::LockPath;
 use crate::token::FencingToken;
@@ -29,7 +30,11 @@ pub(crate) enum Budget {
     Try {
         patience: Duration,
     },
-    Until(Instant),
+    /// As long as the caller asked for, from its call on.
+    Until {
+        deadline: Instant,
+        asked: Duration,
+    },
     Forever,
 }
 
@@ -45,14 +50,15 @@ pub(crate) enum Gate {
 /// No grant.
 #[derive(Debug)]
 pub(crate) enum Denied {
-    WouldBlock,
+    /// A live contender is in the way.
+    Busy(Ahead),
     Error(AcquireError),
 }
 
 /// The handles of one client for one path and recipe.
 ///
 /// Contenders of one room queue by znodes of their own, at most `max_nodes` at a time. Whoever finds no place waits in
-/// memory, in order of arrival ([`Semaphore`] is fair): so a thousand tasks cost the servers no more than `max_nodes`
+/// memory, in order of arrival ([`Places`]): so a thousand tasks cost the servers no more than `max_nodes`
 /// nodes, and none of them is overtaken by another of them: when the session ends, those that had nodes queue again in the
 /// next in the order in which they came ([`Turns`]). A fair lock's contenders do not wait like that: its order is that of
 /// the nodes, so whoever finds no place is refused.
@@ -60,7 +66,7 @@ pub(crate) struct Room {
     client: Arc<Inner>,
     path: LockPath,
     options: LockOptions,
-    gate: Arc<Semaphore>,
+    places: Places,
     lists: SharedLists,
     turns: Mutex<Turns<oneshot::Sender<()>>>,
     /// The holds of this room, by the number of the attempt that got them: the oldest is the first.
@@ -83,16 +89,20 @@ impl Holder {
     fn holds(&self) -> bool {
         self.epoch.upgrade().is_some_and(|epoch| epoch.check(&self.held).is_none())
     }
+
+    fn as_local(&self) -> LocalHolder {
+        LocalHolder { held_for: self.since.elapsed(), location: self.location }
+    }
 }
 
 impl Room {
     pub(crate) fn new(client: Arc<Inner>, path: LockPath, options: LockOptions) -> Self {
-        let gate = Arc::new(Semaphore::new(options.max_nodes));
+        let places = Places::new(options.max_nodes);
         Self {
             client,
             path,
             options,
-            gate,
+            places,
             lists: SharedLists::default(),
             turns: Mutex::default(),
             holders: Mutex::default(),
@@ -145,11 +155,11 @@ impl Room {
         let (reply, granted) = oneshot::channel();
         let (cancel, cancelled) = oneshot::channel();
         let number = self.client.reaper().number();
-        let (queued, node) = watch::channel(None);
+        let (progress, seen) = watch::channel(Progress::default());
         let room = Arc::clone(self);
-        let attempt = Attempt { room, kind, budget, gate, number, queued, location, reply, cancelled };
+        let attempt = Attempt { room, kind, budget, gate, number, progress, location, reply, cancelled };
         self.client.spawn(driver::run(attempt));
-        Pending::new(Arc::clone(self), granted, node, cancel, number)
+        Pending::new(Arc::clone(self), granted, seen, cancel, number)
     }
 
     /// Gets the lock, or not, within the budget. Nothing is done before the first poll.
@@ -164,30 +174,90 @@ impl Room {
     }
 
     /// A place in the queue of this client, in order of arrival.
-    pub(crate) async fn enter(&self, budget: Budget, how: Gate) -> Result<OwnedSemaphorePermit, Denied> {
-        let gate = Arc::clone(&self.gate);
-        match budget {
-            _ if self.options.recipe == Recipe::FairLock && how == Gate::New => {
-                gate.try_acquire_owned().map_err(|_| {
-                    let (path, max) = (self.path.user().to_owned(), self.options.max_nodes);
-                    Denied::Error(AcquireError::TooManyWaiters { path, max })
-                })
+    pub(crate) async fn enter(&self, budget: Budget, how: Gate) -> Result<Arc<Place>, Denied> {
+        if let Some(place) = self.places.try_take() {
+            return Ok(place);
+        }
+        if self.options.recipe == Recipe::FairLock && how == Gate::New {
+            let (path, max) = (self.path.user().to_owned(), self.options.max_nodes);
+            return Err(Denied::Error(AcquireError::TooManyWaiters { path, max }));
+        }
+        let place = async {
+            match self.places.take().await {
+                Some(place) => Ok(place),
+                None => Err(Denied::Error(self.client.why_ended(&self.path))),
             }
-            // This client alone has as many contenders as it may have then.
-            Budget::Try { .. } => gate.try_acquire_owned().map_err(|_| Denied::WouldBlock),
-            // The gate is never closed.
-            Budget::Until(_) | Budget::Forever => gate.acquire_owned().await.map_err(|_| Denied::WouldBlock),
+        };
+        let Budget::Try { .. } = budget else { return place.await };
+        // While all places are being cleaned up, it may be that no process has the lock; the deadline is the caller's.
+        let mut census = self.places.census();
+        tokio::select! {
+            biased;
+            place = place => place,
+            Ok(census) = census.wait_for(|census| census.live > 0) => {
+                Err(Denied::Busy(Ahead { count: census.live, first: None }))
+            }
         }
     }
 
-    /// The error of a wait that was too long, with a hold of this process's own in it if there is one.
-    pub(crate) fn timed_out(&self, waited: Duration) -> AcquireError {
-        let holder = self
-            .holders()
-            .into_iter()
-            .find(Holder::holds)
-            .map(|holder| LocalHolder { held_for: holder.since.elapsed(), location: holder.location });
-        AcquireError::TimedOut { path: self.path.user().to_owned(), waited, holder }
+    /// How the places are used now.
+    pub(crate) fn census(&self) -> Census {
+        *self.places.census().borrow()
+    }
+
+    /// How many places belong to nodes that are still to be deleted.
+    pub(crate) fn places_in_clean_up(&self) -> usize {
+        self.places.in_clean_up()
+    }
+
+    /// The hold of this process's own that a contender of this kind would have to wait for, if there is one.
+    fn holder_for(&self, kind: Kind) -> Option<Holder> {
+        let in_the_way = |holder: &Holder| kind == Kind::Exclusive || holder.held.kind() == Kind::Exclusive;
+        self.holders().into_iter().find(|holder| in_the_way(holder) && holder.holds())
+    }
+
+    /// The same, as a contender that was seen.
+    pub(crate) fn own_ahead(&self, kind: Kind) -> Option<Ahead> {
+        self.holder_for(kind).map(|holder| Ahead { count: 1, first: Some(holder.held.name()) })
+    }
+
+    /// The error of a wait for others that was too long.
+    pub(crate) fn timed_out(
+        &self,
+        kind: Kind,
+        asked: Duration,
+        waited: Duration,
+        ahead: Ahead,
+    ) -> AcquireError {
+        AcquireError::TimedOut {
+            path: self.path.user().to_owned(),
+            timeout: asked,
+            waited,
+            ahead: ahead.count,
+            first: ahead.first.map(|name| self.path.user_child(&name)),
+            holder: self.holder_for(kind).map(|holder| holder.as_local()),
+        }
+    }
+
+    /// The error of a question that was answered: others are there.
+    pub(crate) fn would_block(&self, kind: Kind, ahead: Ahead) -> TryLockError {
+        TryLockError::WouldBlock {
+            path: self.path.user().to_owned(),
+            first: ahead.first.map(|name| self.path.user_child(&name)),
+            holder: self.holder_for(kind).map(|holder| holder.as_local()),
+        }
+    }
+
+    /// The error of a lock that was granted, and lost before its caller could have it, with no time left.
+    pub(crate) fn lost_at_once(&self, reason: LostReason) -> AcquireError {
+        let path = self.path.user();
+        match reason {
+            LostReason::NodeDeleted => AcquireError::NodeDeleted { path: path.to_owned(), times: 1 },
+            reason => {
+                let lost = Lost { path: path.into(), reason };
+                AcquireError::Connection { path: path.to_owned(), source: Arc::new(lost) }
+            }
+        }
     }
 
     /// Whether a guard of this room holds the lock, as this kind.

@@ -8,6 +8,7 @@ use super::ask::{Unanswered, ask};
 use super::requests::{list, list_alone};
 use crate::client::epoch::{Epoch, cause};
 use crate::engine::name::Kind;
+use crate::engine::pending::Ahead;
 use crate::engine::queue::{Listing, Queue, Unusable};
 use crate::engine::room::Room;
 use crate::error::AcquireError;
@@ -64,23 +65,53 @@ pub(super) fn unusable_directory(room: &Room, unusable: Unusable) -> AcquireErro
     }
 }
 
-/// Whether somebody is in the queue already whom a contender of this kind would have to wait for: asked before a try
-/// creates anything. A member may lag behind, so "yes" is said only by a list that was sent right behind a `sync`
-/// (rule 19). Errors are left to the create.
-pub(super) async fn is_busy(room: &Arc<Room>, epoch: &Arc<Epoch>, kind: Kind) -> bool {
-    let busy =
-        |listing: Listing| listing.is_ok_and(|queue| queue.usable().is_ok() && queue.is_busy_for(kind));
-    // One of our own that nobody waits for would be in the way of every try; looking has it deleted.
-    let list = epoch.request(|session| async move { list_alone(room, epoch, &session).await });
-    match list.await {
-        Ok(Ok(listing)) if busy(listing.clone()) => {}
-        _ => return false,
+/// Whom a contender has to wait for.
+#[derive(Debug)]
+pub(super) enum Sight {
+    Clear,
+    /// Live contenders.
+    Live(Ahead),
+    /// Only this node of our own session, by its server path, which is being deleted.
+    Leaving(String),
+}
+
+/// Whom the contender `name`, or a newcomer of this kind, has to wait for, by a list.
+pub(super) fn sight(room: &Room, epoch: &Epoch, queue: &Queue, name: Option<&str>, kind: Kind) -> Sight {
+    let (count, names) = queue.in_the_way(name, kind);
+    let mut leaving = None;
+    for name in names {
+        let path = room.path().child(name);
+        if !epoch.is_leaving(&path) {
+            return Sight::Live(Ahead { count, first: Some(name.into()) });
+        }
+        leaving = Some(path);
     }
-    let certain = epoch.request(|session| async move {
-        tokio::join!(session.sync(room.path().server()), list_alone(room, epoch, &session))
-    });
-    match certain.await {
-        Ok((Ok(()), Ok(listing))) => busy(listing),
-        _ => false,
+    leaving.map_or(Sight::Clear, Sight::Leaving)
+}
+
+/// The live contenders in the queue that a contender of this kind would have to wait for, if there are any: asked before
+/// a try creates anything. A member may lag behind, so they are believed only in a list that was sent right behind a
+/// `sync` (rule 19). Errors are left to the create. Nodes of our own that are being deleted are waited for.
+pub(super) async fn busy(room: &Arc<Room>, epoch: &Arc<Epoch>, kind: Kind) -> Option<Ahead> {
+    let sight =
+        |listing: Listing| listing.map_or(Sight::Clear, |queue| sight(room, epoch, &queue, None, kind));
+    loop {
+        // A late create of our own would be in the way of every try; looking has it deleted.
+        let list = epoch.request(|session| async move { list_alone(room, epoch, &session).await });
+        let mut seen = sight(list.await.ok()?.ok()?);
+        if matches!(seen, Sight::Live(_)) {
+            let certain = epoch.request(|session| async move {
+                tokio::join!(session.sync(room.path().server()), list_alone(room, epoch, &session))
+            });
+            seen = match certain.await {
+                Ok((Ok(()), Ok(listing))) => sight(listing),
+                _ => return None,
+            };
+        }
+        match seen {
+            Sight::Clear => return None,
+            Sight::Live(ahead) => return Some(ahead),
+            Sight::Leaving(path) => epoch.until_gone(&path).await,
+        }
     }
 }

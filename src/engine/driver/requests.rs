@@ -277,13 +277,28 @@ pub(super) async fn changed(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEv
     .await
 }
 
+/// Creates the lock's directory and those above it that are missing, as containers if the servers know them.
+async fn make_parents(room: &Room, session: Session) -> Result<(), zk::Error> {
+    let client = room.client();
+    if room.options().parents == Parents::Persistent || !client.makes_containers() {
+        return make_directory(room, &session, zk::CreateMode::Persistent).await;
+    }
+    // Servers that do not know the request say so, or close the connection at it (ZooKeeper 3.4, ClickHouse Keeper), which
+    // is proof once it has happened twice in a row while another request is answered.
+    for _ in 0..2 {
+        match make_directory(room, &session, zk::CreateMode::Container).await {
+            Err(zk::Error::Unimplemented) => break,
+            Err(zk::Error::ConnectionLoss) => drop(session.check_stat("/").await?),
+            made => return made,
+        }
+    }
+    client.make_no_containers();
+    make_directory(room, &session, zk::CreateMode::Persistent).await
+}
+
 /// Creates the lock's directory and those above it that are missing, from the leaf upwards as long as there is
 /// none, then down again.
-async fn make_parents(room: &Room, session: Session) -> Result<(), zk::Error> {
-    let mode = match room.options().parents {
-        Parents::Container => zk::CreateMode::Container,
-        Parents::Persistent => zk::CreateMode::Persistent,
-    };
+async fn make_directory(room: &Room, session: &zk::Client, mode: zk::CreateMode) -> Result<(), zk::Error> {
     let acls = to_library(&room.options().acl);
     let options = mode.with_acls(zk::Acls::new(&acls));
     session.mkdir(room.path().server(), &options).await

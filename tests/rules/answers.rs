@@ -1,0 +1,234 @@
+//! What the answers claim: `TimedOut` and `WouldBlock` say that a live contender was seen, and nothing else becomes one.
+
+use std::error::Error;
+use std::time::Duration;
+
+use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, TryLockError};
+use zookeeper_test_server::{Direction, Loss, Match, NodeKind, Op, Server};
+
+use crate::support::{
+    ByHand, DIRECTORY, SOON, assert_clean, connect, connect_as, connect_with, eager, enqueue, granted, mutex,
+    queue, session, start, within,
+};
+
+/// Long enough for any answer that is not held back, short enough to be waited for.
+const BRIEFLY: Duration = Duration::from_millis(300);
+
+/// The opcode of `createContainer`.
+const CREATE_CONTAINER: i32 = 19;
+
+/// That the answer is `Connection`, and what it says that there was no answer to.
+fn assert_no_answer_to(error: &AcquireError, what: &str) {
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
+    assert!(error.is_retryable());
+    let source = error.source().expect("a source").to_string();
+    assert!(source.contains(what), "{source}");
+}
+
+fn acquired(error: TryLockError) -> AcquireError {
+    match error {
+        TryLockError::Acquire(error) => error,
+        busy @ TryLockError::WouldBlock { .. } => panic!("{busy}"),
+        other => panic!("{other}"),
+    }
+}
+
+/// A client whose questions are given up soon.
+async fn impatient(server: &Server) -> Client {
+    let builder = Client::builder().connect_timeout(BRIEFLY).retry_policy(eager());
+    connect_as(builder.session_timeout(Duration::from_secs(30)), server).await
+}
+
+#[tokio::test]
+async fn a_deadline_without_an_answer_to_the_create_is_no_busy_lock() {
+    let server = start();
+    let client = connect(&server).await;
+    let gate = server.hold_reply(Match::op(Op::Create).session(session(&client)));
+    let error = within("the end", mutex(&client).acquire(BRIEFLY)).await.unwrap_err();
+    assert_no_answer_to(&error, "no answer to the creation of the lock node within");
+    gate.release();
+    assert_clean(&server, "after a late answer").await;
+}
+
+#[tokio::test]
+async fn an_outage_in_which_all_places_are_in_clean_up_is_no_busy_lock() {
+    let server = start();
+    let client = impatient(&server).await;
+    let lock = InterProcessMutex::builder(&client, DIRECTORY).max_znodes(1).build().unwrap();
+    within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+    let id = session(&client);
+    assert!(server.stall(id, Direction::Both));
+    server.refuse_connections(true);
+    let error = within("the first", lock.acquire(BRIEFLY)).await.unwrap_err();
+    assert_no_answer_to(&error, "no answer to the creation of the lock node");
+    for _ in 0..2 {
+        let error = within("the next", lock.acquire(BRIEFLY)).await.unwrap_err();
+        assert_no_answer_to(
+            &error,
+            "no answer to the deletion of this client's last node, which has its place",
+        );
+        let error = acquired(within("a question", lock.try_lock()).await.unwrap_err());
+        assert_no_answer_to(&error, "which has its place");
+    }
+    server.refuse_connections(false);
+    server.resume(id);
+    within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "after the outage").await;
+}
+
+#[tokio::test]
+async fn a_question_waits_for_a_place_that_is_in_clean_up() {
+    let server = start();
+    let client = connect(&server).await;
+    let lock = InterProcessMutex::builder(&client, DIRECTORY).max_znodes(1).build().unwrap();
+    let deletion = server.hold_request(Match::op(Op::Delete).session(session(&client)));
+    drop(within("the grant", lock.lock()).await.unwrap());
+    within("the deletion", deletion.wait_hit()).await;
+    let question = tokio::spawn(lock.try_lock());
+    deletion.release();
+    within("the answer", question).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_question_that_waits_for_a_place_is_told_when_another_contender_gets_it() {
+    let server = start();
+    let client = connect(&server).await;
+    let lock = InterProcessMutex::builder(&client, DIRECTORY).max_znodes(1).build().unwrap();
+    let deletion = server.hold_request(Match::op(Op::Delete).session(session(&client)));
+    drop(within("the grant", lock.lock()).await.unwrap());
+    within("the deletion", deletion.wait_hit()).await;
+    let first = ByHand::new(lock.lock()).start();
+    let question = ByHand::new(lock.try_lock()).start();
+    // Both have come to the gate when the client answers this, on whose thread they are.
+    assert_eq!(lock.participants().await.unwrap().len(), 1);
+    deletion.release();
+    first.woken().await;
+    question.woken().await;
+    let mut question = question;
+    let std::task::Poll::Ready(Err(error)) = question.poll() else { panic!("it is answered, with an error") };
+    assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
+}
+
+/// A place that a live contender had at any time of the wait was in the way.
+#[tokio::test]
+async fn a_wait_for_the_place_of_a_live_contender_is_a_busy_lock() {
+    let server = start();
+    let client = connect(&server).await;
+    let lock = InterProcessMutex::builder(&client, DIRECTORY).max_znodes(1).build().unwrap();
+    let held = within("the grant", lock.lock()).await.unwrap();
+    let deletion = server.hold_request(Match::op(Op::Delete).session(session(&client)));
+    let waiting = tokio::spawn(lock.acquire(Duration::from_secs(1)));
+    assert_eq!(lock.participants().await.unwrap().len(), 1);
+    drop(held);
+    within("the deletion", deletion.wait_hit()).await;
+    let error = within("the end", waiting).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { holder: None, .. }), "{error}");
+    deletion.release();
+    client.flush(SOON).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_of_our_own_that_is_being_deleted_is_no_contender() {
+    let server = start();
+    let client = impatient(&server).await;
+    let deletion = server.hold_request(Match::op(Op::Delete).session(session(&client)).times(2));
+    drop(within("the grant", mutex(&client).lock()).await.unwrap());
+    within("the deletion", deletion.wait_hit()).await;
+    let error = within("the end", mutex(&client).acquire(BRIEFLY)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    let error = acquired(within("the answer", mutex(&client).try_lock()).await.unwrap_err());
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    let question = ByHand::new(mutex(&client).try_lock()).start();
+    deletion.release();
+    question.woken().await;
+    let mut question = question;
+    let std::task::Poll::Ready(Ok(guard)) = question.poll() else { panic!("the lock is free") };
+    guard.release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "after the deletions").await;
+}
+
+#[tokio::test]
+async fn a_hold_of_this_client_is_known_without_an_answer() {
+    let server = start();
+    let client = connect(&server).await;
+    let held = within("the grant", mutex(&client).lock()).await.unwrap();
+    let gate = server.hold_reply(Match::op(Op::Create).session(session(&client)));
+    let error = within("the end", mutex(&client).acquire(BRIEFLY)).await.unwrap_err();
+    let AcquireError::TimedOut { timeout, ahead, first, holder, .. } = &error else { panic!("{error}") };
+    assert_eq!((*timeout, *ahead, first.as_deref()), (BRIEFLY, 1, Some(&*held.node())));
+    assert_eq!(holder.as_ref().unwrap().location().file(), file!());
+    gate.release();
+    held.release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_timeout_says_how_many_are_ahead_and_whose_node_is_first() {
+    let server = start();
+    let (holder, waiter, last) = (connect(&server).await, connect(&server).await, connect(&server).await);
+    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let waiting = enqueue(&server, &waiter).await;
+    let error = within("the end", mutex(&last).acquire(BRIEFLY * 2)).await.unwrap_err();
+    let AcquireError::TimedOut { timeout, waited, ahead, first, holder: None, .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!((*timeout, *ahead, first.as_deref()), (BRIEFLY * 2, 2, Some(&*held.node())));
+    assert!(*waited > BRIEFLY);
+    let node = held.node();
+    let expected = format!(
+        "the lock {DIRECTORY:?} was not free within 600ms, 2 contenders are ahead, the first is {node:?}"
+    );
+    assert_eq!(error.to_string(), expected);
+    let error = within("the answer", mutex(&last).try_lock()).await.unwrap_err();
+    assert_eq!(error.to_string(), format!("the lock {DIRECTORY:?} is not free, the first is {node:?}"));
+    let error = within("the answer", mutex(&holder).try_lock()).await.unwrap_err();
+    assert!(error.to_string().contains("this process itself has held it for"), "{error}");
+    assert!(error.to_string().contains(file!()), "{error}");
+    held.release().await.unwrap();
+    granted(waiting.attempt).await.release().await.unwrap();
+    assert_eq!(queue(&server), [""; 0]);
+}
+
+#[tokio::test]
+async fn servers_that_do_not_know_containers_get_ordinary_directories() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let containers = || Match::any().opcode(CREATE_CONTAINER).session(session(&client)).always();
+    let fault = server.fail(containers(), -6);
+    for path in ["/old/first", "/old/second"] {
+        let lock = InterProcessMutex::new(&client, path).unwrap();
+        within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+        assert_eq!(server.node(path).unwrap().kind, NodeKind::Persistent);
+    }
+    assert_eq!(fault.hits().len(), 1, "the client remembers it");
+}
+
+#[tokio::test]
+async fn servers_that_close_the_connection_at_containers_get_ordinary_directories() {
+    let server = Server::start().unwrap();
+    // No repetition is needed for it.
+    let client = connect_with(&server, zookeeper_recipes::RetryPolicy::n_times(0, BRIEFLY)).await;
+    let containers = || Match::any().opcode(CREATE_CONTAINER).session(session(&client)).always();
+    let fault = server.drop_request(containers(), Loss::Close);
+    for path in ["/old/first", "/old/second"] {
+        let lock = InterProcessMutex::new(&client, path).unwrap();
+        within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+        assert_eq!(server.node(path).unwrap().kind, NodeKind::Persistent);
+    }
+    assert_eq!(fault.hits().len(), 2, "twice is proof, and the client remembers it");
+}
+
+/// One lost connection proves nothing.
+#[tokio::test]
+async fn a_connection_that_is_lost_once_at_a_container_changes_nothing() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let matcher = Match::any().opcode(CREATE_CONTAINER).session(session(&client));
+    let fault = server.drop_request(matcher, Loss::Close);
+    let lock = InterProcessMutex::new(&client, DIRECTORY).unwrap();
+    within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+    assert_eq!(fault.hits().len(), 1);
+    assert_eq!(server.node(DIRECTORY).unwrap().kind, NodeKind::Container);
+}
