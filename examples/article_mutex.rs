@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use zookeeper_recipes::{Client, InterProcessMutex, OptionalExt, RetryPolicy};
+use zookeeper_recipes::{Acquired, Client, InterProcessMutex, OptionalExt, RetryPolicy};
 use zookeeper_test_server::Server;
 
 /// Anything that went wrong, in words; it ends the program with 1.
@@ -80,7 +80,7 @@ enum Outcome {
 
 async fn purchase(mutex: &InterProcessMutex, stock: &AtomicU32) -> Result<Outcome, Error> {
     // The article asks `isAcquiredInThisProcess()` before it releases. Here only who has got the lock has a guard to release.
-    let Some(guard) = mutex.acquire(PATIENCE).await.optional()? else {
+    let Acquired(guard) = mutex.acquire(PATIENCE).await.optional()? else {
         println!("too busy");
         return Ok(Outcome::TooBusy);
     };

@@ -31,7 +31,8 @@ pub enum LockState {
 /// **Dropping it gives the lock back**, in the background: the node's deletion is handed to a task that repeats it
 /// until the node is gone or the session over. The drop itself never blocks and never panics, and works outside of a
 /// runtime. [`release`](Self::release) does the same and reports. The guard can be sent to other threads and
-/// tasks and be released there. It cannot be cloned.
+/// tasks and be released there. It cannot be cloned. [`OptionalExt`](crate::OptionalExt#wrong-forms) lists forms of a call
+/// that drop it at once.
 ///
 /// # What it proves, and what it does not
 /// While something is held, the client proves to itself every sixth of the session timeout that a quorum of the

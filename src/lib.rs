@@ -9,17 +9,17 @@
 //! # tokio::runtime::Runtime::new()?.block_on(async {
 //! # let servers = server.connect_string();
 //! use std::time::Duration;
-//! use zookeeper_recipes::{Client, InterProcessMutex, OptionalExt};
+//! use zookeeper_recipes::{Acquired, Busy, Client, InterProcessMutex, OptionalExt};
 //!
 //! let client = Client::connect(&servers).await?; // "zk1:2181,zk2:2181,zk3:2181"
 //! let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
 //!
 //! match mutex.acquire(Duration::from_millis(200)).await.optional()? {
-//!     Some(guard) => {
+//!     Acquired(guard) => {
 //!         // Nobody else is here. Give `guard.fencing_token()` to what you write to.
 //!         guard.release().await?;
 //!     }
-//!     None => println!("too busy, try again later"),
+//!     Busy => println!("too busy, try again later"),
 //! }
 //! client.close().await?;
 //! # Ok(())
@@ -121,9 +121,10 @@ mod transaction;
 
 pub use client::{Client, ClientBuilder, ConnectionState, Heartbeat, Margin, RetryPolicy};
 pub use engine::name::Dialect;
+pub use error::Acquisition::{Acquired, Busy};
 pub use error::{
-    AcquireError, BuildError, ConnectError, ConversionError, ConversionFailure, InvalidPath, LocalHolder,
-    Lost, LostReason, OptionalExt, ReleaseError, RevokeError, TryLockError,
+    AcquireError, Acquisition, BuildError, ConnectError, ConversionError, ConversionFailure, InvalidPath,
+    LocalHolder, Lost, LostReason, OptionalExt, ReleaseError, RevokeError, TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
 pub use fence::{FenceGate, Fenced};

@@ -34,12 +34,12 @@ use crate::options::{Asked, Recipe};
 /// # tokio::runtime::Runtime::new()?.block_on(async {
 /// # let servers = server.connect_string();
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Client, InterProcessMutex, OptionalExt};
+/// use zookeeper_recipes::{Acquired, Client, InterProcessMutex, OptionalExt};
 ///
 /// let client = Client::connect(&servers).await?;
 /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
 ///
-/// if let Some(guard) = mutex.acquire(Duration::from_millis(200)).await.optional()? {
+/// if let Acquired(guard) = mutex.acquire(Duration::from_millis(200)).await.optional()? {
 ///     // Look at the stock, decide, write: nobody else does so now.
 ///     let token = guard.fencing_token(); // for the database to compare
 ///     guard.release().await?;

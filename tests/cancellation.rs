@@ -618,7 +618,7 @@ async fn random_timeouts_leave_nothing() {
                     match mutex.acquire(limit).await.optional() {
                         // Too short for any answer of the server.
                         Err(AcquireError::Connection { .. }) => None,
-                        answer => answer.unwrap(),
+                        answer => answer.unwrap().into(),
                     }
                 };
                 let Some(guard) = guard else { continue };

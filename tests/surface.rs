@@ -16,10 +16,11 @@ use std::time::{Duration, Instant};
 use support::{DIRECTORY, SOON, connect, connect_as, enqueue, granted, mutex, session, start, within};
 use tokio::net::TcpListener;
 use zookeeper_recipes::{
-    Acl, AcquireError, BuildError, Client, ClientBuilder, ConnectError, ConnectionState, FenceGate, Fenced,
-    FencingToken, Heartbeat, InterProcessLock, InterProcessMutex, InterProcessMutexBuilder, InvalidPath,
-    LocalHolder, LockGuard, LockState, Lost, LostReason, Margin, OptionalExt, Parents, Permissions,
-    ReleaseError, RetryPolicy, Transaction, TransactionError, TryLockError,
+    Acl, AcquireError, Acquired, BuildError, Busy, Client, ClientBuilder, ConnectError, ConnectionState,
+    FenceGate, Fenced, FencingToken, Heartbeat, InterProcessLock, InterProcessMutex,
+    InterProcessMutexBuilder, InvalidPath, LocalHolder, LockGuard, LockState, Lost, LostReason, Margin,
+    OptionalExt, Parents, Permissions, ReleaseError, RetryPolicy, Transaction, TransactionError,
+    TryLockError,
 };
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
@@ -297,16 +298,17 @@ async fn a_timeout_says_where_this_process_holds_the_lock() {
 }
 
 #[test]
-fn optional_turns_busy_into_none_and_nothing_else() {
+fn optional_turns_busy_into_an_answer_and_nothing_else() {
     let path = || DIRECTORY.to_owned();
-    assert_eq!(Ok::<_, AcquireError>(1).optional().unwrap(), Some(1));
-    assert_eq!(Ok::<_, TryLockError>(1).optional().unwrap(), Some(1));
+    assert!(matches!(Ok::<_, AcquireError>(1).optional().unwrap(), Acquired(1)));
+    assert!(matches!(Ok::<_, TryLockError>(1).optional().unwrap(), Acquired(1)));
+    assert_eq!(Option::from(Ok::<_, TryLockError>(1).optional().unwrap()), Some(1));
     let busy = TryLockError::WouldBlock { path: path(), first: None, holder: None };
-    assert_eq!(Err::<(), _>(busy).optional().unwrap(), None);
+    assert!(matches!(Err::<(), _>(busy).optional().unwrap(), Busy));
     for (error, _) in acquire_errors() {
         let busy = matches!(error, AcquireError::TimedOut { .. });
         match Err::<(), _>(error.clone()).optional() {
-            Ok(answer) => assert!(busy && answer.is_none(), "{error}"),
+            Ok(answer) => assert!(busy && matches!(answer, Busy), "{error}"),
             Err(same) => assert!(!busy && same.to_string() == error.to_string()),
         }
         assert!(Err::<(), _>(TryLockError::Acquire(error)).optional().is_err());

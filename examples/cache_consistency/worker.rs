@@ -6,7 +6,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 use zookeeper_recipes::{
-    Client, FencingToken, InterProcessReadWriteLock, LockGuard, OptionalExt, ReleaseError,
+    Acquired, Busy, Client, FencingToken, InterProcessReadWriteLock, LockGuard, OptionalExt, ReleaseError,
 };
 
 use crate::common::worker::{Orders, leave, say};
@@ -124,8 +124,8 @@ impl Worker {
         let guard = match self.terms.lock {
             Lock::None => None,
             Lock::ReadWrite => match self.lock.read_lock().acquire(self.terms.wait).await.optional()? {
-                Some(guard) => Some(guard.into()),
-                None => return Ok(None),
+                Acquired(guard) => Some(guard.into()),
+                Busy => return Ok(None),
             },
         };
         let Some(turn) = Turn::begin(guard) else { return Ok(None) };

@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
-use zookeeper_recipes::{Client, FencingToken, LockGuard, LockState, OptionalExt, ReleaseError};
+use zookeeper_recipes::{Acquired, Client, FencingToken, LockGuard, LockState, OptionalExt, ReleaseError};
 
 use crate::common::worker::{Orders, leave, say};
 use crate::common::{Error, chain, monotonic};
@@ -134,7 +134,7 @@ impl Counter {
                 // Dropping the other future takes this user out of the queue.
                 _ = sold_out.wait_for(|&sold_out| sold_out) => return Ok(Outcome::SoldOut),
             };
-            let Some(guard) = guard else { return Ok(Outcome::TimedOut) };
+            let Acquired(guard) = guard else { return Ok(Outcome::TimedOut) };
             let (waited, entered) = (queued.elapsed(), monotonic());
             if !guard.is_held() {
                 // Granted, and lost again before this process got to know of it. That was no turn.
@@ -157,7 +157,7 @@ impl Counter {
         lock: &ShelfLock,
         patience: Duration,
     ) -> Result<Option<u32>, Error> {
-        let Some(guard) = lock.to_look(patience).await.optional()? else { return Ok(None) };
+        let Acquired(guard) = lock.to_look(patience).await.optional()? else { return Ok(None) };
         let left = self.left(product).await?;
         if let Some(guard) = guard {
             match guard.release().await {

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use zookeeper_recipes::{
-    AcquireError, Client, ConversionFailure, Dialect, InterProcessFairLock, InterProcessMutex,
-    InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock, LockGuard, OptionalExt as _,
-    ReadGuard, ReleaseError, RetryPolicy, WriteGuard,
+    AcquireError, Acquired, Busy, Client, ConversionFailure, Dialect, InterProcessFairLock,
+    InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock, LockGuard,
+    OptionalExt as _, ReadGuard, ReleaseError, RetryPolicy, WriteGuard,
 };
 
 use super::Failure;
@@ -219,21 +219,25 @@ impl Lock {
 
     async fn acquire(&self, timeout: Duration, round: usize) -> Result<Option<Held>, AcquireError> {
         Ok(match self {
-            Self::Mutex(mutex) => mutex.acquire(timeout).await.optional()?.map(Held::Guard),
-            Self::Fair(fair) if round % 2 == 0 => fair.acquire(timeout).await.optional()?.map(Held::Guard),
+            Self::Mutex(mutex) => Option::from(mutex.acquire(timeout).await.optional()?).map(Held::Guard),
+            Self::Fair(fair) if round % 2 == 0 => {
+                Option::from(fair.acquire(timeout).await.optional()?).map(Held::Guard)
+            }
             Self::Fair(fair) => {
                 // Who has a place keeps it while it looks away; dropping it leaves the queue.
                 let mut place = fair.enqueue().await?;
                 place.position().await?;
                 match place.acquire(IMPATIENCE).await.optional()? {
-                    Some(guard) => Some(Held::Guard(guard)),
-                    None => place.acquire(timeout).await.optional()?.map(Held::Guard),
+                    Acquired(guard) => Some(Held::Guard(guard)),
+                    Busy => Option::from(place.acquire(timeout).await.optional()?).map(Held::Guard),
                 }
             }
-            Self::Both(read, _) if round % 2 == 0 => read.acquire(timeout).await.optional()?.map(Held::Read),
-            Self::Read(read) => read.acquire(timeout).await.optional()?.map(Held::Read),
+            Self::Both(read, _) if round % 2 == 0 => {
+                Option::from(read.acquire(timeout).await.optional()?).map(Held::Read)
+            }
+            Self::Read(read) => Option::from(read.acquire(timeout).await.optional()?).map(Held::Read),
             Self::Both(_, write) | Self::Write(write) => {
-                write.acquire(timeout).await.optional()?.map(Held::Write)
+                Option::from(write.acquire(timeout).await.optional()?).map(Held::Write)
             }
             Self::None => Some(Held::Nothing),
         })

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes::{AcquireError, InterProcessMutex, OptionalExt, TryLockError};
+use zookeeper_recipes::{AcquireError, Acquired, Busy, InterProcessMutex, OptionalExt, TryLockError};
 use zookeeper_test_server::Op;
 
 use crate::harness::{BRIEFLY, Behaviour, Env, Need, SOON, begin, behaviours, soon};
@@ -22,7 +22,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         a_deadline_is_kept,
         a_server_that_is_slow_to_answer_is_no_busy_lock.needs(Need::HoldReplies),
         endless_durations_do_no_harm,
-        optional_turns_only_busy_into_none,
+        optional_turns_only_busy_into_an_answer,
         the_error_names_this_process_s_own_hold,
         the_error_names_nobody_when_others_hold,
         a_full_room_answers_a_question_at_once,
@@ -192,12 +192,13 @@ async fn endless_durations_do_no_harm(env: &Env) {
     soon("the end", patient.close()).await.unwrap();
 }
 
-async fn optional_turns_only_busy_into_none(env: &Env) {
+async fn optional_turns_only_busy_into_an_answer(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.client().await);
-    let guard = ours.acquire(Duration::from_secs(10)).await.optional().unwrap().expect("it was free");
+    let free = ours.acquire(Duration::from_secs(10)).await.optional().unwrap();
+    let Acquired(guard) = free else { panic!("it was free") };
     let mutex = InterProcessMutex::new(&theirs, &env.lock_path()).unwrap();
-    assert!(mutex.acquire(BRIEFLY).await.optional().unwrap().is_none());
-    assert!(mutex.try_lock().await.optional().unwrap().is_none());
+    assert!(matches!(mutex.acquire(BRIEFLY).await.optional().unwrap(), Busy));
+    assert!(matches!(mutex.try_lock().await.optional().unwrap(), Busy));
     drop(guard);
     theirs.close().await.unwrap();
     assert!(matches!(mutex.lock().await.optional(), Err(AcquireError::Closed { .. })));
