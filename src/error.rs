@@ -390,6 +390,10 @@ pub enum LostReason {
     Suspect,
     /// The client was closed, or the session that it borrowed was.
     Closed,
+    /// ZooKeeper refused to delete a node of a conversion ([`try_upgrade`](crate::ReadGuard::try_upgrade),
+    /// [`downgrade`](crate::WriteGuard::downgrade)), or to say which of its two nodes there is: what the lock is held as
+    /// cannot be told. Its nodes are deleted, or stay until the session ends where that is refused as well.
+    NotConverted,
 }
 
 impl fmt::Display for LostReason {
@@ -400,6 +404,7 @@ impl fmt::Display for LostReason {
             Self::NodeDeleted => "somebody deleted its node",
             Self::Suspect => "no server has answered for too long to be sure of it",
             Self::Closed => "its client was closed",
+            Self::NotConverted => "ZooKeeper refused a request of its conversion",
         })
     }
 }

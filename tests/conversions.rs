@@ -11,11 +11,12 @@ use support::{
 };
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    Client, ConversionFailure, InterProcessReadWriteLock, LostReason, ReadGuard, WriteGuard,
+    Client, ConversionFailure, InterProcessReadWriteLock, LockState, LostReason, ReadGuard, WriteGuard,
 };
-use zookeeper_test_server::{Direction, Match, Op};
+use zookeeper_test_server::{Direction, Match, Op, Server};
 
 const THROTTLED: i32 = -127;
+const NO_AUTH: i32 = -102;
 
 fn lock(client: &Client) -> InterProcessReadWriteLock {
     InterProcessReadWriteLock::new(client, DIRECTORY).unwrap()
@@ -333,4 +334,131 @@ async fn a_request_to_an_upgrade_that_fails_is_not_missed() {
     let heard = tokio::time::timeout(Duration::from_secs(1), reader.revoked()).await;
     assert!(heard.is_ok(), "asked for, and nobody was told");
     drop(beside);
+}
+
+fn is_not_converted(reason: &ConversionFailure) -> bool {
+    matches!(reason, ConversionFailure::Lost(lost) if lost.reason() == LostReason::NotConverted)
+}
+
+/// A reader whose upgrade is in vain, and which may not take its write node back.
+async fn refused_retreat(server: &Server, client: &Client, refusals: usize) -> ReadGuard {
+    let reader = read(client).await;
+    let deletions = Match::op(Op::Delete).session(session(client)).path_contains("__WRIT__").times(refusals);
+    server.fail(deletions, NO_AUTH);
+    let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
+    assert!(is_not_converted(failed.reason()), "{}", failed.reason());
+    failed.into_guard()
+}
+
+/// With two nodes it would be neither a reader nor the writer.
+#[tokio::test]
+async fn an_upgrade_that_may_not_be_taken_back_is_a_lost_lock_and_leaves_nothing() {
+    let server = start();
+    let (a, b) = (connect(&server).await, connect(&server).await);
+    let beside = read(&b).await;
+    let reader = refused_retreat(&server, &a, 1).await;
+    assert_eq!(reader.state(), LockState::Lost(LostReason::NotConverted));
+    // The answer came when both nodes were gone.
+    assert_eq!(server.children(DIRECTORY).len(), 1);
+    let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
+    assert!(is_not_converted(failed.reason()), "{}", failed.reason());
+    assert!(beside.is_held());
+    a.flush(Duration::from_secs(5)).await.unwrap();
+    beside.release().await.unwrap();
+    write(&a).await.release().await.unwrap();
+}
+
+/// One that is left behind for good says nothing about who has been waiting for it.
+#[tokio::test]
+async fn what_a_refused_upgrade_leaves_lets_no_other_in_beside_a_reader() {
+    let server = start();
+    let (a, b, c) = (connect(&server).await, connect(&server).await, connect(&server).await);
+    let (one, two) = (read(&b).await, read(&c).await);
+    let lost = refused_retreat(&server, &a, 2).await;
+    let left = server.children(DIRECTORY);
+    assert_eq!(left.len(), 3, "the write node alone: {left:?}");
+    let failed = within("an answer", one.try_upgrade()).await.unwrap_err();
+    assert!(matches!(failed.reason(), ConversionFailure::Contended), "{}", failed.reason());
+    // Not alone either, though it is: nobody can tell whether the other is inside.
+    two.release().await.unwrap();
+    let failed = within("an answer", failed.into_guard().try_upgrade()).await.unwrap_err();
+    assert!(matches!(failed.reason(), ConversionFailure::Contended), "{}", failed.reason());
+    // It goes with its session.
+    server.expire_session(session(&a));
+    let writer = within("the upgrade", failed.into_guard().try_upgrade()).await.unwrap();
+    writer.release().await.unwrap();
+    drop(lost);
+}
+
+/// The read node stays: to the next upgrade it is a reader that may be inside.
+#[tokio::test]
+async fn an_upgrade_whose_read_node_may_not_be_deleted_is_a_lost_lock() {
+    let server = start();
+    let (a, b) = (connect(&server).await, connect(&server).await);
+    let reader = read(&a).await;
+    server.fail(Match::op(Op::Delete).path(reader.node()).times(2), NO_AUTH);
+    let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
+    assert!(is_not_converted(failed.reason()), "{}", failed.reason());
+    let left = server.children(DIRECTORY);
+    assert!(matches!(&left[..], [node] if node.contains("__READ__")), "{left:?}");
+    let beside = read(&b).await;
+    let failed = within("an answer", beside.try_upgrade()).await.unwrap_err();
+    assert!(matches!(failed.reason(), ConversionFailure::Contended), "{}", failed.reason());
+}
+
+/// A conversion that somebody disturbs by writing to the node that has to go, between every two of its requests.
+async fn disturbed(
+    server: &Server,
+    node: String,
+    data: &str,
+    id: i64,
+    conversion: impl Future<Output = ()>,
+) -> u32 {
+    let gate = || {
+        // A multi is found by any of its paths.
+        let matcher = Match::any().session(id).path(node.as_str());
+        server.hold_request(matcher)
+    };
+    let mut held = gate();
+    let mut conversion = std::pin::pin!(conversion);
+    let mut writes = 0;
+    loop {
+        tokio::select! {
+            () = &mut conversion => return writes,
+            () = held.wait_hit() => {
+                let next = gate();
+                server.set_data(&node, data).unwrap();
+                writes += 1;
+                assert!(writes < 50, "kept from its end");
+                held = next;
+            }
+        }
+    }
+}
+
+/// Each write changes the version at which the node is deleted.
+#[tokio::test]
+async fn a_conversion_ends_although_somebody_keeps_writing_to_its_node() {
+    let server = start();
+    let client = connect(&server).await;
+    let id = session(&client);
+    for data in ["hello", "__REVOKE__"] {
+        let writer = write(&client).await;
+        let node = writer.node();
+        let mut reader = None;
+        let downgrade = async { reader = Some(writer.downgrade().await.unwrap()) };
+        let writes = within("the downgrade", disturbed(&server, node, data, id, downgrade)).await;
+        let reader = reader.unwrap();
+        // Before each deletion and each reading. A request is read once, anything else three times.
+        assert_eq!(writes, if data == "__REVOKE__" { 3 } else { 7 }, "{data}");
+        if data == "__REVOKE__" {
+            within("the request, on the reader", reader.revoked()).await;
+        }
+
+        let node = reader.node();
+        let mut writer = None;
+        let upgrade = async { writer = Some(reader.try_upgrade().await.unwrap()) };
+        within("the upgrade", disturbed(&server, node, data, id, upgrade)).await;
+        writer.unwrap().release().await.unwrap();
+    }
 }

@@ -538,15 +538,19 @@ async fn kazoos_names_are_used_when_asked_for() {
         InterProcessReadWriteLock::builder(&client, DIRECTORY).dialect(Dialect::Curator).build().unwrap_err();
     assert!(matches!(error, BuildError::ConflictingOptions { option: "dialect", .. }), "{error}");
     let reader = within("a reader", lock.read_lock().lock()).await.unwrap();
-    assert!(reader.node().contains("__rlock__"), "{}", reader.node());
+    let parts = |node: String, marker: &str| {
+        let name = node.strip_prefix(&format!("{DIRECTORY}/")).unwrap();
+        let (unique, number) = name.split_once(marker).expect(name);
+        (unique.to_owned(), number.to_owned())
+    };
+    let is_id = |id: &str| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let (of, number) = parts(reader.node(), "__rlock__");
+    assert!(is_id(&of) && number.len() == 10, "{}", reader.node());
     let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
-    assert!(writer.node().contains("__lock__"), "{}", writer.node());
-    let (id, name) = writer.node()[DIRECTORY.len() + 1..]
-        .split_once("__lock__")
-        .map(|(a, b)| (a.to_owned(), b.to_owned()))
-        .unwrap();
-    assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
-    assert_eq!(name.len(), 10);
+    // It says of which read node it is.
+    let (unique, same) = parts(writer.node(), "__lock__");
+    let (id, named) = unique.split_once("__of__").unwrap();
+    assert!(is_id(id) && id != of && named == of && same == number, "{}", writer.node());
     writer.release().await.unwrap();
     drop(lock);
     clean(&server, &[&client]).await;

@@ -316,10 +316,16 @@ async fn settle(epoch: &Epoch, directory: &LockPath, debt: &Debt) -> Result<(), 
             Deleted::Before => Err(lost(directory, LostReason::NodeDeleted)),
         },
         Debt::Nodes(names) => {
+            let mut result = Ok(());
             for name in names {
-                delete(epoch, directory, name).await?;
+                match delete(epoch, directory, name).await {
+                    // The others need not stay as well.
+                    Err(refused @ ReleaseError::Refused { .. }) => result = result.and(Err(refused)),
+                    Err(over) => return Err(over),
+                    Ok(_) => {}
+                }
             }
-            Ok(())
+            result
         }
         // Settled together with others.
         Debt::Unsettled { .. } => Ok(()),

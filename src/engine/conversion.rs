@@ -7,10 +7,10 @@
 //! 1. **Downgrade** is one transaction: a read node with the number of the write node is created, and the write node
 //!    deleted. At no moment is neither there, so no queued writer is let in between (CURATOR-621).
 //! 2. **Upgrade**: a write node with the number of the read node is put beside it, and only then the list is judged
-//!    ([`Queue::upgrade`](super::queue::Queue::upgrade)). The read node is there for as long as the write node is no more than an attempt; whoever
-//!    gives the attempt up, for whatever reason, deletes the write node first, and waits until it is gone. Other
-//!    upgraders rely on it.
-//! 3. A request whose outcome is unknown is repeated with the same name until it is known. The names are no
+//!    ([`Queue::upgrade`](super::queue::Queue::upgrade)). It names its read node, so that other upgraders do not take it
+//!    for a writer that came when its number says.
+//! 3. A conversion ends with exactly one node, or the hold is lost: also where the servers refuse to delete the other.
+//! 4. A request whose outcome is unknown is repeated with the same name until it is known. The names are no
 //!    sequential ones, so the repetition finds what the first one did, and as a committed write of the same session
 //!    it decides the first one too.
 
@@ -18,7 +18,7 @@ use super::contender::{Answer, Failure};
 use super::queue::{Listing, Unusable, Upgrade};
 
 /// What to do next.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     Do(Request),
     /// Wait a little, longer with each failure in a row (from 0), then `Retry`.
@@ -29,7 +29,7 @@ pub(crate) enum Step {
 }
 
 /// What to ask the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Request {
     /// One transaction: create an ephemeral node of this whole name, delete the other.
     Swap { create: String, delete: String },
@@ -66,21 +66,21 @@ pub(crate) enum Made {
 }
 
 /// How it ended.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Converted {
     /// The lock is held by `node` from now on, and the other node is gone.
     Done { node: String },
     /// The lock is held as it was.
     Kept(Why),
-    /// Our node is gone, or what has happened to it cannot be known. The rest has to go, in this order, each before the
-    /// next.
+    /// Our node is `gone`; or a node that has to go could not be deleted, or what has happened cannot be known. The rest has
+    /// to go, in this order, each before the next.
     Lost { gone: bool, leave: Vec<String> },
     /// The session is over.
     EpochOver,
 }
 
 /// Why a lock could not be converted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Why {
     /// Another reader may be inside.
     Contended,
@@ -91,7 +91,7 @@ pub(crate) enum Why {
 }
 
 /// The state machine; see the module.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Conversion {
     /// The node that the lock is held by.
     own: String,
@@ -103,7 +103,7 @@ pub(crate) struct Conversion {
     failures: u32,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Doing {
     Downgrade,
     Upgrade,
@@ -160,9 +160,7 @@ impl Conversion {
                 self.failed(failure, |conversion| match doing {
                     _ if !conversion.uncertain => Step::Finish(Converted::Kept(Why::Refused)),
                     // Allowed a moment ago, then no answer, then not allowed any more: it happened or not.
-                    Doing::Downgrade => {
-                        Self::lost(false, vec![conversion.new.clone(), conversion.own.clone()])
-                    }
+                    Doing::Downgrade => conversion.stuck(),
                     _ => conversion.go_on(Doing::Retreat(Why::Refused)),
                 })
             }
@@ -183,8 +181,8 @@ impl Conversion {
                 self.failed(failure, |conversion| conversion.go_on(Doing::Retreat(Why::Refused)))
             }
             Event::Deleted(Answer::Is(()) | Answer::No(Failure::NoNode)) => self.settled(),
-            // It stays until the end of the session, like every node that may not be deleted.
-            Event::Deleted(Answer::No(failure)) => self.failed(failure, |conversion| conversion.settled()),
+            // With both nodes it would be neither the one nor the other.
+            Event::Deleted(Answer::No(failure)) => self.failed(failure, |conversion| conversion.stuck()),
         }
     }
 
@@ -218,6 +216,11 @@ impl Conversion {
         }
     }
 
+    /// There may be two nodes, and no way to one.
+    fn stuck(&self) -> Step {
+        Self::lost(false, vec![self.new.clone(), self.own.clone()])
+    }
+
     fn lost(gone: bool, leave: Vec<String>) -> Step {
         Step::Finish(Converted::Lost { gone, leave })
     }
@@ -229,8 +232,8 @@ mod tests {
     use super::super::queue::Queue;
     use super::*;
 
-    const READ: &str = "me-__READ__0000000005";
-    const WRITE: &str = "me-__WRIT__0000000005";
+    const READ: &str = "_c_me-__READ__0000000005";
+    const WRITE: &str = "_c_up-of-me-__WRIT__0000000005";
 
     fn upgrade() -> Conversion {
         let (conversion, step) = Conversion::upgrade(READ.to_owned(), WRITE.to_owned());
@@ -325,7 +328,7 @@ mod tests {
         assert_eq!(conversion.on(gone), Step::Finish(Converted::Kept(Why::Contended)));
     }
 
-    /// Other upgraders rely on it: without its read node a write node means that its owner is inside.
+    /// Everybody would wait for it.
     #[test]
     fn a_write_node_that_may_exist_is_never_left() {
         let refused = || Event::Made(Made::Failed(Failure::Refused));
@@ -341,6 +344,27 @@ mod tests {
         assert_eq!(conversion.on(listed(&[READ, WRITE, "x-lock-0000000001"])), retreat());
         let why = Why::Unusable(Unusable::OtherOrder("x-lock-0000000001".to_owned()));
         assert_eq!(conversion.on(Event::Deleted(Answer::Is(()))), Step::Finish(Converted::Kept(why)));
+    }
+
+    /// The write node first: with it alone others wait, with the read node alone they come in.
+    #[test]
+    fn a_node_that_may_not_be_deleted_is_a_lost_lock() {
+        let refused = || Event::Deleted(Answer::No(Failure::Refused));
+        let lost = || {
+            let leave = vec![WRITE.to_owned(), READ.to_owned()];
+            Step::Finish(Converted::Lost { gone: false, leave })
+        };
+        let mut retreating = upgrade();
+        retreating.on(Event::Made(Made::Done));
+        assert_eq!(retreating.on(listed(&[READ, WRITE, "r-__READ__0000000006"])), retreat());
+        assert_eq!(retreating.on(refused()), lost());
+        let mut settling = upgrade();
+        settling.on(Event::Made(Made::Done));
+        assert_eq!(settling.on(listed(&[READ, WRITE])), Step::Do(Request::Delete { name: READ.to_owned() }));
+        // Also when it was under way before.
+        settling.on(Event::Deleted(Answer::No(Failure::Unknown)));
+        settling.on(Event::Retry);
+        assert_eq!(settling.on(refused()), lost());
     }
 
     #[test]

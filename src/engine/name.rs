@@ -25,7 +25,7 @@ pub enum Dialect {
 }
 
 /// The recipes that may share a directory because they sort each other the same way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Family {
     /// Mutex, fair lock and multi-lock: every contender excludes every other.
     Exclusive,
@@ -34,7 +34,7 @@ pub(crate) enum Family {
 }
 
 /// What a contender wants. In a tie of sequence numbers, which only a conversion makes, the reader is first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// To be inside together with its like: a reader.
     Shared,
@@ -43,7 +43,7 @@ pub(crate) enum Kind {
 }
 
 /// How the contenders of a directory are named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Naming {
     pub(crate) family: Family,
     pub(crate) dialect: Dialect,
@@ -82,11 +82,47 @@ impl Naming {
         }
     }
 
-    /// A whole name, with the place in the queue that `own`, a contender's name, has.
+    /// The whole name of the node that a conversion of `own`, a node of ours, makes: it has the place of `own` in the
+    /// queue. A write node says of which read node it is, and thereby that it came later than its number says
+    /// ([`converts`]). Nothing for a name that is no contender's.
     pub(crate) fn beside(self, own: &str, id: &str, kind: Kind) -> Option<String> {
-        let Child::Contender { sequence, .. } = classify(own, self) else { return None };
-        Some(format!("{}{sequence:010}", self.prefix(id, kind)))
+        let (before, sequence) = self.kinds().iter().find_map(|&kind| split(own, self.marker(kind)))?;
+        let beginning = match kind {
+            Kind::Shared => self.prefix(id, kind),
+            Kind::Exclusive => {
+                let of = self.id_before_marker(before)?;
+                self.prefix(&format!("{id}{}{of}", self.of()), kind)
+            }
+        };
+        Some(format!("{beginning}{sequence:010}"))
     }
+
+    /// What stands between the id of a conversion's write node and that of its read node.
+    const fn of(self) -> &'static str {
+        match self.dialect {
+            Dialect::Curator => "-of-",
+            Dialect::Kazoo => "__of__",
+        }
+    }
+
+    /// The unique part of a name that was made by [`prefix`](Self::prefix), from what stands before its marker.
+    fn id_before_marker(self, before: &str) -> Option<&str> {
+        match self.dialect {
+            Dialect::Curator => before.strip_prefix("_c_")?.strip_suffix('-'),
+            Dialect::Kazoo => Some(before),
+        }
+    }
+}
+
+/// The id of the read node that this write node was put beside by a conversion ([`Naming::beside`]); nothing for every other
+/// node, whose number says when it came.
+pub(crate) fn converts(name: &str, naming: Naming) -> Option<&str> {
+    if naming.family != Family::ReadWrite {
+        return None;
+    }
+    let (before, _) = split(name, naming.marker(Kind::Exclusive))?;
+    let (_, of) = naming.id_before_marker(before)?.split_once(naming.of())?;
+    Some(of)
 }
 
 /// What a child of a lock directory is, to contenders of one family.
@@ -103,24 +139,23 @@ pub(crate) enum Child {
 /// Reads a child's name.
 pub(crate) fn classify(name: &str, naming: Naming) -> Child {
     for &kind in naming.kinds() {
-        if let Some(sequence) = sequence_after(name, naming.marker(kind)) {
+        if let Some((_, sequence)) = split(name, naming.marker(kind)) {
             return Child::Contender { sequence, kind };
         }
     }
-    match MARKERS.iter().find_map(|marker| sequence_after(name, marker)) {
-        Some(sequence) => Child::OtherOrder { sequence },
+    match MARKERS.iter().find_map(|marker| split(name, marker)) {
+        Some((_, sequence)) => Child::OtherOrder { sequence },
         None => Child::Stray,
     }
 }
 
-/// The sequence number of a name that ends with `marker` and a number as ZooKeeper prints it.
-fn sequence_after(name: &str, marker: &str) -> Option<i32> {
-    // Bytes, not characters: a name may be any UTF-8, and a cut in the middle of a character must not panic.
-    let name = name.as_bytes();
-    // Ten characters (digits, or a sign and nine digits) or eleven (a sign and ten digits).
+/// What stands before `marker`, and the sequence number, in a name that ends with the two as ZooKeeper prints them.
+fn split<'a>(name: &'a str, marker: &str) -> Option<(&'a str, i32)> {
+    // Ten characters (digits, or a sign and nine digits) or eleven (a sign and ten digits). A name may be any UTF-8: a cut in
+    // the middle of a character is no cut.
     [10, 11].into_iter().find_map(|length| {
         let (head, number) = name.split_at_checked(name.len().checked_sub(length)?)?;
-        head.ends_with(marker.as_bytes()).then(|| parse(number))?
+        Some((head.strip_suffix(marker)?, parse(number.as_bytes())?))
     })
 }
 
@@ -282,6 +317,35 @@ mod tests {
         assert_eq!(READ_WRITE.beside("stray", "7a", Kind::Shared), None);
     }
 
+    #[test]
+    fn the_write_node_of_a_conversion_names_its_read_node() {
+        let uuids = ["5f3b2a10-8c1d-4f6e-9a7b-0123456789ab", "0c0c0c0c-8c1d-4f6e-9a7b-0123456789ab"];
+        for naming in [READ_WRITE, KAZOO_READ_WRITE] {
+            let ids = uuids.map(|uuid| match naming.dialect {
+                Dialect::Curator => uuid.to_owned(),
+                Dialect::Kazoo => uuid.replace('-', ""),
+            });
+            let [of, own] = &ids;
+            let read = format!("{}0000000042", naming.prefix(of, Kind::Shared));
+            let write = naming.beside(&read, own, Kind::Exclusive).unwrap();
+            assert_eq!(converts(&write, naming), Some(of.as_str()));
+            // To everybody else a writer of that number, by an id of its own.
+            assert_eq!(classify(&write, naming), writer(42));
+            assert_eq!(id(&write), Some(own.as_str()));
+            // What it turns into says nothing of it.
+            let again = naming.beside(&write, of, Kind::Shared);
+            assert_eq!(again, Some(read.clone()));
+            let genuine = format!("{}0000000042", naming.prefix(of, Kind::Exclusive));
+            assert_eq!([converts(&read, naming), converts(&genuine, naming)], [None; 2]);
+        }
+        for other in
+            ["", "stray", "__WRIT__0000000001", "x-of-y-__WRIT__0000000001", "_c_x-of-y-lock-0000000001"]
+        {
+            assert_eq!(converts(other, READ_WRITE), None, "{other}");
+        }
+        assert_eq!(converts("_c_x-of-y-lock-0000000001", MUTEX), None);
+    }
+
     proptest! {
         #[test]
         fn what_zookeeper_prints_is_read_back(sequence: i32, before in ".{0,40}") {
@@ -294,6 +358,7 @@ mod tests {
         fn no_name_panics(name in any::<String>(), tail in "[-0-9锁]{0,12}") {
             let _ = exclusive(&name);
             let _ = exclusive(&format!("{name}lock-{tail}"));
+            let _ = converts(&format!("_c_{name}__WRIT__{tail}"), READ_WRITE);
         }
     }
 }

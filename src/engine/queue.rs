@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 
-use super::name::{Child, Dialect, Family, Kind, Naming, classify};
+use super::name::{Child, Dialect, Family, Kind, Naming, classify, converts};
 
 /// One listing of a lock directory, or why it cannot be queued in.
 pub(crate) type Listing = Result<Arc<Queue>, Unusable>;
 
 /// The contenders of one listing of a lock directory, in order.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Queue {
     naming: Naming,
     contenders: Vec<Contender>,
@@ -22,17 +22,19 @@ pub(crate) struct Queue {
     strays: Vec<String>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 struct Contender {
     sequence: i32,
     kind: Kind,
     name: String,
+    /// A conversion's write node: it came later than its number says.
+    converted: bool,
     /// Where the nearest writer before it is.
     writer_before: Option<usize>,
 }
 
 /// Why a directory cannot be queued in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Unusable {
     /// This node queues in another order: it would be let in beside us.
     OtherOrder(String),
@@ -73,7 +75,8 @@ impl Queue {
                     return Err(Unusable::Exhausted);
                 }
                 Child::Contender { sequence, kind } => {
-                    contenders.push(Contender { sequence, kind, name, writer_before: None });
+                    let converted = converts(&name, naming).is_some();
+                    contenders.push(Contender { sequence, kind, name, converted, writer_before: None });
                 }
                 Child::OtherOrder { sequence } => {
                     if foreign.as_ref().is_none_or(|(first, _)| sequence < *first) {
@@ -148,18 +151,24 @@ impl Queue {
     /// Whether the holder of the read node `read` may become the writer, now that its write node `write` is there too.
     ///
     /// From the moment that `write` existed, later readers wait behind it. One that was there before may be inside,
-    /// unless a writer of somebody else has been before it since it came: strictly, by its number. Such a writer
-    /// cannot be an upgrader's that came later, because an upgrader keeps its read node, which is no more than a
-    /// reader that may be inside, for as long as its write node is there (checked by `upgrade_model.rs`).
+    /// unless a writer has been before it since it came: strictly, by its number. A conversion's write node is no such
+    /// writer, since it came later than its number says; and whether its owner is inside by it, gives it up, or has left it
+    /// behind because it could not delete it, does not show, with or without the read node (`upgrade_model.rs`).
     pub(crate) fn upgrade(&self, read: &str, write: &str) -> Upgrade {
         if self.rank(read).is_none() || self.rank(write).is_none() {
             return Upgrade::Gone;
         }
-        let others =
-            self.contenders.iter().filter(|contender| contender.name != read && contender.name != write);
-        // In order, and a reader is before a writer of its number: a reader that comes first has no writer strictly before.
-        let first = others.map(|other| other.kind).next();
-        if first == Some(Kind::Shared) { Upgrade::Contended } else { Upgrade::Alone }
+        let mut writer: Option<i32> = None;
+        for other in self.contenders.iter().filter(|other| other.name != read && other.name != write) {
+            match other.kind {
+                Kind::Exclusive if other.converted => return Upgrade::Contended,
+                // In order: the first has the lowest number.
+                Kind::Exclusive => writer = writer.or(Some(other.sequence)),
+                Kind::Shared if writer.is_some_and(|writer| writer < other.sequence) => {}
+                Kind::Shared => return Upgrade::Contended,
+            }
+        }
+        Upgrade::Alone
     }
 
     /// Those before the node `name`, the nearest first.
@@ -297,22 +306,48 @@ mod tests {
 
     #[test]
     fn an_upgrade_needs_that_no_other_reader_can_be_inside() {
-        let (own, write) = ("me-__READ__0000000005", "me-__WRIT__0000000005");
+        let (own, write) = ("_c_me-__READ__0000000005", "_c_up-of-me-__WRIT__0000000005");
         let verdict = |others: &[&str]| {
             let mut list = names(others);
             list.extend(names(&[own, write]));
             Queue::read(list, READ_WRITE).unwrap().upgrade(own, write)
         };
         assert_eq!(verdict(&[]), Upgrade::Alone);
-        assert_eq!(verdict(&["r-__READ__0000000004"]), Upgrade::Contended);
-        assert_eq!(verdict(&["r-__READ__0000000006"]), Upgrade::Contended);
+        assert_eq!(verdict(&["_c_r-__READ__0000000004"]), Upgrade::Contended);
+        assert_eq!(verdict(&["_c_r-__READ__0000000006"]), Upgrade::Contended);
         // Readers that have been waiting for a writer of somebody else since they came.
-        assert_eq!(verdict(&["w-__WRIT__0000000006", "r-__READ__0000000007"]), Upgrade::Alone);
-        assert_eq!(verdict(&["w-__WRIT__0000000008", "r-__READ__0000000007"]), Upgrade::Contended);
-        // Another upgrader: its two nodes tie, and it may be inside.
-        assert_eq!(verdict(&["u-__READ__0000000006", "u-__WRIT__0000000006"]), Upgrade::Contended);
+        let (w6, r7) = ("_c_w-__WRIT__0000000006", "_c_r-__READ__0000000007");
+        assert_eq!(verdict(&[w6]), Upgrade::Alone);
+        assert_eq!(verdict(&[w6, r7]), Upgrade::Alone);
+        assert_eq!(verdict(&["_c_w-__WRIT__0000000008", r7]), Upgrade::Contended);
+        // A writer that has become a reader, in the place of a writer: it is before a writer of its number.
+        assert_eq!(verdict(&["_c_d-__READ__0000000006", w6]), Upgrade::Contended);
         let without = Queue::read(names(&[own]), READ_WRITE).unwrap();
         assert_eq!(without.upgrade(own, write), Upgrade::Gone);
+    }
+
+    /// It came later than its number says, so readers with higher numbers may have been inside before it.
+    #[test]
+    fn a_conversions_write_node_proves_nothing_about_readers_and_is_in_the_way_itself() {
+        let (own, write) = ("_c_me-__READ__0000000005", "_c_up-of-me-__WRIT__0000000005");
+        let verdict = |others: &[&str]| {
+            let mut list = names(others);
+            list.extend(names(&[own, write]));
+            Queue::read(list, READ_WRITE).unwrap().upgrade(own, write)
+        };
+        let (read, other) = ("_c_u-__READ__0000000003", "_c_v-of-u-__WRIT__0000000003");
+        let reader = "_c_r-__READ__0000000007";
+        assert_eq!(verdict(&[read, other]), Upgrade::Contended);
+        // Its read node is gone: it is inside, or has left this behind.
+        assert_eq!(verdict(&[other]), Upgrade::Contended);
+        assert_eq!(verdict(&[other, reader]), Upgrade::Contended);
+        assert_eq!(verdict(&["_c_w-__WRIT__0000000006", reader, other]), Upgrade::Contended);
+        // One that we have left behind ourselves.
+        assert_eq!(verdict(&["_c_old-of-me-__WRIT__0000000005"]), Upgrade::Contended);
+        // To all others it is a writer of its number.
+        let queue = self::read(&[read, other, reader], READ_WRITE);
+        assert_eq!(queue.place(reader), behind(other, false));
+        assert_eq!(queue.place(other), behind(read, false));
     }
 
     /// Curator's own predicate, written after what its drivers do: the keys are what follows the marker, sorted as

@@ -1,36 +1,31 @@
-//! Every interleaving of a few readers, writers and upgraders, with crashes anywhere, on the real rules of
-//! [`queue`](super::queue): nobody is ever inside beside a writer, and nobody waits for ever.
+//! Every interleaving of a few readers, writers and upgraders, with a fault anywhere, on the real rules of
+//! [`queue`](super::queue) and the real steps of [`conversion`](super::conversion): nobody is ever inside beside a writer,
+//! nobody waits for ever, and nothing is left but what the servers refused to delete.
 //!
-//! What a contender does is cut where others can come between: a node is created; a list is taken; what the list said is
-//! acted on.
+//! What a contender does is cut where others can come between: each request is one step.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
+use super::contender::{Answer, Failure};
+use super::conversion::{Conversion, Converted, Event, Made, Request, Step};
 use super::name::{Dialect, Family, Kind, Naming};
-use super::queue::{Place, Queue, Upgrade};
+use super::queue::{Listing, Place, Queue};
 
 const NAMING: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator };
 
 /// What an actor is about to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     /// Not there yet.
     Start,
     /// Its node exists; takes a list.
     Look,
-    /// A list said that it is inside.
-    Enter,
+    /// From the moment that the servers made the list that says so.
     Inside,
-    /// It has put its write node beside; takes a list.
-    Judge,
-    /// A list said that it may be the writer.
-    Rise,
-    /// A list said that it may not: takes its write node back.
-    Retreat,
-    /// Inside as the writer that it became.
-    Risen,
-    /// Gives its write node back, then the rest.
-    Leave,
+    /// Inside as what it was, until the end of it.
+    Converting(Conversion, Step),
+    /// Deletes these, one after the other, and is outside.
+    Leave(Vec<String>),
     End,
 }
 
@@ -45,147 +40,270 @@ enum Role {
     Downgrader,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+impl Role {
+    fn first(self) -> Kind {
+        match self {
+            Self::Reader | Self::Upgrader => Kind::Shared,
+            Self::Writer | Self::Downgrader => Kind::Exclusive,
+        }
+    }
+
+    fn conversions(self) -> u32 {
+        match self {
+            Self::Reader | Self::Writer => 0,
+            Self::Upgrader => 1,
+            Self::Downgrader => 2,
+        }
+    }
+}
+
+/// What goes wrong, once, at any point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// A session ends: all of its nodes go at once.
+    Crash,
+    /// Somebody deletes a node by hand.
+    Robbery,
+    /// The servers refuse to delete a node of a conversion, once or for good.
+    Refusal,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Actor {
     phase: Phase,
-    sequence: Option<u32>,
-    /// What it is inside as.
-    writes: bool,
-    /// It has changed once already.
-    downgraded: bool,
-    tried: bool,
+    /// What it contends for, and is inside as.
+    kind: Kind,
+    /// Its place in the queue, and what it is inside by.
+    node: String,
+    ids: u32,
+    conversions: u32,
+    /// It was refused the deletion of this node, and may be again.
+    refused: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     created: u32,
-    /// Kind, number and owner of each node.
-    nodes: BTreeSet<(u32, bool, usize)>,
+    /// The owner of each node.
+    nodes: BTreeMap<String, usize>,
     actors: Vec<Actor>,
-    crashes: u32,
-}
-
-fn name(&(sequence, writes, owner): &(u32, bool, usize)) -> String {
-    let kind = if writes { Kind::Exclusive } else { Kind::Shared };
-    format!("{}{sequence:010}", NAMING.prefix(&owner.to_string(), kind))
+    /// The fault has struck.
+    struck: bool,
 }
 
 impl State {
-    fn queue(&self) -> std::sync::Arc<Queue> {
-        Queue::read(self.nodes.iter().map(name).collect(), NAMING).unwrap()
+    fn start(roles: &[Role]) -> Self {
+        let actor = |role: &Role| Actor {
+            phase: Phase::Start,
+            kind: role.first(),
+            node: String::new(),
+            ids: 0,
+            conversions: 0,
+            refused: None,
+        };
+        let actors = roles.iter().map(actor).collect();
+        Self { created: 0, nodes: BTreeMap::new(), actors, struck: false }
     }
 
-    fn delete(&mut self, node: (u32, bool, usize)) {
-        self.nodes.remove(&node);
+    fn list(&self) -> Listing {
+        Queue::read(self.nodes.keys().cloned().collect(), NAMING)
     }
 
+    fn id(&mut self, i: usize) -> String {
+        self.actors[i].ids += 1;
+        format!("{i}x{}", self.actors[i].ids)
+    }
+
+    fn create(&mut self, i: usize, name: String) {
+        self.nodes.insert(name, i);
+        self.created += 1;
+    }
+
+    /// Who is inside by a node that is there: readers and writers.
     fn inside(&self) -> (usize, usize) {
         let inside = |actor: &&Actor| {
-            // Whoever has not acted on what it was told is inside as what it was before.
-            matches!(actor.phase, Phase::Inside | Phase::Judge | Phase::Rise | Phase::Retreat | Phase::Risen)
+            matches!(actor.phase, Phase::Inside | Phase::Converting(..))
+                && self.nodes.contains_key(&actor.node)
         };
-        let writers = self.actors.iter().filter(inside).filter(|actor| actor.writes).count();
-        (self.actors.iter().filter(inside).count() - writers, writers)
+        let of = |kind| self.actors.iter().filter(inside).filter(|actor| actor.kind == kind).count();
+        (of(Kind::Shared), of(Kind::Exclusive))
     }
 
-    /// The states that may come next by what actor `i` does.
-    fn next(&self, i: usize, role: Role, crashes: u32) -> Vec<Self> {
-        let mut all = Vec::new();
+    /// The states that may come next by what happens to actor `i`, or what it does.
+    fn next(&self, i: usize, roles: &[Role], fault: Fault) -> Vec<Self> {
+        let mut all = self.faults(i, fault);
         let actor = &self.actors[i];
-        let mut with = |change: &dyn Fn(&mut Self)| {
-            let mut next = self.clone();
-            change(&mut next);
-            all.push(next);
+        let mut next = match actor.phase {
+            Phase::Look if self.waits(&actor.node) => return all,
+            Phase::End if self.owned(i).next().is_none() => return all,
+            // Of those that want the same it does not matter who comes first.
+            Phase::Start if (0..i).any(|j| roles[j] == roles[i] && self.actors[j].ids == 0) => return all,
+            _ => self.clone(),
         };
-        if self.crashes < crashes && !matches!(actor.phase, Phase::Start | Phase::End) {
-            // Its session ends: all of its nodes go at once.
-            with(&|state| {
-                state.crashes += 1;
-                state.nodes.retain(|&(_, _, owner)| owner != i);
-                state.actors[i].phase = Phase::End;
-            });
-        }
-        let own = |writes| (actor.sequence.unwrap_or_default(), writes, i);
-        let to = |state: &mut Self, phase| state.actors[i].phase = phase;
-        match actor.phase {
-            Phase::Start => with(&|state| {
-                let writes = matches!(role, Role::Writer | Role::Downgrader);
-                state.actors[i].sequence = Some(state.created);
-                state.actors[i].writes = writes;
-                state.nodes.insert((state.created, writes, i));
-                state.created += 1;
-                to(state, Phase::Look);
-            }),
-            Phase::Look => {
-                if self.queue().place(&name(&own(actor.writes))) == Some(Place::First) {
-                    with(&|state| to(state, Phase::Enter));
-                }
+        match &actor.phase {
+            Phase::Start => {
+                let id = next.id(i);
+                let name = format!("{}{:010}", NAMING.prefix(&id, actor.kind), self.created);
+                next.actors[i].node.clone_from(&name);
+                next.create(i, name);
+                next.actors[i].phase = Phase::Look;
             }
-            Phase::Enter => with(&|state| to(state, Phase::Inside)),
+            // Deleted by hand: anew, at the back.
+            Phase::Look if !self.nodes.contains_key(&actor.node) => next.actors[i].phase = Phase::Start,
+            Phase::Look => next.actors[i].phase = Phase::Inside,
             Phase::Inside => {
-                with(&|state| to(state, Phase::Leave));
-                if role == Role::Downgrader && !actor.downgraded {
-                    with(&|state| {
-                        state.nodes.remove(&own(true));
-                        state.nodes.insert(own(false));
-                        state.actors[i].writes = false;
-                        state.actors[i].downgraded = true;
-                        state.created += 1;
-                    });
+                assert!(self.owned(i).count() <= 1, "inside by two nodes: {self:#?}");
+                if actor.conversions < roles[i].conversions() {
+                    let mut other = self.clone();
+                    other.convert(i);
+                    all.push(other);
                 }
-                if !actor.writes && !actor.tried && matches!(role, Role::Upgrader | Role::Downgrader) {
-                    with(&|state| {
-                        state.nodes.insert(own(true));
-                        state.actors[i].tried = true;
-                        state.created += 1;
-                        to(state, Phase::Judge);
-                    });
+                next.actors[i].phase = Phase::Leave(vec![actor.node.clone()]);
+            }
+            Phase::Converting(conversion, step) => {
+                let Step::Do(request) = step else { panic!("{step:?}") };
+                if fault == Fault::Refusal && !self.struck {
+                    if let Request::Delete { name } = request {
+                        let mut other = self.clone();
+                        other.struck = true;
+                        other.actors[i].refused = Some(name.clone());
+                        other.converting(i, conversion, Event::Deleted(Answer::No(Failure::Refused)));
+                        all.push(other);
+                    }
                 }
+                let event = next.ask(i, request);
+                next.converting(i, conversion, event);
             }
-            Phase::Judge => {
-                let upgrade = self.queue().upgrade(&name(&own(false)), &name(&own(true)));
-                with(&|state| {
-                    to(state, if upgrade == Upgrade::Alone { Phase::Rise } else { Phase::Retreat });
-                });
-            }
-            Phase::Rise => with(&|state| {
-                state.actors[i].writes = true;
-                to(state, Phase::Risen);
-            }),
-            Phase::Retreat => with(&|state| {
-                state.nodes.remove(&own(true));
-                to(state, Phase::Inside);
-            }),
-            Phase::Risen => {
-                // Its read node goes some time, before or after it leaves.
-                if self.nodes.contains(&own(false)) {
-                    with(&|state| state.delete(own(false)));
+            Phase::Leave(names) => {
+                let (name, rest) = names.split_first().unwrap();
+                if actor.refused.as_ref() == Some(name) {
+                    let mut other = self.clone();
+                    other.leave(i, rest);
+                    all.push(other);
                 }
-                with(&|state| to(state, Phase::Leave));
+                next.nodes.remove(name);
+                next.leave(i, rest);
             }
-            Phase::Leave if self.nodes.contains(&own(true)) => with(&|state| state.delete(own(true))),
-            Phase::Leave if self.nodes.contains(&own(false)) => with(&|state| state.delete(own(false))),
-            Phase::Leave => with(&|state| to(state, Phase::End)),
-            Phase::End => {}
+            // What could not be deleted goes with the session.
+            Phase::End => next.end(i),
         }
+        all.push(next);
         all
+    }
+
+    fn waits(&self, node: &str) -> bool {
+        matches!(self.list().unwrap().place(node), Some(Place::Behind { .. }))
+    }
+
+    /// Goes on with leaving.
+    fn leave(&mut self, i: usize, names: &[String]) {
+        let actor = &mut self.actors[i];
+        if names.is_empty() {
+            actor.phase = Phase::End;
+            let refused = actor.refused.clone();
+            assert!(self.owned(i).all(|name| Some(name) == refused.as_ref()), "left: {self:#?}");
+        } else {
+            actor.phase = Phase::Leave(names.to_vec());
+        }
+    }
+
+    fn faults(&self, i: usize, fault: Fault) -> Vec<Self> {
+        let strike = |strike: &dyn Fn(&mut Self)| {
+            let mut state = Self { struck: true, ..self.clone() };
+            strike(&mut state);
+            state
+        };
+        let over = matches!(self.actors[i].phase, Phase::Start | Phase::End);
+        match fault {
+            Fault::Crash if !self.struck && !over => vec![strike(&|state| state.end(i))],
+            Fault::Robbery if !self.struck => self
+                .owned(i)
+                .map(|name| strike(&|state| state.nodes.retain(|node, _| node != name)))
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn owned(&self, i: usize) -> impl Iterator<Item = &String> {
+        self.nodes.iter().filter(move |(_, owner)| **owner == i).map(|(name, _)| name)
+    }
+
+    fn end(&mut self, i: usize) {
+        self.nodes.retain(|_, owner| *owner != i);
+        self.actors[i].phase = Phase::End;
+    }
+
+    fn convert(&mut self, i: usize) {
+        let id = self.id(i);
+        let (own, kind) = (self.actors[i].node.clone(), self.actors[i].kind);
+        let new = |kind| NAMING.beside(&own, &id, kind).unwrap();
+        let (conversion, step) = match kind {
+            Kind::Shared => Conversion::upgrade(own.clone(), new(Kind::Exclusive)),
+            Kind::Exclusive => Conversion::downgrade(own.clone(), new(Kind::Shared)),
+        };
+        self.actors[i].conversions += 1;
+        self.actors[i].phase = Phase::Converting(conversion, step);
+    }
+
+    /// What the servers do, and say.
+    fn ask(&mut self, i: usize, request: &Request) -> Event {
+        match request {
+            Request::Swap { create, delete } => Event::Made(match self.nodes.remove(delete) {
+                Some(_) => {
+                    self.create(i, create.clone());
+                    Made::Done
+                }
+                None => Made::Missing,
+            }),
+            Request::Create { name } => {
+                self.create(i, name.clone());
+                Event::Made(Made::Done)
+            }
+            Request::List => Event::Listed(Answer::Is(self.list())),
+            Request::Delete { name } => Event::Deleted(match self.nodes.remove(name) {
+                Some(_) => Answer::Is(()),
+                None => Answer::No(Failure::NoNode),
+            }),
+        }
+    }
+
+    fn converting(&mut self, i: usize, conversion: &Conversion, event: Event) {
+        let mut conversion = conversion.clone();
+        let step = conversion.on(event);
+        let actor = &mut self.actors[i];
+        let Step::Finish(converted) = step else {
+            actor.phase = Phase::Converting(conversion, step);
+            return;
+        };
+        actor.phase = match converted {
+            Converted::Done { node } => {
+                actor.node = node;
+                actor.kind = match actor.kind {
+                    Kind::Shared => Kind::Exclusive,
+                    Kind::Exclusive => Kind::Shared,
+                };
+                Phase::Inside
+            }
+            Converted::Kept(_) => Phase::Inside,
+            Converted::Lost { leave, .. } => return self.leave(i, &leave),
+            Converted::EpochOver => panic!("sessions end by `end` here"),
+        };
     }
 }
 
 /// Looks at every state that can be reached; answers how many there are.
-fn explore(roles: &[Role], crashes: u32) -> usize {
-    let actor = Actor { phase: Phase::Start, sequence: None, writes: false, downgraded: false, tried: false };
-    let actors = vec![actor; roles.len()];
-    let start = State { created: 0, nodes: BTreeSet::new(), actors, crashes: 0 };
+fn explore(roles: &[Role], fault: Fault) -> usize {
+    let start = State::start(roles);
     let mut seen = HashSet::from([start.clone()]);
     let mut open = vec![start];
     while let Some(state) = open.pop() {
         let (readers, writers) = state.inside();
-        assert!(writers == 0 || writers == 1 && readers == 0, "{roles:?}: {state:#?}");
-        let next: Vec<_> = (0..roles.len()).flat_map(|i| state.next(i, roles[i], crashes)).collect();
+        assert!(writers == 0 || writers == 1 && readers == 0, "{roles:?}, {fault:?}: {state:#?}");
+        let next: Vec<_> = (0..roles.len()).flat_map(|i| state.next(i, roles, fault)).collect();
         let over = state.actors.iter().all(|actor| actor.phase == Phase::End);
-        assert!(over || !next.is_empty(), "{roles:?} wait for ever: {state:#?}");
-        assert!(!over || state.nodes.is_empty(), "{roles:?} left: {state:#?}");
+        assert!(over || !next.is_empty(), "{roles:?} wait for ever, {fault:?}: {state:#?}");
+        assert!(!over || !next.is_empty() || state.nodes.is_empty(), "{roles:?} left, {fault:?}: {state:#?}");
         open.extend(next.into_iter().filter(|next| seen.insert(next.clone())));
     }
     seen.len()
@@ -193,18 +311,32 @@ fn explore(roles: &[Role], crashes: u32) -> usize {
 
 const ROLES: [Role; 4] = [Role::Reader, Role::Writer, Role::Upgrader, Role::Downgrader];
 
-/// All teams of three, with a crash.
-#[test]
-fn any_three_with_a_crash() {
+/// All teams of three.
+fn any_three(fault: Fault) {
     let mut states = 0;
     for (i, a) in ROLES.into_iter().enumerate() {
         for (j, b) in ROLES.into_iter().enumerate().skip(i) {
             for c in ROLES.into_iter().skip(j) {
-                states += explore(&[a, b, c], 1);
+                states += explore(&[a, b, c], fault);
             }
         }
     }
     assert!(states > 10_000, "{states} states");
+}
+
+#[test]
+fn any_three_with_a_crash() {
+    any_three(Fault::Crash);
+}
+
+#[test]
+fn any_three_with_a_node_deleted_by_hand() {
+    any_three(Fault::Robbery);
+}
+
+#[test]
+fn any_three_with_a_refused_deletion() {
+    any_three(Fault::Refusal);
 }
 
 /// The teams of four in which upgraders meet.
@@ -216,6 +348,6 @@ fn four_of_whom_two_change() {
         [Upgrader, Downgrader, Reader, Writer],
         [Upgrader, Upgrader, Upgrader, Reader],
     ] {
-        assert!(explore(&team, 0) > 1_000);
+        assert!(explore(&team, Fault::None) > 1_000);
     }
 }

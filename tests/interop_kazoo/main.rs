@@ -7,6 +7,7 @@
 //! ```
 #![allow(clippy::expect_used, clippy::panic, reason = "a test")]
 
+mod conversions;
 #[path = "../interop/mod.rs"]
 mod interop;
 mod mixed;
@@ -42,6 +43,10 @@ fn main() -> ExitCode {
     add(
         "readers::kazoos_readers_wait_for_writers_behind_them",
         readers::kazoos_readers_wait_for_writers_behind_them,
+    );
+    add(
+        "conversions::an_upgraded_reader_is_a_writer_to_kazoo",
+        conversions::an_upgraded_reader_is_a_writer_to_kazoo,
     );
     add("mixed::curators_dialect_among_kazoos_nodes", mixed::curators_dialect_among_kazoos_nodes);
     add("mixed::a_mutex_among_readers", mixed::mutex_among_readers);

@@ -66,7 +66,7 @@ async fn convert(hold: Hold, kind: Kind) -> Outcome {
         Kind::Exclusive => Conversion::upgrade(own.clone(), new.clone()),
     };
     let mut unfinished = Unfinished { shadow: hold.shadow(), own, new, settled: false };
-    let mut asking = Asking { room: &room, epoch: &epoch, version: None, last_error: None };
+    let mut asking = Asking { room: &room, epoch: &epoch, written: None, last_error: None };
     let converted = loop {
         let event = match step {
             Step::Finish(converted) => break converted,
@@ -131,10 +131,12 @@ async fn finish(
             LostReason::Suspect
         }
         Converted::Lost { gone, leave } => {
-            let reason = if gone { LostReason::NodeDeleted } else { LostReason::Suspect };
+            let reason = if gone { LostReason::NodeDeleted } else { LostReason::NotConverted };
             // Told before the rest is cleaned up, which may take its time.
             epoch.lose(&held, reason);
-            epoch.disown(&hold.room().path().child(own));
+            if gone {
+                epoch.disown(&hold.room().path().child(own));
+            }
             delete(&hold, leave).await;
             reason
         }
@@ -203,12 +205,24 @@ impl Drop for Unfinished {
     }
 }
 
+/// How often what was written to a node is read before it is deleted. More would let anybody who writes to it all the time
+/// keep the conversion from its end.
+const READINGS: u32 = 3;
+
+/// A node of ours that somebody has written to.
+struct Written {
+    path: String,
+    /// The version that was read.
+    version: i32,
+    /// How often it was read.
+    readings: u32,
+}
+
 /// The requests of one conversion.
 struct Asking<'a> {
     room: &'a Arc<Room>,
     epoch: &'a Arc<Epoch>,
-    /// Of a node's data that somebody has written to: a request to give the lock back, which must not go with it unread.
-    version: Option<(String, i32)>,
+    written: Option<Written>,
     last_error: Option<zk::Error>,
 }
 
@@ -228,7 +242,7 @@ impl Asking<'_> {
             Request::Delete { name } => {
                 let path = path(&name);
                 let sent = Moment::now();
-                Event::Deleted(match session.delete(&path, Some(self.version(&path))).await {
+                Event::Deleted(match session.delete(&path, self.version(&path, hold)).await {
                     Ok(()) => {
                         self.epoch.proved(sent);
                         self.epoch.disown(&path);
@@ -250,26 +264,39 @@ impl Asking<'_> {
         }
     }
 
-    /// The version that a node's data has as far as we know; nobody writes to a lock node but who wants something.
-    fn version(&self, path: &str) -> i32 {
-        self.version.as_ref().filter(|(written, _)| written == path).map_or(0, |(_, version)| *version)
+    /// The version at which a node may go: what is written to it is most likely a request to give the lock back, and must
+    /// not go with it unread. Any, once such a request has been heard, and when it has been read often enough.
+    fn version(&self, path: &str, hold: &Hold) -> Option<i32> {
+        if hold.held().is_asked_back() {
+            return None;
+        }
+        match self.written.as_ref().filter(|written| written.path == path) {
+            Some(written) if written.readings >= READINGS => None,
+            Some(written) => Some(written.version),
+            None => Some(0),
+        }
     }
 
-    /// Somebody has written to one of our nodes: most likely a request to give the lock back, which must not go with the node.
+    /// Somebody has written to one of our nodes: reads it.
     async fn read_request(&mut self, session: &zk::Client, path: &str, hold: &Hold) -> Failure {
-        match session.get_data(path).await {
+        let before = self.written.take().filter(|written| written.path == path);
+        let readings = before.as_ref().map_or(0, |written| written.readings);
+        self.written = match session.get_data(path).await {
             Ok((data, stat)) => {
-                self.version = Some((path.to_owned(), stat.version));
                 if data == MARKER {
                     hold.held().ask_back();
                 }
+                Some(Written { path: path.to_owned(), version: stat.version, readings: readings + 1 })
             }
             // Our own ACL does not let us look, so that nobody's request could be heard anyway.
-            Err(zk::Error::NoAuth) => self.version = Some((path.to_owned(), -1)),
+            Err(zk::Error::NoAuth) => {
+                Some(Written { path: path.to_owned(), version: -1, readings: READINGS })
+            }
             Err(error) => {
                 tracing::debug!(path, %error, "what was written to a lock node is looked at again");
+                before
             }
-        }
+        };
         Failure::NotNow
     }
 
@@ -279,7 +306,7 @@ impl Asking<'_> {
         let mut writer = session.new_multi_writer();
         let put = writer
             .add_create(&create, &self.room.options().data, &options)
-            .and_then(|()| writer.add_delete(&delete, Some(self.version(&delete))));
+            .and_then(|()| writer.add_delete(&delete, self.version(&delete, hold)));
         if let Err(error) = put {
             // The paths were checked and the ACL is not empty, so the library has nothing to refuse here.
             return Made::Failed(failure(self.epoch, error, &mut self.last_error));
