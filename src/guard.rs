@@ -9,6 +9,7 @@ use crate::client::AbortOnDrop;
 use crate::engine::driver;
 use crate::engine::room::Hold;
 use crate::error::{Lost, LostReason, ReleaseError};
+use crate::mode::{Any, Exclusive, Mode, Read, Write};
 use crate::token::FencingToken;
 use crate::transaction::Transaction;
 
@@ -45,18 +46,61 @@ pub enum LockState {
 #[must_use = "dropping the guard gives the lock back at once"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
-pub struct LockGuard {
+pub struct LockGuard<M: Mode = Exclusive> {
     hold: Arc<Hold>,
+    mode: M,
 }
 
-impl LockGuard {
+/// A read lock that this process holds.
+pub type ReadGuard = LockGuard<Read>;
+
+/// A write lock that this process holds.
+pub type WriteGuard = LockGuard<Write>;
+
+/// A lock of any kind that this process holds, for code that does not care which.
+pub type AnyGuard = LockGuard<Any>;
+
+impl From<LockGuard> for AnyGuard {
+    fn from(guard: LockGuard) -> Self {
+        guard.into_any()
+    }
+}
+
+impl From<ReadGuard> for AnyGuard {
+    fn from(guard: ReadGuard) -> Self {
+        guard.into_any()
+    }
+}
+
+impl From<WriteGuard> for AnyGuard {
+    fn from(guard: WriteGuard) -> Self {
+        guard.into_any()
+    }
+}
+
+impl<M: Mode + Default> LockGuard<M> {
     pub(crate) fn new(hold: Hold) -> Self {
-        Self { hold: Arc::new(hold) }
+        Self { hold: Arc::new(hold), mode: M::default() }
+    }
+}
+
+impl<M: Mode> LockGuard<M> {
+    fn into_any(self) -> AnyGuard {
+        LockGuard { hold: self.hold, mode: self.mode.into() }
     }
 
     /// The hold, if no other guard shares it.
     pub(crate) fn into_hold(self) -> Result<Hold, Self> {
-        Arc::try_unwrap(self.hold).map_err(|hold| Self { hold })
+        let mode = self.mode;
+        Arc::try_unwrap(self.hold).map_err(|hold| Self { hold, mode })
+    }
+
+    /// A guard of the same hold for something else.
+    pub(crate) fn share<N: Mode>(&self, mode: N) -> Result<LockGuard<N>, Lost> {
+        match self.hold.lost() {
+            Some(reason) => Err(self.as_lost(reason)),
+            None => Ok(LockGuard { hold: Arc::clone(&self.hold), mode }),
+        }
     }
 
     /// How the lock stands. The clock is read at each call, so a task that was starved cannot hide a loss.
@@ -186,10 +230,7 @@ impl LockGuard {
     /// # Errors
     /// [`Lost`] if the lock is lost.
     pub fn reenter(&self) -> Result<Self, Lost> {
-        match self.hold.lost() {
-            Some(reason) => Err(self.as_lost(reason)),
-            None => Ok(Self { hold: Arc::clone(&self.hold) }),
-        }
+        self.share(self.mode)
     }
 
     /// How many guards share the hold.

@@ -112,6 +112,7 @@ mod fair_lock;
 mod fence;
 mod guard;
 mod lock;
+pub mod mode;
 mod mutex;
 mod options;
 mod path;
@@ -128,13 +129,12 @@ pub use error::{
 };
 pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
 pub use fence::{FenceGate, Fenced};
-pub use guard::{LockGuard, LockState};
+pub use guard::{AnyGuard, LockGuard, LockState, ReadGuard, WriteGuard};
 pub use lock::InterProcessLock;
 pub use mutex::{InterProcessMutex, InterProcessMutexBuilder};
 pub use options::{Acl, Parents, Permissions};
 pub use read_write_lock::{
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessWriteLock,
-    ReadGuard, WriteGuard,
 };
 pub use token::FencingToken;
 pub use transaction::{Transaction, TransactionError};

@@ -11,7 +11,7 @@ use crate::engine::driver;
 use crate::engine::name::Kind;
 use crate::engine::room::{Budget, Denied, Gate, Hold, Room};
 use crate::error::{AcquireError, TryLockError};
-use crate::guard::{LockGuard, after};
+use crate::guard::{AnyGuard, after};
 
 /// Any of the locks, for code that does not care which; Curator's interface of this name.
 ///
@@ -47,7 +47,7 @@ pub trait InterProcessLock: fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// Dropping the future loses the place in the queue and leaves nothing behind.
-    async fn acquire(&self, timeout: Duration) -> Result<LockGuard, AcquireError>;
+    async fn acquire(&self, timeout: Duration) -> Result<AnyGuard, AcquireError>;
 
     /// Gets the lock before `deadline`.
     ///
@@ -56,7 +56,7 @@ pub trait InterProcessLock: fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
-    async fn acquire_until(&self, deadline: Instant) -> Result<LockGuard, AcquireError>;
+    async fn acquire_until(&self, deadline: Instant) -> Result<AnyGuard, AcquireError>;
 
     /// Gets the lock, however long others hold it.
     ///
@@ -65,7 +65,7 @@ pub trait InterProcessLock: fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
-    async fn lock(&self) -> Result<LockGuard, AcquireError>;
+    async fn lock(&self) -> Result<AnyGuard, AcquireError>;
 
     /// Gets the lock if it is free.
     ///
@@ -74,7 +74,7 @@ pub trait InterProcessLock: fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.
-    async fn try_lock(&self) -> Result<LockGuard, TryLockError>;
+    async fn try_lock(&self) -> Result<AnyGuard, TryLockError>;
 
     /// The paths of the nodes that queue for the lock, in order; the first holds it.
     ///
@@ -285,22 +285,22 @@ macro_rules! lock_methods {
             async fn acquire(
                 &self,
                 timeout: std::time::Duration,
-            ) -> Result<crate::LockGuard, crate::AcquireError> {
+            ) -> Result<crate::AnyGuard, crate::AcquireError> {
                 Self::acquire(self, timeout).await.map(Into::into)
             }
 
             async fn acquire_until(
                 &self,
                 deadline: std::time::Instant,
-            ) -> Result<crate::LockGuard, crate::AcquireError> {
+            ) -> Result<crate::AnyGuard, crate::AcquireError> {
                 Self::acquire_until(self, deadline).await.map(Into::into)
             }
 
-            async fn lock(&self) -> Result<crate::LockGuard, crate::AcquireError> {
+            async fn lock(&self) -> Result<crate::AnyGuard, crate::AcquireError> {
                 Self::lock(self).await.map(Into::into)
             }
 
-            async fn try_lock(&self) -> Result<crate::LockGuard, crate::TryLockError> {
+            async fn try_lock(&self) -> Result<crate::AnyGuard, crate::TryLockError> {
                 Self::try_lock(self).await.map(Into::into)
             }
 

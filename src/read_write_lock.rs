@@ -6,14 +6,11 @@ use crate::client::Client;
 use crate::engine::driver;
 use crate::engine::name::Kind;
 use crate::engine::room::{Hold, Room};
-use crate::error::{
-    AcquireError, BuildError, ConversionError, ConversionFailure, Lost, LostReason, ReleaseError,
-};
-use crate::guard::{LockGuard, LockState};
+use crate::error::{AcquireError, BuildError, ConversionError, ConversionFailure, Lost, LostReason};
+use crate::guard::{LockGuard, ReadGuard, WriteGuard};
 use crate::lock::{lock_builder, lock_methods, participants};
+use crate::mode::{Mode, Read, Write};
 use crate::options::{Asked, Recipe};
-use crate::token::FencingToken;
-use crate::transaction::Transaction;
 
 /// Readers together, writers alone, over all processes that use the same path, in order of arrival: neither side starves.
 ///
@@ -148,130 +145,7 @@ pub struct InterProcessWriteLock {
 
 lock_methods!(InterProcessWriteLock, WriteGuard, Kind::Exclusive, Some(Kind::Exclusive));
 
-/// What the guards of the two sides can do as every guard can.
-macro_rules! guard_methods {
-    ($guard:ident) => {
-        impl $guard {
-            pub(crate) fn new(hold: Hold) -> Self {
-                Self { guard: LockGuard::new(hold) }
-            }
-
-            /// As [`LockGuard::state`].
-            #[must_use]
-            pub fn state(&self) -> LockState {
-                self.guard.state()
-            }
-
-            /// As [`LockGuard::state_changed`].
-            ///
-            /// # Cancel safety
-            /// As there.
-            pub async fn state_changed(&self, known: LockState) -> LockState {
-                self.guard.state_changed(known).await
-            }
-
-            /// As [`LockGuard::is_held`].
-            #[must_use]
-            pub fn is_held(&self) -> bool {
-                self.guard.is_held()
-            }
-
-            /// As [`LockGuard::lost`]. A conversion does not end it.
-            ///
-            /// # Cancel safety
-            /// As there.
-            pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
-                self.guard.lost()
-            }
-
-            /// As [`LockGuard::while_held`].
-            ///
-            /// # Errors
-            /// As there.
-            ///
-            /// # Cancel safety
-            /// As there.
-            pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
-                self.guard.while_held(work).await
-            }
-
-            /// As [`LockGuard::reenter`].
-            ///
-            /// # Errors
-            /// As there.
-            pub fn reenter(&self) -> Result<Self, Lost> {
-                self.guard.reenter().map(|guard| Self { guard })
-            }
-
-            /// As [`LockGuard::hold_count`].
-            #[must_use]
-            pub fn hold_count(&self) -> usize {
-                self.guard.hold_count()
-            }
-
-            /// As [`LockGuard::transaction`].
-            pub fn transaction(&self) -> Transaction<'_> {
-                self.guard.transaction()
-            }
-
-            /// As [`LockGuard::revoked`]. A conversion does not end it.
-            ///
-            /// # Cancel safety
-            /// As there.
-            pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
-                self.guard.revoked()
-            }
-
-            /// As [`LockGuard::node`].
-            #[must_use]
-            pub fn node(&self) -> String {
-                self.guard.node()
-            }
-
-            /// As [`LockGuard::path`].
-            #[must_use]
-            pub fn path(&self) -> &str {
-                self.guard.path()
-            }
-
-            /// As [`LockGuard::release`].
-            ///
-            /// # Errors
-            /// As there.
-            ///
-            /// # Cancel safety
-            /// As there.
-            pub fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static {
-                self.guard.release()
-            }
-        }
-
-        impl From<$guard> for LockGuard {
-            fn from(guard: $guard) -> Self {
-                guard.guard
-            }
-        }
-    };
-}
-
-/// A read lock that this process holds. It is a [`LockGuard`] in all but its type, and converts into one.
-#[must_use = "dropping the guard gives the lock back at once"]
-#[derive(Debug)]
-pub struct ReadGuard {
-    guard: LockGuard,
-}
-
-guard_methods!(ReadGuard);
-
-impl ReadGuard {
-    /// The number of this grant. Readers that are inside together have theirs in no particular order, so a resource
-    /// compares it with the highest token of a *writer* only ([`FenceGate::check_read`](crate::FenceGate::check_read)), and does not remember it. Of a
-    /// guard that was downgraded it is the writer's.
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.guard.fencing_token()
-    }
-
+impl LockGuard<Read> {
     /// Becomes the writer if no other reader can be inside, without waiting for anybody: later readers queue behind
     /// it, and so do the writers that were waiting. The token stays what it was.
     ///
@@ -287,37 +161,18 @@ impl ReadGuard {
     /// Dropping the future gives the lock back. It waits for the servers' answers: with none in reach until the session
     /// is over.
     pub async fn try_upgrade(self) -> Result<WriteGuard, ConversionError<Self>> {
-        convert(self.guard, Kind::Exclusive, driver::upgrade)
-            .await
-            .map(|guard| WriteGuard { guard })
-            .map_err(|(guard, path, reason)| ConversionError::new(Self { guard }, &path, reason))
+        convert(self, Kind::Exclusive, driver::upgrade).await
     }
 }
 
-/// A write lock that this process holds. It is a [`LockGuard`] in all but its type, and converts into one.
-#[must_use = "dropping the guard gives the lock back at once"]
-#[derive(Debug)]
-pub struct WriteGuard {
-    guard: LockGuard,
-}
-
-guard_methods!(WriteGuard);
-
-impl WriteGuard {
-    /// As [`LockGuard::fencing_token`]. Of a guard that was upgraded it is the reader's: greater than every writer's
-    /// before it, smaller than every writer's after it.
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.guard.fencing_token()
-    }
-
+impl LockGuard<Write> {
     /// A read guard of the same hold, for code that wants one. The lock stays a write lock until the last of the guards
     /// is gone: to let other readers in, [`downgrade`](Self::downgrade).
     ///
     /// # Errors
     /// [`Lost`] if the lock is lost.
     pub fn read(&self) -> Result<ReadGuard, Lost> {
-        self.guard.reenter().map(|guard| ReadGuard { guard })
+        self.share(Read)
     }
 
     /// Becomes a reader: other readers come in, and no writer in between. One transaction; the token stays what it was.
@@ -330,28 +185,25 @@ impl WriteGuard {
     /// Dropping the future gives the lock back. It waits for the server's answer: with none in reach until the session
     /// is over.
     pub async fn downgrade(self) -> Result<ReadGuard, ConversionError<Self>> {
-        convert(self.guard, Kind::Shared, driver::downgrade)
-            .await
-            .map(|guard| ReadGuard { guard })
-            .map_err(|(guard, path, reason)| ConversionError::new(Self { guard }, &path, reason))
+        convert(self, Kind::Shared, driver::downgrade).await
     }
 }
 
-type Unconverted = (LockGuard, String, ConversionFailure);
-
 /// Converts the hold of a guard that nobody shares, where the session runs.
-async fn convert<W>(
-    guard: LockGuard,
+async fn convert<M, N, W>(
+    guard: LockGuard<M>,
     kind: Kind,
     work: impl FnOnce(Hold) -> W,
-) -> Result<LockGuard, Unconverted>
+) -> Result<LockGuard<N>, ConversionError<LockGuard<M>>>
 where
+    M: Mode + Default,
+    N: Mode + Default,
     W: Future<Output = driver::Counted> + Send + 'static,
 {
     let path = guard.path().to_owned();
     let hold = match guard.into_hold() {
         Ok(hold) => hold,
-        Err(guard) => return Err((guard, path, ConversionFailure::WouldDeadlock)),
+        Err(guard) => return Err(ConversionError::new(guard, &path, ConversionFailure::WouldDeadlock)),
     };
     if hold.kind() == kind && hold.lost().is_none() {
         // A read guard of `WriteGuard::read`, and the last of its hold.
@@ -361,12 +213,12 @@ where
     let (client, shadow) = (Arc::clone(hold.room().client()), hold.shadow());
     match client.run(work(hold)).await {
         Some((Ok(hold), _)) => Ok(LockGuard::new(hold)),
-        Some((Err((hold, reason)), _)) => Err((LockGuard::new(hold), path, reason)),
+        Some((Err((hold, reason)), _)) => Err(ConversionError::new(LockGuard::new(hold), &path, reason)),
         None => {
             shadow.lose(LostReason::Closed);
             let reason = shadow.lost().unwrap_or(LostReason::Closed);
             let lost = Lost { path: path.as_str().into(), reason };
-            Err((LockGuard::new(shadow), path, lost.into()))
+            Err(ConversionError::new(LockGuard::new(shadow), &path, lost.into()))
         }
     }
 }

@@ -13,7 +13,7 @@ use support::{
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
     AcquireError, BuildError, Client, ConversionFailure, Dialect, InterProcessFairLock, InterProcessMutex,
-    InterProcessReadWriteLock, LockGuard, LockState, LostReason, ReadGuard, TryLockError, WriteGuard,
+    InterProcessReadWriteLock, LockState, LostReason, ReadGuard, TryLockError, WriteGuard,
 };
 use zookeeper_test_server::{Loss, Match, Op, Server};
 
@@ -269,7 +269,7 @@ async fn a_dropped_conversion_gives_the_lock_back() {
             let id = session(&client);
             let any = Match::any().session(id);
             // The first request of the conversion.
-            let guard: LockGuard;
+            let guard: WriteGuard;
             let (gate, task) = if upgrade {
                 let reader = read(&client).await;
                 let matcher = any.path_contains("__WRIT__");
@@ -287,7 +287,7 @@ async fn a_dropped_conversion_gives_the_lock_back() {
             gate.release();
             until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
             // Not in the way of anybody.
-            guard = write(&client).await.into();
+            guard = write(&client).await;
             guard.release().await.unwrap();
         }
         clean(&server, &[&client]).await;

@@ -16,11 +16,12 @@ use std::time::{Duration, Instant};
 use support::{DIRECTORY, SOON, connect, connect_as, enqueue, granted, mutex, session, start, within};
 use tokio::net::TcpListener;
 use zookeeper_recipes::{
-    Acl, AcquireError, Acquired, BuildError, Busy, Client, ClientBuilder, ConnectError, ConnectionState,
-    FenceGate, Fenced, FencingToken, Heartbeat, InterProcessLock, InterProcessMutex,
-    InterProcessMutexBuilder, InvalidPath, LocalHolder, LockGuard, LockState, Lost, LostReason, Margin,
-    OptionalExt, Parents, Permissions, ReleaseError, RetryPolicy, Transaction, TransactionError,
-    TryLockError,
+    Acl, AcquireError, Acquired, AnyGuard, BuildError, Busy, Client, ClientBuilder, ConnectError,
+    ConnectionState, ConversionError, FenceGate, Fenced, FencingToken, Heartbeat, InterProcessFairLock,
+    InterProcessLock, InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock,
+    InterProcessReadWriteLock, InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockState, Lost,
+    LostReason, Margin, OptionalExt, Parents, Permissions, QueuedLock, ReadGuard, ReleaseError, RetryPolicy,
+    RevokeError, Transaction, TransactionError, TryLockError, WriteGuard,
 };
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
@@ -49,10 +50,21 @@ fn types_go_anywhere() {
     free::<InterProcessMutex>();
     free::<InterProcessMutexBuilder>();
     free::<LockGuard>();
+    free::<ReadGuard>();
+    free::<WriteGuard>();
+    free::<AnyGuard>();
+    free::<InterProcessFairLock>();
+    free::<InterProcessReadWriteLock>();
+    free::<InterProcessReadLock>();
+    free::<InterProcessWriteLock>();
+    free::<QueuedLock>();
     free::<FenceGate>();
     free::<Box<dyn InterProcessLock>>();
     free::<Arc<dyn InterProcessLock>>();
     free::<LocalHolder>();
+    free::<ConversionError<ReadGuard>>();
+    free::<ConversionError<WriteGuard>>();
+    free::<RevokeError>();
     cloned::<Client>();
     cloned::<ClientBuilder>();
     cloned::<InterProcessMutex>();
@@ -78,7 +90,8 @@ fn types_go_anywhere() {
     error::<Fenced>();
     const { assert!(Cloned::<Client>::IS) };
     // One guard, one hold.
-    const { assert!(!Cloned::<LockGuard>::IS) };
+    const { assert!(!Cloned::<LockGuard>::IS && !Cloned::<AnyGuard>::IS) };
+    const { assert!(!Cloned::<ReadGuard>::IS && !Cloned::<WriteGuard>::IS) };
 }
 
 /// Only has to compile: every future can be given to another thread, those of guards and locks to a task of its own.

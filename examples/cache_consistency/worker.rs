@@ -6,7 +6,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 use zookeeper_recipes::{
-    Acquired, Busy, Client, FencingToken, InterProcessReadWriteLock, LockGuard, OptionalExt, ReleaseError,
+    Acquired, AnyGuard, Busy, Client, FencingToken, InterProcessReadWriteLock, OptionalExt, ReleaseError,
 };
 
 use crate::common::worker::{Orders, leave, say};
@@ -199,24 +199,24 @@ impl Worker {
 
 /// A turn inside, with a lock or without one.
 struct Turn {
-    guard: Option<LockGuard>,
+    guard: Option<AnyGuard>,
     from: u64,
 }
 
 impl Turn {
     /// Nothing, if the lock was granted, and lost again before this process got to know of it.
-    fn begin(guard: Option<LockGuard>) -> Option<Self> {
+    fn begin(guard: Option<AnyGuard>) -> Option<Self> {
         let from = monotonic();
-        guard.as_ref().is_none_or(LockGuard::is_held).then_some(Self { guard, from })
+        guard.as_ref().is_none_or(AnyGuard::is_held).then_some(Self { guard, from })
     }
 
     fn token(&self) -> Option<FencingToken> {
-        self.guard.as_ref().map(LockGuard::fencing_token)
+        self.guard.as_ref().map(AnyGuard::fencing_token)
     }
 
     async fn end(self, how: How) -> Result<(), Error> {
         let at = monotonic();
-        let held = self.guard.as_ref().is_none_or(LockGuard::is_held);
+        let held = self.guard.as_ref().is_none_or(AnyGuard::is_held);
         let until = if held { at } else { self.from };
         // Before the release, so that who is not heard of is inside.
         say(&Message::Outside { at, how, until })?;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use zookeeper_recipes::{
-    AcquireError, BuildError, Client, InterProcessFairLock, InterProcessMutex, InterProcessReadWriteLock,
-    LockGuard,
+    AcquireError, AnyGuard, BuildError, Client, InterProcessFairLock, InterProcessMutex,
+    InterProcessReadWriteLock,
 };
 
 use crate::options::Lock;
@@ -29,16 +29,16 @@ impl ShelfLock {
     }
 
     /// For one who buys: alone.
-    pub(crate) async fn to_buy(&self, wait: Duration) -> Result<LockGuard, AcquireError> {
+    pub(crate) async fn to_buy(&self, wait: Duration) -> Result<AnyGuard, AcquireError> {
         match self {
-            Self::Mutex(lock) => lock.acquire(wait).await,
-            Self::Fair(lock) => lock.acquire(wait).await,
-            Self::ReadWrite(lock) => lock.write_lock().acquire(wait).await.map(LockGuard::from),
+            Self::Mutex(lock) => lock.acquire(wait).await.map(AnyGuard::from),
+            Self::Fair(lock) => lock.acquire(wait).await.map(AnyGuard::from),
+            Self::ReadWrite(lock) => lock.write_lock().acquire(wait).await.map(AnyGuard::from),
         }
     }
 
     /// For one who only looks: beside others who look. Nothing, where the lock knows no such thing.
-    pub(crate) async fn to_look(&self, wait: Duration) -> Result<Option<LockGuard>, AcquireError> {
+    pub(crate) async fn to_look(&self, wait: Duration) -> Result<Option<AnyGuard>, AcquireError> {
         match self {
             Self::Mutex(_) | Self::Fair(_) => Ok(None),
             Self::ReadWrite(lock) => lock.read_lock().acquire(wait).await.map(|guard| Some(guard.into())),

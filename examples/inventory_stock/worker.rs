@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
-use zookeeper_recipes::{Acquired, Client, FencingToken, LockGuard, LockState, OptionalExt, ReleaseError};
+use zookeeper_recipes::{Acquired, AnyGuard, Client, FencingToken, LockState, OptionalExt, ReleaseError};
 
 use crate::common::worker::{Orders, leave, say};
 use crate::common::{Error, chain, monotonic};
@@ -183,12 +183,12 @@ impl Counter {
         self: &Arc<Self>,
         user: u32,
         entered: u64,
-        lock: Option<(LockGuard, Duration)>,
+        lock: Option<(AnyGuard, Duration)>,
     ) -> Result<How, Error> {
         let (guard, waited) = lock.unzip();
         let waited = waited.map(|waited| waited.as_nanos().try_into()).transpose()?;
         tell_at(entered, user, What::Entered { waited })?;
-        let token = guard.as_ref().map(LockGuard::fencing_token);
+        let token = guard.as_ref().map(AnyGuard::fencing_token);
         let known = AtomicU64::new(entered);
         let bought = tokio::select! {
             biased;
@@ -198,7 +198,7 @@ impl Counter {
             bought = self.buy(user, token) => bought,
         };
         let left = monotonic();
-        if guard.as_ref().is_none_or(LockGuard::is_held) {
+        if guard.as_ref().is_none_or(AnyGuard::is_held) {
             known.store(left, Ordering::Relaxed);
         }
         let until = known.into_inner();
@@ -258,7 +258,7 @@ impl Counter {
 
 /// Tells when the lock is in doubt, when it is not any more, and when it is lost, and notes until when it is known to
 /// have been held. Ends with an error if there is nobody to tell.
-async fn watch_over(guard: Option<&LockGuard>, user: u32, known_held: &AtomicU64) -> Error {
+async fn watch_over(guard: Option<&AnyGuard>, user: u32, known_held: &AtomicU64) -> Error {
     let Some(guard) = guard else { return std::future::pending().await };
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
-    Client, InterProcessFairLock, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, LockGuard,
+    AnyGuard, Client, InterProcessFairLock, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock,
 };
 use zookeeper_test_server::{Op, Server};
 
@@ -45,12 +45,17 @@ impl Kind {
         }
     }
 
-    async fn get(self, client: &Client) -> LockGuard {
+    async fn get(self, client: &Client) -> AnyGuard {
         within("the grant", self.lock(client).lock()).await.unwrap()
     }
 
     /// Stands at the end of the queue, has asked all that it asks there, and is answered where it shows.
-    async fn queue(self, server: &Server, client: &Client, asks: &[(Op, u64)]) -> JoinHandle<Acquired> {
+    async fn queue(
+        self,
+        server: &Server,
+        client: &Client,
+        asks: &[(Op, u64)],
+    ) -> JoinHandle<Acquired<AnyGuard>> {
         let lock = self.lock(client);
         let (id, before, nodes) = (session(client), server.counters(), server.children(DIRECTORY).len());
         let attempt = tokio::spawn(async move { lock.lock().await });
@@ -231,7 +236,7 @@ async fn a_writer_s_release_does_not_wake_the_readers_behind_the_next() {
 }
 
 /// Thirty readers that wait, of one client or of one each.
-async fn readers(server: &Server, each: bool) -> (Vec<Client>, Vec<JoinHandle<Acquired>>) {
+async fn readers(server: &Server, each: bool) -> (Vec<Client>, Vec<JoinHandle<Acquired<AnyGuard>>>) {
     let mut clients = vec![connect(server).await];
     let mut readers = Vec::new();
     for reader in 0..READERS {

@@ -6,7 +6,7 @@ use test_support::peers::CuratorPeer;
 use test_support::{shared_standalone, unique_path};
 use tokio::time::timeout;
 use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{InterProcessFairLock, InterProcessMutex, InterProcessReadWriteLock, LockGuard};
+use zookeeper_recipes::{AnyGuard, InterProcessFairLock, InterProcessMutex, InterProcessReadWriteLock};
 
 use crate::interop::outside::children;
 use crate::interop::{Outcome, block_on, connect};
@@ -22,9 +22,9 @@ pub(crate) fn curators_revoker_reaches_our_guards(peer: &CuratorPeer) -> Outcome
     block_on(async {
         let client = connect(&servers).await?;
         let read_write = InterProcessReadWriteLock::new(&client, &read_write)?;
-        let guards: [LockGuard; 4] = [
-            InterProcessMutex::new(&client, &mutex)?.lock().await?,
-            InterProcessFairLock::new(&client, &fair)?.lock().await?,
+        let guards: [AnyGuard; 4] = [
+            InterProcessMutex::new(&client, &mutex)?.lock().await?.into(),
+            InterProcessFairLock::new(&client, &fair)?.lock().await?.into(),
             read_write.write_lock().lock().await?.downgrade().await?.into(),
             read_write.read_lock().lock().await?.into(),
         ];

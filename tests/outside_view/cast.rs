@@ -7,8 +7,8 @@ use std::time::Duration;
 use test_support::{Cut, Proxy, poll_until};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
-    AcquireError, Client, InterProcessFairLock, InterProcessLock, InterProcessMutex,
-    InterProcessReadWriteLock, LockGuard, RetryPolicy,
+    AcquireError, AnyGuard, Client, InterProcessFairLock, InterProcessLock, InterProcessMutex,
+    InterProcessReadWriteLock, RetryPolicy,
 };
 
 use crate::view::{Outside, Seen, View};
@@ -75,7 +75,7 @@ pub(crate) enum End {
     Expired,
 }
 
-type Attempt = JoinHandle<Result<LockGuard, AcquireError>>;
+type Attempt = JoinHandle<Result<AnyGuard, AcquireError>>;
 
 #[derive(Debug)]
 struct Contender {
@@ -83,7 +83,7 @@ struct Contender {
     client: Client,
     session: i64,
     attempt: Option<Attempt>,
-    guard: Option<LockGuard>,
+    guard: Option<AnyGuard>,
 }
 
 /// The contenders, by their numbers from 1 on.

@@ -8,8 +8,9 @@ use test_support::{Proxy, ZooKeeper, unique_path};
 use tokio::task::JoinHandle;
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    AcquireError, BuildError, Client, FencingToken, Heartbeat, InterProcessFairLock, InterProcessLock,
-    InterProcessMutex, InterProcessReadWriteLock, LockGuard, LockState, Lost, LostReason, ReleaseError,
+    AcquireError, AnyGuard, BuildError, Client, FencingToken, Heartbeat, InterProcessFairLock,
+    InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, LockState, Lost, LostReason,
+    ReleaseError,
 };
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
@@ -110,7 +111,7 @@ impl Kind {
         })
     }
 
-    async fn guard(self, client: &Client, path: &str) -> Result<LockGuard, Failure> {
+    async fn guard(self, client: &Client, path: &str) -> Result<AnyGuard, Failure> {
         let read_write = || InterProcessReadWriteLock::new(client, path);
         Ok(match self {
             Self::Downgraded => read_write()?.write_lock().acquire(LONG).await?.downgrade().await?.into(),
@@ -143,7 +144,7 @@ pub(crate) struct Holder {
     client: Client,
     kind: Kind,
     lock: Arc<dyn InterProcessLock>,
-    guard: LockGuard,
+    guard: AnyGuard,
     session: i64,
 }
 
@@ -230,7 +231,7 @@ impl Holder {
         Ok(self)
     }
 
-    pub(crate) fn guard(&self) -> &LockGuard {
+    pub(crate) fn guard(&self) -> &AnyGuard {
         &self.guard
     }
 
@@ -281,7 +282,7 @@ impl Holder {
     }
 }
 
-pub(crate) fn told(guard: &LockGuard) -> Told {
+pub(crate) fn told(guard: &AnyGuard) -> Told {
     let lost = guard.lost();
     tokio::spawn(async move { (lost.await, Instant::now()) })
 }
@@ -290,7 +291,7 @@ pub(crate) fn told(guard: &LockGuard) -> Told {
 #[derive(Debug)]
 pub(crate) struct Rival {
     client: Client,
-    waiting: JoinHandle<Result<(LockGuard, Instant), AcquireError>>,
+    waiting: JoinHandle<Result<(AnyGuard, Instant), AcquireError>>,
 }
 
 impl Rival {
@@ -319,7 +320,7 @@ impl Rival {
 #[derive(Debug)]
 pub(crate) struct Granted {
     client: Client,
-    guard: LockGuard,
+    guard: AnyGuard,
 }
 
 /// The promise: whoever held is told, by each of `told`, before the rival is granted, whose token is greater.
@@ -349,7 +350,7 @@ pub(crate) async fn told_first(
     Ok(granted)
 }
 
-fn token(guard: &LockGuard) -> FencingToken {
+fn token(guard: &AnyGuard) -> FencingToken {
     guard.fencing_token()
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
 fn spawn(
     stage: &Stage<'_>,
     client: &Client,
-) -> tokio::task::JoinHandle<Result<zookeeper_recipes::LockGuard, AcquireError>> {
+) -> tokio::task::JoinHandle<Result<zookeeper_recipes::AnyGuard, AcquireError>> {
     let lock = stage.lock(client);
     tokio::spawn(async move { lock.lock().await })
 }

@@ -1,7 +1,7 @@
 //! TestInterProcessMutex.testRevoking, for every lock: a holder is asked for the lock, gives it back, and another one
 //! gets it.
 
-use zookeeper_recipes::LockGuard;
+use zookeeper_recipes::AnyGuard;
 
 use super::stage::{Kind, Stage, ported};
 use crate::harness::{Behaviour, soon};
@@ -37,7 +37,7 @@ pub(crate) fn write_lock() -> Vec<Behaviour> {
 /// A holder that listens and obeys, and somebody who waits.
 async fn held_and_waited_for(
     stage: &Stage<'_>,
-) -> (String, tokio::task::JoinHandle<()>, tokio::task::JoinHandle<LockGuard>) {
+) -> (String, tokio::task::JoinHandle<()>, tokio::task::JoinHandle<AnyGuard>) {
     let ours = stage.newcomer().await;
     let guard = soon("a free lock", ours.lock()).await.unwrap();
     let node = guard.node();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::{JoinHandle, JoinSet};
-use zookeeper_recipes::{AcquireError, LockGuard, LostReason, ReleaseError, TransactionError, TryLockError};
+use zookeeper_recipes::{AcquireError, AnyGuard, LostReason, ReleaseError, TransactionError, TryLockError};
 use zookeeper_test_server::{Match, Op, ServerError};
 
 use super::stage::{Kind, Lock, Stage, ported};
@@ -54,7 +54,7 @@ pub(crate) fn write_lock() -> Vec<Behaviour> {
     exclusive!(Kind::Write)
 }
 
-fn spawn(lock: &Lock) -> JoinHandle<Result<LockGuard, AcquireError>> {
+fn spawn(lock: &Lock) -> JoinHandle<Result<AnyGuard, AcquireError>> {
     let lock = Arc::clone(lock);
     tokio::spawn(async move { lock.lock().await })
 }
