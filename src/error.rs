@@ -220,6 +220,21 @@ pub enum AcquireError {
         /// The lock's path.
         path: String,
     },
+    /// A node of this client is left in the lock's directory, which the servers refuse to delete, so that it keeps the
+    /// lock from all contenders: the ACL of the directory lacks DELETE for this client. Grant it, or close the client. The
+    /// deletion was asked for once more by this call.
+    #[error(
+        "the lock {path:?} is blocked by a node that this client left, {node:?}, and may not delete: grant it DELETE on the lock's directory, or close the client"
+    )]
+    Orphaned {
+        /// The lock's path.
+        path: String,
+        /// The node that is left.
+        node: String,
+        /// What the server said to its deletion.
+        #[source]
+        source: Cause,
+    },
     /// The directory holds contenders of another recipe, which order themselves by other rules: both sides
     /// would be let in. Use a path of its own for each recipe.
     #[error(
@@ -309,6 +324,7 @@ impl AcquireError {
             Self::TimedOut { path, .. }
             | Self::Connection { path, .. }
             | Self::NoAuth { path }
+            | Self::Orphaned { path, .. }
             | Self::MixedRecipes { path, .. }
             | Self::SequenceExhausted { path }
             | Self::TooManyWaiters { path, .. }
@@ -513,6 +529,14 @@ impl RevokeError {
     }
 }
 
+fn and_others(others: usize) -> String {
+    match others {
+        0 => String::new(),
+        1 => " and another one".to_owned(),
+        _ => format!(" and {others} others"),
+    }
+}
+
 /// Why a release, a [`flush`](crate::Client::flush) or a [`close`](crate::Client::close) could not report success.
 /// The lock is not kept by any of these: what is left is deleted in the background or ends with the session.
 #[derive(Clone, Debug, Error)]
@@ -522,12 +546,14 @@ pub enum ReleaseError {
     /// holder.
     #[error("released too late")]
     Lost(#[from] Lost),
-    /// The server refuses the deletion (its ACL lacks DELETE for this client). The node stays until the session
-    /// ends; nobody else can have the lock before.
-    #[error("ZooKeeper refuses to delete the node {node:?}; it stays until the session ends")]
+    /// The servers refuse the deletion: the ACL of the lock's directory lacks DELETE for this client. The node stays until
+    /// the session ends, and keeps the lock from all others.
+    #[error("ZooKeeper refuses to delete the node {node:?}{}; it stays until the session ends", and_others(*others))]
     Refused {
         /// The lock node.
         node: String,
+        /// How many other nodes it refuses to delete; of a release always 0.
+        others: usize,
         /// What the server said.
         #[source]
         source: Cause,

@@ -6,6 +6,8 @@
 mod answers;
 #[path = "rules/epochs.rs"]
 mod epochs;
+#[path = "rules/orphans.rs"]
+mod orphans;
 #[path = "rules/others.rs"]
 mod others;
 #[path = "rules/outcomes.rs"]

@@ -147,6 +147,7 @@ fn acquire_errors() -> Vec<(AcquireError, bool)> {
         (AcquireError::Connection { path: path(), source: no_source() }, true),
         (AcquireError::NodeDeleted { path: path(), times: 3 }, true),
         (AcquireError::NoAuth { path: path() }, false),
+        (AcquireError::Orphaned { path: path(), node: format!("{}/x", path()), source: no_source() }, false),
         (AcquireError::MixedRecipes { path: path(), node: "/stock/sku-42/x".to_owned() }, false),
         (AcquireError::SequenceExhausted { path: path() }, false),
         (AcquireError::Rejected { path: path(), source: no_source() }, false),
@@ -171,7 +172,10 @@ fn errors_of_acquiring_name_the_path_and_say_whether_to_try_again() {
         assert!(error.to_string().contains("\"/stock/sku-42\""), "{error}");
         assert_eq!(error.path(), "/stock/sku-42");
         assert_eq!(error.is_retryable(), retryable, "{error}");
-        let sourced = matches!(error, AcquireError::Connection { .. } | AcquireError::Rejected { .. });
+        let sourced = matches!(
+            error,
+            AcquireError::Connection { .. } | AcquireError::Rejected { .. } | AcquireError::Orphaned { .. }
+        );
         assert_eq!(error.source().is_some(), sourced, "{error:?}");
         assert_well_put(&error);
 
@@ -249,7 +253,7 @@ async fn errors_of_releasing_say_what_is_left() {
     assert_well_put(&error);
     assert!(!error.is_retryable());
     for (error, retryable) in [
-        (ReleaseError::Refused { node: "/locks/n".to_owned(), source: no_source() }, false),
+        (ReleaseError::Refused { node: "/locks/n".to_owned(), others: 0, source: no_source() }, false),
         // Of a flush, which can be called again.
         (ReleaseError::TimedOut { nodes: 2, waited: SOON }, true),
         (ReleaseError::SessionNotClosed { waited: SOON }, false),

@@ -4,7 +4,7 @@
 //! lost it. Everything that belongs to a session therefore hangs on its [`Epoch`], and nothing of an older epoch is
 //! ever used in a newer one (CURATOR-498 and -604 are what happens otherwise).
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,6 +52,10 @@ pub(crate) struct Epoch {
     nodes: Mutex<HashMap<String, Node>>,
     /// How many those are: while there are any, the heartbeat beats.
     stake: watch::Sender<usize>,
+    /// Nodes of ours that the servers refuse to delete, by server path; no more than there are.
+    orphans: Mutex<BTreeMap<String, Orphan>>,
+    /// How often a deletion was refused: sent again for those that wait behind a node that has become an orphan.
+    refusals: watch::Sender<u64>,
     debts: Mutex<Debts>,
     watches: Arc<WatchBudget>,
 }
@@ -69,6 +73,13 @@ struct Node {
     stuck: bool,
     /// Who in this process waits for it. That it is gone they are told by the drop.
     waiting: Vec<oneshot::Sender<Word>>,
+}
+
+/// A node of ours that the servers refuse to delete: it is in everybody's way until the session ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Orphan {
+    pub(crate) directory: LockPath,
+    pub(crate) name: String,
 }
 
 /// What those that wait for a node of their own session are told.
@@ -120,6 +131,8 @@ impl Epoch {
             gone: watch::Sender::new(false),
             attempts: watch::Sender::new(0),
             nodes: Mutex::default(),
+            orphans: Mutex::default(),
+            refusals: watch::Sender::default(),
             debts: Mutex::default(),
             watches: Arc::default(),
         })
@@ -529,7 +542,37 @@ impl Epoch {
 
     /// Whether a node of ours is to be deleted, and is no contender any more.
     pub(crate) fn is_leaving(&self, path: &str) -> bool {
-        self.lock_nodes().get(path).is_some_and(|node| node.leaving && !node.stuck)
+        self.lock_nodes().get(path).is_some_and(|node| node.leaving)
+    }
+
+    /// The servers refuse to delete a node of ours, if there is such a node.
+    pub(crate) fn refused(&self, directory: &LockPath, name: &str) {
+        let path = directory.child(name);
+        if self.lock_nodes().contains_key(&path) {
+            let orphan = Orphan { directory: directory.clone(), name: name.to_owned() };
+            self.lock_orphans().insert(path.clone(), orphan);
+            self.refusals.send_modify(|refusals| *refusals = refusals.wrapping_add(1));
+        }
+        self.not_ours_to_tell(&path);
+    }
+
+    /// The nodes that the servers refused to delete: all of them, or those of one directory.
+    pub(crate) fn orphans(&self, directory: Option<&LockPath>) -> Vec<Orphan> {
+        let orphans = self.lock_orphans();
+        orphans
+            .values()
+            .filter(|orphan| directory.is_none_or(|path| *path == orphan.directory))
+            .cloned()
+            .collect()
+    }
+
+    /// Changes when a deletion was refused.
+    pub(crate) fn refusals(&self) -> watch::Receiver<u64> {
+        self.refusals.subscribe()
+    }
+
+    fn lock_orphans(&self) -> MutexGuard<'_, BTreeMap<String, Orphan>> {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until a node of ours that is to be deleted is gone, or the servers have refused that.
@@ -547,6 +590,7 @@ impl Epoch {
 
     /// A node of ours is gone.
     pub(crate) fn disown(&self, path: &str) {
+        self.lock_orphans().remove(path);
         self.change_nodes(|nodes| drop(nodes.remove(path)));
     }
 

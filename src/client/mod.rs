@@ -24,7 +24,7 @@ pub use self::belief::Margin;
 pub use self::builder::ClientBuilder;
 use self::epoch::Epoch;
 pub use self::heartbeat::Heartbeat;
-use self::reaper::Reaper;
+use self::reaper::{Reaper, delete_orphans};
 pub use self::retry::RetryPolicy;
 pub use self::supervisor::ConnectionState;
 use self::supervisor::{Closing, Phase, Shared};
@@ -177,10 +177,12 @@ impl Client {
     }
 
     /// Waits until everything that was dropped, cancelled or timed out before this call has been cleaned up at the
-    /// servers.
+    /// servers. Deletions that the servers have refused are asked for once more.
     ///
     /// # Errors
     /// [`ReleaseError::TimedOut`] when that takes longer than `timeout`; it goes on in the background.
+    /// [`ReleaseError::Refused`] when the servers refuse to delete nodes of this client: each keeps its lock from all
+    /// others.
     ///
     /// # Cancel safety
     /// It only waits.
@@ -188,14 +190,23 @@ impl Client {
         let mut pending = self.inner.reaper.pending();
         // What comes after this call is not waited for.
         let limit = pending.borrow().next();
+        let epoch = self.inner.live();
         let flushed = self.inner.run(async move {
-            let clean = pending.wait_for(|pending| pending.none_before(limit));
-            tokio::time::timeout(timeout, clean).await.is_ok()
+            let clean = async {
+                // An error cannot come: the reaper lives as long as its thread.
+                let _ = pending.wait_for(|pending| pending.none_before(limit)).await;
+                match epoch {
+                    Some(epoch) => delete_orphans(&epoch, None).await,
+                    None => Ok(()),
+                }
+            };
+            tokio::time::timeout(timeout, clean).await
         });
         match flushed.await {
             // A client that has ended has no nodes.
-            Some(true) | None => Ok(()),
-            Some(false) => {
+            None => Ok(()),
+            Some(Ok(flushed)) => flushed,
+            Some(Err(_)) => {
                 let nodes = self.inner.reaper.pending().borrow().count();
                 Err(ReleaseError::TimedOut { nodes, waited: timeout })
             }

@@ -301,7 +301,7 @@ async fn look_behind(
 async fn work(item: Item) {
     let Item { epoch, directory, debt, number: _, permit, done } = item;
     let result = settle(&epoch, &directory, &debt).await;
-    if let Err(ReleaseError::Refused { node, source }) = &result {
+    if let Err(ReleaseError::Refused { node, source, .. }) = &result {
         tracing::error!(node, error = %source, "a lock node could not be deleted and stays until its session ends");
     }
     // The place in the gate is free before the caller learns that the node is gone, so that it can be taken at once.
@@ -332,6 +332,23 @@ async fn settle(epoch: &Epoch, directory: &LockPath, debt: &Debt) -> Result<(), 
     }
 }
 
+/// Deletes what the servers have refused to delete before, if they let us now: the nodes of the whole session, or of one
+/// directory. Answers with the first that they refuse again, and how many others.
+pub(crate) async fn delete_orphans(epoch: &Epoch, directory: Option<&LockPath>) -> Result<(), ReleaseError> {
+    let mut first = None;
+    let mut others = 0;
+    for orphan in epoch.orphans(directory) {
+        match delete(epoch, &orphan.directory, &orphan.name).await {
+            Ok(_) => {}
+            Err(ReleaseError::Refused { .. }) if first.is_some() => others += 1,
+            Err(ReleaseError::Refused { node, source, .. }) => first = Some((node, source)),
+            // The session is over, and its nodes with it.
+            Err(_) => return Ok(()),
+        }
+    }
+    first.map_or(Ok(()), |(node, source)| Err(ReleaseError::Refused { node, others, source }))
+}
+
 enum Deleted {
     /// It was there until now, as far as anyone can tell.
     ByUs,
@@ -349,7 +366,7 @@ async fn delete(epoch: &Epoch, directory: &LockPath, name: &str) -> Result<Delet
             epoch.not_ours_to_tell(&path);
             epoch.disown(&path);
         }
-        Err(ReleaseError::Refused { .. }) => epoch.not_ours_to_tell(&path),
+        Err(ReleaseError::Refused { .. }) => epoch.refused(directory, name),
         Err(_) => {}
     }
     deleted
@@ -398,7 +415,7 @@ where
         match epoch.judge(&error) {
             Failure::Refused => {
                 let node = directory.to_user(path).to_owned();
-                return Err(ReleaseError::Refused { node, source: cause(error) });
+                return Err(ReleaseError::Refused { node, others: 0, source: cause(error) });
             }
             Failure::EpochOver => return over(epoch, directory),
             Failure::NoNode | Failure::NotNow | Failure::OverBudget | Failure::Unknown => {

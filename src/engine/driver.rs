@@ -22,7 +22,7 @@ use zookeeper_client as zk;
 
 pub(crate) use self::conversion::{Counted, downgrade, upgrade};
 pub(crate) use self::lists::SharedLists;
-use self::look::{Sight, busy, sight, unusable_directory};
+use self::look::{Sight, busy, orphaned, sight, unusable_directory};
 pub(crate) use self::look::{participants, position};
 use self::requests::{Own, perform};
 pub(crate) use self::revocation::{ask_back, asked_back};
@@ -147,6 +147,17 @@ async fn turn(room: &Room, epoch: &Epoch, number: u64) {
         // Woken by the drop of the other end.
         let _ = woken.await;
     }
+}
+
+/// Waits until the deletion of a node of ours in the room's directory has been refused.
+async fn refused_in(room: &Room, epoch: &Epoch, refusals: &mut watch::Receiver<u64>) {
+    // An error cannot come: the epoch has the sender.
+    while refusals.changed().await.is_ok() {
+        if !epoch.orphans(Some(room.path())).is_empty() {
+            return;
+        }
+    }
+    std::future::pending::<()>().await;
 }
 
 /// Why an attempt is to stop.
@@ -298,14 +309,30 @@ impl<'a> Contest<'a> {
             Budget::Try { .. } => Patience::Try,
             Budget::Until { .. } | Budget::Forever => Patience::Wait,
         };
+        let mut refusals = self.epoch.refusals();
+        // Before another node is made that cannot be deleted.
+        caller.set_waits_for(WaitsFor::Deletion);
+        let orphan = orphaned(self.room, self.epoch, caller.kind, None);
+        match self.wait(orphan, interrupted.as_mut()).await {
+            Ok(None) => {}
+            Ok(Some(error)) => return caller.deny(error),
+            Err(stop) => return drop(self.stopped(stop, caller)),
+        }
         if patience == Patience::Try {
             caller.set_waits_for(WaitsFor::List);
             let busy = busy(self.room, self.epoch, caller.kind);
             match self.wait(busy, interrupted.as_mut()).await {
-                Ok(Some(ahead)) => return caller.answer(Err(Denied::Busy(ahead))),
-                Ok(None) => {}
-                Err(Stop::Interrupted(interruption)) => return drop(caller.interrupted(interruption)),
-                Err(Stop::EpochOver) => return,
+                Ok(Sight::Clear) => {}
+                Ok(Sight::Live(ahead)) => return caller.answer(Err(Denied::Busy(ahead))),
+                Ok(Sight::Leaving(path)) => {
+                    caller.set_waits_for(WaitsFor::Deletion);
+                    // Then it is asked again.
+                    return match self.wait(self.epoch.until_gone(&path), interrupted).await {
+                        Ok(()) => {}
+                        Err(stop) => drop(self.stopped(stop, caller)),
+                    };
+                }
+                Err(stop) => return drop(self.stopped(stop, caller)),
             }
         }
         let (mut contender, mut step) = Contender::new(self.room.naming(), caller.kind, patience);
@@ -331,12 +358,37 @@ impl<'a> Contest<'a> {
                     }
                     let list = contender.take_list();
                     if let Some(list) = &list {
-                        caller.set_ahead(self.live_ahead(list, contender.queued_as(), caller.kind));
+                        let own = contender.queued_as();
+                        caller.set_ahead(self.live_ahead(list, own, caller.kind));
+                        let orphan = orphaned(self.room, self.epoch, caller.kind, Some((list, own)));
+                        let stopped = match self.wait(orphan, interrupted.as_mut()).await {
+                            Ok(None) => None,
+                            Ok(Some(error)) => {
+                                caller.deny(error);
+                                Some(None)
+                            }
+                            Err(stop) => Some(self.stopped(stop, caller)),
+                        };
+                        if let Some(ticket) = stopped {
+                            self.clean_up(contender.leave(Step::Do(request)), caller);
+                            return drop(ticket);
+                        }
                     }
                     caller.queued_as(contender.queued_as());
                     let own = list.and_then(|list| self.own_before(&list, &contender));
+                    let watching = matches!(request, Request::Watch { .. });
                     let mut work = perform(&self, caller.kind, request, own);
-                    match self.wait(work.as_mut(), interrupted.as_mut()).await {
+                    let came = async {
+                        tokio::select! {
+                            biased;
+                            came = work.as_mut() => came,
+                            // A node before ours may have become an orphan, which is never told.
+                            () = refused_in(self.room, self.epoch, &mut refusals), if watching => {
+                                (Event::Changed, None)
+                            }
+                        }
+                    };
+                    match self.wait(came, interrupted.as_mut()).await {
                         Ok(came) => came,
                         Err(stop) => {
                             let ticket = self.stopped(stop, caller);

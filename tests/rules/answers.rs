@@ -8,7 +8,7 @@ use zookeeper_test_server::{Direction, Loss, Match, NodeKind, Op, Server};
 
 use crate::support::{
     ByHand, DIRECTORY, SOON, assert_clean, connect, connect_as, connect_with, eager, enqueue, granted, mutex,
-    queue, session, start, within,
+    poll_once, queue, session, start, within,
 };
 
 /// Long enough for any answer that is not held back, short enough to be waited for.
@@ -118,11 +118,13 @@ async fn a_wait_for_the_place_of_a_live_contender_is_a_busy_lock() {
     let lock = InterProcessMutex::builder(&client, DIRECTORY).max_znodes(1).build().unwrap();
     let held = within("the grant", lock.lock()).await.unwrap();
     let deletion = server.hold_request(Match::op(Op::Delete).session(session(&client)));
-    let waiting = tokio::spawn(lock.acquire(Duration::from_secs(1)));
+    let mut waiting = Box::pin(lock.acquire(Duration::from_secs(1)));
+    assert!(poll_once(waiting.as_mut()).await.is_none());
+    // Begun behind it, on the same thread.
     assert_eq!(lock.participants().await.unwrap().len(), 1);
     drop(held);
     within("the deletion", deletion.wait_hit()).await;
-    let error = within("the end", waiting).await.unwrap().unwrap_err();
+    let error = within("the end", waiting).await.unwrap_err();
     assert!(matches!(error, AcquireError::TimedOut { holder: None, .. }), "{error}");
     deletion.release();
     client.flush(SOON).await.unwrap();

@@ -13,6 +13,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         a_parent_that_we_may_not_create_in_is_no_lock,
         a_directory_that_we_may_not_list_is_no_lock,
         a_node_that_we_may_not_delete_is_reported,
+        a_node_that_we_may_delete_later_is_deleted,
         creator_all_keeps_strangers_out.curator("testLockACLs").on_an_ensemble_too(),
         an_acl_of_the_recipe_goes_to_parents_and_nodes.curator("testACLsCreatingParents"),
         an_acl_that_zookeeper_refuses_is_rejected,
@@ -87,11 +88,44 @@ async fn a_node_that_we_may_not_delete_is_reported(env: &Env) {
     // As it says: the node stays until the session ends, and keeps everybody out.
     assert!(env.stat(&node).await.is_some());
     assert!(!mutex.is_acquired_in_this_process());
+    match client.flush(SOON).await.unwrap_err() {
+        ReleaseError::Refused { node: named, others: 0, .. } => assert_eq!(named, node),
+        other => panic!("{other:?}"),
+    }
+    for error in [mutex.lock().await.unwrap_err(), mutex.acquire(SOON).await.unwrap_err()] {
+        let AcquireError::Orphaned { node: named, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(*named, node);
+        assert!(error.to_string().contains("grant it DELETE"), "{error}");
+    }
+    assert_eq!(env.children(&path).await.len(), 1, "it leaves no other");
     assert!(matches!(theirs.try_lock().await, Err(TryLockError::WouldBlock { .. })));
     let waiter = tokio::spawn(theirs.lock());
     env.wait_count(&path, 2).await;
     client.close().await.unwrap();
     drop(soon("the second in line", waiter).await.unwrap().unwrap());
+}
+
+async fn a_node_that_we_may_delete_later_is_deleted(env: &Env) {
+    let path = env.lock_path();
+    directory(env, &path, zk::Permission::ALL).await;
+    let outsider = env.outsider().await;
+    let allow = |permission: zk::Permission| {
+        let (outsider, path) = (outsider.clone(), path.clone());
+        async move {
+            let acls = [zk::Acl::new(permission | zk::Permission::ADMIN, zk::AuthId::anyone())];
+            outsider.set_acl(&path, &acls, None).await.unwrap();
+        }
+    };
+    allow(zk::Permission::CREATE | zk::Permission::READ).await;
+    let client = env.client().await;
+    let mutex = InterProcessMutex::new(&client, &path).unwrap();
+    drop(soon("a free lock", mutex.lock()).await.unwrap());
+    let error = client.flush(SOON).await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Refused { .. }), "{error:?}");
+    allow(zk::Permission::ALL).await;
+    soon("the lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    assert!(env.children(&path).await.is_empty());
 }
 
 async fn creator_all_keeps_strangers_out(env: &Env) {

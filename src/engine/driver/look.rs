@@ -7,11 +7,12 @@ use zookeeper_client as zk;
 use super::ask::{Unanswered, ask};
 use super::requests::{list, list_alone};
 use crate::client::epoch::{Epoch, cause};
+use crate::client::reaper::delete_orphans;
 use crate::engine::name::Kind;
 use crate::engine::pending::Ahead;
 use crate::engine::queue::{Listing, Queue, Unusable};
 use crate::engine::room::Room;
-use crate::error::AcquireError;
+use crate::error::{AcquireError, ReleaseError};
 
 /// The nodes that queue for a lock, all or those of one kind, in order, as the user would write their paths.
 pub(crate) async fn participants(room: &Arc<Room>, kind: Option<Kind>) -> Result<Vec<String>, AcquireError> {
@@ -65,13 +66,42 @@ pub(super) fn unusable_directory(room: &Room, unusable: Unusable) -> AcquireErro
     }
 }
 
+/// The error of a directory in which this client has left nodes that it may not delete, after asking for that once more;
+/// `ahead`, if given, is a list and the contender for which only those in its way count.
+pub(super) async fn orphaned(
+    room: &Room,
+    epoch: &Epoch,
+    kind: Kind,
+    ahead: Option<(&Queue, Option<&str>)>,
+) -> Option<AcquireError> {
+    let orphans = epoch.orphans(Some(room.path()));
+    let in_the_way = match ahead {
+        _ if orphans.is_empty() => false,
+        Some((queue, name)) => {
+            let (_, mut names) = queue.in_the_way(name, kind);
+            names.any(|name| orphans.iter().any(|orphan| orphan.name == name))
+        }
+        // Any of them: another contender would leave another.
+        None => true,
+    };
+    if !in_the_way {
+        return None;
+    }
+    match delete_orphans(epoch, Some(room.path())).await {
+        Err(ReleaseError::Refused { node, source, .. }) => {
+            Some(AcquireError::Orphaned { path: room.path().user().to_owned(), node, source })
+        }
+        _ => None,
+    }
+}
+
 /// Whom a contender has to wait for.
 #[derive(Debug)]
 pub(super) enum Sight {
     Clear,
     /// Live contenders.
     Live(Ahead),
-    /// Only this node of our own session, by its server path, which is being deleted.
+    /// Only nodes of our own session that are to be deleted, the last of them this one, by its server path.
     Leaving(String),
 }
 
@@ -89,29 +119,27 @@ pub(super) fn sight(room: &Room, epoch: &Epoch, queue: &Queue, name: Option<&str
     leaving.map_or(Sight::Clear, Sight::Leaving)
 }
 
-/// The live contenders in the queue that a contender of this kind would have to wait for, if there are any: asked before
-/// a try creates anything. A member may lag behind, so they are believed only in a list that was sent right behind a
-/// `sync` (rule 19). Errors are left to the create. Nodes of our own that are being deleted are waited for.
-pub(super) async fn busy(room: &Arc<Room>, epoch: &Arc<Epoch>, kind: Kind) -> Option<Ahead> {
-    let sight =
-        |listing: Listing| listing.map_or(Sight::Clear, |queue| sight(room, epoch, &queue, None, kind));
-    loop {
-        // A late create of our own would be in the way of every try; looking has it deleted.
-        let list = epoch.request(|session| async move { list_alone(room, epoch, &session).await });
-        let mut seen = sight(list.await.ok()?.ok()?);
-        if matches!(seen, Sight::Live(_)) {
-            let certain = epoch.request(|session| async move {
-                tokio::join!(session.sync(room.path().server()), list_alone(room, epoch, &session))
-            });
-            seen = match certain.await {
-                Ok((Ok(()), Ok(listing))) => sight(listing),
-                _ => return None,
-            };
-        }
-        match seen {
-            Sight::Clear => return None,
-            Sight::Live(ahead) => return Some(ahead),
-            Sight::Leaving(path) => epoch.until_gone(&path).await,
-        }
+/// Whom a contender of this kind would have to wait for: asked before a try creates anything. A member may lag behind, so
+/// live contenders are believed only in a list that was sent right behind a `sync` (rule 19). Errors are left to the create.
+pub(super) async fn busy(room: &Arc<Room>, epoch: &Arc<Epoch>, kind: Kind) -> Sight {
+    let sight = |listing: Listing| match listing {
+        Ok(queue) if queue.usable().is_ok() => sight(room, epoch, &queue, None, kind),
+        _ => Sight::Clear,
+    };
+    // A late create of our own would be in the way of every try; looking has it deleted.
+    let list = epoch.request(|session| async move { list_alone(room, epoch, &session).await });
+    match list.await {
+        Ok(Ok(listing)) => match sight(listing) {
+            Sight::Live(_) => {}
+            seen => return seen,
+        },
+        _ => return Sight::Clear,
+    }
+    let certain = epoch.request(|session| async move {
+        tokio::join!(session.sync(room.path().server()), list_alone(room, epoch, &session))
+    });
+    match certain.await {
+        Ok((Ok(()), Ok(listing))) => sight(listing),
+        _ => Sight::Clear,
     }
 }

@@ -1,0 +1,171 @@
+//! Nodes that this client has left and may not delete: what blocks all others is said, and is no live contender.
+
+use std::error::Error;
+use std::time::Duration;
+
+use zookeeper_recipes::{AcquireError, Client, InterProcessFairLock, ReleaseError, TryLockError};
+use zookeeper_test_server::{Fault, Match, Op, Server};
+
+use crate::support::{
+    DIRECTORY, SOON, assert_clean, connect, enqueue, granted, mutex, queue, session, start, until, within,
+};
+
+/// ZooKeeper's `NoAuth`.
+const NO_AUTH: i32 = -102;
+
+/// The client may not delete below the lock's directory.
+fn forbid(server: &Server, client: &Client) -> Fault {
+    server.fail(Match::op(Op::Delete).path_prefix(DIRECTORY).session(session(client)).always(), NO_AUTH)
+}
+
+/// Leaves a node that cannot be deleted, and answers with its path.
+async fn leave_an_orphan(server: &Server, client: &Client) -> (Fault, String) {
+    let guard = within("the grant", mutex(client).lock()).await.unwrap();
+    let fault = forbid(server, client);
+    let node = guard.node();
+    let error = within("the release", guard.release()).await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Refused { others: 0, .. }), "{error}");
+    (fault, node)
+}
+
+fn assert_orphaned(error: &AcquireError, node: &str) {
+    let AcquireError::Orphaned { path, node: named, .. } = error else { panic!("{error:?}") };
+    assert_eq!((&**path, &**named), (DIRECTORY, node));
+    assert!(!error.is_retryable() && error.source().is_some());
+    let text = error.to_string();
+    assert!(
+        text.contains(node) && text.contains("grant it DELETE") && text.contains("close the client"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_flush_reports_what_could_not_be_deleted() {
+    let server = start();
+    let client = connect(&server).await;
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let node = guard.node();
+    let fault = forbid(&server, &client);
+    drop(guard);
+    for _ in 0..2 {
+        let error = within("the report", client.flush(SOON)).await.unwrap_err();
+        let ReleaseError::Refused { node: named, others: 0, source } = &error else { panic!("{error:?}") };
+        assert_eq!(*named, node);
+        assert!(!error.is_retryable());
+        assert!(error.to_string().contains(&node), "{error}");
+        assert!(source.to_string().contains("authorized"), "{source}");
+    }
+    fault.remove();
+    within("the deletion", client.flush(SOON)).await.unwrap();
+    assert_clean(&server, "after the deletion").await;
+}
+
+#[tokio::test]
+async fn a_flush_counts_the_others_and_forgets_what_is_gone() {
+    let server = start();
+    let client = connect(&server).await;
+    let fair = InterProcessFairLock::new(&client, DIRECTORY).unwrap();
+    let mut places = Vec::new();
+    for _ in 0..3 {
+        places.push(within("a place", fair.enqueue()).await.unwrap());
+    }
+    let fault = forbid(&server, &client);
+    drop(places);
+    let error = within("the report", client.flush(SOON)).await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Refused { others: 2, .. }), "{error:?}");
+    assert!(error.to_string().contains("and 2 others"), "{error}");
+    for node in queue(&server) {
+        server.delete(&node).unwrap();
+    }
+    fault.remove();
+    within("nothing to do", client.flush(SOON)).await.unwrap();
+    server.reset_counters();
+    within("nothing to do", client.flush(SOON)).await.unwrap();
+    assert_eq!(server.counters().requests(Op::Delete), 0, "it is forgotten");
+}
+
+#[tokio::test]
+async fn an_orphan_in_the_way_is_said_and_no_other_is_made() {
+    let server = start();
+    let client = connect(&server).await;
+    let (fault, node) = leave_an_orphan(&server, &client).await;
+    let mutex = mutex(&client);
+    assert_orphaned(&within("lock", mutex.lock()).await.unwrap_err(), &node);
+    assert_orphaned(&within("acquire", mutex.acquire(SOON)).await.unwrap_err(), &node);
+    match within("try_lock", mutex.try_lock()).await.unwrap_err() {
+        TryLockError::Acquire(error) => assert_orphaned(&error, &node),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(queue(&server), [&*node], "no other node was made");
+    // Another directory has nothing to do with it.
+    let elsewhere = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/elsewhere").unwrap();
+    within("elsewhere", elsewhere.lock()).await.unwrap().release().await.unwrap();
+    fault.remove();
+    within("allowed by now", mutex.lock()).await.unwrap().release().await.unwrap();
+    assert_clean(&server, "after the deletion").await;
+}
+
+/// A waiter of the same client is in the queue already when the node before it becomes an orphan.
+#[tokio::test]
+async fn a_waiter_behind_a_node_that_becomes_an_orphan_is_told() {
+    for fair in [false, true] {
+        let server = start();
+        let (client, other) = (connect(&server).await, connect(&server).await);
+        let (first, second) = if fair {
+            let fair = InterProcessFairLock::new(&client, DIRECTORY).unwrap();
+            (tokio::spawn(fair.lock()), tokio::spawn(fair.clone().lock()))
+        } else {
+            (tokio::spawn(mutex(&client).lock()), tokio::spawn(mutex(&client).lock()))
+        };
+        until(&server, "both", |view| view.children(DIRECTORY).len() == 2).await;
+        let guard = granted(first).await;
+        // A waiter of another client between is blocked as well, but it is alive.
+        let theirs = enqueue(&server, &other).await;
+        let fault = forbid(&server, &client);
+        let node = guard.node();
+        drop(guard);
+        let second = within("the answer", second).await.unwrap();
+        if fair {
+            // In memory it is handed over, as the holder has let go: nothing can come between the two.
+            let guard = second.unwrap();
+            fault.remove();
+            guard.release().await.unwrap();
+            within("the deletion", client.flush(SOON)).await.unwrap();
+        } else {
+            assert_orphaned(&second.unwrap_err(), &node);
+            fault.remove();
+            within("the deletion", client.flush(SOON)).await.unwrap();
+        }
+        granted(theirs.attempt).await.release().await.unwrap();
+    }
+}
+
+/// To others it is a contender like any: they cannot know.
+#[tokio::test]
+async fn the_orphan_of_another_client_is_a_busy_lock() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (_fault, node) = leave_an_orphan(&server, &client).await;
+    let error = within("the end", mutex(&other).acquire(Duration::from_millis(300))).await.unwrap_err();
+    let AcquireError::TimedOut { first, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(first.as_deref(), Some(&*node));
+    client.close().await.unwrap();
+    within("the grant", mutex(&other).lock()).await.unwrap().release().await.unwrap();
+}
+
+/// A create whose outcome was unknown comes to light after its attempt was given up, and cannot be deleted.
+#[tokio::test]
+async fn a_late_create_that_may_not_be_deleted_is_said() {
+    let server = start();
+    let client = connect(&server).await;
+    let gate = server.hold_reply(Match::op(Op::Create).session(session(&client)));
+    let fault = forbid(&server, &client);
+    drop(within("no answer", mutex(&client).acquire(Duration::from_millis(100))).await.unwrap_err());
+    gate.release();
+    let error = within("the report", client.flush(SOON)).await.unwrap_err();
+    let [node] = &*queue(&server) else { panic!("one node is left") };
+    assert!(matches!(&error, ReleaseError::Refused { node: named, .. } if named == node), "{error:?}");
+    assert_orphaned(&within("lock", mutex(&client).lock()).await.unwrap_err(), node);
+    fault.remove();
+    within("allowed by now", mutex(&client).lock()).await.unwrap().release().await.unwrap();
+}
