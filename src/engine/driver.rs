@@ -320,7 +320,7 @@ impl<'a> Contest<'a> {
         }
         if patience == Patience::Try {
             caller.set_waits_for(WaitsFor::List);
-            let busy = busy(self.room, self.epoch, caller.kind);
+            let busy = Box::pin(busy(self.room, self.epoch, caller.kind));
             match self.wait(busy, interrupted.as_mut()).await {
                 Ok(Sight::Clear) => {}
                 Ok(Sight::Live(ahead)) => return caller.answer(Err(Denied::Busy(ahead))),

@@ -87,7 +87,8 @@ pub(super) async fn orphaned(
     if !in_the_way {
         return None;
     }
-    match delete_orphans(epoch, Some(room.path())).await {
+    // On the heap: those that wait, perhaps by the thousand, keep room for what hardly ever happens otherwise.
+    match Box::pin(delete_orphans(epoch, Some(room.path()))).await {
         Err(ReleaseError::Refused { node, source, .. }) => {
             Some(AcquireError::Orphaned { path: room.path().user().to_owned(), node, source })
         }
