@@ -939,6 +939,87 @@ async fn a_server_that_hangs_does_not_use_up_the_time_of_the_others() {
     }
 }
 
+/// The ids of all sessions that there were, in order.
+fn sessions_established(server: &Server) -> Vec<i64> {
+    let mut ids = Vec::new();
+    for entry in server.log().iter().filter(|entry| (entry.op, entry.kind) == (Op::Connect, LogKind::Applied))
+    {
+        if entry.error == 0 && !ids.contains(&entry.session) {
+            ids.push(entry.session);
+        }
+    }
+    ids
+}
+
+/// How long a server may be silent is an eighth of the session timeout, of the one that was granted; the library fixes it
+/// when it connects, by the one that was asked for.
+#[tokio::test]
+async fn a_session_of_another_timeout_than_was_asked_for_is_exchanged_once_for_one_with_the_right_patience() {
+    let server = server();
+    // Of 40 s it would be 5 s, of the 20 s that are granted it is 2.5 s.
+    let builder = Client::builder().session_timeout(2 * LONG).connect_timeout(3 * LONG);
+    let client = builder.connect(&server.connect_string()).await.unwrap();
+    assert_eq!(client.session_timeout(), Some(LONG));
+    let id = session(&client);
+    let established = sessions_established(&server);
+    assert_eq!((established.len(), established[1]), (2, id));
+    // The other is closed, not left to expire.
+    until(&server, |view| view.sessions().len() == 1).await;
+    assert_eq!(server.counters().requests(Op::CloseSession), 1);
+    let silent = Instant::now();
+    server.stall(id, Direction::Both);
+    until(&server, |view| view.sessions().iter().all(|session| !session.connected)).await;
+    assert!(silent.elapsed() < ms(4_500), "{:?}", silent.elapsed());
+    server.resume(id);
+    // What was learned is used for the next session.
+    server.expire_session(id);
+    within(mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    assert_eq!(sessions_established(&server).len(), 3);
+}
+
+#[tokio::test]
+async fn a_session_whose_other_timeout_changes_nothing_is_kept() {
+    let server = server();
+    // A third of the connect timeout, whichever of the two it is.
+    let builder = Client::builder().session_timeout(2 * LONG).connect_timeout(ms(3_000));
+    let client = builder.connect(&server.connect_string()).await.unwrap();
+    assert_eq!(client.session_timeout(), Some(LONG));
+    assert_eq!(sessions_established(&server).len(), 1);
+}
+
+/// As above, and there is one server that gives no second session.
+#[tokio::test]
+async fn a_session_that_cannot_be_exchanged_will_do() {
+    let server = Server::builder().tick(ms(50)).max_session_timeout(ms(4_000)).start().unwrap();
+    let second = server.fail(Match::op(Op::Connect).nth(1).always(), RUNTIME_INCONSISTENCY);
+    // Of 20 s it would be 1 s, of the 4 s that are granted it is half a second.
+    let builder = Client::builder().session_timeout(LONG).connect_timeout(ms(3_000));
+    let client = within(builder.connect(&server.connect_string())).await.unwrap();
+    assert!(!second.hits().is_empty());
+    within(mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    assert_eq!(sessions_established(&server), [session(&client)]);
+}
+
+/// Writes are answered, but later than after the half second that a server may be silent: each connection is cut
+/// before that.
+#[tokio::test]
+async fn a_client_becomes_usable_again_when_every_write_takes_longer_than_a_server_may_be_silent() {
+    let server = server();
+    let timeout = ms(3_000);
+    let policy = RetryPolicy::forever(ms(50));
+    let builder = Client::builder().session_timeout(timeout).retry_policy(policy);
+    let client = builder.connect(&server.connect_string()).await.unwrap();
+    let guard = hold(&client).await;
+    for write in [Op::Create, Op::Delete, Op::Multi] {
+        server.delay_reply(Match::op(write).always(), ms(800));
+    }
+    assert_eq!(within(guard.lost()).await.reason(), LostReason::Suspect);
+    drop(guard);
+    within(mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    // With twice the patience, a second, it is answered.
+    assert_eq!(sessions_established(&server).len(), 2);
+}
+
 #[tokio::test]
 async fn connect_strings_that_cannot_mean_what_they_say_are_refused() {
     let server = server();

@@ -12,12 +12,13 @@ use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
 use super::belief::Margin;
+use super::dialer::Dialer;
 use super::epoch::Epoch;
 use super::heartbeat::Heartbeat;
 use super::reaper::Reaper;
 use super::retry::RetryPolicy;
 use super::servers::Servers;
-use super::supervisor::{Contact, Dialer, Shared, supervise};
+use super::supervisor::{Contact, Shared, supervise};
 use super::{Client, Inner};
 use crate::error::ConnectError;
 use crate::options::Acl;
@@ -69,8 +70,15 @@ impl ClientBuilder {
     }
 
     /// For how long one try to get a session may take; by default 5 s, as in the articles' Curator set-up
-    /// (Curator's own default is 15 s). One server gets a third of it, or an eighth of the session timeout if that is
-    /// less, but half a second at least, before another is tried, now and later. It is also how long [`try_lock`](crate::InterProcessMutex::try_lock) waits for an answer.
+    /// (Curator's own default is 15 s). It is also how long [`try_lock`](crate::InterProcessMutex::try_lock) waits for an
+    /// answer.
+    ///
+    /// One server may be silent for a third of it, or for an eighth of the granted session timeout if that is less, but for half
+    /// a second at least, before another is tried, now and later. Where the servers grant another session timeout than was
+    /// asked for, and that makes a difference, connecting establishes a second session and closes the first. If
+    /// commits take longer than that for a whole session timeout, so that no write is answered before the connection
+    /// is given up, the session is replaced by one with twice the time, up to 2/5 of the session timeout; after a session that
+    /// lasted for ten session timeouts it begins anew.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -148,20 +156,16 @@ impl ClientBuilder {
         for (scheme, credentials) in &self.auth {
             connector = connector.with_auth(scheme, credentials);
         }
-        let dialer = Dialer {
+        let mut dialer = Dialer::new(
             servers,
             connector,
             // ZooKeeper counts milliseconds in 32 bits.
-            session_timeout: self
-                .session_timeout
-                .clamp(Duration::from_millis(1), Duration::from_millis(i32::MAX as u64)),
-            connect_timeout: self.connect_timeout,
-            retry: self.retry,
-        };
-        let setup = |error| ConnectError::Setup {
-            servers: dialer.servers.given().to_owned(),
-            source: Arc::new(error),
-        };
+            self.session_timeout.clamp(Duration::from_millis(1), Duration::from_millis(i32::MAX as u64)),
+            self.connect_timeout,
+            self.retry,
+        );
+        let given = dialer.servers().given().to_owned();
+        let setup = |error| ConnectError::Setup { servers: given.clone(), source: Arc::new(error) };
         let runtime = runtime::Builder::new_current_thread().enable_time().build().map_err(setup)?;
         let shared = Shared::new();
         let (reaper, reap) = Reaper::new();
@@ -181,13 +185,12 @@ impl ClientBuilder {
         };
         let contact = self.contact;
         let (connected, first) = oneshot::channel();
-        let thread_dialer = dialer.clone();
         // A thread of its own, as Java's client has: an executor that is blocked must not lose the lock (rule 20).
         let run = move || {
             runtime.block_on(async move {
                 let mut stop = shared.stop.subscribe();
                 let dialled = tokio::select! {
-                    dialled = thread_dialer.dial() => dialled,
+                    dialled = dialer.dial() => dialled,
                     _ = stop.wait_for(|stop| *stop) => return,
                 };
                 match dialled {
@@ -198,7 +201,7 @@ impl ClientBuilder {
                         shared.begin(&epoch);
                         // If the caller has gone, so has the client, and the supervisor closes the session.
                         let _ = connected.send(Ok(()));
-                        supervise(shared, epoch, Some(thread_dialer), reaper, contact).await;
+                        supervise(shared, epoch, Some(dialer), reaper, contact).await;
                     }
                     // The caller may have gone; nobody else wants to know.
                     Err(error) => drop(connected.send(Err(error))),
@@ -210,10 +213,7 @@ impl ClientBuilder {
             Ok(Ok(())) => Ok(client),
             Ok(Err(error)) => Err(error),
             // The thread ended without a word: it cannot, short of a panic in the client library.
-            Err(gone) => Err(ConnectError::Setup {
-                servers: dialer.servers.given().to_owned(),
-                source: Arc::new(gone),
-            }),
+            Err(gone) => Err(ConnectError::Setup { servers: given, source: Arc::new(gone) }),
         }
     }
 }

@@ -517,6 +517,11 @@ impl Epoch {
         self.stake.send_if_modified(|stake| std::mem::replace(stake, count) != count);
     }
 
+    /// Whether there is anything to write in the session: beats, while there are nodes, or creates.
+    pub(crate) fn is_wanted(&self) -> bool {
+        *self.stake.borrow() > 0 || *self.attempts.borrow() > 0
+    }
+
     /// Counts an attempt for as long as the answer lives.
     pub(crate) fn attempt(self: &Arc<Self>) -> Attempt {
         self.attempts.send_modify(|attempts| *attempts += 1);

@@ -3,9 +3,11 @@
 mod belief;
 mod builder;
 pub(crate) mod clock;
+mod dialer;
 pub(crate) mod epoch;
 mod heartbeat;
 pub(crate) mod held;
+mod patience;
 pub(crate) mod reaper;
 mod retry;
 mod servers;

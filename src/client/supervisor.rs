@@ -2,17 +2,17 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
 use zookeeper_client as zk;
 
 use super::belief::Margin;
-use super::epoch::{Epoch, cause};
+use super::clock::Moment;
+use super::dialer::Dialer;
+use super::epoch::Epoch;
 use super::heartbeat::{self, Heartbeat};
+use super::patience::Connections;
 use super::reaper::Reaper;
-use super::retry::RetryPolicy;
-use super::servers::Servers;
 use crate::error::{ConnectError, LostReason};
 
 /// What the client as a whole is doing.
@@ -104,77 +104,6 @@ pub(crate) struct Contact {
     pub(crate) margin: Margin,
 }
 
-/// For how long a server may say nothing and still be thought to be well.
-const BUSY: Duration = Duration::from_millis(500);
-
-/// How to get sessions.
-#[derive(Clone, Debug)]
-pub(crate) struct Dialer {
-    pub(crate) servers: Servers,
-    pub(crate) connector: zk::Connector,
-    pub(crate) session_timeout: Duration,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) retry: RetryPolicy,
-}
-
-impl Dialer {
-    /// One try to establish a session, within the connect timeout.
-    pub(crate) async fn dial(&self) -> Result<zk::Client, ConnectError> {
-        let servers = || self.servers.given().to_owned();
-        let timeout = self.connect_timeout;
-        let dialled = async {
-            loop {
-                // A server that hangs must not use up the time of the others: the library waits for one for this
-                // long, while it connects and when it is connected, by default for 2/5 of the session timeout, which
-                // is more than all of ours. A lock is believed for 2/3 of it, of which 1/6 may pass before the first
-                // beat that is not answered: an eighth leaves time for that server and two more that hang. One that
-                // takes less than half a second is no more than busy.
-                let per_server = (self.session_timeout / 8).min(self.connect_timeout / 3).max(BUSY);
-                let connector = self.connector.clone();
-                let connector = connector.with_session_timeout(self.session_timeout);
-                let connector = connector.with_connection_timeout(per_server);
-                match connector.connect(self.servers.repeated()).await {
-                    // It gives up after the session timeout, which may be shorter than ours.
-                    Err(zk::Error::Timeout) => {}
-                    result => return result,
-                }
-            }
-        };
-        match tokio::time::timeout(timeout, dialled).await {
-            Err(_) => Err(ConnectError::TimedOut { servers: servers(), timeout, source: None }),
-            Ok(Ok(session)) => Ok(session),
-            Ok(Err(zk::Error::AuthFailed)) => Err(ConnectError::AuthFailed { servers: servers() }),
-            Ok(Err(error @ zk::Error::BadArguments(_))) => {
-                Err(ConnectError::InvalidConnectString { servers: servers(), reason: error.to_string() })
-            }
-            // Unusable TLS options come as errors of their own, before any connection is tried.
-            Ok(Err(error @ (zk::Error::Custom(_) | zk::Error::UnexpectedError(_)))) => {
-                Err(ConnectError::Setup { servers: servers(), source: cause(error) })
-            }
-            Ok(Err(error)) => {
-                Err(ConnectError::TimedOut { servers: servers(), timeout, source: Some(cause(error)) })
-            }
-        }
-    }
-
-    /// Tries until there is a session, the policy is exhausted, or retrying is no use.
-    async fn dial_by_policy(&self) -> Result<zk::Client, ConnectError> {
-        let start = Instant::now();
-        let mut retry = 0;
-        loop {
-            let error = match self.dial().await {
-                Ok(session) => return Ok(session),
-                Err(error) => error,
-            };
-            let pause = if error.is_retryable() { self.retry.pause(retry, start.elapsed()) } else { None };
-            let Some(pause) = pause else { return Err(error) };
-            tracing::warn!(%error, ?pause, "no session yet");
-            tokio::time::sleep(pause).await;
-            retry += 1;
-        }
-    }
-}
-
 /// Closes the client if its supervisor ends in any other way than by its last line: by a panic (of a tracing
 /// subscriber, of the client library), or because the runtime of a borrowed session goes, perhaps before the
 /// supervisor is polled at all.
@@ -213,7 +142,7 @@ pub(crate) fn supervise(
 async fn run(
     shared: Arc<Shared>,
     first: Arc<Epoch>,
-    dialer: Option<Dialer>,
+    mut dialer: Option<Dialer>,
     reaper: Reaper,
     contact: Contact,
 ) {
@@ -221,11 +150,15 @@ async fn run(
     let mut epoch = first;
     let mut rounds = 0;
     loop {
+        let began = Moment::now();
+        // A borrowed session is not ours to give up.
+        let patience = dialer.as_ref().map(Dialer::present_patience);
+        let connections = patience.map(|patience| Connections::new(patience, epoch.timeout(), began));
         let heartbeat = tokio::spawn(heartbeat::run(Arc::clone(&epoch), contact.heartbeat));
         let end = tokio::select! {
             // The heartbeat ends when the epoch does: how that ended is asked first.
             biased;
-            end = watch_session(&shared, &epoch) => end,
+            end = watch_session(&shared, &epoch, connections) => end,
             // It ends with its epoch, or by a panic (of a tracing subscriber): without it nothing can be believed.
             _ = heartbeat => {
                 epoch.end(LostReason::Suspect);
@@ -234,7 +167,7 @@ async fn run(
             // A stop that came before this epoch counts as well: `wait_for` looks at the value first.
             _ = stop.wait_for(|stop| *stop) => End::Stopped,
         };
-        match (end, &dialer) {
+        match (end, &mut dialer) {
             (End::Stopped, Some(_)) => {
                 let confirmed = close(&epoch).await;
                 return shared.close(Closing::Asked, confirmed);
@@ -245,11 +178,15 @@ async fn run(
                 settle_down(&reaper, &epoch).await;
                 return shared.close(Closing::AuthFailed, false);
             }
-            (End::Over, None) => return shared.close(Closing::Asked, true),
+            (End::Over | End::Useless, None) => return shared.close(Closing::Asked, true),
             // The session, and our nodes in it, may live on without us: its runtime is shutting down, most likely.
             (End::Broken, None) => return shared.close(Closing::Asked, false),
-            (End::Over | End::Broken, Some(dialer)) => {
+            (end, Some(dialer)) => {
                 shared.state.send_replace(ConnectionState::Lost);
+                match end {
+                    End::Useless => dialer.patience.grow(),
+                    _ => dialer.patience.lasted(Moment::now().since(began), epoch.timeout()),
+                }
                 let session = tokio::select! {
                     redialled = redial(&shared, dialer, &mut rounds) => match redialled {
                         Some(session) => session,
@@ -270,14 +207,30 @@ enum End {
     /// The session may live, but what looks after it does not.
     Broken,
     AuthFailed,
+    /// The session may live, but no write is answered in it before we cut the connection.
+    Useless,
     Stopped,
 }
 
-/// Follows a session's state until it is over.
-async fn watch_session(shared: &Shared, epoch: &Epoch) -> End {
+/// Follows a session's state until it is over, or of no use any more by its `connections`.
+async fn watch_session(shared: &Shared, epoch: &Epoch, mut connections: Option<Connections>) -> End {
     let Some(mut states) = epoch.states() else { return End::Over };
     let mut state = states.peek_state();
     loop {
+        if let Some(connections) = &mut connections {
+            let now = Moment::now();
+            // Also when it comes back: states are merged, so that its end may not have been seen.
+            connections.ended(now, epoch.proof(), epoch.is_wanted());
+            if state == zk::SessionState::SyncConnected && !connections.established(now) {
+                let session = epoch.session_id();
+                tracing::warn!(
+                    session = format_args!("{session:#x}"),
+                    "no write was answered before the connection was given up, again and again: the next session is more patient"
+                );
+                epoch.end(LostReason::Suspect);
+                return End::Useless;
+            }
+        }
         match state {
             zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
                 epoch.set_connected(true);
@@ -311,7 +264,7 @@ async fn watch_session(shared: &Shared, epoch: &Epoch) -> End {
 }
 
 /// Gets the next session, however many rounds it takes; nothing if the credentials are refused.
-async fn redial(shared: &Shared, dialer: &Dialer, rounds: &mut u64) -> Option<zk::Client> {
+async fn redial(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Option<zk::Client> {
     loop {
         shared.phase.send_replace(Phase::Connecting);
         match dialer.dial_by_policy().await {

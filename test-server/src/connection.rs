@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -53,6 +53,8 @@ enum Out {
     Frame(Vec<u8>, Option<Replied>),
     /// Whatever follows waits for this.
     Held(Arc<Cell>),
+    /// The same, until then.
+    Due(Instant),
     End(End),
     Silence,
 }
@@ -316,6 +318,7 @@ async fn write_all(mut write: WriteHalf<'_>, conn: &Conn, shared: &Shared) -> En
         shared.until_flows(conn, Direction::ToClient).await;
         match item {
             Out::Held(cell) => cell.until_end().await,
+            Out::Due(at) => tokio::time::sleep_until(at.into()).await,
             Out::End(end) => return end,
             Out::Silence => std::future::pending().await,
             Out::Frame(frame, replied) => {
@@ -633,6 +636,10 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
                 greeting
             }
         };
+        if let Some((delay, cell)) = verdict.delay {
+            conn.queue(Out::Due(Instant::now() + delay));
+            cells.push(cell);
+        }
         for cell in verdict.hold {
             conn.queue(Out::Held(Arc::clone(&cell)));
             cells.push(cell);
@@ -685,6 +692,10 @@ fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound) -> Next {
         let Ask { number, op, opcode, .. } = *ask;
         state.record(LogKind::Applied, number, session, op, opcode, &answer.path, answer.error);
         let mut cells: Vec<Arc<Cell>> = verdict.fail.into_iter().map(|(_, cell)| cell).collect();
+        if let Some((delay, cell)) = verdict.delay {
+            conn.queue(Out::Due(Instant::now() + delay));
+            cells.push(cell);
+        }
         for cell in verdict.hold {
             conn.queue(Out::Held(Arc::clone(&cell)));
             cells.push(cell);

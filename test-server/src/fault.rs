@@ -255,6 +255,7 @@ impl Fault {
 pub(crate) enum Action {
     HoldRequest,
     HoldReply,
+    DelayReply(Duration),
     DropRequest(Loss),
     DropReply(Loss),
     Fail(i32),
@@ -288,6 +289,7 @@ pub(crate) struct BeforeApplied {
 #[derive(Debug, Default)]
 pub(crate) struct WhenApplied {
     pub(crate) fail: Option<(i32, Arc<Cell>)>,
+    pub(crate) delay: Option<(Duration, Arc<Cell>)>,
     pub(crate) hold: Vec<Arc<Cell>>,
     /// After all of `hold`.
     pub(crate) lose: Option<(Loss, Arc<Cell>)>,
@@ -351,6 +353,7 @@ impl Plan {
                 verdict.hold.push(Arc::clone(cell));
                 true
             }
+            Action::DelayReply(delay) => once(&mut verdict.delay, delay, cell),
             Action::DropReply(loss) => once(&mut verdict.lose, loss, cell),
             _ => false,
         });

@@ -640,6 +640,12 @@ impl Server {
         self.shared.change(|state| state.plan.gate(matcher, Action::HoldReply))
     }
 
+    /// Sends the reply to a request so long after it was applied, with everything behind it on that connection: what a
+    /// client sees of servers whose commits take their time. Requests that are sent together wait together.
+    pub fn delay_reply(&self, matcher: Match, delay: Duration) -> Fault {
+        self.shared.change(|state| state.plan.fault(matcher, Action::DelayReply(delay)))
+    }
+
     /// Holds a request **before** it is applied; the later requests of its connection queue behind it.
     ///
     /// It is applied when the gate is released, even if its connection is gone by then, unless its session has ended or

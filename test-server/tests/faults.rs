@@ -71,6 +71,21 @@ fn a_held_reply_is_committed_and_holds_what_follows() {
 }
 
 #[test]
+fn a_delayed_reply_is_committed_at_once_and_holds_what_follows_for_so_long() {
+    let (server, mut raw) = server();
+    let delay = Duration::from_millis(300);
+    let fault = server.delay_reply(Match::op(Op::Create).always(), delay);
+    let sent = Instant::now();
+    let first = raw.send(op::CREATE, &create("/a")).unwrap();
+    assert!(fault.wait_hit_blocking(SOON));
+    assert!(server.exists("/a"));
+    let second = raw.send(op::EXISTS, &Body::path_watch("/a", false)).unwrap();
+    assert_eq!(raw.recv().unwrap().xid, first);
+    assert!(sent.elapsed() >= delay, "{:?}", sent.elapsed());
+    assert_eq!(raw.recv().unwrap().xid, second);
+}
+
+#[test]
 fn the_log_shows_that_two_requests_were_under_way_at_once() {
     let (server, mut raw) = server();
     let gate = server.hold_reply(Match::op(Op::Create));
