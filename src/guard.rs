@@ -138,16 +138,23 @@ impl<M: Mode> LockGuard<M> {
     /// # }
     /// ```
     pub async fn state_changed(&self, known: LockState) -> LockState {
-        let mut contact = self.hold.epoch().contact();
+        let epoch = self.hold.epoch();
+        let mut standing = epoch.watch_standing();
         let mut lost = pin!(self.hold.when_lost());
         loop {
-            let state = self.state();
+            let sound = epoch.tell_standing();
+            let state = match self.hold.lost() {
+                Some(reason) => LockState::Lost(reason),
+                None if sound => LockState::Held,
+                None => LockState::Suspended,
+            };
             if state != known || matches!(state, LockState::Lost(_)) {
                 return state;
             }
             tokio::select! {
                 reason = &mut lost => return LockState::Lost(reason),
-                () = contact.changed() => {}
+                // The epoch has the sender, so this is never an error.
+                _ = standing.changed() => {}
             }
         }
     }

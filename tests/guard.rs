@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -273,6 +275,44 @@ async fn rule_10_an_interruption_and_its_end_are_told() {
     assert!(tokio::time::timeout(Duration::ZERO, &mut closed).await.is_err());
     client.close().await.unwrap();
     assert_eq!(within(closed).await, LockState::Lost(LostReason::Closed));
+}
+
+/// Counts how often it is woken.
+#[derive(Debug, Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Proofs come several times a second, or thousands of times in a busy client: who waits for a change does not pay for them.
+#[tokio::test]
+async fn rule_10_those_who_wait_for_a_change_are_woken_by_changes_alone() {
+    const WAITING: usize = 100;
+    let server = Server::builder().max_session_timeout(10 * LONG).start().unwrap();
+    let builder = Client::builder().session_timeout(10 * LONG);
+    let client = builder.connect(&server.connect_string()).await.unwrap();
+    let guard = hold(&client).await;
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(Arc::clone(&count));
+    let mut context = Context::from_waker(&waker);
+    let mut waiting: Vec<_> = (0..WAITING).map(|_| Box::pin(guard.state_changed(LockState::Held))).collect();
+    for waiting in &mut waiting {
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+    }
+    let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
+    for _ in 0..20 {
+        within(other.lock()).await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(count.0.load(Ordering::SeqCst), 0, "woken by proofs");
+
+    server.stop();
+    for waiting in waiting {
+        assert_eq!(within(waiting).await, LockState::Suspended);
+    }
+    assert!(count.0.load(Ordering::SeqCst) <= 2 * WAITING, "woken by one change: {count:?}");
 }
 
 /// Review finding 6: the session outlives the belief in it. The lost hold leaves no node, waiters keep their places.

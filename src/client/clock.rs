@@ -5,6 +5,7 @@
 //! counts that time, and is read without a system call (vDSO; since Linux 5.3), so that it can be asked at every use of a
 //! guard. Elsewhere the `Instant` has to do.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A moment on that clock, counted from some moment before the first.
@@ -22,7 +23,8 @@ impl Moment {
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     pub(crate) fn now() -> Self {
         static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-        Self(ORIGIN.get_or_init(std::time::Instant::now).elapsed())
+        // Not from 0, which `Latest` has for none.
+        Self(ORIGIN.get_or_init(std::time::Instant::now).elapsed() + Duration::from_nanos(1))
     }
 
     /// The time since `earlier`, or zero.
@@ -33,6 +35,24 @@ impl Moment {
     #[cfg(test)]
     pub(crate) fn at(since_start: Duration) -> Self {
         Self(since_start)
+    }
+}
+
+/// The latest of the moments that it was told, if there was any. Of several threads; reading it takes no lock.
+#[derive(Debug, Default)]
+pub(crate) struct Latest(AtomicU64);
+
+impl Latest {
+    pub(crate) fn raise(&self, moment: Moment) {
+        // Nanoseconds in 64 bits are 584 years.
+        self.0.fetch_max(u64::try_from(moment.0.as_nanos()).unwrap_or(u64::MAX), Ordering::AcqRel);
+    }
+
+    pub(crate) fn get(&self) -> Option<Moment> {
+        match self.0.load(Ordering::Acquire) {
+            0 => None,
+            nanos => Some(Moment(Duration::from_nanos(nanos))),
+        }
     }
 }
 
@@ -53,6 +73,16 @@ mod tests {
             Duration::from_secs(2)
         );
         assert_eq!(Moment::at(Duration::ZERO).since(Moment::now()), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_latest_moment_counts_whatever_the_order() {
+        let (latest, at) = (Latest::default(), |nanos| Moment::at(Duration::from_nanos(nanos)));
+        assert_eq!(latest.get(), None);
+        for (told, expected) in [(5, 5), (3, 5), (7, 7)] {
+            latest.raise(at(told));
+            assert_eq!(latest.get(), Some(at(expected)));
+        }
     }
 
     /// The kernel's own text says how long the machine is up, sleep included.

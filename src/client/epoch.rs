@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use tokio::sync::{oneshot, watch};
 use zookeeper_client as zk;
 
 use super::belief::{Belief, Margin, Standing};
-use super::clock::Moment;
+use super::clock::{Latest, Moment};
 use super::held::{Hand, Held};
 use super::reaper::{Debt, Done, Item, Reaper};
 use super::watches::{WatchBudget, WatchUse, Watching};
@@ -43,13 +44,15 @@ pub(crate) struct Epoch {
     ended: watch::Sender<Option<LostReason>>,
     gone: watch::Sender<bool>,
     /// When the last write was sent whose reply proved that the servers keep the session.
-    proof: watch::Sender<Option<Moment>>,
-    /// Sent again, as it is, when a proof is overdue: those that wait for a change look for themselves.
-    connected: watch::Sender<bool>,
+    proof: Latest,
+    /// Whether a server is there.
+    connected: AtomicBool,
+    /// Whether a server is there and no proof is overdue, as it was told last: only when that changes, and not with each
+    /// proof, those are woken that wait for it.
+    sound: watch::Sender<bool>,
     /// Attempts that may have requests under way.
     attempts: watch::Sender<usize>,
-    /// The nodes that exist, as far as we know, by server path.
-    nodes: Mutex<HashMap<String, Node>>,
+    nodes: Mutex<Nodes>,
     /// How many those are: while there are any, the heartbeat beats.
     stake: watch::Sender<usize>,
     /// Nodes of ours that the servers refuse to delete, by server path; no more than there are.
@@ -60,11 +63,18 @@ pub(crate) struct Epoch {
     watches: Arc<WatchBudget>,
 }
 
+/// The nodes that exist, as far as we know, by server path.
+#[derive(Debug, Default)]
+struct Nodes {
+    all: HashMap<String, Node>,
+    /// The locks that are held, by the paths of their nodes. The beats and the clock are about these alone, and must not
+    /// cost more for the thousands that wait.
+    held: HashMap<String, Arc<Held>>,
+}
+
 /// A node of ours that exists, as far as we know.
 #[derive(Debug, Default)]
 struct Node {
-    /// The lock that is held by it.
-    held: Option<Arc<Held>>,
     /// It held a lock and has been given back; its deletion is under way.
     let_go: bool,
     /// It is to be deleted: no contender has it any more.
@@ -123,8 +133,10 @@ impl Epoch {
             timeout,
             belief: Belief::new(timeout, margin),
             reaper,
-            proof: watch::Sender::new(None),
-            connected: watch::Sender::new(true),
+            proof: Latest::default(),
+            connected: AtomicBool::new(true),
+            // Until the first proof.
+            sound: watch::Sender::new(false),
             stake: watch::Sender::new(0),
             session: Mutex::new(Some(session)),
             ended: watch::Sender::new(None),
@@ -249,13 +261,8 @@ impl Epoch {
 
     /// A write that was sent at `sent` has been answered.
     pub(crate) fn proved(&self, sent: Moment) {
-        self.proof.send_if_modified(|proof| {
-            let newer = proof.is_none_or(|proof| proof < sent);
-            if newer {
-                *proof = Some(sent);
-            }
-            newer
-        });
+        self.proof.raise(sent);
+        self.tell_standing();
     }
 
     /// The same for a write that was refused, if the refusal was decided by the leader and committed like any other
@@ -284,7 +291,7 @@ impl Epoch {
 
     /// When the last write was sent that was answered.
     pub(crate) fn proof(&self) -> Option<Moment> {
-        *self.proof.borrow()
+        self.proof.get()
     }
 
     /// What the last proof is worth now.
@@ -295,35 +302,39 @@ impl Epoch {
     }
 
     pub(crate) fn set_connected(&self, connected: bool) {
-        self.connected.send_replace(connected);
-    }
-
-    /// A proof is overdue, by the clock.
-    pub(crate) fn overdue(&self) {
-        self.connected.send_modify(|_| {});
+        self.connected.store(connected, Ordering::Release);
+        self.tell_standing();
     }
 
     /// Whether locks are neither granted nor known to be lost at the moment.
     pub(crate) fn is_suspended(&self) -> bool {
-        let connected = *self.connected.borrow();
-        !connected || self.standing() != Standing::Sound
+        !self.connected.load(Ordering::Acquire) || self.standing() != Standing::Sound
     }
 
-    /// What may change how locks stand, from now on.
-    pub(crate) fn contact(&self) -> Contact {
-        Contact { connected: self.connected.subscribe(), proof: self.proof.subscribe() }
+    /// Tells those that wait for it if [`is_suspended`](Self::is_suspended) has changed, and answers the opposite. That
+    /// time has passed is a change like any other, so it is called from time to time, and by those that begin to wait:
+    /// what they have seen is what was told last, and whatever comes after it wakes them.
+    pub(crate) fn tell_standing(&self) -> bool {
+        let mut sound = false;
+        self.sound.send_if_modified(|told| {
+            // Looked at in here: of two threads, the one that looked last is the one that is believed.
+            sound = !self.is_suspended();
+            std::mem::replace(told, sound) != sound
+        });
+        sound
+    }
+
+    /// Changes whenever [`tell_standing`](Self::tell_standing) has something to tell, from now on.
+    pub(crate) fn watch_standing(&self) -> watch::Receiver<bool> {
+        self.sound.subscribe()
     }
 
     /// Waits until the servers are known to keep the session, and a server is there: nothing is granted before.
     pub(crate) async fn sound(&self) {
-        let (mut proof, mut connected) = (self.proof.subscribe(), self.connected.subscribe());
-        while self.is_suspended() {
-            // Neither sender goes before the epoch does.
-            let closed = tokio::select! {
-                changed = proof.changed() => changed.is_err(),
-                changed = connected.changed() => changed.is_err(),
-            };
-            if closed {
+        let mut standing = self.watch_standing();
+        while !self.tell_standing() {
+            // The sender does not go before the epoch does.
+            if standing.changed().await.is_err() {
                 return;
             }
         }
@@ -335,7 +346,8 @@ impl Epoch {
         self.change_nodes(|nodes| {
             // Another thread may have lost it by the clock since.
             if !held.is_given_back() {
-                nodes.entry(path).or_default().held = Some(Arc::clone(held));
+                nodes.all.entry(path.clone()).or_default();
+                nodes.held.insert(path, Arc::clone(held));
             }
         });
         // Looked at after the registration, as the end looks at the register after it has happened.
@@ -390,12 +402,10 @@ impl Epoch {
         let path = held.directory().child(&name);
         let mut waiting = Vec::new();
         self.change_nodes(|nodes| {
-            if let Some(node) = nodes.get_mut(&path) {
-                node.held = None;
-                if handed_over {
-                    node.let_go = true;
-                    waiting = std::mem::take(&mut node.waiting);
-                }
+            nodes.held.remove(&path);
+            if let Some(node) = nodes.all.get_mut(&path).filter(|_| handed_over) {
+                node.let_go = true;
+                waiting = std::mem::take(&mut node.waiting);
             }
         });
         self.reaper.reap(Item {
@@ -416,7 +426,7 @@ impl Epoch {
     /// look for itself.
     pub(crate) fn not_ours_to_tell(&self, path: &str) {
         let mut waiting = Vec::new();
-        if let Some(node) = self.lock_nodes().get_mut(path) {
+        if let Some(node) = self.lock_nodes().all.get_mut(path) {
             node.stuck = true;
             waiting = std::mem::take(&mut node.waiting);
         }
@@ -453,11 +463,7 @@ impl Epoch {
 
     /// No lock is held by this node any more.
     fn let_go_of(&self, path: &str) {
-        self.change_nodes(|nodes| {
-            if let Some(node) = nodes.get_mut(path) {
-                node.held = None;
-            }
-        });
+        self.change_nodes(|nodes| drop(nodes.held.remove(path)));
     }
 
     /// Waits for a node of this session in memory; an error says that it is gone. Nothing if the node is none of this
@@ -465,7 +471,7 @@ impl Epoch {
     /// say, and whoever is between has.
     pub(crate) fn wait_for_own(&self, path: &str, next: bool) -> Option<oneshot::Receiver<Word>> {
         let mut nodes = self.lock_nodes();
-        let node = nodes.get_mut(path).filter(|node| !node.stuck && (next || !node.let_go))?;
+        let node = nodes.all.get_mut(path).filter(|node| !node.stuck && (next || !node.let_go))?;
         let (told, word) = oneshot::channel();
         if node.let_go {
             let _ = told.send(Word::LetGo);
@@ -484,21 +490,18 @@ impl Epoch {
 
     /// Whether any lock is held in this session.
     pub(crate) fn has_holds(&self) -> bool {
-        self.lock_nodes().values().any(|node| node.held.is_some())
+        !self.lock_nodes().held.is_empty()
     }
 
     /// The locks held in this session.
     pub(crate) fn holds(&self) -> Vec<Arc<Held>> {
-        self.lock_nodes().values().filter_map(|node| node.held.clone()).collect()
+        self.lock_nodes().held.values().map(Arc::clone).collect()
     }
 
     /// What the heartbeat asks for: the nodes that hold locks, by server path.
     pub(crate) fn held_nodes(&self) -> Vec<(String, Arc<Held>)> {
         let nodes = self.lock_nodes();
-        nodes
-            .iter()
-            .filter_map(|(path, node)| Some((path.clone(), Arc::clone(node.held.as_ref()?))))
-            .collect()
+        nodes.held.iter().map(|(path, held)| (path.clone(), Arc::clone(held))).collect()
     }
 
     /// How many nodes there are.
@@ -506,14 +509,14 @@ impl Epoch {
         self.stake.subscribe()
     }
 
-    fn lock_nodes(&self) -> MutexGuard<'_, HashMap<String, Node>> {
+    fn lock_nodes(&self) -> MutexGuard<'_, Nodes> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change_nodes(&self, change: impl FnOnce(&mut HashMap<String, Node>)) {
+    fn change_nodes(&self, change: impl FnOnce(&mut Nodes)) {
         let mut nodes = self.lock_nodes();
         change(&mut nodes);
-        let count = nodes.len();
+        let count = nodes.all.len();
         self.stake.send_if_modified(|stake| std::mem::replace(stake, count) != count);
     }
 
@@ -536,24 +539,24 @@ impl Epoch {
     /// A node of ours exists.
     pub(crate) fn adopt(&self, path: String) {
         self.change_nodes(|nodes| {
-            nodes.entry(path).or_default();
+            nodes.all.entry(path).or_default();
         });
     }
 
     /// A node of ours, if it exists, is to be deleted.
     pub(crate) fn leave(&self, path: String) {
-        self.change_nodes(|nodes| nodes.entry(path).or_default().leaving = true);
+        self.change_nodes(|nodes| nodes.all.entry(path).or_default().leaving = true);
     }
 
     /// Whether a node of ours is to be deleted, and is no contender any more.
     pub(crate) fn is_leaving(&self, path: &str) -> bool {
-        self.lock_nodes().get(path).is_some_and(|node| node.leaving)
+        self.lock_nodes().all.get(path).is_some_and(|node| node.leaving)
     }
 
     /// The servers refuse to delete a node of ours, if there is such a node.
     pub(crate) fn refused(&self, directory: &LockPath, name: &str) {
         let path = directory.child(name);
-        if self.lock_nodes().contains_key(&path) {
+        if self.lock_nodes().all.contains_key(&path) {
             let orphan = Orphan { directory: directory.clone(), name: name.to_owned() };
             self.lock_orphans().insert(path.clone(), orphan);
             self.refusals.send_modify(|refusals| *refusals = refusals.wrapping_add(1));
@@ -582,7 +585,7 @@ impl Epoch {
 
     /// Waits until a node of ours that is to be deleted is gone, or the servers have refused that.
     pub(crate) async fn until_gone(&self, path: &str) {
-        let gone = self.lock_nodes().get_mut(path).filter(|node| !node.stuck).map(|node| {
+        let gone = self.lock_nodes().all.get_mut(path).filter(|node| !node.stuck).map(|node| {
             let (told, word) = oneshot::channel();
             node.waiting.push(told);
             word
@@ -596,12 +599,15 @@ impl Epoch {
     /// A node of ours is gone.
     pub(crate) fn disown(&self, path: &str) {
         self.lock_orphans().remove(path);
-        self.change_nodes(|nodes| drop(nodes.remove(path)));
+        self.change_nodes(|nodes| {
+            nodes.held.remove(path);
+            nodes.all.remove(path);
+        });
     }
 
     /// The server paths of our nodes.
     pub(crate) fn nodes(&self) -> Vec<String> {
-        self.lock_nodes().keys().cloned().collect()
+        self.lock_nodes().all.keys().cloned().collect()
     }
 
     /// Remembers a create whose outcome nobody could establish: should a later list of its directory show it, it is
@@ -685,24 +691,6 @@ impl Debts {
             if owed.is_empty() {
                 self.by_directory.remove(directory);
             }
-        }
-    }
-}
-
-/// See [`Epoch::contact`].
-#[derive(Debug)]
-pub(crate) struct Contact {
-    connected: watch::Receiver<bool>,
-    proof: watch::Receiver<Option<Moment>>,
-}
-
-impl Contact {
-    /// Waits until locks may stand otherwise, for whoever keeps the epoch meanwhile.
-    pub(crate) async fn changed(&mut self) {
-        // Errors cannot come: the epoch has the senders.
-        tokio::select! {
-            _ = self.connected.changed() => {}
-            _ = self.proof.changed() => {}
         }
     }
 }

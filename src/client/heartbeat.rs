@@ -52,9 +52,7 @@ pub(crate) async fn run(epoch: Arc<Epoch>, heartbeat: Heartbeat) {
     let mut at_once = false;
     loop {
         let standing = epoch.standing();
-        if standing != Standing::Sound {
-            epoch.overdue();
-        }
+        epoch.tell_standing();
         if standing == Standing::Over {
             for held in epoch.holds() {
                 // Once more, each after it was registered: a lock granted by a proof of this very moment is not over.
