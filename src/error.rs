@@ -402,7 +402,8 @@ pub enum LostReason {
     /// Somebody deleted the lock node.
     NodeDeleted,
     /// No server has proved for too long that the session lives: the lock may have been given to somebody else.
-    /// The session may have survived; the lock node is deleted then.
+    /// The session may have survived. Then nobody else gets the lock before the last guard is dropped or released, or
+    /// the session timeout has passed since the last proof, whichever comes first.
     Suspect,
     /// The client was closed, or the session that it borrowed was.
     Closed,

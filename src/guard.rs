@@ -39,10 +39,11 @@ pub enum LockState {
 /// While something is held, the client proves to itself every sixth of the session timeout that a quorum of the
 /// servers keeps its session, by a committed transaction. When the last proof is two thirds of the timeout old
 /// (less with [`Margin::Strict`](crate::Margin::Strict)), the guard turns [lost](Self::lost): that is before the servers can give the lock
-/// away, whatever has failed between here and there. What no clock on this side can cover is a process that is
-/// paused, and goes on writing the moment it wakes: for that one give the [`fencing_token`](Self::fencing_token)
-/// to the resource, and let it refuse older ones ([`FenceGate`](crate::FenceGate)), or write to ZooKeeper in a
-/// [`transaction`](Self::transaction).
+/// away, whatever has failed between here and there. The rest of the session timeout is the holder's, to stop in: the
+/// lock node is deleted only when the last guard is dropped or released, or that time is over. What no clock on this
+/// side can cover is a process that is paused, and goes on writing the moment it wakes: for that one give the
+/// [`fencing_token`](Self::fencing_token) to the resource, and let it refuse older ones
+/// ([`FenceGate`](crate::FenceGate)), or write to ZooKeeper in a [`transaction`](Self::transaction).
 #[must_use = "dropping the guard gives the lock back at once"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use zookeeper_recipes::{
     AcquireError, Client, ConnectionState, FencingToken, Heartbeat, InterProcessMutex, LockGuard, LockState,
     LostReason, Margin, ReleaseError, TransactionError,
 };
-use zookeeper_test_server::{Direction, Isolation, Match, Op, Server};
+use zookeeper_test_server::{Direction, Gate, Isolation, LogEntry, LogKind, Match, Op, Server};
 
 const T: Duration = Duration::from_millis(1_500);
 const LONG: Duration = Duration::from_secs(20);
@@ -28,6 +28,17 @@ fn server() -> Server {
 
 async fn client(server: &Server) -> Client {
     Client::builder().session_timeout(T).connect(&server.connect_string()).await.unwrap()
+}
+
+/// Long enough for a slow machine to look at the server within the margin.
+const SLOW: Duration = Duration::from_secs(3);
+
+fn patient_server() -> Server {
+    Server::builder().tick(Duration::from_millis(50)).max_session_timeout(SLOW).start().unwrap()
+}
+
+async fn slow_client(server: &Server) -> Client {
+    Client::builder().session_timeout(SLOW).connect(&server.connect_string()).await.unwrap()
 }
 
 async fn hold(client: &Client) -> LockGuard {
@@ -348,6 +359,97 @@ async fn rule_10_a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
     assert_eq!(server.children(PATH).len(), 2, "the late release deleted nobody else's node");
     next.release().await.unwrap();
     within(other).await.unwrap().release().await.unwrap();
+}
+
+/// A hold that has turned suspect while the servers keep its session: they get every beat, and their answers are held back.
+struct SuspectHold {
+    guard: LockGuard,
+    /// The last proof was sent after this.
+    before: Instant,
+    /// Somebody who waits for the lock.
+    next: tokio::task::JoinHandle<Result<LockGuard, AcquireError>>,
+    _answers: Gate,
+}
+
+async fn suspect_hold(server: &Server, holder: &Client, waiter: &Client) -> SuspectHold {
+    let answers = server.hold_reply(Match::op(Op::Multi).session(session(holder)).always());
+    let before = Instant::now();
+    let guard = hold(holder).await;
+    let waiter = mutex(waiter);
+    let next = tokio::spawn(async move { waiter.acquire(LONG).await });
+    assert!(server.wait_until(|view| view.children(PATH).len() == 2, LONG).await);
+    assert_eq!(within(guard.lost()).await.reason(), LostReason::Suspect);
+    SuspectHold { guard, before, next, _answers: answers }
+}
+
+/// When the server was asked to delete a node.
+fn deletions(server: &Server, node: &str) -> Vec<Instant> {
+    let asked =
+        |entry: &LogEntry| (entry.op, entry.kind) == (Op::Delete, LogKind::Arrived) && entry.path == node;
+    server.log().into_iter().filter(asked).map(|entry| entry.at).collect()
+}
+
+/// The session and its timeout are the holder's: what it does when it is told, it does before anybody else comes in.
+#[tokio::test]
+async fn rule_10_a_lost_lock_stays_until_its_last_guard_is_gone() {
+    for release in [false, true] {
+        let server = patient_server();
+        let (holder, waiter) = (slow_client(&server).await, slow_client(&server).await);
+        let SuspectHold { guard, next, _answers, .. } = suspect_hold(&server, &holder, &waiter).await;
+        let node = guard.node();
+        assert!(!mutex(&holder).is_acquired_in_this_process(), "it is held by nobody");
+        // Whatever was to be deleted at the loss would have been by now.
+        holder.flush(LONG).await.unwrap();
+        assert_eq!(deletions(&server, &node), [], "before the holder has stopped");
+        assert!(server.exists(&node) && !next.is_finished());
+        if release {
+            let released = within(guard.release()).await;
+            assert!(matches!(released, Err(ReleaseError::Lost(_))), "{released:?}");
+        } else {
+            drop(guard);
+        }
+        let next = within(next).await.unwrap().unwrap();
+        assert_eq!(deletions(&server, &node).len(), 1);
+        next.release().await.unwrap();
+        let survived = server.sessions().iter().any(|known| Some(known.id) == holder.session_id());
+        assert!(survived, "the session was over, which shows nothing");
+    }
+}
+
+/// A holder that does not stop keeps the others waiting no longer than its session would have.
+#[tokio::test]
+async fn rule_10_a_lost_lock_whose_guard_is_kept_goes_when_the_session_timeout_is_over() {
+    let server = patient_server();
+    let (holder, waiter) = (slow_client(&server).await, slow_client(&server).await);
+    let suspect = suspect_hold(&server, &holder, &waiter).await;
+    let SuspectHold { guard, before, next, _answers } = suspect;
+    let next = within(next).await.unwrap().unwrap();
+    let deleted = deletions(&server, &guard.node());
+    assert_eq!(deleted.len(), 1);
+    // The create was sent, and with it the last proof, after `before`.
+    let kept = deleted[0] - before;
+    assert!(kept >= SLOW, "given away {kept:?} after it was got, while a guard was there");
+    assert!(!guard.is_held());
+    let released = within(guard.release()).await;
+    assert!(matches!(released, Err(ReleaseError::Lost(_))), "{released:?}");
+    assert!(next.is_held());
+    let survived = server.sessions().iter().any(|known| Some(known.id) == holder.session_id());
+    assert!(survived, "the session was over, which shows nothing");
+}
+
+#[tokio::test]
+async fn rule_10_a_client_on_a_borrowed_session_deletes_what_a_lost_lock_has_kept() {
+    let server = patient_server();
+    let connector = zookeeper_client::Client::connector().with_session_timeout(SLOW);
+    let owner = connector.connect(&server.connect_string()).await.unwrap();
+    let holder = Client::from_session(owner.clone()).unwrap();
+    let waiter = slow_client(&server).await;
+    let SuspectHold { guard, next, _answers, .. } = suspect_hold(&server, &holder, &waiter).await;
+    within(holder.close()).await.unwrap();
+    assert!(!server.exists(&guard.node()));
+    within(next).await.unwrap().unwrap().release().await.unwrap();
+    drop(guard);
+    owner.check_stat(PATH).await.unwrap().unwrap();
 }
 
 /// The event that a predecessor went arrives, but nothing that we send does: no grant before the servers answer.

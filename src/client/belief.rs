@@ -79,6 +79,16 @@ impl Belief {
             Standing::Sound
         }
     }
+
+    /// How long until the standing gets worse, if no proof comes. Where it cannot, how long to wait before another look: a
+    /// lock that is granted meanwhile, by a new proof, is believed for longer than that.
+    pub(crate) fn until_worse(&self, proof: Option<Moment>, now: Moment) -> Duration {
+        let age = proof.map_or(Duration::MAX, |proof| now.since(proof));
+        [self.period() * 2, self.patience()]
+            .into_iter()
+            .find_map(|limit| limit.checked_sub(age).filter(|left| !left.is_zero()))
+            .unwrap_or_else(|| self.period())
+    }
 }
 
 #[cfg(test)]
@@ -111,6 +121,28 @@ mod tests {
     #[test]
     fn without_a_proof_nothing_is_believed() {
         assert_eq!(Belief::new(S(30), Margin::Standard).standing(None, Moment::at(S(0))), Standing::Over);
+    }
+
+    #[test]
+    fn the_next_look_is_when_the_standing_changes() {
+        for margin in [Margin::Standard, Margin::Strict] {
+            let (belief, proof) = (Belief::new(S(30), margin), Moment::at(S(100)));
+            let mut now = proof;
+            let mut seen = vec![belief.standing(Some(proof), now)];
+            for _ in 0..2 {
+                let left = belief.until_worse(Some(proof), now);
+                let before = now.plus(left - Duration::from_nanos(1));
+                assert_eq!(belief.standing(Some(proof), before), seen[seen.len() - 1], "{margin:?}");
+                now = now.plus(left);
+                seen.push(belief.standing(Some(proof), now));
+            }
+            assert_eq!(seen, [Standing::Sound, Standing::Doubtful, Standing::Over], "{margin:?}");
+            for over in [Some(proof), None] {
+                assert_eq!(belief.until_worse(over, now), belief.period(), "{margin:?}");
+            }
+            // What is granted right after that look is not over before the next one.
+            assert!(belief.patience() - belief.period() * 2 >= belief.period(), "{margin:?}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::belief::Margin;
 use super::dialer::Dialer;
 use super::epoch::Epoch;
 use super::heartbeat::Heartbeat;
+use super::lease;
 use super::reaper::Reaper;
 use super::retry::RetryPolicy;
 use super::servers::Servers;
@@ -166,6 +167,7 @@ impl ClientBuilder {
         );
         let given = dialer.servers().given().to_owned();
         let setup = |error| ConnectError::Setup { servers: given.clone(), source: Arc::new(error) };
+        lease::start().map_err(setup)?;
         let runtime = runtime::Builder::new_current_thread().enable_time().build().map_err(setup)?;
         let shared = Shared::new();
         let (reaper, reap) = Reaper::new();
@@ -250,6 +252,11 @@ pub(super) fn borrow(session: zk::Client) -> Result<Client, ConnectError> {
     if session.state().is_terminated() {
         return Err(ConnectError::SessionEnded);
     }
+    let setup = |error| ConnectError::Setup {
+        servers: "a session that was handed in".to_owned(),
+        source: Arc::new(error),
+    };
+    lease::start().map_err(setup)?;
     let shared = Shared::new();
     let (reaper, reap) = Reaper::new();
     runtime.spawn(reap);

@@ -32,6 +32,11 @@ impl Moment {
         self.0.saturating_sub(earlier.0)
     }
 
+    /// The moment that is `time` later.
+    pub(crate) fn plus(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(time))
+    }
+
     #[cfg(test)]
     pub(crate) fn at(since_start: Duration) -> Self {
         Self(since_start)

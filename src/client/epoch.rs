@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use zookeeper_client as zk;
 
 use super::belief::{Belief, Margin, Standing};
 use super::clock::{Latest, Moment};
 use super::held::{Hand, Held};
+use super::lease;
 use super::reaper::{Debt, Done, Item, Reaper};
 use super::watches::{WatchBudget, WatchUse, Watching};
 use crate::engine::contender::Failure;
@@ -61,6 +62,18 @@ pub(crate) struct Epoch {
     refusals: watch::Sender<u64>,
     debts: Mutex<Debts>,
     watches: Arc<WatchBudget>,
+    /// What has happened that is not logged yet; see [`log`](Self::log).
+    unlogged: Mutex<Unlogged>,
+    /// There is something to be logged, or a node that is kept.
+    news: Notify,
+}
+
+/// What has happened in an epoch and is not logged yet.
+#[derive(Debug, Default)]
+struct Unlogged {
+    lost: Vec<(Arc<Held>, LostReason)>,
+    task_died: bool,
+    ended: Option<LostReason>,
 }
 
 /// The nodes that exist, as far as we know, by server path.
@@ -70,6 +83,9 @@ struct Nodes {
     /// The locks that are held, by the paths of their nodes. The beats and the clock are about these alone, and must not
     /// cost more for the thousands that wait.
     held: HashMap<String, Arc<Held>>,
+    /// The nodes of locks that are lost while their session may live, until the last guard is gone, but no longer than to
+    /// this moment: the margin between the loss and what the servers may do is the holder's, to stop in.
+    kept: HashMap<String, (Arc<Held>, Moment)>,
 }
 
 /// A node of ours that exists, as far as we know.
@@ -147,6 +163,8 @@ impl Epoch {
             refusals: watch::Sender::default(),
             debts: Mutex::default(),
             watches: Arc::default(),
+            unlogged: Mutex::default(),
+            news: Notify::new(),
         })
     }
 
@@ -233,7 +251,7 @@ impl Epoch {
         if self.end_reason().is_none() {
             // First, so that nobody who hears of the end finds a guard that still believes itself held.
             for held in self.holds() {
-                held.lose(reason);
+                self.tell_lost(&held, reason);
             }
         }
         let first = self.ended.send_if_modified(|ended| {
@@ -244,14 +262,14 @@ impl Epoch {
             first
         });
         if first {
-            let session = self.session_id;
-            tracing::info!(epoch = self.number, session = format_args!("{session:#x}"), %reason, "session over");
-            // A hold that is registered from here on sees the end itself.
-            for held in self.holds() {
-                held.lose(reason);
+            // A hold that is registered, or kept, from here on sees the end itself.
+            for (_, held) in self.nodes_of_holds() {
+                self.tell_lost(&held, reason);
                 // The node goes with the session, so its place is free although the guard may be kept for long.
                 drop(held.take_permit());
             }
+            self.unlogged().ended = Some(reason);
+            self.news.notify_one();
         }
     }
 
@@ -341,40 +359,152 @@ impl Epoch {
     }
 
     /// Registers a held lock: from here on the epoch says when it is lost.
-    pub(crate) fn hold(&self, held: &Arc<Held>) {
+    pub(crate) fn hold(self: &Arc<Self>, held: &Arc<Held>) {
         let path = held.directory().child(&held.name());
+        let mut first = false;
         self.change_nodes(|nodes| {
             // Another thread may have lost it by the clock since.
             if !held.is_given_back() {
+                first = nodes.held.is_empty();
                 nodes.all.entry(path.clone()).or_default();
                 nodes.held.insert(path, Arc::clone(held));
             }
         });
+        if first {
+            lease::arm(self);
+        }
         // Looked at after the registration, as the end looks at the register after it has happened.
         if let Some(reason) = self.end_reason() {
-            held.lose(reason);
+            held.lose(reason, || {});
         }
     }
 
-    /// How a hold was lost, if it was, by the clock and not only by what has been noticed.
+    /// How a hold was lost, if it was, by the clock and not only by what has been noticed. As it is asked on the holder's
+    /// side, it does not log.
     pub(crate) fn check(self: &Arc<Self>, held: &Arc<Held>) -> Option<LostReason> {
         let lost = held.lost();
         // One that has been given back is not beaten for any more, so the clock says nothing about it.
-        if lost.is_none() && !held.is_given_back() && self.standing() == Standing::Over {
-            self.lose(held, LostReason::Suspect);
-            return held.lost();
+        if lost.is_some() || self.standing() != Standing::Over || held.is_given_back() {
+            return lost;
         }
-        lost
+        self.lose(held, LostReason::Suspect);
+        held.lost()
     }
 
-    /// A hold is over although its session is not: its node goes at once, and is never used again.
-    pub(crate) fn lose(self: &Arc<Self>, held: &Arc<Held>, reason: LostReason) {
-        if held.lose(reason) {
-            // Before anything else: a tracing subscriber may panic.
-            self.give_back(held, None);
-            let path = held.directory().user();
-            tracing::warn!(path, node = &*held.name(), epoch = self.number, %reason, "lock lost");
+    /// Tells the holders, and those that wait for a change, what time has done; answers how long until it will have done
+    /// more, if no proof comes.
+    pub(crate) fn tell_time(self: &Arc<Self>) -> Duration {
+        self.tell_standing();
+        if self.standing() == Standing::Over {
+            for held in self.holds() {
+                // Once more, each after it was registered: a lock granted by a proof of this very moment is not over.
+                self.check(&held);
+            }
         }
+        // The clock first, as ever.
+        let now = Moment::now();
+        self.belief.until_worse(self.proof(), now)
+    }
+
+    /// A hold is over although its session may not be. It is never granted again.
+    pub(crate) fn lose(self: &Arc<Self>, held: &Arc<Held>, reason: LostReason) {
+        match reason {
+            // The servers still have the node, and with it the lock.
+            LostReason::Suspect => {
+                // First: telling runs wakers, which may do anything.
+                self.keep(held);
+                self.tell_lost(held, reason);
+            }
+            LostReason::NodeDeleted => {
+                if self.tell_lost(held, reason) {
+                    self.forget(held);
+                }
+            }
+            _ => {
+                if self.tell_lost(held, reason) {
+                    self.give_back(held, None);
+                }
+            }
+        }
+    }
+
+    /// Marks a hold lost, and wakes those that wait for that; false if it was lost already.
+    fn tell_lost(&self, held: &Arc<Held>, reason: LostReason) -> bool {
+        held.lose(reason, || {
+            self.unlogged().lost.push((Arc::clone(held), reason));
+            self.news.notify_one();
+        })
+    }
+
+    /// Keeps the node of a lost hold until its guards are gone, as long as the servers keep the session for certain.
+    fn keep(&self, held: &Arc<Held>) {
+        // The servers cannot end the session before its timeout has passed since then.
+        let until = self.proof().map_or_else(Moment::now, |proof| proof.plus(self.timeout));
+        self.change_nodes(|nodes| {
+            if let Some(name) = held.keep() {
+                let path = held.directory().child(&name);
+                nodes.held.remove(&path);
+                nodes.kept.insert(path, (Arc::clone(held), until));
+            }
+        });
+        // Looked at after that, as the end looks at what is kept after it has happened.
+        if self.end_reason().is_some() {
+            drop(held.take_permit());
+        }
+        self.news.notify_one();
+    }
+
+    /// Gives the nodes of lost holds back whose time is over; answers how long the next one has.
+    pub(crate) fn give_back_kept(self: &Arc<Self>) -> Option<Duration> {
+        let now = Moment::now();
+        let (mut over, mut next) = (Vec::new(), None::<Duration>);
+        for (held, until) in self.lock_nodes().kept.values() {
+            match until.since(now) {
+                Duration::ZERO => over.push(Arc::clone(held)),
+                left => next = Some(next.map_or(left, |next| next.min(left))),
+            }
+        }
+        for held in over {
+            self.give_back(&held, None);
+        }
+        next
+    }
+
+    /// The node of a lost hold is known to be gone.
+    fn forget(&self, held: &Held) {
+        let (before, name) = held.mark_given_back();
+        if matches!(before, Hand::Held | Hand::Kept) {
+            let path = held.directory().child(&name);
+            self.not_ours_to_tell(&path);
+            self.disown(&path);
+            drop(held.take_permit());
+        }
+    }
+
+    fn unlogged(&self) -> MutexGuard<'_, Unlogged> {
+        self.unlogged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Logs what has been lost, and the end, once. Called on the session's thread, and nowhere else: a tracing subscriber
+    /// may block, which must not happen to a holder that asks its guard, nor while anybody waits to be told.
+    pub(crate) fn log(&self) {
+        let Unlogged { lost, task_died, ended } = std::mem::take(&mut *self.unlogged());
+        let (epoch, session) = (self.number, format_args!("{:#x}", self.session_id));
+        for (held, reason) in lost {
+            let path = held.directory().user();
+            tracing::warn!(path, node = &*held.name(), epoch, %reason, "lock lost");
+        }
+        if task_died {
+            tracing::error!(epoch, session, "the task that serves the session has died");
+        }
+        if let Some(reason) = ended {
+            tracing::info!(epoch, session, %reason, "session over");
+        }
+    }
+
+    /// Resolves when there is something to log, or a node is kept: now or since the last time.
+    pub(crate) async fn news(&self) {
+        self.news.notified().await;
     }
 
     /// Hands the node of a hold to the reaper, once.
@@ -382,27 +512,30 @@ impl Epoch {
         // First, so that whoever finds it given back finds it pending as well, until it is done.
         let _pending = self.reaper.ticket(held.number());
         let (before, name) = held.mark_given_back();
+        let mut done = done;
         match before {
             Hand::Held => {}
+            // What there is to report is known: it is lost, whatever becomes of its node.
+            Hand::Kept => lost_already(held, done.take()),
             // The guard is the conversion's, so this is a loss, and it will see it.
             Hand::Converting => return,
             Hand::GivenBack => {
-                if let (Some(done), Some(reason)) = (done, held.lost()) {
-                    let path = held.directory().user().into();
-                    // Nobody waits any more, then: a release that was cancelled.
-                    let _ = done.send(Err(Lost { path, reason }.into()));
-                }
+                lost_already(held, done);
                 return;
             }
         }
         // A lock that was lost is handed over by the servers alone, and so is one under which something was written of
         // which nobody knows yet whether it will happen: it does before the deletion, or not at all.
-        let handed_over = held.lost().is_none() && self.standing() != Standing::Over && !held.is_writing();
+        let handed_over = before == Hand::Held
+            && held.lost().is_none()
+            && self.standing() != Standing::Over
+            && !held.is_writing();
         // No beat that is sent after the deletion may ask for the node and take its absence for a loss.
         let path = held.directory().child(&name);
         let mut waiting = Vec::new();
         self.change_nodes(|nodes| {
             nodes.held.remove(&path);
+            nodes.kept.remove(&path);
             if let Some(node) = nodes.all.get_mut(&path).filter(|_| handed_over) {
                 node.let_go = true;
                 waiting = std::mem::take(&mut node.waiting);
@@ -438,7 +571,13 @@ impl Epoch {
     /// The lock, which was held by the node `own`, is held by the node `name`, as `kind`, from here on; false if it was
     /// lost meanwhile: then the nodes are the caller's to delete, and after that it calls
     /// [`abandon_conversion`](Self::abandon_conversion).
-    pub(crate) fn end_conversion(&self, held: &Arc<Held>, own: &str, name: &str, kind: Kind) -> bool {
+    pub(crate) fn end_conversion(
+        self: &Arc<Self>,
+        held: &Arc<Held>,
+        own: &str,
+        name: &str,
+        kind: Kind,
+    ) -> bool {
         if !held.end_conversion(name, kind) {
             return false;
         }
@@ -454,8 +593,8 @@ impl Epoch {
     }
 
     /// A conversion, of the node `own`, has ended with the loss of the lock; what is left of it has been deleted.
-    pub(crate) fn abandon_conversion(&self, held: &Held, own: &str, reason: LostReason) {
-        held.lose(reason);
+    pub(crate) fn abandon_conversion(&self, held: &Arc<Held>, own: &str, reason: LostReason) {
+        self.tell_lost(held, reason);
         held.mark_given_back();
         self.let_go_of(&held.directory().child(own));
         drop(held.take_permit());
@@ -502,6 +641,13 @@ impl Epoch {
     pub(crate) fn held_nodes(&self) -> Vec<(String, Arc<Held>)> {
         let nodes = self.lock_nodes();
         nodes.held.iter().map(|(path, held)| (path.clone(), Arc::clone(held))).collect()
+    }
+
+    /// The same, and those of lost holds that are kept.
+    pub(crate) fn nodes_of_holds(&self) -> Vec<(String, Arc<Held>)> {
+        let nodes = self.lock_nodes();
+        let kept = nodes.kept.iter().map(|(path, (held, _))| (path, held));
+        nodes.held.iter().chain(kept).map(|(path, held)| (path.clone(), Arc::clone(held))).collect()
     }
 
     /// How many nodes there are.
@@ -601,6 +747,7 @@ impl Epoch {
         self.lock_orphans().remove(path);
         self.change_nodes(|nodes| {
             nodes.held.remove(path);
+            nodes.kept.remove(path);
             nodes.all.remove(path);
         });
     }
@@ -678,10 +825,20 @@ impl Epoch {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         if let std::task::Poll::Ready(Err(zk::Error::UnexpectedError(_))) = probe.as_mut().poll(&mut context)
         {
-            tracing::error!(epoch = self.number, "the task that serves the session has died");
+            self.unlogged().task_died = true;
             self.end(LostReason::SessionExpired);
         }
     }
+}
+
+/// Answers a release of a lock that was lost before.
+fn lost_already(held: &Held, done: Option<Done>) {
+    let Some(done) = done else { return };
+    let path = held.directory().user().into();
+    // What is kept is about to be marked so.
+    let reason = held.lost().unwrap_or(LostReason::Suspect);
+    // An error: nobody waits any more, a release that was cancelled.
+    let _ = done.send(Err(Lost { path, reason }.into()));
 }
 
 impl Debts {

@@ -2,8 +2,9 @@
 //!
 //! One task per epoch. While the epoch has nodes and no proof younger than T/6, it sends a beat; beats are
 //! pipelined, so that one that stalls does not hold up the next, and one is sent at once after a reconnect. When no
-//! proof has come for T less the margin, every lock of the epoch is lost as [`LostReason::Suspect`]; the session may
-//! well live, so the nodes are deleted, as the first requests after the reconnect.
+//! proof has come for T less the margin, every lock of the epoch is lost as [`LostReason::Suspect`], which is not for this
+//! task alone to notice ([`lease`](super::lease)). The session may well live: then the nodes are deleted as soon as the
+//! guards are gone, or from here when T has passed since the proof.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,6 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
 
-use super::belief::Standing;
 use super::clock::Moment;
 use super::epoch::Epoch;
 use super::held::Held;
@@ -51,14 +51,9 @@ pub(crate) async fn run(epoch: Arc<Epoch>, heartbeat: Heartbeat) {
     let mut sent: Option<Moment> = None;
     let mut at_once = false;
     loop {
-        let standing = epoch.standing();
-        epoch.tell_standing();
-        if standing == Standing::Over {
-            for held in epoch.holds() {
-                // Once more, each after it was registered: a lock granted by a proof of this very moment is not over.
-                epoch.check(&held);
-            }
-        }
+        epoch.tell_time();
+        let kept = epoch.give_back_kept();
+        epoch.log();
         let at_stake = *stake.borrow_and_update() > 0;
         if sent.is_none() && epoch.has_holds() {
             // The first proof of the epoch came with the node. From here on the beats look after it.
@@ -74,10 +69,12 @@ pub(crate) async fn run(epoch: Arc<Epoch>, heartbeat: Heartbeat) {
             continue;
         }
         let wait = if at_stake { wait.min(LONGEST_PAUSE).min(epoch.belief().period() / 4) } else { wait };
+        let wait = kept.map_or(wait, |kept| kept.min(wait));
         tokio::select! {
             // The nodes and the clock are looked at again above; it does not matter who woke us.
             () = tokio::time::sleep(wait) => {}
             _ = stake.changed() => {}
+            () = epoch.news() => {}
             Some(_) = beats.join_next() => {}
             state = states.changed() => {
                 let now = state != zk::SessionState::Disconnected;
@@ -85,7 +82,7 @@ pub(crate) async fn run(epoch: Arc<Epoch>, heartbeat: Heartbeat) {
                 at_once |= now;
                 connected = now;
             }
-            _ = epoch.ended() => return,
+            _ = epoch.ended() => return epoch.log(),
         }
     }
 }

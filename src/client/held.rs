@@ -43,6 +43,9 @@ pub(super) enum Hand {
     /// A conversion's: which node there is cannot be told at the moment. No beat asks, and what is given back meanwhile
     /// is cleaned up by the conversion.
     Converting,
+    /// Still ours although the lock is lost: until the last guard is gone, or the servers may have given it away anyway, so
+    /// that the holder has time to stop. No beat asks for it.
+    Kept,
     /// The reaper's, or, if that happened during a conversion, the conversion's.
     GivenBack,
 }
@@ -133,9 +136,9 @@ impl Held {
         place
     }
 
-    /// Whether its node is no more ours to look after.
+    /// Whether its node is no more ours to look after: given back, or kept only until the holder has stopped.
     pub(crate) fn is_given_back(&self) -> bool {
-        self.standing().hand == Hand::GivenBack
+        matches!(self.standing().hand, Hand::Kept | Hand::GivenBack)
     }
 
     /// Whether it is held by the node `name` of its directory, and nobody is about to change that.
@@ -144,12 +147,14 @@ impl Held {
         standing.hand == Hand::Held && path.ends_with(&*standing.name)
     }
 
-    /// Marks it lost; false if it was already.
-    pub(super) fn lose(&self, reason: LostReason) -> bool {
+    /// Marks it lost; false if it was already. If not, `note` is called before those are woken who wait for that: a waker
+    /// may do anything.
+    pub(super) fn lose(&self, reason: LostReason, note: impl FnOnce()) -> bool {
         self.lost.send_if_modified(|lost| {
             let first = lost.is_none();
             if first {
                 *lost = Some(reason);
+                note();
             }
             first
         })
@@ -159,6 +164,19 @@ impl Held {
     pub(super) fn mark_given_back(&self) -> (Hand, Arc<str>) {
         let mut standing = self.standing();
         (std::mem::replace(&mut standing.hand, Hand::GivenBack), Arc::clone(&standing.name))
+    }
+
+    /// It is lost, and its node is kept; answers with the node's name, or nothing if it was not held. What is lost during a
+    /// conversion is given back, to it.
+    pub(super) fn keep(&self) -> Option<Arc<str>> {
+        let mut standing = self.standing();
+        let kept = standing.hand == Hand::Held;
+        match standing.hand {
+            Hand::Held => standing.hand = Hand::Kept,
+            Hand::Converting => standing.hand = Hand::GivenBack,
+            Hand::Kept | Hand::GivenBack => {}
+        }
+        kept.then(|| Arc::clone(&standing.name))
     }
 
     /// Puts it into a conversion's hand, where the clock goes on; false if it has been given back.

@@ -7,6 +7,7 @@ mod dialer;
 pub(crate) mod epoch;
 mod heartbeat;
 pub(crate) mod held;
+mod lease;
 mod patience;
 pub(crate) mod reaper;
 mod retry;

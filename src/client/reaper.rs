@@ -136,8 +136,8 @@ impl Reaper {
             Debt::Unsettled { .. } => {}
         }
         if let Err(mpsc::error::SendError((item, _ticket))) = self.items.send((item, ticket)) {
-            // The session's thread has stopped, so the session is closed and its nodes with it.
-            tracing::debug!(directory = ?item.directory, debt = ?item.debt, "ended with its session");
+            // The session's thread has stopped, so the session is closed and its nodes with it. This is not logged: the
+            // caller may be a holder's `release`.
             finish(item.done, Err(lost(&item.directory, LostReason::Closed)));
         }
     }

@@ -296,6 +296,8 @@ async fn close(epoch: &Epoch) -> bool {
     let Some(states) = epoch.states() else { return true };
     // The last clone but those of requests under way, which are about to drop theirs: then the library sends CloseSession.
     epoch.end(LostReason::Closed);
+    // The heartbeat, which does it otherwise, may not be polled again.
+    epoch.log();
     tokio::time::timeout(epoch.timeout(), terminated(states)).await.is_ok()
 }
 
@@ -317,7 +319,7 @@ async fn give_back(shared: &Shared, epoch: &Arc<Epoch>, reaper: &Reaper) {
     epoch.end_softly(LostReason::Closed);
     let clean = async {
         let _ = epoch.attempts().wait_for(|attempts| *attempts == 0).await;
-        let held = epoch.held_nodes();
+        let held = epoch.nodes_of_holds();
         for (_, held) in &held {
             epoch.give_back(held, None);
         }

@@ -1,0 +1,111 @@
+//! Tells holders that their lease is over, on a thread that does nothing else.
+//!
+//! A holder that asks its guard is answered by the clock. One that waits for [`lost`](crate::LockGuard::lost), or is in
+//! the middle of [`while_held`](crate::LockGuard::while_held), has to be woken, and the session's thread may be busy at
+//! that very moment: with a crowd of nodes, or with a tracing subscriber that blocks, because it writes to a pipe that is
+//! full. So there is one thread in the process that sends no request, logs nothing and takes no lock that is held by
+//! anybody who logs or waits; it sleeps until a lease may be over, looks at the clock and the last proof, and wakes those
+//! that wait.
+//!
+//! A proof only moves the end of a lease further away, so that proofs do not concern the thread: it finds them when it
+//! wakes.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use super::epoch::Epoch;
+
+/// While something is held it looks at the clock at least this often: a sleep of the machine does not count for its
+/// timers.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// The thread's name; Linux shows no more than fifteen characters.
+const NAME: &str = "zookeeper-lease";
+
+static LEASES: Leases = Leases { armed: Mutex::new(Armed::new()), changed: Condvar::new() };
+
+struct Leases {
+    armed: Mutex<Armed>,
+    changed: Condvar,
+}
+
+/// What the thread looks after.
+struct Armed {
+    running: bool,
+    /// The epochs in which something is held. Not kept: a session ends with its last handle or guard.
+    epochs: Vec<Weak<Epoch>>,
+    /// Counts what was added, so that nothing is slept through that was added while the thread was awake.
+    additions: u64,
+}
+
+impl Armed {
+    const fn new() -> Self {
+        Self { running: false, epochs: Vec::new(), additions: 0 }
+    }
+}
+
+/// Starts the thread, unless it runs.
+pub(super) fn start() -> io::Result<()> {
+    let mut armed = LEASES.lock();
+    if !armed.running {
+        thread::Builder::new().name(NAME.to_owned()).spawn(|| LEASES.run())?;
+        armed.running = true;
+    }
+    Ok(())
+}
+
+/// Looks after an epoch in which something is held, from now on until nothing is.
+pub(super) fn arm(epoch: &Arc<Epoch>) {
+    let mut armed = LEASES.lock();
+    if !armed.epochs.iter().any(|known| known.as_ptr() == Arc::as_ptr(epoch)) {
+        armed.epochs.push(Arc::downgrade(epoch));
+        armed.additions += 1;
+        drop(armed);
+        LEASES.changed.notify_one();
+    }
+}
+
+impl Leases {
+    fn lock(&self) -> MutexGuard<'_, Armed> {
+        self.armed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        loop {
+            let (epochs, additions) = self.wait_for_holds();
+            let mut sleep = LONGEST_SLEEP;
+            for epoch in epochs {
+                // A waker is foreign code, and so is what goes with the last handle of an epoch. A panic in it must not
+                // keep others from being told, now or ever after; what it came from is done, so the next look is at once.
+                let told = catch_unwind(AssertUnwindSafe(move || epoch.tell_time()));
+                sleep = sleep.min(told.unwrap_or_default());
+            }
+            let armed = self.lock();
+            // Poisoned or not, it is as good as it was.
+            drop(self.changed.wait_timeout_while(armed, sleep, |armed| armed.additions == additions));
+        }
+    }
+
+    /// Waits until something is held anywhere; answers with the epochs in which it is, or was until now.
+    fn wait_for_holds(&self) -> (Vec<Arc<Epoch>>, u64) {
+        let mut armed = self.lock();
+        loop {
+            // They go to the caller whatever they hold: one of these may be the last handle, which is not dropped in here.
+            let mut epochs = Vec::new();
+            // In one go: whoever has added the first hold of an epoch comes to `arm` after that.
+            armed.epochs.retain(|epoch| {
+                let Some(epoch) = epoch.upgrade() else { return false };
+                let holds = epoch.has_holds();
+                epochs.push(epoch);
+                holds
+            });
+            if !epochs.is_empty() {
+                return (epochs, armed.additions);
+            }
+            armed = self.changed.wait(armed).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

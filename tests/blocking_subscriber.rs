@@ -1,0 +1,198 @@
+//! A tracing subscriber that blocks, as one does that writes to a pipe that is full: it takes the session's thread along,
+//! and nothing that a holder is promised.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "rules/support.rs"]
+mod support;
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use support::{SOON, connect_as, mutex, session, until, within};
+use tokio::sync::Notify;
+use tracing::field::{Field, Visit};
+use tracing::span;
+use zookeeper_recipes::{Client, InterProcessMutex, LockState, LostReason, ReleaseError};
+use zookeeper_test_server::{Direction, Server};
+
+/// A third of it is what a slow machine may take between a loss and the look at the server.
+const TIMEOUT: Duration = Duration::from_secs(4);
+
+/// What the client's own thread is called.
+const SESSION_THREAD: &str = "zookeeper-recipes";
+
+#[derive(Default)]
+struct State {
+    /// The session's thread does not come out while it is set.
+    closed: bool,
+    /// How many threads are blocked.
+    inside: usize,
+    /// The threads that have logged while it was closed.
+    threads: BTreeSet<String>,
+    losses: Vec<String>,
+}
+
+static STATE: Mutex<State> =
+    Mutex::new(State { closed: false, inside: 0, threads: BTreeSet::new(), losses: Vec::new() });
+static OPENED: Condvar = Condvar::new();
+static ENTERED: Notify = Notify::const_new();
+static LOGGED: Notify = Notify::const_new();
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn open() {
+    state().closed = false;
+    OPENED.notify_all();
+}
+
+/// Opens it whatever happens, so that a failed test ends.
+struct OpenOnDrop;
+
+impl Drop for OpenOnDrop {
+    fn drop(&mut self) {
+        open();
+    }
+}
+
+struct Blocking;
+
+impl tracing::Subscriber for Blocking {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Text(String);
+        impl Visit for Text {
+            fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
+                self.0 += &format!("{value:?} ");
+            }
+        }
+        // What the server in this process logs is not the client's.
+        if !event.metadata().target().starts_with("zookeeper_recipes") {
+            return;
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        let mut state = state();
+        if text.0.contains("lock lost") {
+            state.losses.push(text.0);
+            LOGGED.notify_one();
+        }
+        if state.closed {
+            let name = thread::current().name().unwrap_or_default().to_owned();
+            let blocks = name == SESSION_THREAD;
+            state.threads.insert(name);
+            if blocks {
+                state.inside += 1;
+                ENTERED.notify_one();
+                while state.closed {
+                    state = OPENED.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                state.inside -= 1;
+            }
+        }
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// A waker of an executor that does not work.
+struct Broken;
+
+impl Wake for Broken {
+    fn wake(self: Arc<Self>) {
+        panic!("as the test asked for");
+    }
+}
+
+/// One test: the subscriber is everybody's.
+#[tokio::test]
+async fn a_loss_is_told_while_the_sessions_thread_is_blocked_by_a_logger() {
+    tracing::subscriber::set_global_default(Blocking).unwrap();
+    let _open = OpenOnDrop;
+    let server = Server::builder().tick(TIMEOUT / 40).max_session_timeout(TIMEOUT).start().unwrap();
+    server.create("/locks/strays/stray", "").unwrap();
+    let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
+    let guard = within("the lock", mutex(&client).lock()).await.unwrap();
+    let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
+    let other = within("the other lock", other.lock()).await.unwrap();
+
+    // A hold of another client, which is lost earlier, and what waits for that panics.
+    let earlier = connect_as(Client::builder().session_timeout(TIMEOUT / 2), &server).await;
+    let broken = InterProcessMutex::new(&earlier, "/locks/broken").unwrap();
+    let broken = within("the third lock", broken.lock()).await.unwrap();
+    let mut broken_lost = Box::pin(broken.lost());
+    let waker = Waker::from(Arc::new(Broken));
+    assert!(broken_lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+
+    state().closed = true;
+    let mut strays = Vec::new();
+    for client in [&earlier, &client] {
+        // Something that the session's thread logs.
+        let mutex = InterProcessMutex::new(client, "/locks/strays").unwrap();
+        strays.push(tokio::spawn(async move { mutex.lock().await.unwrap().release().await }));
+        within("a log entry", ENTERED.notified()).await;
+        server.stall(session(client), Direction::Both);
+    }
+
+    let doubt = within("the doubt", guard.state_changed(LockState::Held)).await;
+    assert_eq!(doubt, LockState::Suspended);
+    let work = guard.while_held(std::future::pending::<()>());
+    let (lost, work) = within("the loss", async { tokio::join!(guard.lost(), work) }).await;
+    assert_eq!(state().inside, 2, "the sessions' threads could have told it");
+    assert!(server.exists(&guard.node()), "somebody else may have been granted before it was told");
+    assert!(!broken.is_held());
+    assert_eq!(lost.reason(), LostReason::Suspect);
+    assert_eq!(work.unwrap_err().reason(), LostReason::Suspect);
+    assert_eq!(within("a change", guard.state_changed(LockState::Suspended)).await, guard.state());
+
+    // No question and no release logs where it is asked.
+    assert!(!guard.is_held());
+    assert_eq!(guard.state(), LockState::Lost(LostReason::Suspect));
+    assert!(guard.reenter().is_err());
+    assert!(guard.while_held(async {}).await.is_err());
+    assert!(guard.transaction().check("/locks", None).commit().await.is_err());
+    assert!(!mutex(&client).is_acquired_in_this_process());
+    let (first, second) = (guard.node(), other.node());
+    let released = within("the answer", guard.release()).await;
+    assert!(matches!(released, Err(ReleaseError::Lost(_))), "{released:?}");
+    drop(other);
+    {
+        let state = state();
+        assert_eq!(state.inside, 2, "blocked all the time");
+        assert_eq!(state.threads, BTreeSet::from([SESSION_THREAD.to_owned()]));
+        assert_eq!(state.losses, [""; 0]);
+    }
+
+    // Each loss is logged in the end, once, by the session's thread.
+    drop((broken, broken_lost));
+    server.resume(session(&client));
+    open();
+    while state().losses.len() < 3 {
+        within("what was lost in the log", LOGGED.notified()).await;
+    }
+    within("what was logged about", strays.pop().unwrap()).await.unwrap().unwrap();
+    for node in [&first, &second] {
+        let gone = node.clone();
+        until(&server, "the end of the node", move |view| !view.exists(&gone)).await;
+    }
+    client.flush(SOON).await.unwrap();
+    client.close().await.unwrap();
+    let losses = std::mem::take(&mut state().losses);
+    assert_eq!(losses.len(), 3, "{losses:?}");
+    for node in [first, second] {
+        let name = node.rsplit_once('/').unwrap().1;
+        assert_eq!(losses.iter().filter(|loss| loss.contains(name)).count(), 1, "{losses:?}");
+    }
+}
