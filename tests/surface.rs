@@ -333,11 +333,11 @@ fn optional_turns_busy_into_an_answer_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn default_session_timeout_is_15_s() {
+async fn default_session_timeout_is_30_s() {
     let server = start();
     let client = connect_as(Client::builder(), &server).await;
-    assert_eq!(client.session_timeout(), Some(Duration::from_secs(15)));
-    assert_eq!(server.sessions()[0].timeout, Duration::from_secs(15));
+    assert_eq!(client.session_timeout(), Some(Duration::from_secs(30)));
+    assert_eq!(server.sessions()[0].timeout, Duration::from_secs(30));
     let asked = connect_as(Client::builder().session_timeout(Duration::from_secs(3600)), &server).await;
     assert_eq!(asked.session_timeout(), Some(Duration::from_secs(40)), "what the servers made of it");
 }

@@ -39,9 +39,9 @@ pub struct ClientBuilder {
     contact: Contact,
 }
 
-/// Long enough to ride out the election of a new leader, short enough that the lock of a crashed process is not
-/// missed for long.
-pub(crate) const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
+/// Long enough to ride out a leader that hangs, with the servers' own defaults: they notice after 10 s, and 15 s without
+/// an answer cost no lock. Within the servers' limits, which end at 40 s.
+pub(crate) const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Default for ClientBuilder {
@@ -60,11 +60,28 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// For how long the servers keep the session, and its locks, without hearing from this process. By default
-    /// 15 s, which rides out the election of a new leader; Curator's default is 60 s. The servers move it into
-    /// their limits, by default 2 to 20 of their ticks (4 to 40 s at ZooKeeper's default tick);
-    /// [`Client::session_timeout`] says what they made of it. Shorter means that the lock of a crashed holder
-    /// is free sooner, and that a shorter interruption loses a lock.
+    /// For how long the servers keep the session, and its locks, without hearing from this process. By default 30 s;
+    /// Curator's default is 60 s. The servers move it into their limits, by default 2 to 20 of their ticks
+    /// (4 to 40 s at ZooKeeper's default tick of 2 s); [`Client::session_timeout`] is what they granted.
+    ///
+    /// It is a choice between two things. Let T be the granted timeout:
+    ///
+    /// - **A holder that crashes keeps the others waiting** until its session expires: up to T and a tick. (One that is
+    ///   closed, or whose guard is dropped, does not.)
+    /// - **An outage costs no lock** if a server commits a write again within T/2 of its beginning, reconnecting
+    ///   included: a lock is believed for 2T/3 after the last proof (with the [default margin](Margin::Standard)), and that may
+    ///   be T/6 old when the outage begins.
+    ///
+    /// | T | a crashed holder blocks others for up to | no lock is lost by an outage of up to | leader killed | leader hangs |
+    /// |---|---|---|---|---|
+    /// | 6 s | 8 s | 3 s | may be lost | lost |
+    /// | 15 s | 17 s | 7.5 s | kept | lost |
+    /// | 30 s | 32 s | 15 s | kept | kept |
+    /// | 40 s | 42 s | 20 s | kept | kept |
+    ///
+    /// The last two columns are for servers with the default `tickTime` (2 s) and `syncLimit` (5): a killed leader is
+    /// replaced within a few seconds, but that a leader hangs is noticed only after `syncLimit` ticks, 10 s, to which
+    /// the election and a reconnect come. With a smaller `syncLimit` a smaller T does.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self

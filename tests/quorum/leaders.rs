@@ -7,8 +7,8 @@ use crate::actors::{
 };
 use crate::ensemble::{Ensemble, SHORT_TICK as TICK};
 
-/// The library's default.
-const DEFAULT_T: Duration = Duration::from_secs(15);
+/// Half of the library's default: whoever keeps a lock with this keeps it by default.
+const HALF_T: Duration = Duration::from_secs(15);
 
 /// The leader's process is killed: a holder that was connected to it and one that was not keep the lock.
 pub(crate) fn killed(title: &str) -> Outcome {
@@ -18,7 +18,7 @@ pub(crate) fn killed(title: &str) -> Outcome {
     run(async {
         let mut crews = Vec::new();
         for member in [roles.leader, roles.followers[0]] {
-            let holder = Holder::anywhere(servers, member, DEFAULT_T).await?;
+            let holder = Holder::anywhere(servers, member, HALF_T).await?;
             let rival = Rival::of(&holder, servers, &[0, 1, 2]).await?;
             crews.push((member, holder, rival));
         }
@@ -59,7 +59,7 @@ pub(crate) fn stopped(title: &str) -> Outcome {
     run(async {
         let holder = Holder::at(servers, roles.leader, SHORT_T).await?;
         let rival = Rival::of(&holder, servers, &roles.followers).await?;
-        let fleet = Fleet::anywhere(servers, 3, roles.leader, DEFAULT_T, &roles.followers).await?;
+        let fleet = Fleet::anywhere(servers, 3, roles.leader, HALF_T, &roles.followers).await?;
         let losses = vec![holder.told()];
         let cut = Instant::now();
         servers.pause(roles.leader)?;

@@ -134,7 +134,7 @@ async fn the_servers_have_the_last_word_on_the_session_timeout(env: &Env) {
         client.close().await.unwrap();
         assert_eq!(client.session_timeout(), None);
     }
-    assert_eq!(env.client().await.session_timeout(), Some(Duration::from_secs(15)), "the default");
+    assert_eq!(env.client().await.session_timeout(), Some(Duration::from_secs(30)), "the default");
 }
 
 async fn a_client_knows_its_session(env: &Env) {
