@@ -13,13 +13,14 @@ use zookeeper_recipes::{
     AcquireError, Client, ConnectionState, FencingToken, Heartbeat, InterProcessMutex, LockGuard, LockState,
     LostReason, Margin, ReleaseError, TransactionError,
 };
-use zookeeper_test_server::{Direction, Gate, Isolation, LogEntry, LogKind, Match, Op, Server};
+use zookeeper_test_server::{Cut, Direction, Gate, Isolation, LogEntry, LogKind, Loss, Match, Op, Server};
 
 const T: Duration = Duration::from_millis(1_500);
 const LONG: Duration = Duration::from_secs(20);
 const PATH: &str = "/locks/a";
-/// ZooKeeper's error code.
+/// ZooKeeper's error codes.
 const THROTTLED: i32 = -127;
+const UNIMPLEMENTED: i32 = -6;
 
 fn server() -> Server {
     let tick = Duration::from_millis(50);
@@ -485,6 +486,65 @@ async fn rule_09_a_node_deleted_by_hand_is_noticed_within_a_beat() {
     assert!(deleted.elapsed() < T / 3, "{:?}", deleted.elapsed());
     assert_eq!(other.state(), LockState::Held, "only the one whose node went");
     assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))));
+}
+
+/// A client that holds many locks, and beats only when it is connected anew.
+async fn many_holds(server: &Server, count: usize) -> (Client, Vec<LockGuard>) {
+    let builder = Client::builder().session_timeout(10 * LONG);
+    let client = builder.connect(&server.connect_string()).await.unwrap();
+    let mut guards = Vec::new();
+    for number in 0..count {
+        let mutex = InterProcessMutex::new(&client, &format!("/locks/{number}")).unwrap();
+        guards.push(within(mutex.lock()).await.unwrap());
+    }
+    (client, guards)
+}
+
+fn rarely_beating_server() -> Server {
+    Server::builder().max_session_timeout(10 * LONG).start().unwrap()
+}
+
+/// Deletes the nodes of some guards, has the client beat, and waits until each of them is told.
+async fn delete_all(server: &Server, client: &Client, guards: &[LockGuard]) {
+    for guard in guards {
+        server.delete(&guard.node()).unwrap();
+    }
+    server.cut(session(client), Cut::Reset);
+    for guard in guards {
+        assert_eq!(within(guard.lost()).await.reason(), LostReason::NodeDeleted);
+    }
+}
+
+#[tokio::test]
+async fn rule_09_many_nodes_deleted_at_once_cost_two_requests() {
+    let server = rarely_beating_server();
+    let (client, guards) = many_holds(&server, 201).await;
+    server.reset_counters();
+    delete_all(&server, &client, &guards[1..]).await;
+    client.flush(LONG).await.unwrap();
+    let counters = server.counters();
+    let requests = [Op::Multi, Op::MultiRead, Op::Delete].map(|op| counters.requests(op));
+    assert_eq!(requests, [1, 1, 0]);
+    assert!(guards[0].is_held(), "its node is there");
+    guards.into_iter().next().unwrap().release().await.unwrap();
+}
+
+/// Servers before 3.6 refuse that read, or close the connection over it.
+#[tokio::test]
+async fn rule_09_many_nodes_deleted_at_once_are_noticed_without_multi_reads() {
+    for closes in [false, true] {
+        let server = rarely_beating_server();
+        let (client, guards) = many_holds(&server, 8).await;
+        let id = session(&client);
+        let reads = Match::op(Op::MultiRead).always();
+        let _refused =
+            if closes { server.drop_request(reads, Loss::Close) } else { server.fail(reads, UNIMPLEMENTED) };
+        delete_all(&server, &client, &guards[..4]).await;
+        delete_all(&server, &client, &guards[4..7]).await;
+        assert_eq!(server.counters().requests(Op::MultiRead), 1, "it was asked for again");
+        assert_eq!(session(&client), id);
+        assert!(guards[7].is_held(), "its node is there");
+    }
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@
 //! guards are gone, or from here when T has passed since the proof.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -48,6 +49,7 @@ pub(crate) async fn run(epoch: Arc<Epoch>, heartbeat: Heartbeat) {
     let mut connected = states.peek_state() != zk::SessionState::Disconnected;
     let mut stake = epoch.stake();
     let mut beats = JoinSet::new();
+    let reads_together = Arc::new(AtomicBool::new(true));
     let mut sent: Option<Moment> = None;
     let mut at_once = false;
     loop {
@@ -64,8 +66,8 @@ pub(crate) async fn run(epoch: Arc<Epoch>, heartbeat: Heartbeat) {
         if wait.is_zero() {
             at_once = false;
             sent = Some(Moment::now());
-            let epoch = Arc::clone(&epoch);
-            beats.spawn(async move { beat(&epoch, heartbeat).await });
+            let (epoch, reads_together) = (Arc::clone(&epoch), Arc::clone(&reads_together));
+            beats.spawn(async move { beat(&epoch, heartbeat, &reads_together).await });
             continue;
         }
         let wait = if at_stake { wait.min(LONGEST_PAUSE).min(epoch.belief().period() / 4) } else { wait };
@@ -108,10 +110,10 @@ fn pause(epoch: &Epoch, sent: Option<Moment>, beating: bool) -> Duration {
     belief.period().saturating_sub(quiet).min(until_over)
 }
 
-async fn beat(epoch: &Arc<Epoch>, heartbeat: Heartbeat) {
+async fn beat(epoch: &Arc<Epoch>, heartbeat: Heartbeat, reads_together: &AtomicBool) {
     let sent = Moment::now();
     let reply = match heartbeat {
-        Heartbeat::Commit => return commit(epoch).await,
+        Heartbeat::Commit => return commit(epoch, reads_together).await,
         Heartbeat::Sync => epoch.request(|session| async move { session.sync("/").await }).await,
         Heartbeat::Read => {
             epoch.request(|session| async move { session.check_stat("/").await.map(drop) }).await
@@ -133,8 +135,9 @@ fn note(epoch: &Epoch, sent: Moment, reply: Result<(), zk::Error>) {
 }
 
 /// Checks the held nodes, in as many transactions as it takes. A failed check is a proof like any other: it is a
-/// transaction too.
-async fn commit(epoch: &Arc<Epoch>) {
+/// transaction too. It names one node; which others are gone a read behind it says, and where the servers have no such
+/// read, a transaction for each.
+async fn commit(epoch: &Arc<Epoch>, reads_together: &AtomicBool) {
     let mut nodes = epoch.held_nodes();
     loop {
         // What was released or converted since does not exist any more, and need not.
@@ -175,15 +178,18 @@ async fn commit(epoch: &Arc<Epoch>) {
                 if index >= nodes.len() {
                     return;
                 }
-                let (path, held) = nodes.swap_remove(index);
+                let failed = nodes.swap_remove(index);
                 match source {
-                    zk::Error::NoNode if !held.is_held_by(&path) => {}
-                    zk::Error::NoNode => epoch.lose(&held, LostReason::NodeDeleted),
+                    zk::Error::NoNode => deleted(epoch, &failed),
                     zk::Error::SessionExpired => {
                         epoch.judge(&source);
                     }
                     // Its ACL does not let us look at it; whether it exists cannot be told. It is asked again next time.
-                    error => tracing::debug!(node = path, %error, "a held node cannot be checked"),
+                    error => tracing::debug!(node = failed.0, %error, "a held node cannot be checked"),
+                }
+                if let Some(missing) = missing(epoch, &nodes, reads_together).await {
+                    missing.into_iter().for_each(|node| deleted(epoch, node));
+                    nodes.clear();
                 }
             }
             Err(zk::MultiWriteError::RequestFailed { source }) => {
@@ -195,4 +201,53 @@ async fn commit(epoch: &Arc<Epoch>) {
             return;
         }
     }
+}
+
+/// A node that was asked for does not exist.
+fn deleted(epoch: &Arc<Epoch>, (path, held): &(String, Arc<Held>)) {
+    // Unless it was released or converted since.
+    if held.is_held_by(path) {
+        epoch.lose(held, LostReason::NodeDeleted);
+    }
+}
+
+/// Which of these nodes do not exist, by one read; nothing if that cannot be told. What is read is at least as new as the
+/// transaction that was answered before, but no proof of contact.
+///
+/// ZooKeeper has this read since 3.6. An older server, or another product, may refuse it or close the connection over it:
+/// whatever goes wrong, it is not asked for again in this session.
+async fn missing<'a>(
+    epoch: &Epoch,
+    nodes: &'a [(String, Arc<Held>)],
+    reads_together: &AtomicBool,
+) -> Option<Vec<&'a (String, Arc<Held>)>> {
+    if nodes.is_empty() {
+        return Some(Vec::new());
+    }
+    if !reads_together.load(Ordering::Relaxed) {
+        return None;
+    }
+    let reply = epoch.request(|session| async move {
+        let mut reader = session.new_multi_reader();
+        for (path, _) in nodes {
+            // Less than the data: a lock node has no children.
+            reader.add_get_children(path)?;
+        }
+        reader.commit().await
+    });
+    let results = match reply.await.ok()? {
+        Ok(results) if results.len() == nodes.len() => results,
+        Ok(_) => Vec::new(),
+        Err(error) => {
+            let failure = epoch.judge(&error);
+            tracing::debug!(epoch = epoch.number(), %error, ?failure, "held nodes cannot be read together");
+            Vec::new()
+        }
+    };
+    if results.is_empty() {
+        reads_together.store(false, Ordering::Relaxed);
+        return None;
+    }
+    let missing = |result: &_| matches!(result, zk::MultiReadResult::Error { err: zk::Error::NoNode });
+    Some(nodes.iter().zip(results).filter(|(_, result)| missing(result)).map(|(node, _)| node).collect())
 }
