@@ -666,7 +666,7 @@ async fn rule_12_a_transaction_without_an_answer_is_unknown() {
     let client = client(&server).await;
     server.create("/data", b"0").unwrap();
     let guard = hold(&client).await;
-    server.drop_reply(Match::op(Op::Multi).path("/data"), zookeeper_test_server::Loss::Close);
+    server.drop_reply(Match::op(Op::Multi).path("/data"), Loss::Close);
     let unknown = guard.transaction().set_data("/data", b"1", None).commit().await;
     assert!(matches!(unknown, Err(TransactionError::Unknown { .. })), "{unknown:?}");
     assert_eq!(server.node("/data").unwrap().data, b"1", "it was committed");
