@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::shown::{Quoted, Short, debug_as_text};
+
 /// What ZooKeeper's client library said; opaque, so that its version is not part of our interface.
 pub(crate) type Cause = Arc<dyn Error + Send + Sync>;
 
 /// A lock path, or a namespace, that ZooKeeper would refuse.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("invalid lock path {path:?}: {reason}")]
+#[derive(Clone, PartialEq, Eq, Error)]
+#[error("invalid lock path {path}: {reason}", path = Quoted(.path))]
 pub struct InvalidPath {
     path: String,
     reason: &'static str,
@@ -35,14 +37,14 @@ impl InvalidPath {
 }
 
 /// Why a recipe could not be made. No I/O is done by constructors, so none of these is worth a retry.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// ZooKeeper would refuse the path.
     #[error(transparent)]
     InvalidPath(#[from] InvalidPath),
     /// An option has a value that cannot work.
-    #[error("option `{option}` of the lock {path:?}: {reason}")]
+    #[error("option `{option}` of the lock {path}: {reason}", path = Quoted(path))]
     InvalidOption {
         /// The lock's path.
         path: String,
@@ -54,8 +56,7 @@ pub enum BuildError {
     /// Another handle of the same client for the same path was made with other options. All handles of one path
     /// share one queue, so they cannot differ: set the option where the first handle is made, or clone that one.
     #[error(
-        "option `{option}` of the lock {path:?} differs from the one that a live handle of this client was made with"
-    )]
+        "option `{option}` of the lock {path} differs from the one that a live handle of this client was made with", path = Quoted(path))]
     ConflictingOptions {
         /// The lock's path.
         path: String,
@@ -65,8 +66,7 @@ pub enum BuildError {
     /// A live handle or guard of the same client, or a call that is still being cleaned up, uses the path for a recipe
     /// that queues in another order: a read-write lock needs a path of its own.
     #[error(
-        "the path {path:?} is in use by another recipe of this client: a read-write lock needs a path of its own"
-    )]
+        "the path {path} is in use by another recipe of this client: a read-write lock needs a path of its own", path = Quoted(path))]
     MixedRecipes {
         /// The lock's path.
         path: String,
@@ -74,11 +74,11 @@ pub enum BuildError {
 }
 
 /// Why no session could be had.
-#[derive(Clone, Debug, Error)]
+#[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// No server answered in time. The servers may be down, unreachable, or without a quorum.
-    #[error("no ZooKeeper server of {servers} gave a session within {timeout:?}")]
+    #[error("no ZooKeeper server of {servers} gave a session within {timeout:?}", servers = Short(servers))]
     TimedOut {
         /// The connect string.
         servers: String,
@@ -90,8 +90,7 @@ pub enum ConnectError {
     },
     /// The connect string cannot be used.
     #[error(
-        "the connect string {servers:?} cannot be used: {reason}; it is `host:port[,host:port...][/namespace]`"
-    )]
+        "the connect string {servers} cannot be used: {reason}; it is `host:port[,host:port...][/namespace]`", servers = Quoted(servers))]
     InvalidConnectString {
         /// The connect string.
         servers: String,
@@ -102,13 +101,19 @@ pub enum ConnectError {
     #[error("the namespace cannot be used")]
     InvalidNamespace(#[from] InvalidPath),
     /// The servers refused the credentials. No retry helps.
-    #[error("ZooKeeper at {servers} refused the authentication")]
+    #[error("ZooKeeper at {servers} refused the authentication", servers = Short(servers))]
     AuthFailed {
         /// The connect string.
         servers: String,
     },
+    /// The client's ACL is for its own credentials ([`Acl::creator_all`](crate::Acl::creator_all)), and it has none.
+    #[error("the ACL of the client for {servers} needs credentials: call `auth` of its builder", servers = Short(servers))]
+    NoCredentials {
+        /// The connect string.
+        servers: String,
+    },
     /// The client could not be set up: TLS or SASL options, or no thread for the session.
-    #[error("the client for {servers} could not be set up")]
+    #[error("the client for {servers} could not be set up", servers = Short(servers))]
     Setup {
         /// The connect string.
         servers: String,
@@ -137,7 +142,7 @@ impl ConnectError {
 
 /// Where and since when this process itself holds a lock; part of [`AcquireError::TimedOut`], because the
 /// commonest cause of a timeout is a guard kept further up in the same program.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct LocalHolder {
     pub(crate) held_for: Duration,
     pub(crate) location: &'static Location<'static>,
@@ -163,6 +168,12 @@ impl fmt::Display for LocalHolder {
     }
 }
 
+impl fmt::Debug for LocalHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LocalHolder({:?}, {})", self.held_for, self.location)
+    }
+}
+
 /// The end of a message about a lock that is not free.
 fn in_the_way(ahead: usize, first: Option<&str>, holder: Option<&LocalHolder>) -> String {
     let mut text = String::new();
@@ -170,7 +181,7 @@ fn in_the_way(ahead: usize, first: Option<&str>, holder: Option<&LocalHolder>) -
         text.push_str(&format!(", {ahead} contenders are ahead"));
     }
     if let Some(first) = first {
-        text.push_str(&format!(", the first is {first:?}"));
+        text.push_str(&format!(", the first is {}", Quoted(first)));
     }
     if let Some(holder) = holder {
         text.push_str(&format!(": {holder}"));
@@ -178,15 +189,33 @@ fn in_the_way(ahead: usize, first: Option<&str>, holder: Option<&LocalHolder>) -
     text
 }
 
+/// What a client needs of the ACL of `node`, to have the lock `path`.
+fn needed(path: &str, node: &str, has_credentials: Option<bool>) -> String {
+    let shown = Quoted(node);
+    let mut text = if node == path {
+        "its directory needs CREATE, DELETE and READ for this client".to_owned()
+    } else if node.starts_with(path) {
+        format!("the node before ours, {shown}, needs READ for this client")
+    } else {
+        format!("the directory {shown}, or the nearest above it that exists, needs CREATE for this client")
+    };
+    text.push_str(match has_credentials {
+        Some(true) => ", which has credentials, but not the right ones",
+        Some(false) => ", which has no credentials (`ClientBuilder::auth`)",
+        None => "",
+    });
+    text
+}
+
 /// Why a lock was not acquired. Whatever the answer, nothing of the attempt keeps its place in the queue: a node
 /// that could not be deleted yet is deleted in the background ([`Client::flush`](crate::Client::flush) waits
 /// for it).
-#[derive(Clone, Debug, Error)]
+#[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// The lock was not free in time: other live contenders were seen to hold it, or to be ahead in its queue. Time that
     /// passed without any seen is [`Connection`](Self::Connection).
-    #[error("the lock {path:?} was not free within {timeout:?}{}", in_the_way(*ahead, first.as_deref(), holder.as_ref()))]
+    #[error("the lock {path} was not free within {timeout:?}{}", in_the_way(*ahead, first.as_deref(), holder.as_ref()), path = Quoted(path))]
     TimedOut {
         /// The lock's path.
         path: String,
@@ -204,7 +233,7 @@ pub enum AcquireError {
     },
     /// No server answered, for as long as the retry policy allows or for the time given, whichever was shorter. The
     /// source says what there was no answer to.
-    #[error("no ZooKeeper server to ask for the lock {path:?}")]
+    #[error("no ZooKeeper server to ask for the lock {path}", path = Quoted(path))]
     Connection {
         /// The lock's path.
         path: String,
@@ -212,20 +241,24 @@ pub enum AcquireError {
         #[source]
         source: Cause,
     },
-    /// The ACL of the lock's directory, or of one above it, does not let this client in.
-    #[error(
-        "no permission for the lock {path:?}: its directory, or one above it, needs CREATE, DELETE and READ for this client"
-    )]
+    /// An ACL does not let this client in: that of the lock's directory, of one above it where the directory is missing, or of
+    /// the predecessor's node, which has to be readable.
+    #[error("no permission for the lock {path}: {}", needed(path, node, *has_credentials), path = Quoted(path))]
     NoAuth {
         /// The lock's path.
         path: String,
+        /// The node whose ACL is in the way; where the lock's directory is missing, the one in which it, or a directory above
+        /// it, would have to be created.
+        node: String,
+        /// Whether this client has credentials ([`ClientBuilder::auth`](crate::ClientBuilder::auth)); `None` if its session or
+        /// connector was handed in, which may have credentials of its own.
+        has_credentials: Option<bool>,
     },
     /// A node of this client is left in the lock's directory, which the servers refuse to delete, so that it keeps the
     /// lock from all contenders: the ACL of the directory lacks DELETE for this client. Grant it, or close the client. The
     /// deletion was asked for once more by this call.
     #[error(
-        "the lock {path:?} is blocked by a node that this client left, {node:?}, and may not delete: grant it DELETE on the lock's directory, or close the client"
-    )]
+        "the lock {path} is blocked by a node that this client left, {node}, and may not delete: grant it DELETE on the lock's directory, or close the client", path = Quoted(path), node = Quoted(node))]
     Orphaned {
         /// The lock's path.
         path: String,
@@ -238,8 +271,7 @@ pub enum AcquireError {
     /// The directory holds contenders of another recipe, which order themselves by other rules: both sides
     /// would be let in. Use a path of its own for each recipe.
     #[error(
-        "the lock {path:?} is in use by another recipe: its node {node:?} does not queue with ours; use a path of its own"
-    )]
+        "the lock {path} is in use by another recipe: its node {node} does not queue with ours; use a path of its own", path = Quoted(path), node = Quoted(node))]
     MixedRecipes {
         /// The lock's path.
         path: String,
@@ -249,8 +281,7 @@ pub enum AcquireError {
     /// More than 2^31 nodes were created under the directory; from here on Java and Go clients sort new
     /// contenders before old ones. Stop all contenders and delete the directory, which starts the numbers again.
     #[error(
-        "the sequence numbers of the lock {path:?} are used up: stop its contenders and delete the directory"
-    )]
+        "the sequence numbers of the lock {path} are used up: stop its contenders and delete the directory", path = Quoted(path))]
     SequenceExhausted {
         /// The lock's path.
         path: String,
@@ -258,7 +289,7 @@ pub enum AcquireError {
     /// A fair lock has as many waiters in this client as it may have: every one of them has a node, and a directory
     /// that is too large cannot be listed any more
     /// ([`max_waiters`](crate::InterProcessFairLockBuilder::max_waiters)).
-    #[error("the fair lock {path:?} has {max} contenders in this client already, its limit")]
+    #[error("the fair lock {path} has {max} contenders in this client already, its limit", path = Quoted(path))]
     TooManyWaiters {
         /// The lock's path.
         path: String,
@@ -267,13 +298,13 @@ pub enum AcquireError {
     },
     /// The session watches as many nodes as it can (about 120 KiB of paths; one that watches more cannot reconnect).
     /// Wait for fewer locks at once, use shorter paths, or several clients.
-    #[error("no wait for the lock {path:?}: this client's session watches as many nodes as it can")]
+    #[error("no wait for the lock {path}: this client's session watches as many nodes as it can", path = Quoted(path))]
     TooManyWatches {
         /// The lock's path.
         path: String,
     },
     /// Somebody deleted this contender's own node, again and again.
-    #[error("the node of this contender for the lock {path:?} was deleted by somebody else {times} times")]
+    #[error("the node of this contender for the lock {path} was deleted by somebody else {times} times", path = Quoted(path))]
     NodeDeleted {
         /// The lock's path.
         path: String,
@@ -281,7 +312,7 @@ pub enum AcquireError {
         times: u32,
     },
     /// The server refuses to create the node, for a reason that a retry will not change.
-    #[error("ZooKeeper refuses a node for the lock {path:?}")]
+    #[error("ZooKeeper refuses a node for the lock {path}", path = Quoted(path))]
     Rejected {
         /// The lock's path.
         path: String,
@@ -290,13 +321,13 @@ pub enum AcquireError {
         source: Cause,
     },
     /// The servers refused the client's credentials: it is closed.
-    #[error("no lock {path:?}: ZooKeeper refused the client's authentication")]
+    #[error("no lock {path}: ZooKeeper refused the client's authentication", path = Quoted(path))]
     AuthFailed {
         /// The lock's path.
         path: String,
     },
     /// The client was closed, or the session that it borrowed has ended.
-    #[error("no lock {path:?}: its client is closed")]
+    #[error("no lock {path}: its client is closed", path = Quoted(path))]
     Closed {
         /// The lock's path.
         path: String,
@@ -323,7 +354,7 @@ impl AcquireError {
         match self {
             Self::TimedOut { path, .. }
             | Self::Connection { path, .. }
-            | Self::NoAuth { path }
+            | Self::NoAuth { path, .. }
             | Self::Orphaned { path, .. }
             | Self::MixedRecipes { path, .. }
             | Self::SequenceExhausted { path }
@@ -338,11 +369,11 @@ impl AcquireError {
 }
 
 /// Why `try_lock` did not answer with a guard.
-#[derive(Clone, Debug, Error)]
+#[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum TryLockError {
     /// The lock is held, or another contender is ahead in its queue.
-    #[error("the lock {path:?} is not free{}", in_the_way(1, first.as_deref(), holder.as_ref()))]
+    #[error("the lock {path} is not free{}", in_the_way(1, first.as_deref(), holder.as_ref()), path = Quoted(path))]
     WouldBlock {
         /// The lock's path.
         path: String,
@@ -369,8 +400,8 @@ impl TryLockError {
 }
 
 /// The lock is no longer ours, although its guard is still there.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the lock {path:?} is lost: {reason}")]
+#[derive(Clone, PartialEq, Eq, Error)]
+#[error("the lock {path} is lost: {reason}", path = Quoted(.path))]
 pub struct Lost {
     pub(crate) path: Arc<str>,
     pub(crate) reason: LostReason,
@@ -427,8 +458,8 @@ impl fmt::Display for LostReason {
 }
 
 /// A read-write lock that could not be converted, and its guard, which is as good as it was before.
-#[derive(Debug, Error)]
-#[error("the lock {path:?} was not converted")]
+#[derive(Error)]
+#[error("the lock {path} was not converted", path = Quoted(.path))]
 pub struct ConversionError<G: fmt::Debug> {
     guard: G,
     path: String,
@@ -461,7 +492,7 @@ impl<G: fmt::Debug> ConversionError<G> {
 }
 
 /// Why a read-write lock could not be converted.
-#[derive(Clone, Debug, Error)]
+#[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum ConversionFailure {
     /// Other guards share the hold ([`reenter`](crate::LockGuard::reenter), [`read`](crate::WriteGuard::read)):
@@ -475,7 +506,7 @@ pub enum ConversionFailure {
     #[error(transparent)]
     Lost(#[from] Lost),
     /// The directory holds contenders of another recipe.
-    #[error("the lock's directory is in use by another recipe: {node:?} does not queue with ours")]
+    #[error("the lock's directory is in use by another recipe: {node} does not queue with ours", node = Quoted(node))]
     MixedRecipes {
         /// One of the other recipe's nodes.
         node: String,
@@ -490,14 +521,14 @@ pub enum ConversionFailure {
 }
 
 /// Why a holder could not be asked to give its lock back.
-#[derive(Clone, Debug, Error)]
+#[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum RevokeError {
     /// The path is none.
     #[error(transparent)]
     InvalidPath(#[from] InvalidPath),
     /// No server answered, for as long as the retry policy allows; the request may have been written.
-    #[error("no ZooKeeper server to ask for the node {node:?} back")]
+    #[error("no ZooKeeper server to ask for the node {node} back", node = Quoted(node))]
     Connection {
         /// The lock node.
         node: String,
@@ -506,7 +537,7 @@ pub enum RevokeError {
         source: Cause,
     },
     /// The server refuses to write to the node: its ACL lacks WRITE for this client.
-    #[error("ZooKeeper refuses a request to the holder of the node {node:?}")]
+    #[error("ZooKeeper refuses a request to the holder of the node {node}", node = Quoted(node))]
     Refused {
         /// The lock node.
         node: String,
@@ -515,7 +546,7 @@ pub enum RevokeError {
         source: Cause,
     },
     /// The client is closed.
-    #[error("no request to the holder of {node:?}: the client is closed")]
+    #[error("no request to the holder of {node}: the client is closed", node = Quoted(node))]
     Closed {
         /// The lock node.
         node: String,
@@ -540,16 +571,16 @@ fn and_others(others: usize) -> String {
 
 /// Why a release, a [`flush`](crate::Client::flush) or a [`close`](crate::Client::close) could not report success.
 /// The lock is not kept by any of these: what is left is deleted in the background or ends with the session.
-#[derive(Clone, Debug, Error)]
+#[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
     /// The lock had been lost before the release: what was done under it since may have overlapped with another
     /// holder.
-    #[error("released too late")]
+    #[error("the lock {} was released too late: {}", Quoted(_0.path()), _0.reason())]
     Lost(#[from] Lost),
     /// The servers refuse the deletion: the ACL of the lock's directory lacks DELETE for this client. The node stays until
     /// the session ends, and keeps the lock from all others.
-    #[error("ZooKeeper refuses to delete the node {node:?}{}; it stays until the session ends", and_others(*others))]
+    #[error("ZooKeeper refuses to delete the node {node}{}; it stays until the session ends", and_others(*others), node = Quoted(node))]
     Refused {
         /// The lock node.
         node: String,
@@ -584,6 +615,24 @@ impl ReleaseError {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::TimedOut { .. })
+    }
+}
+
+debug_as_text!(
+    InvalidPath,
+    BuildError,
+    ConnectError,
+    AcquireError,
+    TryLockError,
+    Lost,
+    ConversionFailure,
+    RevokeError,
+    ReleaseError,
+);
+
+impl<G: fmt::Debug> fmt::Debug for ConversionError<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ConversionError({self}: {}, {:?})", self.reason, self.guard)
     }
 }
 

@@ -52,7 +52,7 @@ use crate::options::{Asked, Recipe};
 /// # })
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct InterProcessFairLock {
     room: Arc<Room>,
 }
@@ -121,7 +121,6 @@ impl InterProcessFairLockBuilder {
 /// keep a place that nobody uses. If its session ends, or its node is deleted, the place is taken anew, at the back: what
 /// is handed out is never a lock that was lost while it waited here.
 #[must_use = "dropping the place leaves the queue"]
-#[derive(Debug)]
 pub struct QueuedLock {
     room: Arc<Room>,
     pending: Pending,
@@ -232,3 +231,5 @@ impl QueuedLock {
         }
     }
 }
+
+crate::shown::debug_as_path!(InterProcessFairLock, QueuedLock);

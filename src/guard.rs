@@ -1,5 +1,6 @@
 //! The guard of a held lock.
 
+use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -10,6 +11,7 @@ use crate::engine::driver;
 use crate::engine::room::Hold;
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::mode::{Any, Exclusive, Mode, Read, Write};
+use crate::shown::Quoted;
 use crate::token::FencingToken;
 use crate::transaction::Transaction;
 
@@ -46,7 +48,6 @@ pub enum LockState {
 /// ([`FenceGate`](crate::FenceGate)), or write to ZooKeeper in a [`transaction`](Self::transaction).
 #[must_use = "dropping the guard gives the lock back at once"]
 #[clippy::has_significant_drop]
-#[derive(Debug)]
 pub struct LockGuard<M: Mode = Exclusive> {
     hold: Arc<Hold>,
     mode: M,
@@ -60,6 +61,13 @@ pub type WriteGuard = LockGuard<Write>;
 
 /// A lock of any kind that this process holds, for code that does not care which.
 pub type AnyGuard = LockGuard<Any>;
+
+impl<M: Mode> fmt::Debug for LockGuard<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not how it stands: that asks the clock, and may find it lost.
+        write!(f, "LockGuard<{:?}>({})", self.mode, Quoted(&self.node()))
+    }
+}
 
 impl From<LockGuard> for AnyGuard {
     fn from(guard: LockGuard) -> Self {

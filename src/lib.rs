@@ -117,6 +117,7 @@ mod mutex;
 mod options;
 mod path;
 mod read_write_lock;
+mod shown;
 mod token;
 mod transaction;
 

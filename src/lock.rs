@@ -327,11 +327,17 @@ macro_rules! lock_builder {
         /// All handles of one client for one path and recipe share them: the first handle decides, and what a later one
         /// leaves open it takes over.
         #[must_use = "it does nothing until `build` is called"]
-        #[derive(Clone, Debug)]
+        #[derive(Clone)]
         pub struct $builder {
             client: crate::Client,
             path: String,
             asked: crate::options::Asked,
+        }
+
+        impl std::fmt::Debug for $builder {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{}({})", stringify!($builder), $crate::shown::Quoted(&self.path))
+            }
         }
 
         impl $builder {

@@ -50,7 +50,7 @@ use crate::options::{Asked, Recipe};
 /// # })
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct InterProcessMutex {
     room: Arc<Room>,
 }
@@ -88,3 +88,5 @@ impl InterProcessMutexBuilder {
         self
     }
 }
+
+crate::shown::debug_as_path!(InterProcessMutex);

@@ -27,10 +27,16 @@ impl Acl {
     }
 
     /// Whoever has the same credentials as the creator may do anything: `auth::cdrwa`. The client needs
-    /// credentials for it ([`ClientBuilder::auth`](crate::ClientBuilder::auth)).
+    /// credentials for it ([`ClientBuilder::auth`](crate::ClientBuilder::auth)): without any it is refused when the client, or
+    /// the lock, is built.
     #[must_use]
     pub fn creator_all() -> Self {
         Self::new("auth", "", Permissions::ALL)
+    }
+
+    /// Whether the servers refuse it from a session without credentials.
+    pub(crate) fn needs_credentials(&self) -> bool {
+        self.scheme == "auth"
     }
 
     /// An entry as ZooKeeper writes it: `scheme:id:permissions`, for example `digest`, `user:hash`.
@@ -166,6 +172,7 @@ impl Asked {
         path: &LockPath,
         recipe: Recipe,
         client_acl: &Arc<[Acl]>,
+        has_credentials: Option<bool>,
     ) -> Result<LockOptions, BuildError> {
         let invalid =
             |option, reason| Err(BuildError::InvalidOption { path: path.user().to_owned(), option, reason });
@@ -181,6 +188,12 @@ impl Asked {
         let acl = self.acl.clone().unwrap_or_else(|| Arc::clone(client_acl));
         if acl.is_empty() {
             return invalid("acl", "it needs an entry: ZooKeeper refuses nodes without any");
+        }
+        if has_credentials == Some(false) && acl.iter().any(Acl::needs_credentials) {
+            return invalid(
+                "acl",
+                "it is for the client's own credentials, and it has none: call `ClientBuilder::auth`",
+            );
         }
         let dialect = self.dialect.unwrap_or_default();
         let parents = self.parents.unwrap_or(match dialect {
@@ -225,15 +238,15 @@ mod tests {
 
     #[test]
     fn defaults() {
-        let options = Asked::default().resolve(&path(), Recipe::Mutex, &open()).unwrap();
+        let options = Asked::default().resolve(&path(), Recipe::Mutex, &open(), None).unwrap();
         assert_eq!(options.max_nodes, 64);
         assert_eq!(options.parents, Parents::Container);
         assert_eq!(*options.acl, [Acl::open()]);
         assert_eq!(options.dialect, Dialect::Curator);
-        let fair = Asked::default().resolve(&path(), Recipe::FairLock, &open()).unwrap();
+        let fair = Asked::default().resolve(&path(), Recipe::FairLock, &open(), None).unwrap();
         assert_eq!(fair.max_nodes, 5_000);
         let kazoo = Asked { dialect: Some(Dialect::Kazoo), ..Asked::default() };
-        let kazoo = kazoo.resolve(&path(), Recipe::ReadWriteLock, &open()).unwrap();
+        let kazoo = kazoo.resolve(&path(), Recipe::ReadWriteLock, &open(), None).unwrap();
         assert_eq!((kazoo.parents, kazoo.max_nodes), (Parents::Persistent, 64));
     }
 
@@ -246,7 +259,7 @@ mod tests {
             (Asked { acl: Some([].into()), ..Asked::default() }, "acl"),
         ];
         for (asked, name) in bad {
-            match asked.resolve(&path(), Recipe::Mutex, &open()).unwrap_err() {
+            match asked.resolve(&path(), Recipe::Mutex, &open(), None).unwrap_err() {
                 BuildError::InvalidOption { path, option, .. } => assert_eq!((&*path, option), ("/l", name)),
                 other => panic!("{other}"),
             }
@@ -254,9 +267,21 @@ mod tests {
     }
 
     #[test]
+    fn an_acl_of_the_creator_s_needs_credentials() {
+        let asked = Asked { acl: Some([Acl::creator_all()].into()), ..Asked::default() };
+        for (has_credentials, good) in [(Some(true), true), (None, true), (Some(false), false)] {
+            let resolved = asked.resolve(&path(), Recipe::Mutex, &open(), has_credentials);
+            assert_eq!(resolved.is_ok(), good, "{has_credentials:?}");
+            if let Err(error) = resolved {
+                assert!(error.to_string().contains("ClientBuilder::auth"), "{error}");
+            }
+        }
+    }
+
+    #[test]
     fn what_a_handle_leaves_open_never_conflicts() {
         let room = Asked { max_nodes: Some(3), ..Asked::default() }
-            .resolve(&path(), Recipe::Mutex, &open())
+            .resolve(&path(), Recipe::Mutex, &open(), None)
             .unwrap();
         assert_eq!(Asked::default().agrees_with(&room), Ok(()));
         assert_eq!(Asked { max_nodes: Some(3), ..Asked::default() }.agrees_with(&room), Ok(()));

@@ -58,7 +58,7 @@ use crate::options::{Asked, Recipe};
 /// # })
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct InterProcessReadWriteLock {
     room: Arc<Room>,
 }
@@ -130,7 +130,7 @@ impl InterProcessReadWriteLockBuilder {
 }
 
 /// The side of an [`InterProcessReadWriteLock`] that readers share.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct InterProcessReadLock {
     room: Arc<Room>,
 }
@@ -138,7 +138,7 @@ pub struct InterProcessReadLock {
 lock_methods!(InterProcessReadLock, ReadGuard, Kind::Shared, Some(Kind::Shared));
 
 /// The side of an [`InterProcessReadWriteLock`] that one writer has alone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct InterProcessWriteLock {
     room: Arc<Room>,
 }
@@ -222,3 +222,5 @@ where
         }
     }
 }
+
+crate::shown::debug_as_path!(InterProcessReadWriteLock, InterProcessReadLock, InterProcessWriteLock);

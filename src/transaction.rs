@@ -1,11 +1,14 @@
 //! Writes to ZooKeeper that happen only while the lock is held.
 
+use std::fmt;
+
 use thiserror::Error;
 
 use crate::engine::driver;
 use crate::engine::room::Hold;
 use crate::error::{Cause, InvalidPath, Lost};
 use crate::path::LockPath;
+use crate::shown::{Quoted, debug_as_text};
 
 /// Writes to ZooKeeper that are committed together, and only if the lock is still held by this guard's node at that
 /// moment: the servers themselves check it, so not even a process that was paused can write too late.
@@ -33,7 +36,6 @@ use crate::path::LockPath;
 /// # }
 /// ```
 #[must_use = "it does nothing until `commit` is called"]
-#[derive(Debug)]
 pub struct Transaction<'a> {
     hold: &'a Hold,
     operations: Vec<Operation>,
@@ -41,7 +43,6 @@ pub struct Transaction<'a> {
 }
 
 /// One write, with the path as the server knows it.
-#[derive(Debug)]
 pub(crate) enum Operation {
     Create { path: LockPath, data: Vec<u8> },
     SetData { path: LockPath, data: Vec<u8>, version: Option<i32> },
@@ -110,6 +111,31 @@ impl<'a> Transaction<'a> {
     }
 }
 
+impl fmt::Debug for Transaction<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The data may be large, and no business of a log's.
+        let bytes: usize = self.operations.iter().map(|operation| operation.data().len()).sum();
+        let path = Quoted(self.hold.room().path().user());
+        write!(
+            f,
+            "Transaction {{ lock: {path}, operations: {}, data: {bytes} bytes }}",
+            self.operations.len()
+        )
+    }
+}
+
+impl fmt::Debug for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::Create { .. } => "Create",
+            Self::SetData { .. } => "SetData",
+            Self::Delete { .. } => "Delete",
+            Self::Check { .. } => "Check",
+        };
+        write!(f, "{name}({}, {} bytes)", Quoted(self.path().user()), self.data().len())
+    }
+}
+
 impl Operation {
     pub(crate) fn path(&self) -> &LockPath {
         match self {
@@ -120,19 +146,22 @@ impl Operation {
         }
     }
 
+    fn data(&self) -> &[u8] {
+        match self {
+            Self::Create { data, .. } | Self::SetData { data, .. } => data,
+            Self::Delete { .. } | Self::Check { .. } => &[],
+        }
+    }
+
     fn bytes(&self, acl: usize) -> usize {
-        let data = match self {
-            Self::Create { data, .. } => data.len() + acl,
-            Self::SetData { data, .. } => data.len(),
-            Self::Delete { .. } | Self::Check { .. } => 0,
-        };
+        let acl = if matches!(self, Self::Create { .. }) { acl } else { 0 };
         // The headers of an operation have less than fifty bytes.
-        self.path().server().len() + data + 50
+        self.path().server().len() + self.data().len() + acl + 50
     }
 }
 
 /// Why a transaction was not known to be committed.
-#[derive(Clone, Debug, Error)]
+#[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum TransactionError {
     /// The lock is not held any more. Nothing was written.
@@ -140,7 +169,7 @@ pub enum TransactionError {
     Lost(#[from] Lost),
     /// The lock is held, but one of the writes is not possible: the node exists or does not, has another version, has
     /// children, or the ACL forbids it. Nothing was written.
-    #[error("write number {index} of the transaction on {path:?} was rejected")]
+    #[error("write number {index} of the transaction on {path} was rejected", path = Quoted(path))]
     Rejected {
         /// Which one, from 0.
         index: usize,
@@ -151,7 +180,7 @@ pub enum TransactionError {
         source: Cause,
     },
     /// No answer came: everything was written, or nothing. Read the data before you go on.
-    #[error("whether the transaction under the lock {path:?} was committed is not known")]
+    #[error("whether the transaction under the lock {path} was committed is not known", path = Quoted(path))]
     Unknown {
         /// The lock's path.
         path: String,
@@ -169,6 +198,8 @@ pub enum TransactionError {
         bytes: usize,
     },
 }
+
+debug_as_text!(TransactionError);
 
 impl TransactionError {
     /// Whether the same transaction may succeed later, and do no harm, without anything else being changed. None may at

@@ -146,7 +146,7 @@ fn acquire_errors() -> Vec<(AcquireError, bool)> {
         ),
         (AcquireError::Connection { path: path(), source: no_source() }, true),
         (AcquireError::NodeDeleted { path: path(), times: 3 }, true),
-        (AcquireError::NoAuth { path: path() }, false),
+        (AcquireError::NoAuth { path: path(), node: path(), has_credentials: Some(false) }, false),
         (AcquireError::Orphaned { path: path(), node: format!("{}/x", path()), source: no_source() }, false),
         (AcquireError::MixedRecipes { path: path(), node: "/stock/sku-42/x".to_owned() }, false),
         (AcquireError::SequenceExhausted { path: path() }, false),
@@ -624,4 +624,75 @@ fn things_can_be_shown() {
     shown::<LostReason>();
     shown::<LocalHolder>();
     assert_eq!(FencingToken::from_parts(7, 1).to_string(), "7.1");
+}
+
+/// Of a value in a log: one line, and not a long one.
+#[track_caller]
+fn assert_brief(value: &dyn Debug) -> String {
+    let text = format!("{value:?}");
+    assert!(!text.contains('\n') && text.chars().count() < 300, "{text}");
+    let pretty = format!("{value:#?}");
+    assert!(!pretty.contains('\n'), "{pretty}");
+    text
+}
+
+#[tokio::test]
+async fn what_is_logged_is_one_short_line() {
+    let server = start();
+    let client = connect(&server).await;
+    let lock = mutex(&client);
+    let id = format!("{:#x}", session(&client));
+    let shown = assert_brief(&client);
+    assert!(shown.contains("Connected") && shown.contains(&id), "{shown}");
+    assert_eq!(assert_brief(&lock), format!("InterProcessMutex({DIRECTORY:?})"));
+    let builder = InterProcessMutex::builder(&client, DIRECTORY).data(vec![7; 10_000]);
+    assert_eq!(assert_brief(&builder), format!("InterProcessMutexBuilder({DIRECTORY:?})"));
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    assert!(assert_brief(&guard).contains(&guard.node()));
+    let transaction = guard.transaction().create("/secret", vec![7; 10_000]).set_data("/x", "password", None);
+    let shown = assert_brief(&transaction);
+    assert!(shown.contains("operations: 2") && shown.contains("10008 bytes"), "{shown}");
+    assert!(!shown.contains("password") && !shown.contains("7, 7"), "{shown}");
+    let error = within("the end", lock.try_lock()).await.unwrap_err();
+    let shown = assert_brief(&error);
+    assert!(shown.contains(&error.to_string()), "{shown}");
+    drop(transaction);
+    guard.release().await.unwrap();
+}
+
+#[test]
+fn errors_in_a_log_are_one_line_with_their_sources() {
+    for (error, _) in acquire_errors() {
+        let shown = assert_brief(&error);
+        assert!(shown.starts_with("AcquireError(") && shown.contains(&error.to_string()), "{shown}");
+        if let Some(source) = error.source() {
+            assert!(shown.contains(&source.to_string()), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn a_long_path_is_cut_in_messages_and_not_in_the_answer() {
+    let long = format!("/begin{}/end", "/x".repeat(8_000));
+    let error = AcquireError::Closed { path: long.clone() };
+    for shown in [error.to_string(), format!("{error:?}")] {
+        assert!(shown.len() < 250 && shown.contains("/begin/x") && shown.contains("x/end"), "{shown}");
+        assert!(shown.contains('…'), "{shown}");
+    }
+    assert_eq!(error.path(), long);
+}
+
+#[tokio::test]
+async fn a_late_release_says_of_what_and_why() {
+    let server = start();
+    let client = connect(&server).await;
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    client.close().await.unwrap();
+    let error = within("the release", guard.release()).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("the lock {DIRECTORY:?} was released too late: its client was closed")
+    );
+    assert_well_put(&error);
+    assert!(error.source().is_some_and(|source| source.is::<Lost>()));
 }

@@ -170,6 +170,13 @@ impl ClientBuilder {
         };
         let servers = Servers::parse(servers).map_err(unusable)?;
         let namespace = parse_namespace(servers.namespace())? + &parse_namespace(&self.namespace)?;
+        let has_credentials = match &self.connector {
+            Some(_) if self.auth.is_empty() => None,
+            _ => Some(!self.auth.is_empty()),
+        };
+        if has_credentials == Some(false) && self.acl.iter().any(Acl::needs_credentials) {
+            return Err(ConnectError::NoCredentials { servers: servers.given().to_owned() });
+        }
         let mut connector = self.connector.unwrap_or_else(zk::Client::connector);
         for (scheme, credentials) in &self.auth {
             connector = connector.with_auth(scheme, credentials);
@@ -198,6 +205,7 @@ impl ClientBuilder {
                 connect_timeout: self.connect_timeout,
                 namespace,
                 acl: self.acl.into(),
+                has_credentials,
                 no_containers: AtomicBool::new(false),
                 rooms: Mutex::new(HashMap::new()),
             }),
@@ -290,6 +298,7 @@ pub(super) fn borrow(session: zk::Client) -> Result<Client, ConnectError> {
         connect_timeout: defaults.connect_timeout,
         namespace: String::new(),
         acl: defaults.acl.into(),
+        has_credentials: None,
         no_containers: AtomicBool::new(false),
         rooms: Mutex::default(),
     };

@@ -16,6 +16,7 @@ mod supervisor;
 pub(crate) mod watches;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -36,6 +37,7 @@ use crate::engine::room::Room;
 use crate::error::{AcquireError, BuildError, ConnectError, ReleaseError, RevokeError};
 use crate::options::{Acl, Asked, Recipe};
 use crate::path::LockPath;
+use crate::shown::Quoted;
 
 /// A connection to ZooKeeper that outlives sessions, and where all recipes begin.
 ///
@@ -68,9 +70,22 @@ use crate::path::LockPath;
 /// # })
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({:?}", self.state())?;
+        if let Some(session) = self.session_id() {
+            write!(f, ", session {session:#x}")?;
+        }
+        if !self.inner.namespace.is_empty() {
+            write!(f, ", namespace {}", Quoted(&self.inner.namespace))?;
+        }
+        f.write_str(")")
+    }
 }
 
 /// What clients, rooms and guards share. Its drop ends the session.
@@ -83,6 +98,8 @@ pub(crate) struct Inner {
     connect_timeout: Duration,
     namespace: String,
     acl: Arc<[Acl]>,
+    /// Whether it was given credentials; nothing if its session or connector may have some of its own.
+    has_credentials: Option<bool>,
     /// The servers have shown that they do not know containers.
     no_containers: AtomicBool,
     /// A room is found here by its server path and recipe as long as a handle, an attempt or a guard keeps it.
@@ -283,6 +300,10 @@ impl Inner {
         self.connect_timeout
     }
 
+    pub(crate) fn has_credentials(&self) -> Option<bool> {
+        self.has_credentials
+    }
+
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -377,7 +398,7 @@ impl Inner {
         recipe: Recipe,
         asked: &Asked,
     ) -> Result<Arc<Room>, BuildError> {
-        let options = asked.resolve(&path, recipe, &self.acl)?;
+        let options = asked.resolve(&path, recipe, &self.acl, self.has_credentials)?;
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         let other_family = Recipe::ALL.into_iter().filter(|other| other.family() != recipe.family());
         for other in other_family {

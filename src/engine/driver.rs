@@ -22,7 +22,7 @@ use zookeeper_client as zk;
 
 pub(crate) use self::conversion::{Counted, downgrade, upgrade};
 pub(crate) use self::lists::SharedLists;
-use self::look::{Sight, busy, orphaned, sight, unusable_directory};
+use self::look::{About, Sight, busy, no_auth, orphaned, sight, unusable_directory};
 pub(crate) use self::look::{participants, position};
 use self::requests::{Own, perform};
 pub(crate) use self::revocation::{ask_back, asked_back};
@@ -285,13 +285,23 @@ struct Contest<'a> {
     number: u64,
     /// What the client library said last, for the error if this is given up.
     last_error: Option<zk::Error>,
+    /// What the last request was about.
+    about: About,
     /// When the present row of failures began: the retry policy does not count the time in the queue.
     trouble_since: Instant,
 }
 
 impl<'a> Contest<'a> {
     fn new(room: &'a Arc<Room>, epoch: &'a Arc<Epoch>, place: &'a Arc<Place>, number: u64) -> Self {
-        Self { room, epoch, place, number, last_error: None, trouble_since: Instant::now() }
+        Self {
+            room,
+            epoch,
+            place,
+            number,
+            last_error: None,
+            about: About::Directory,
+            trouble_since: Instant::now(),
+        }
     }
 
     async fn run(
@@ -377,6 +387,11 @@ impl<'a> Contest<'a> {
                     caller.queued_as(contender.queued_as());
                     let own = list.and_then(|list| self.own_before(&list, &contender));
                     let watching = matches!(request, Request::Watch { .. });
+                    self.about = match &request {
+                        Request::MakeParents => About::Parent,
+                        Request::Watch { predecessor } => About::Node(predecessor.as_str().into()),
+                        Request::CreateAndList | Request::List | Request::Inspect { .. } => About::Directory,
+                    };
                     let mut work = perform(&self, caller.kind, request, own);
                     let came = async {
                         tokio::select! {
@@ -555,7 +570,7 @@ impl<'a> Contest<'a> {
             Ending::Unusable(unusable) => caller.deny(unusable_directory(self.room, unusable)),
             Ending::OverBudget => caller.deny(AcquireError::TooManyWatches { path: path() }),
             Ending::Refused => caller.deny(match self.last_error {
-                Some(zk::Error::NoAuth) => AcquireError::NoAuth { path: path() },
+                Some(zk::Error::NoAuth) => no_auth(self.room, self.about),
                 // Of a node that asked for a number, by a name that nobody has: the numbers are used up (ZooKeeper does
                 // not go on beyond the largest).
                 Some(zk::Error::NodeExists) => AcquireError::SequenceExhausted { path: path() },

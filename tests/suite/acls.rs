@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use zookeeper_client as zk;
-use zookeeper_recipes::{Acl, AcquireError, InterProcessMutex, Permissions, ReleaseError, TryLockError};
+use zookeeper_recipes::{
+    Acl, AcquireError, BuildError, ConnectError, InterProcessMutex, Permissions, ReleaseError, TryLockError,
+};
 
 use crate::harness::{Behaviour, Env, SOON, behaviours, soon};
 
@@ -17,6 +19,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         creator_all_keeps_strangers_out.curator("testLockACLs").on_an_ensemble_too(),
         an_acl_of_the_recipe_goes_to_parents_and_nodes.curator("testACLsCreatingParents"),
         an_acl_that_zookeeper_refuses_is_rejected,
+        an_acl_for_credentials_that_there_are_not_is_refused_before_any_request,
         a_predecessor_that_we_may_not_read_is_no_lock,
     ]
 }
@@ -49,6 +52,12 @@ async fn a_directory_that_we_may_not_create_in_is_no_lock(env: &Env) {
     directory(env, &path, zk::Permission::READ).await;
     let mutex = env.mutex().await;
     check_no_auth(&mutex, &path).await;
+    let error = mutex.lock().await.unwrap_err();
+    assert!(
+        matches!(&error, AcquireError::NoAuth { node, has_credentials: Some(false), .. } if *node == path)
+    );
+    assert!(error.to_string().contains("its directory needs CREATE, DELETE and READ"), "{error}");
+    assert!(error.to_string().contains("which has no credentials (`ClientBuilder::auth`)"), "{error}");
     assert_eq!(mutex.participants().await.unwrap(), [""; 0]);
     assert_eq!(env.stat(&path).await.unwrap().cversion, 0, "something was created");
 }
@@ -59,6 +68,13 @@ async fn a_parent_that_we_may_not_create_in_is_no_lock(env: &Env) {
     let path = format!("{parent}/a/lock");
     let mutex = InterProcessMutex::new(&env.client().await, &path).unwrap();
     check_no_auth(&mutex, &path).await;
+    let error = mutex.lock().await.unwrap_err();
+    let above = format!("{parent}/a");
+    assert!(matches!(&error, AcquireError::NoAuth { node, .. } if *node == above), "{error}");
+    assert!(
+        error.to_string().contains(&format!("the directory {above:?}, or the nearest above it")),
+        "{error}"
+    );
     assert_eq!(env.stat(&parent).await.unwrap().cversion, 0, "something was created");
 }
 
@@ -143,7 +159,10 @@ async fn creator_all_keeps_strangers_out(env: &Env) {
     check_no_auth(&stranger, &path).await;
     assert_no_auth(&stranger.participants().await.unwrap_err(), &path);
     let forger = env.connect(env.builder().auth("digest", "us:guessed")).await;
-    check_no_auth(&InterProcessMutex::new(&forger, &path).unwrap(), &path).await;
+    let forged = InterProcessMutex::new(&forger, &path).unwrap();
+    check_no_auth(&forged, &path).await;
+    let error = forged.lock().await.unwrap_err();
+    assert!(error.to_string().contains("which has credentials, but not the right ones"), "{error}");
     guard.release().await.unwrap();
     soon("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
 }
@@ -176,11 +195,24 @@ async fn an_acl_that_zookeeper_refuses_is_rejected(env: &Env) {
     let mutex = InterProcessMutex::builder(&client, &env.lock_path()).acl([acl]).build().unwrap();
     let error = soon("an answer", mutex.lock()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Rejected { .. }), "{error:?}");
-    // Whoever has no credentials cannot be the creator.
-    let client = env.connect(env.builder().acl([Acl::creator_all()])).await;
+}
+
+async fn an_acl_for_credentials_that_there_are_not_is_refused_before_any_request(env: &Env) {
+    let builder = env.builder().acl([Acl::creator_all()]);
+    let error = builder.connect(&env.connect_string()).await.unwrap_err();
+    assert!(matches!(error, ConnectError::NoCredentials { .. }), "{error:?}");
+    assert!(!error.is_retryable());
+    assert!(error.to_string().contains("call `auth`"), "{error}");
+    let client = env.client().await;
+    let error = InterProcessMutex::builder(&client, &env.lock_path()).acl([Acl::creator_all()]).build();
+    let error = error.unwrap_err();
+    assert!(matches!(error, BuildError::InvalidOption { option: "acl", .. }), "{error:?}");
+    assert!(error.to_string().contains("call `ClientBuilder::auth`"), "{error}");
+    // A connector may have credentials of its own.
+    let connector = zk::Client::connector().with_auth("digest", b"us:secret");
+    let client = env.connect(env.builder().connector(connector).acl([Acl::creator_all()])).await;
     let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
-    let error = soon("an answer", mutex.lock()).await.unwrap_err();
-    assert!(matches!(error, AcquireError::Rejected { .. }), "{error:?}");
+    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
 }
 
 async fn a_predecessor_that_we_may_not_read_is_no_lock(env: &Env) {
@@ -193,7 +225,9 @@ async fn a_predecessor_that_we_may_not_read_is_no_lock(env: &Env) {
     // That it is there anybody may see, but nobody would tell us of its end.
     assert!(matches!(mutex.try_lock().await, Err(TryLockError::WouldBlock { .. })));
     assert_eq!(mutex.participants().await.unwrap(), [&*node]);
-    assert_no_auth(&soon("an answer", mutex.lock()).await.unwrap_err(), &path);
+    let error = soon("an answer", mutex.lock()).await.unwrap_err();
+    assert_no_auth(&error, &path);
+    assert!(error.to_string().contains(&format!("the node before ours, {node:?}, needs READ")), "{error}");
     client.flush(SOON).await.unwrap();
     assert_eq!(env.children(&path).await.len(), 1);
     env.delete(&node).await;

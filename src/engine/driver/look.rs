@@ -47,12 +47,36 @@ async fn look(room: &Arc<Room>) -> Result<Option<Arc<Queue>>, AcquireError> {
         Ok(Some(Ok(queue))) => Ok(Some(queue)),
         Ok(Some(Err(unusable))) => Err(unusable_directory(room, unusable)),
         Err(Unanswered::NoEpoch(no_epoch)) => Err(no_epoch.into_error(path)),
-        Err(Unanswered::Refused(zk::Error::NoAuth)) => Err(AcquireError::NoAuth { path: user() }),
+        Err(Unanswered::Refused(zk::Error::NoAuth)) => Err(no_auth(room, About::Directory)),
         Err(Unanswered::Refused(error)) => Err(AcquireError::Rejected { path: user(), source: cause(error) }),
         Err(Unanswered::GaveUp(error)) => {
             Err(AcquireError::Connection { path: user(), source: cause(error) })
         }
     }
+}
+
+/// What a request was about.
+#[derive(Debug)]
+pub(super) enum About {
+    Directory,
+    /// The directory above the lock's, or one above that.
+    Parent,
+    /// Another contender's node.
+    Node(Box<str>),
+}
+
+/// The error of a request that an ACL does not allow.
+pub(super) fn no_auth(room: &Room, about: About) -> AcquireError {
+    let path = room.path().user();
+    let node = match about {
+        About::Directory => path.to_owned(),
+        About::Parent => match path.rsplit_once('/') {
+            Some(("", _)) | None => "/".to_owned(),
+            Some((parent, _)) => parent.to_owned(),
+        },
+        About::Node(name) => room.path().user_child(&name),
+    };
+    AcquireError::NoAuth { path: path.to_owned(), node, has_credentials: room.client().has_credentials() }
 }
 
 /// What a directory that cannot be queued in means to a caller.
