@@ -6,7 +6,7 @@
 
 use std::net::TcpListener;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -805,6 +805,32 @@ fn a_borrowed_session_on_a_runtime_without_timers_is_refused() {
         assert!(matches!(error, ConnectError::NoRuntime), "{error:?}");
         assert!(!owner.state().is_terminated());
     });
+}
+
+/// What looks after the lock runs in the runtime that stands still; what tells its loss does not.
+#[test]
+fn a_holder_in_a_borrowed_session_is_told_in_time_while_the_runtime_is_blocked() {
+    let server = server();
+    // A second and a half are left between the loss and the end of the session.
+    let session_timeout = 3 * T;
+    let (holder, held) = mpsc::channel();
+    let (unblock, blocked) = mpsc::channel::<()>();
+    let servers = server.connect_string();
+    let owner = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let connector = zk::Client::connector().with_session_timeout(session_timeout);
+            let client = Client::from_session(connector.connect(&servers).await.unwrap()).unwrap();
+            holder.send(hold(&client).await).unwrap();
+            // An error: the test has failed.
+            let _ = blocked.recv();
+        });
+    });
+    let guard = held.recv().unwrap();
+    assert_eq!(block_on(guard.lost()).reason(), LostReason::Suspect);
+    assert!(server.exists(&guard.node()), "it could have been granted to another before");
+    unblock.send(()).unwrap();
+    owner.join().unwrap();
 }
 
 /// The runtime is dropped between the call that spawns the client's tasks and their first poll.

@@ -150,8 +150,9 @@ impl Client {
     ///
     /// - **No thread of its own.** The session runs in the tokio runtime in which it was connected, and what looks after
     ///   the locks in the one in which this is called. While a task blocks either, no heartbeat is sent, and after two
-    ///   thirds of the session timeout the locks are lost. [`is_held`](crate::LockGuard::is_held),
-    ///   [`state`](crate::LockGuard::state) and the other questions to a guard read the clock and say so at any time.
+    ///   thirds of the session timeout the locks are lost. The guards are told in time all the same:
+    ///   [`is_held`](crate::LockGuard::is_held) reads the clock, and [`lost`](crate::LockGuard::lost) needs no runtime but
+    ///   the one that polls it.
     /// - **No replacement.** When the session ends, this client is closed; make a new one from the next session.
     /// - **Its owner's timeouts.** The session timeout, how long a server may be silent before another is tried, the
     ///   servers and the credentials are those that it was connected with. `zookeeper-client` waits for a silent server for

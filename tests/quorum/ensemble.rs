@@ -59,6 +59,11 @@ impl Ensemble {
         Self::shared(&SHARED, || Self::start(&Options::new().tick(SHORT_TICK).sync_limit(4)))
     }
 
+    /// As ZooKeeper's defaults have them, for one scenario alone.
+    pub(crate) fn of_its_own() -> Result<Self, ServerError> {
+        Self::start(&defaults())
+    }
+
     fn start(options: &Options) -> Result<Self, ServerError> {
         let servers = ZooKeeper::ensemble(3, options)?;
         Ok(Self { servers, links: Links::default(), left: Mutex::default(), turn: Mutex::default() })

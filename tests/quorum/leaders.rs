@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::actors::{
-    Fleet, Holder, Outcome, Rival, afterwards, hand_over, keeps, run, stay_until, told_first, within,
+    Fleet, Holder, Outcome, Rival, afterwards, hand_over, keeps, run, stay_until, told_first, until, within,
 };
 use crate::ensemble::{Ensemble, SHORT_TICK as TICK};
 
@@ -44,6 +44,38 @@ pub(crate) fn killed(title: &str) -> Outcome {
         for (_, holder, rival) in crews {
             assert!(holder.is_untouched(), "{title}: {:?}", holder.guard().state());
             hand_over(holder, rival, servers).await?;
+        }
+        Ok(ensemble.heal()?)
+    })
+}
+
+/// The leader's process stands still. With the servers' own defaults the others put up with that for ten seconds; with the
+/// library's own default nobody loses a lock, connected to the leader or not.
+pub(crate) fn hangs(title: &str) -> Outcome {
+    const DEFAULT_T: Duration = Duration::from_secs(30);
+    let ensemble = Ensemble::of_its_own()?;
+    let (_turn, roles) = ensemble.turn()?;
+    let servers = ensemble.servers();
+    run(async {
+        let mut holders = Vec::new();
+        for member in [roles.leader, roles.followers[0]] {
+            holders.push(Holder::anywhere(servers, member, DEFAULT_T).await?);
+        }
+        for holder in &holders {
+            holder.prove_now().await?;
+        }
+        let stopped = Instant::now();
+        servers.pause(roles.leader)?;
+        for holder in &holders {
+            let writes = async {
+                while holder.prove().await.is_err() {
+                    assert!(holder.guard().is_held(), "{title}: lost after {:?}", stopped.elapsed());
+                }
+            };
+            within("the holder to write again", writes).await?;
+            println!("{title}: a holder writes again after {} ms", stopped.elapsed().as_millis());
+            // That one may have been sent long ago.
+            until("the holder to be sure", async || Ok(holder.is_untouched())).await?;
         }
         Ok(ensemble.heal()?)
     })

@@ -34,6 +34,7 @@ fn main() {
         suite.add_needing("zookeeper", name, peers::zookeeper(), move |_| trial(&title));
     };
     // The longest first.
+    add("leaders::hangs_by_default", leaders::hangs);
     add("partitions::a_leader_that_its_followers_left", partitions::leader);
     add("partitions::a_follower_that_its_leader_cannot_hear", partitions::follower);
     add("leaders::stopped_for_a_while", leaders::stopped);
