@@ -7,7 +7,7 @@ use crate::actors::{
 };
 use crate::ensemble::{Ensemble, SHORT_TICK as TICK};
 
-/// Half of the library's default: whoever keeps a lock with this keeps it by default.
+/// Half of the library's default: what is kept with this is kept by default.
 const HALF_T: Duration = Duration::from_secs(15);
 
 /// The leader's process is killed: a holder that was connected to it and one that was not keep the lock.
@@ -50,7 +50,7 @@ pub(crate) fn killed(title: &str) -> Outcome {
 }
 
 /// The leader's process stands still. With the servers' own defaults the others put up with that for ten seconds; with the
-/// library's own default nobody loses a lock, connected to the leader or not.
+/// library's own default no lock is lost, connected to the leader or not.
 pub(crate) fn hangs(title: &str) -> Outcome {
     const DEFAULT_T: Duration = Duration::from_secs(30);
     let ensemble = Ensemble::of_its_own()?;

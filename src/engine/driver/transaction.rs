@@ -45,7 +45,7 @@ pub(crate) async fn transact(hold: &Hold, operations: &[Operation]) -> Result<()
         put.map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
         *begun = true;
         // Until its outcome is known the lock is not handed over in memory: the next holder would come in before it. That
-        // includes that nobody waits for it any more.
+        // includes that its caller has gone.
         hold.held().begin_write();
         let result = writer.commit().await;
         if matches!(result, Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. })) {
