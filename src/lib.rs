@@ -126,7 +126,8 @@ pub use engine::name::Dialect;
 pub use error::Acquisition::{Acquired, Busy};
 pub use error::{
     AcquireError, Acquisition, BuildError, ConnectError, ConversionError, ConversionFailure, InvalidPath,
-    LocalHolder, Lost, LostReason, OptionalExt, ReleaseError, RevokeError, TryLockError,
+    LocalHolder, Lost, LostReason, OptionalExt, ReleaseError, RevokeError, ServerFailure, ServerFailureKind,
+    ServerFailures, TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
 pub use fence::{FenceGate, Fenced};

@@ -21,7 +21,7 @@ use zookeeper_recipes::{
     InterProcessLock, InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock,
     InterProcessReadWriteLock, InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockState, Lost,
     LostReason, Margin, OptionalExt, Parents, Permissions, QueuedLock, ReadGuard, ReleaseError, RetryPolicy,
-    RevokeError, Transaction, TransactionError, TryLockError, WriteGuard,
+    RevokeError, ServerFailures, Transaction, TransactionError, TryLockError, WriteGuard,
 };
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
@@ -195,8 +195,11 @@ fn errors_of_acquiring_name_the_path_and_say_whether_to_try_again() {
 fn errors_of_connecting_name_the_servers_and_say_whether_to_try_again() {
     let servers = || "zk1:2181".to_owned();
     for (error, retryable) in [
-        (ConnectError::TimedOut { servers: servers(), timeout: SOON, source: None }, true),
-        (ConnectError::TimedOut { servers: servers(), timeout: SOON, source: Some(no_source()) }, true),
+        (
+            ConnectError::TimedOut { servers: servers(), timeout: SOON, failures: ServerFailures::default() },
+            true,
+        ),
+        (ConnectError::NoCredentials { servers: servers() }, false),
         (ConnectError::InvalidConnectString { servers: servers(), reason: "no port".to_owned() }, false),
         (ConnectError::AuthFailed { servers: servers() }, false),
         (ConnectError::Setup { servers: servers(), source: no_source() }, false),

@@ -164,10 +164,7 @@ impl ClientBuilder {
     /// # Cancel safety
     /// As [`Client::connect`].
     pub async fn connect(self, servers: &str) -> Result<Client, ConnectError> {
-        let unusable = |reason: &str| ConnectError::InvalidConnectString {
-            servers: servers.to_owned(),
-            reason: reason.to_owned(),
-        };
+        let unusable = |reason| ConnectError::InvalidConnectString { servers: servers.to_owned(), reason };
         let servers = Servers::parse(servers).map_err(unusable)?;
         let namespace = parse_namespace(servers.namespace())? + &parse_namespace(&self.namespace)?;
         let has_credentials = match &self.connector {

@@ -1,14 +1,16 @@
 //! Gets sessions from the servers.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use zookeeper_client as zk;
 
 use super::epoch::cause;
 use super::patience::{Patience, effective};
+use super::probe::ask_before;
 use super::retry::RetryPolicy;
 use super::servers::Servers;
-use crate::error::ConnectError;
+use crate::error::{ConnectError, ServerFailures};
 
 /// How to get sessions, and what was learned about the servers by it.
 #[derive(Clone, Debug)]
@@ -101,32 +103,34 @@ impl Dialer {
                 }
             }
         };
-        let session = match tokio::time::timeout(timeout, dialled).await {
-            Err(_) => return Err(ConnectError::TimedOut { servers: servers(), timeout, source: None }),
-            Ok(Ok(session)) => session,
-            Ok(Err(zk::Error::AuthFailed)) => return Err(ConnectError::AuthFailed { servers: servers() }),
-            Ok(Err(error @ zk::Error::BadArguments(_))) => {
-                return Err(ConnectError::InvalidConnectString {
-                    servers: servers(),
-                    reason: error.to_string(),
-                });
+        let mut dialled = pin!(tokio::time::timeout(timeout, dialled));
+        // Why there is none the library does not tell, so they are asked while there is still time.
+        let mut asking = pin!(ask_before(timeout, &self.servers));
+        let (result, asked) = tokio::select! {
+            biased;
+            result = dialled.as_mut() => (result, None),
+            asked = asking.as_mut() => (dialled.as_mut().await, Some(asked)),
+        };
+        let error = match result {
+            Ok(Ok(session)) => {
+                let granted = session.session_timeout();
+                self.granted = Some(granted);
+                self.present_patience = effective(patience, granted);
+                return Ok(session);
             }
-            // Unusable TLS options come as errors of their own, before any connection is tried.
-            Ok(Err(error @ (zk::Error::Custom(_) | zk::Error::UnexpectedError(_)))) => {
+            Ok(Err(zk::Error::AuthFailed)) => return Err(ConnectError::AuthFailed { servers: servers() }),
+            Ok(Err(error)) if is_of_setup(&error) => {
                 return Err(ConnectError::Setup { servers: servers(), source: cause(error) });
             }
-            Ok(Err(error)) => {
-                return Err(ConnectError::TimedOut {
-                    servers: servers(),
-                    timeout,
-                    source: Some(cause(error)),
-                });
-            }
+            Ok(Err(error)) => Some(cause(error)),
+            Err(_) => None,
         };
-        let granted = session.session_timeout();
-        self.granted = Some(granted);
-        self.present_patience = effective(patience, granted);
-        Ok(session)
+        let failures = match asked {
+            Some(failures) => failures,
+            None => asking.await,
+        };
+        let failures = ServerFailures { failures, source: error };
+        Err(ConnectError::TimedOut { servers: servers(), timeout, failures })
     }
 
     /// Tries until there is a session, the policy is exhausted, or retrying is no use.
@@ -147,5 +151,22 @@ impl Dialer {
             // A session is established by a write: that may be what takes them longer.
             patience.grow();
         }
+    }
+}
+
+/// Whether an error is about the client's own options: unusable ones of TLS and SASL come as errors of their own, before any
+/// connection is tried. The connect string was read by us before, so it is not to blame.
+fn is_of_setup(error: &zk::Error) -> bool {
+    matches!(error, zk::Error::BadArguments(_) | zk::Error::Custom(_) | zk::Error::UnexpectedError(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_options_are_not_blamed_on_the_connect_string_nor_on_the_servers() {
+        assert!(is_of_setup(&zk::Error::BadArguments(&"no tls ca")));
+        assert!(!is_of_setup(&zk::Error::ConnectionLoss) && !is_of_setup(&zk::Error::Timeout));
     }
 }

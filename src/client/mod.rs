@@ -9,6 +9,7 @@ mod heartbeat;
 pub(crate) mod held;
 mod lease;
 mod patience;
+mod probe;
 pub(crate) mod reaper;
 mod retry;
 mod servers;

@@ -1,6 +1,9 @@
 //! The connect string.
 
 use std::fmt;
+use std::net::Ipv6Addr;
+
+use crate::shown::Quoted;
 
 /// Fewer addresses than this are repeated: see [`Servers::repeated`].
 const ADDRESSES_PER_PASS: usize = 15;
@@ -11,22 +14,83 @@ pub(crate) struct Servers {
     given: String,
     repeated: String,
     namespace: String,
+    addresses: Vec<Address>,
+}
+
+/// One server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) given: String,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) tls: bool,
+}
+
+impl Address {
+    /// Reads an address as the client library does, or says what is wrong with it.
+    fn parse(given: &str) -> Result<Self, &'static str> {
+        let (tls, address) = match given.split_once("://") {
+            Some(("tcp", address)) => (false, address),
+            Some(("tcp+tls", address)) => (true, address),
+            Some(_) => return Err("its protocol is neither `tcp://` nor `tcp+tls://`"),
+            None => (false, given),
+        };
+        if tls && !cfg!(feature = "tls") {
+            return Err("`tcp+tls://` needs the feature `tls`");
+        }
+        if address.contains('/') {
+            return Err("a path belongs at the end, behind the last address");
+        }
+        let (host, port) = match address.strip_prefix('[') {
+            Some(rest) => {
+                let Some((host, rest)) = rest.split_once(']') else {
+                    return Err("its `[` is not closed");
+                };
+                match rest.strip_prefix(':') {
+                    Some(port) => (host, port),
+                    None if rest.is_empty() => (host, ""),
+                    None => return Err("only a port may follow its `]`"),
+                }
+            }
+            None => address.rsplit_once(':').unwrap_or((address, "")),
+        };
+        if host.is_empty() {
+            return Err("it has no host");
+        }
+        if host.contains(':') && host.parse::<Ipv6Addr>().is_err() {
+            return Err("it has more than one port, or is an IPv6 address without `[` and `]`");
+        }
+        if host.contains(char::is_whitespace) {
+            return Err("it has a space in it; addresses are separated by commas");
+        }
+        // The library's default.
+        let port = if port.is_empty() { Ok(2181) } else { port.parse() };
+        match port {
+            Ok(port @ 1..) => Ok(Self { given: given.to_owned(), host: host.to_owned(), port, tls }),
+            _ => Err("its port is not a number from 1 to 65535"),
+        }
+    }
 }
 
 impl Servers {
     /// Takes a connect string apart, or says what is wrong with it.
-    pub(crate) fn parse(given: &str) -> Result<Self, &'static str> {
+    pub(crate) fn parse(given: &str) -> Result<Self, String> {
         let (hosts, namespace) = split(given.trim());
         let hosts: Vec<&str> = hosts.split(',').map(str::trim).collect();
-        if hosts.iter().any(|host| host.is_empty()) {
-            return Err(if hosts.len() == 1 { "it is empty" } else { "it has an empty address" });
+        if hosts == [""] {
+            return Err("it has no address".to_owned());
         }
-        let slash = |host: &&str| host.split_once("://").map_or(*host, |(_, host)| host).contains('/');
-        if hosts.iter().any(slash) {
-            return Err("a path belongs at the end, behind the last address");
-        }
-        if !cfg!(feature = "tls") && hosts.iter().any(|host| host.starts_with("tcp+tls://")) {
-            return Err("`tcp+tls://` needs the feature `tls`");
+        let mut addresses = Vec::with_capacity(hosts.len());
+        for (i, host) in hosts.iter().enumerate() {
+            let place = i + 1;
+            if host.is_empty() {
+                return Err(format!("address {place} of {} is empty", hosts.len()));
+            }
+            let address = Address::parse(host);
+            let address = address.map_err(|reason| format!("address {place}, {}: {reason}", Quoted(host)))?;
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
         }
         let times = ADDRESSES_PER_PASS.div_ceil(hosts.len()).max(5);
         let once = hosts.join(",");
@@ -34,7 +98,13 @@ impl Servers {
             given: given.to_owned(),
             repeated: vec![once; times].join(","),
             namespace: namespace.to_owned(),
+            addresses,
         })
+    }
+
+    /// The servers, each once.
+    pub(crate) fn addresses(&self) -> &[Address] {
+        &self.addresses
     }
 
     /// As the user wrote it, for messages.
@@ -106,6 +176,32 @@ mod tests {
     #[test]
     fn tls_needs_its_feature() {
         assert_eq!(Servers::parse("tcp+tls://a:1").is_ok(), cfg!(feature = "tls"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_address_is_said_of_that_address() {
+        for (given, wrong) in [
+            ("a:1,b:port,c:3", "address 2, \"b:port\": its port is not a number from 1 to 65535"),
+            ("a:1,b:0", "address 2, \"b:0\": its port is not a number from 1 to 65535"),
+            ("a:70000", "address 1, \"a:70000\": its port is not a number from 1 to 65535"),
+            ("a:1,,b:2", "address 2 of 3 is empty"),
+            ("a:1,:2181", "address 2, \":2181\": it has no host"),
+            ("http://a:1", "address 1, \"http://a:1\": its protocol is neither `tcp://` nor `tcp+tls://`"),
+            ("a:1/shop,b:1", "address 1, \"a:1/shop\": a path belongs at the end, behind the last address"),
+            (
+                "a:1 b:2",
+                "address 1, \"a:1 b:2\": it has more than one port, or is an IPv6 address without `[` and `]`",
+            ),
+            ("a b:2", "address 1, \"a b:2\": it has a space in it; addresses are separated by commas"),
+            ("[::1:2181", "address 1, \"[::1:2181\": its `[` is not closed"),
+            ("", "it has no address"),
+        ] {
+            assert_eq!(Servers::parse(given).err().as_deref(), Some(wrong), "{given}");
+        }
+        let servers = Servers::parse("tcp://a, [::1]:7, a:2181, fe80::1:9/x").unwrap();
+        let shown = |address: &Address| (address.host.clone(), address.port);
+        let wanted = [("a", 2181), ("::1", 7), ("a", 2181), ("fe80::1", 9)];
+        assert!(servers.addresses().iter().map(shown).eq(wanted.map(|(host, port)| (host.to_owned(), port))));
     }
 
     #[test]

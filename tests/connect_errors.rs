@@ -1,0 +1,141 @@
+//! What a client that gets no session says of each server.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::error::Error;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use zookeeper_recipes::{
+    AcquireError, Client, ConnectError, InterProcessMutex, RetryPolicy, ServerFailureKind,
+};
+use zookeeper_test_server::Server;
+
+/// The connect timeout of these tests, a part of which the servers are asked in.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A server that treats each connection like this, on a thread of its own that ends with the process.
+fn serve(treat: fn(TcpStream)) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || treat(stream));
+        }
+    });
+    address
+}
+
+/// Answers like this to whatever comes, once the line is ended if it is a protocol of lines, and waits for the other side to go.
+fn answers(mut stream: TcpStream, answer: &[u8], to_a_line: bool) {
+    let mut asked = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) | Err(_) => return,
+            Ok(read) => asked.extend_from_slice(&buffer[..read]),
+        }
+        if !to_a_line || asked.contains(&b'\n') {
+            drop(stream.write_all(answer));
+        }
+    }
+}
+
+fn nothing_listens() -> String {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().to_string()
+}
+
+async fn fails(servers: &str) -> ConnectError {
+    Client::builder().connect_timeout(TIMEOUT).connect(servers).await.unwrap_err()
+}
+
+fn failures(error: &ConnectError) -> Vec<(String, ServerFailureKind)> {
+    let ConnectError::TimedOut { failures, .. } = error else { panic!("{error:?}") };
+    failures.iter().map(|failure| (failure.server().to_owned(), failure.kind())).collect()
+}
+
+#[tokio::test]
+async fn each_server_is_named_with_its_cause() {
+    let cases = [
+        (nothing_listens(), ServerFailureKind::ConnectionRefused),
+        ("no-such-host.invalid:2181".to_owned(), ServerFailureKind::UnknownHost),
+        (serve(drop), ServerFailureKind::ClosedAtOnce),
+        (serve(|stream| answers(stream, b"", false)), ServerFailureKind::NoAnswer),
+        (serve(|stream| answers(stream, &[0x15, 3, 3, 0, 2, 2, 80], false)), ServerFailureKind::SpeaksTls),
+        (
+            serve(|stream| answers(stream, b"HTTP/1.1 400 Bad Request\r\n\r\n", true)),
+            ServerFailureKind::NotZooKeeper,
+        ),
+        (
+            serve(|stream| {
+                answers(stream, b"This ZooKeeper instance is not currently serving requests\n", false);
+            }),
+            ServerFailureKind::NotServing,
+        ),
+        (
+            serve(|stream| answers(stream, b"Zookeeper version: 3.8.0\nMode: follower\n", false)),
+            ServerFailureKind::NoSession,
+        ),
+    ];
+    let servers: Vec<&str> = cases.iter().map(|(server, _)| &**server).collect();
+    let started = Instant::now();
+    let error = fails(&servers.join(",")).await;
+    let took = started.elapsed();
+    assert_eq!(failures(&error), cases);
+    assert!(error.is_retryable());
+    let source = error.source().expect("a source").to_string();
+    assert_eq!(source.lines().count(), cases.len(), "{source}");
+    for (line, (server, kind)) in source.lines().zip(&cases) {
+        assert!(line.starts_with(&format!("{server}: {kind}")), "{line}");
+    }
+    assert!(source.contains("(HTTP/1.1 400 Bad Request)"), "{source}");
+    assert!(took < TIMEOUT + Duration::from_secs(2), "{took:?}");
+    assert!(!format!("{error:?}").contains('\n'), "{error:?}");
+}
+
+/// The question makes no session, and no session is left by the tries of a client that gets none.
+#[tokio::test]
+async fn asking_makes_no_session() {
+    let server = Server::start().unwrap();
+    // The handshake is not answered, but the question is.
+    let _handshakes =
+        server.hold_request(zookeeper_test_server::Match::op(zookeeper_test_server::Op::Connect).always());
+    let error = fails(&server.connect_string()).await;
+    assert_eq!(failures(&error), [(server.connect_string(), ServerFailureKind::NoSession)]);
+    assert_eq!(server.sessions().len(), 0);
+}
+
+#[tokio::test]
+async fn a_server_that_is_named_twice_is_asked_once() {
+    let server = nothing_listens();
+    let error = fails(&format!("{server},{server}/shop")).await;
+    assert_eq!(failures(&error), [(server, ServerFailureKind::ConnectionRefused)]);
+}
+
+/// A lock that finds no server says why as well, through its sources.
+#[tokio::test]
+async fn a_lock_without_a_server_says_why() {
+    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
+    let builder = Client::builder()
+        .session_timeout(Duration::from_millis(500))
+        .connect_timeout(Duration::from_millis(500))
+        .retry_policy(RetryPolicy::n_times(0, Duration::ZERO));
+    let client = builder.connect(&server.connect_string()).await.unwrap();
+    let mutex = InterProcessMutex::new(&client, "/locks/a").unwrap();
+    server.stop();
+    let mut states = client.watch_state();
+    states.wait_for(|state| *state == zookeeper_recipes::ConnectionState::Lost).await.unwrap();
+    let error = mutex.lock().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
+    let causes = error.source().and_then(Error::source).expect("the servers").to_string();
+    assert_eq!(causes, format!("{}: it refuses connections", server.connect_string()));
+}
+
+#[tokio::test]
+async fn a_bad_connect_string_says_which_part_is_bad() {
+    let error = fails("zk1:2181,zk2:21x1,zk3:2181/shop").await;
+    assert!(matches!(error, ConnectError::InvalidConnectString { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("address 2, \"zk2:21x1\": its port is not a number from 1 to 65535"), "{text}");
+}
