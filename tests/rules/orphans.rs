@@ -119,6 +119,10 @@ async fn a_waiter_behind_a_node_that_becomes_an_orphan_is_told() {
         };
         until(&server, "both", |view| view.children(DIRECTORY).len() == 2).await;
         let guard = granted(first).await;
+        // Answered behind the second's own list, so it knows by then whom it waits for.
+        for _ in 0..2 {
+            assert_eq!(mutex(&client).participants().await.unwrap().len(), 2);
+        }
         // A waiter of another client between is blocked as well, but it is alive.
         let theirs = enqueue(&server, &other).await;
         let fault = forbid(&server, &client);
