@@ -10,9 +10,8 @@ use crate::client::AbortOnDrop;
 use crate::engine::driver;
 use crate::engine::room::Hold;
 use crate::error::{Lost, LostReason, ReleaseError};
-use crate::mode::{Any, Exclusive, Mode, Read, Write};
+use crate::mode::{Any, Exclusive, Mode, Read, Write, sealed};
 use crate::shown::Quoted;
-use crate::token::FencingToken;
 use crate::transaction::Transaction;
 
 /// How a lock stands, as far as this process can know.
@@ -265,10 +264,14 @@ impl<M: Mode> LockGuard<M> {
         Lost { path: self.path().into(), reason }
     }
 
-    /// The number by which a resource can tell this grant from earlier ones; see [`FencingToken`].
+    /// The number by which a resource can tell this grant from earlier ones: a [`FencingToken`](crate::FencingToken) of a
+    /// mutex, a fair lock or a write lock, a [`ReadToken`](crate::ReadToken) of a read lock, either
+    /// ([`Token`](crate::Token)) where the kind is known at run time only. [`FenceGate::check`](crate::FenceGate::check)
+    /// takes each.
     #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.hold.token()
+    pub fn fencing_token(&self) -> M::Token {
+        let (zxid, counter) = self.hold.token();
+        <M::Token as sealed::Token>::new(zxid, counter, self.mode.into())
     }
 
     /// Resolves when somebody asks for the lock back: another client's

@@ -50,8 +50,9 @@
 //! What no lock can do is stop *your* process: one that was paused for longer than that (a garbage collector, a
 //! hypervisor, `SIGSTOP`, a laptop lid) goes on where it was, and writes. Two things cover it:
 //!
-//! * **The fencing token.** Store the highest [`FencingToken`] seen with the data, and refuse reads and writes with a
-//!   smaller one, in the same transaction ([`FenceGate`] has the rule, its SQL, and why reads count).
+//! * **The fencing token.** Store the highest [`FencingToken`] seen with the data (of a read-write lock also the highest
+//!   [`ReadToken`]), and refuse reads and writes with a smaller one, in the same transaction ([`FenceGate`] has the rule,
+//!   its SQL, and why reads count).
 //! * **A transaction** ([`LockGuard::transaction`]) for data in ZooKeeper itself: the servers check that the lock node
 //!   is there when they commit. What was read before is guarded by its version, as ever.
 //!
@@ -138,7 +139,7 @@ pub use options::{Acl, Parents, Permissions};
 pub use read_write_lock::{
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessWriteLock,
 };
-pub use token::FencingToken;
+pub use token::{FencingToken, ReadToken, Token};
 pub use transaction::{Transaction, TransactionError};
 
 /// The README's code is compiled with the documentation's.

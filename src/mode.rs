@@ -18,59 +18,123 @@
 //! ```
 
 use std::fmt;
+use std::hash::Hash;
+
+use crate::token::{FencingToken, ReadToken, Token};
 
 /// What a guard holds its lock for: [`Exclusive`], [`Read`], [`Write`] or [`Any`] of them. There are no others.
-pub trait Mode: sealed::Sealed + Copy + fmt::Debug + Send + Sync + Unpin + 'static {}
+pub trait Mode: sealed::Mode + Copy + fmt::Debug + Send + Sync + Unpin + 'static {
+    /// What [`fencing_token`](crate::LockGuard::fencing_token) returns.
+    type Token: sealed::Token
+        + Into<Token>
+        + Copy
+        + Eq
+        + Hash
+        + fmt::Debug
+        + fmt::Display
+        + Send
+        + Sync
+        + 'static;
+}
 
-/// Nobody else holds the lock: the guard of a mutex or of a fair lock.
+/// No other contender holds the lock: the guard of a mutex or of a fair lock.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Exclusive;
+
+impl Mode for Exclusive {
+    type Token = FencingToken;
+}
 
 /// Other readers may hold the lock: [`ReadGuard`](crate::ReadGuard).
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Read;
 
-/// Nobody else holds the lock, and the guard can become a reader's: [`WriteGuard`](crate::WriteGuard).
+impl Mode for Read {
+    type Token = ReadToken;
+}
+
+/// No other contender holds the lock, and the guard can become a reader's: [`WriteGuard`](crate::WriteGuard).
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Write;
 
+impl Mode for Write {
+    type Token = FencingToken;
+}
+
 /// One of the others, known at run time only: [`AnyGuard`](crate::AnyGuard), which `dyn`
-/// [`InterProcessLock`](crate::InterProcessLock) answers with.
-#[derive(Clone, Copy, Debug)]
-pub struct Any(());
+/// [`InterProcessLock`](crate::InterProcessLock) returns.
+#[derive(Clone, Copy)]
+pub struct Any {
+    reads: bool,
+}
 
-impl Mode for Exclusive {}
-impl Mode for Read {}
-impl Mode for Write {}
-impl Mode for Any {}
+impl fmt::Debug for Any {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Any")
+    }
+}
 
-mod sealed {
-    #[expect(unnameable_types, reason = "that nobody can name it is what it is for")]
-    pub trait Sealed: Into<super::Any> {}
-
-    impl Sealed for super::Exclusive {}
-    impl Sealed for super::Read {}
-    impl Sealed for super::Write {}
-    impl Sealed for super::Any {}
+impl Mode for Any {
+    type Token = Token;
 }
 
 impl From<Exclusive> for Any {
     fn from(_: Exclusive) -> Self {
-        Self(())
+        Self { reads: false }
     }
 }
 
 impl From<Read> for Any {
     fn from(_: Read) -> Self {
-        Self(())
+        Self { reads: true }
     }
 }
 
 impl From<Write> for Any {
     fn from(_: Write) -> Self {
-        Self(())
+        Self { reads: false }
+    }
+}
+
+pub(crate) mod sealed {
+    use super::{Any, Exclusive, FencingToken, Read, ReadToken, Write};
+
+    #[expect(unnameable_types, reason = "sealing is the point")]
+    pub trait Mode: Into<Any> {}
+
+    impl Mode for Exclusive {}
+    impl Mode for Read {}
+    impl Mode for Write {}
+    impl Mode for Any {}
+
+    #[expect(unnameable_types, reason = "sealing is the point")]
+    pub trait Token {
+        /// The token with these numbers, in this mode.
+        fn new(zxid: i64, counter: u64, mode: Any) -> Self;
+    }
+
+    impl Token for FencingToken {
+        fn new(zxid: i64, counter: u64, _: Any) -> Self {
+            Self::from_parts(zxid, counter)
+        }
+    }
+
+    impl Token for ReadToken {
+        fn new(zxid: i64, counter: u64, _: Any) -> Self {
+            Self::from_parts(zxid, counter)
+        }
+    }
+
+    impl Token for super::Token {
+        fn new(zxid: i64, counter: u64, mode: Any) -> Self {
+            if mode.reads {
+                Self::Read(ReadToken::from_parts(zxid, counter))
+            } else {
+                Self::Write(FencingToken::from_parts(zxid, counter))
+            }
+        }
     }
 }

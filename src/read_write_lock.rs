@@ -147,7 +147,7 @@ lock_methods!(InterProcessWriteLock, WriteGuard, Kind::Exclusive, Some(Kind::Exc
 
 impl LockGuard<Read> {
     /// Becomes the writer if no other reader can be inside, without waiting for anybody: later readers queue behind
-    /// it, and so do the writers that were waiting. The token stays what it was.
+    /// it, and so do the writers that were waiting. It is a grant of its own, with a greater [`FencingToken`](crate::FencingToken).
     ///
     /// Of two readers that try at the same time neither succeeds as long as both are inside: one has to give its lock
     /// back.
@@ -175,7 +175,8 @@ impl LockGuard<Write> {
         self.share(Read)
     }
 
-    /// Becomes a reader: other readers come in, and no writer in between. One transaction; the token stays what it was.
+    /// Becomes a reader: other readers come in, and no writer in between. One transaction. The numbers of the token stay
+    /// what they were.
     ///
     /// # Errors
     /// [`ConversionError`] with the guard, as it was: [`WouldDeadlock`](ConversionFailure::WouldDeadlock) when another

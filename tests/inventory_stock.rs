@@ -297,7 +297,7 @@ fn keeps_its_database() -> TestResult {
     assert_eq!(tokens.len(), 7);
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
     let (left, youngest): (u32, (i64, i64)) =
-        db.query_row("SELECT left, token_zxid, token_n FROM stock", [], |row| {
+        db.query_row("SELECT left, write_zxid, write_n FROM stock", [], |row| {
             Ok((row.get(0)?, (row.get(1)?, row.get(2)?)))
         })?;
     assert_eq!(left, 0);

@@ -8,7 +8,8 @@ mod support;
 use std::time::Duration;
 
 use support::{
-    ByHand, DIRECTORY, SOON, connect, connect_as, eager, session, start, start_impatient, until, within,
+    ByHand, DIRECTORY, SOON, connect, connect_as, eager, numbers, session, start, start_impatient, until,
+    within,
 };
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
@@ -181,7 +182,7 @@ async fn a_downgrade_keeps_the_place_and_the_token() {
     let writer = waits_for(&server, b, &node, lock(b).write_lock().lock()).await;
     let mut lost = ByHand::new(guard.lost()).start();
     let reader = within("the downgrade", guard.downgrade()).await.unwrap();
-    assert_eq!((reader.fencing_token(), reader.state()), (token, LockState::Held));
+    assert_eq!((numbers(reader.fencing_token()), reader.state()), (numbers(token), LockState::Held));
     assert_eq!(reader.node()[node.len() - 10..], node[node.len() - 10..]);
     assert_eq!(view(&server), "RW");
     assert!(!server.exists(&node));
@@ -301,7 +302,7 @@ async fn a_lock_that_is_shared_is_not_converted() {
     let writer = write(&client).await;
     // By value, without waiting for oneself.
     let reader = writer.read().unwrap();
-    assert_eq!((reader.hold_count(), reader.fencing_token()), (2, writer.fencing_token()));
+    assert_eq!((reader.hold_count(), numbers(reader.fencing_token())), (2, numbers(writer.fencing_token())));
     let error = within("a refusal", writer.downgrade()).await.unwrap_err();
     assert!(matches!(error.reason(), ConversionFailure::WouldDeadlock), "{error}");
     let writer = error.into_guard();
@@ -325,11 +326,13 @@ async fn a_reader_that_is_alone_becomes_the_writer() {
     let clients = [connect(&server).await, connect(&server).await];
     let [a, b] = &clients;
     let reader = read(a).await;
-    let (token, id) = (reader.fencing_token(), session(b));
+    let (token, id) = (numbers(reader.fencing_token()), session(b));
     let writer = waits_for(&server, b, &reader.node(), lock(b).write_lock().lock()).await;
     let later = waits_for(&server, b, &writer.node, lock(b).read_lock().lock()).await;
     let guard = within("the upgrade", reader.try_upgrade()).await.unwrap();
-    assert_eq!(guard.fencing_token(), token);
+    // Above its own as a reader, and below the writer's that has been waiting.
+    let first = numbers(guard.fencing_token());
+    assert!(first > token && first.1 == 1, "{first:?} after {token:?}");
     a.flush(SOON).await.unwrap();
     assert_eq!(view(&server), "WWR");
     let node = guard.node();
@@ -339,10 +342,11 @@ async fn a_reader_that_is_alone_becomes_the_writer() {
     // And back, and up again.
     let reader = within("the downgrade", guard.downgrade()).await.unwrap();
     let guard = within("the upgrade", reader.try_upgrade()).await.unwrap();
-    assert_eq!(guard.fencing_token(), token);
+    let second = numbers(guard.fencing_token());
+    assert!(second > first, "{second:?} after {first:?}");
     guard.release().await.unwrap();
     let next = writer.granted().await;
-    assert!(next.fencing_token() > token);
+    assert!(numbers(next.fencing_token()) > second);
     next.release().await.unwrap();
     later.granted().await.release().await.unwrap();
     clean(&server, &[a, b]).await;

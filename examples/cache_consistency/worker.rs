@@ -5,8 +5,9 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
+use zookeeper_recipes::mode::{self, Mode};
 use zookeeper_recipes::{
-    Acquired, AnyGuard, Busy, Client, FencingToken, InterProcessReadWriteLock, OptionalExt, ReleaseError,
+    Acquired, Busy, Client, InterProcessReadWriteLock, LockGuard, OptionalExt, ReleaseError,
 };
 
 use crate::common::worker::{Orders, leave, say};
@@ -124,12 +125,16 @@ impl Worker {
         let guard = match self.terms.lock {
             Lock::None => None,
             Lock::ReadWrite => match self.lock.read_lock().acquire(self.terms.wait).await.optional()? {
-                Acquired(guard) => Some(guard.into()),
+                Acquired(guard) => Some(guard),
                 Busy => return Ok(None),
             },
         };
         let Some(turn) = Turn::begin(guard) else { return Ok(None) };
-        let version = self.table.look(turn.token())?;
+        let Some(version) = self.table.look(turn.token())? else {
+            // As below, and we have not even begun.
+            turn.end(How::Refused).await?;
+            return Ok(Some(self.table.version()?));
+        };
         self.think(&turn).await?;
         let how = match self.cache.fill(version, turn.token())? {
             Step::Done => How::Filled { version },
@@ -141,7 +146,7 @@ impl Worker {
     }
 
     /// Between the two steps.
-    async fn think(&mut self, turn: &Turn) -> Result<(), Error> {
+    async fn think<M: Mode>(&mut self, turn: &Turn<M>) -> Result<(), Error> {
         self.turns += 1;
         let stops = self.stops.iter().find(|(turn, _)| *turn == self.turns).map(|(_, fault)| *fault);
         say(&Message::Inside { from: turn.from, stops })?;
@@ -171,7 +176,7 @@ impl Worker {
         for _ in 0..ATTEMPTS {
             let guard = match self.terms.lock {
                 Lock::None => None,
-                Lock::ReadWrite => Some(self.lock.write_lock().acquire(self.terms.wait).await?.into()),
+                Lock::ReadWrite => Some(self.lock.write_lock().acquire(self.terms.wait).await?),
             };
             let Some(turn) = Turn::begin(guard) else { continue };
             let how = self.update(&turn).await?;
@@ -185,7 +190,7 @@ impl Worker {
 
     /// Takes the entry out of the cache, and then changes the row, both under the write lock. In this order whoever dies in
     /// between leaves an empty cache, not a stale one.
-    async fn update(&mut self, turn: &Turn) -> Result<How, Error> {
+    async fn update(&mut self, turn: &Turn<mode::Write>) -> Result<How, Error> {
         if self.cache.clear(turn.token())? == Step::Refused {
             return Ok(How::Refused);
         }
@@ -198,25 +203,25 @@ impl Worker {
 }
 
 /// A turn inside, with a lock or without one.
-struct Turn {
-    guard: Option<AnyGuard>,
+struct Turn<M: Mode> {
+    guard: Option<LockGuard<M>>,
     from: u64,
 }
 
-impl Turn {
+impl<M: Mode> Turn<M> {
     /// Nothing, if the lock was granted, and lost again before this process got to know of it.
-    fn begin(guard: Option<AnyGuard>) -> Option<Self> {
+    fn begin(guard: Option<LockGuard<M>>) -> Option<Self> {
         let from = monotonic();
-        guard.as_ref().is_none_or(AnyGuard::is_held).then_some(Self { guard, from })
+        guard.as_ref().is_none_or(LockGuard::is_held).then_some(Self { guard, from })
     }
 
-    fn token(&self) -> Option<FencingToken> {
-        self.guard.as_ref().map(AnyGuard::fencing_token)
+    fn token(&self) -> Option<M::Token> {
+        self.guard.as_ref().map(LockGuard::fencing_token)
     }
 
     async fn end(self, how: How) -> Result<(), Error> {
         let at = monotonic();
-        let held = self.guard.as_ref().is_none_or(AnyGuard::is_held);
+        let held = self.guard.as_ref().is_none_or(LockGuard::is_held);
         let until = if held { at } else { self.from };
         // Before the release, so that who is not heard of is inside.
         say(&Message::Outside { at, how, until })?;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
-use zookeeper_recipes::FencingToken;
+use zookeeper_recipes::Token;
 
 use crate::common::Error;
 
@@ -17,14 +17,15 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// When nobody else has been able to write for so long, somebody is stuck.
 const STUCK: Duration = Duration::from_millis(500);
 
-/// A token is two columns. Whoever has the lock shows its token before reading and when writing; nothing older is let
-/// in after it.
+/// A token is two columns, and the table keeps the highest of a writer and the highest of a reader. The holder of a lock
+/// shows its token before reading and when writing; no former holder is let in after it.
 const TABLES: &str = "
     DROP TABLE IF EXISTS stock;
     DROP TABLE IF EXISTS orders;
     CREATE TABLE stock (
         sku TEXT PRIMARY KEY, left INTEGER NOT NULL,
-        token_zxid INTEGER NOT NULL, token_n INTEGER NOT NULL);
+        write_zxid INTEGER NOT NULL DEFAULT 0, write_n INTEGER NOT NULL DEFAULT 0,
+        read_zxid INTEGER NOT NULL DEFAULT 0, read_n INTEGER NOT NULL DEFAULT 0);
     CREATE TABLE orders (
         id INTEGER PRIMARY KEY, sku TEXT NOT NULL, user INTEGER NOT NULL, left INTEGER NOT NULL,
         token_zxid INTEGER, token_n INTEGER);";
@@ -94,9 +95,9 @@ impl Store {
     }
 
     /// Puts goods on the shelf.
-    pub(crate) fn fill(&self, sku: &str, left: u32, token: Option<FencingToken>) -> Result<(), Error> {
+    pub(crate) fn fill(&self, sku: &str, left: u32, token: Option<Token>) -> Result<(), Error> {
         let (zxid, n) = token.map_or(Ok((0, 0)), columns)?;
-        let insert = "INSERT INTO stock (sku, left, token_zxid, token_n) VALUES (?1, ?2, ?3, ?4)";
+        let insert = "INSERT INTO stock (sku, left, write_zxid, write_n) VALUES (?1, ?2, ?3, ?4)";
         self.db.execute(insert, params![sku, left, zxid, n])?;
         Ok(())
     }
@@ -108,12 +109,12 @@ impl Store {
         left.ok_or_else(|| format!("there is no {sku} in the database").into())
     }
 
-    /// Says how many are left to somebody who has the lock, and lets nobody with an older token write from now on;
-    /// nothing if a younger token has been here.
+    /// Says how many are left to the holder of a lock, and lets no former holder write from now on; nothing if a later one
+    /// has been here.
     ///
     /// That the token is shown already here is not pedantry. A former holder may wake up between this look and the write
     /// that is computed from it; a database that saw tokens only in writes would let that one in, and then this one.
-    pub(crate) fn look(&mut self, sku: &str, token: FencingToken) -> Result<Option<u32>, Error> {
+    pub(crate) fn look(&mut self, sku: &str, token: Token) -> Result<Option<u32>, Error> {
         let look = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         if !pass(&look, sku, token)? {
             return Ok(None);
@@ -131,7 +132,7 @@ impl Store {
         sku: &str,
         left: u32,
         user: u32,
-        token: Option<FencingToken>,
+        token: Option<Token>,
     ) -> Result<Written, Error> {
         let sale = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         if let Some(token) = token {
@@ -169,13 +170,23 @@ impl Store {
     }
 }
 
-/// Stores the token if none is younger. That is all that a resource has to do to be safe from holders who come too late.
-fn pass(transaction: &Transaction<'_>, sku: &str, token: FencingToken) -> Result<bool, Error> {
+/// Stores the token, unless one that it must not follow has been here: a younger one of a writer, or, for a writer, also of
+/// a reader. (Readers are inside together, and none of them makes another too old.) That is all that a resource has to do to
+/// be safe from holders that come too late.
+fn pass(transaction: &Transaction<'_>, sku: &str, token: Token) -> Result<bool, Error> {
     let (zxid, n) = columns(token)?;
-    let mut update = transaction.prepare_cached(
-        "UPDATE stock SET token_zxid = ?2, token_n = ?3
-         WHERE sku = ?1 AND (token_zxid < ?2 OR (token_zxid = ?2 AND token_n <= ?3))",
-    )?;
+    let update = match token {
+        Token::Write(_) => {
+            "UPDATE stock SET write_zxid = ?2, write_n = ?3
+             WHERE sku = ?1 AND (write_zxid, write_n) <= (?2, ?3) AND (read_zxid, read_n) <= (?2, ?3)"
+        }
+        Token::Read(_) => {
+            "UPDATE stock SET read_n = CASE WHEN (read_zxid, read_n) < (?2, ?3) THEN ?3 ELSE read_n END,
+                              read_zxid = CASE WHEN read_zxid < ?2 THEN ?2 ELSE read_zxid END
+             WHERE sku = ?1 AND (write_zxid, write_n) <= (?2, ?3)"
+        }
+    };
+    let mut update = transaction.prepare_cached(update)?;
     Ok(update.execute(params![sku, zxid, n])? == 1)
 }
 
@@ -183,6 +194,6 @@ fn unusable(path: &Path, error: &Error) -> Error {
     format!("the database {} cannot be used: {error}", path.display()).into()
 }
 
-fn columns(token: FencingToken) -> Result<(i64, i64), Error> {
+fn columns(token: Token) -> Result<(i64, i64), Error> {
     Ok((token.zxid(), i64::try_from(token.counter())?))
 }

@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
-use zookeeper_recipes::{Acquired, AnyGuard, Client, FencingToken, LockState, OptionalExt, ReleaseError};
+use zookeeper_recipes::{Acquired, AnyGuard, Client, LockState, OptionalExt, ReleaseError, Token};
 
 use crate::common::worker::{Orders, leave, say};
 use crate::common::{Error, chain, monotonic};
@@ -158,7 +158,16 @@ impl Counter {
         patience: Duration,
     ) -> Result<Option<u32>, Error> {
         let Acquired(guard) = lock.to_look(patience).await.optional()? else { return Ok(None) };
-        let left = self.left(product).await?;
+        let token = guard.as_ref().map(AnyGuard::fencing_token);
+        let seen = match token {
+            Some(token) => self.with_store(product, move |store, sku| store.look(sku, token)).await?,
+            None => None,
+        };
+        let left = match seen {
+            Some(left) => left,
+            // No lock, or too late for it: it decides nothing.
+            None => self.left(product).await?,
+        };
         if let Some(guard) = guard {
             match guard.release().await {
                 // It was a look all the same.
@@ -214,7 +223,7 @@ impl Counter {
     }
 
     /// Looks, thinks, and buys what was there to be seen.
-    async fn buy(self: &Arc<Self>, user: u32, token: Option<FencingToken>) -> Result<How, Error> {
+    async fn buy(self: &Arc<Self>, user: u32, token: Option<Token>) -> Result<How, Error> {
         let product = self.product_of(user);
         let left = match token {
             Some(token) => self.with_store(product, move |store, sku| store.look(sku, token)).await?,

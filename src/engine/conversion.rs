@@ -10,12 +10,20 @@
 //!    ([`Queue::upgrade`](super::queue::Queue::upgrade)). It names its read node, so that other upgraders do not take it
 //!    for a writer that came when its number says.
 //! 3. A conversion ends with exactly one node, or the hold is lost: also where the servers refuse to delete the other.
-//! 4. A request whose outcome is unknown is repeated with the same name until it is known. The names are no
+//! 4. **Each grant to write has a fencing token of its own**, in order: above those of everybody who has been inside, below
+//!    those of everybody who comes in later. An upgraded writer's zxid is that of its write node's creation, or, if it is
+//!    lower, the one before the creation of the first node that waits behind it: while that was there, and a writer was the
+//!    first to wait, nobody with a greater number came in. A counter puts it above a reader with just that zxid, and grows
+//!    with each upgrade of the hold. What waited is counted although it may be gone since, unless the servers say so; then
+//!    the next one is.
+//! 5. A request whose outcome is unknown is repeated with the same name until it is known. The names are no
 //!    sequential ones, so the repetition finds what the first one did, and as a committed write of the same session
 //!    it decides the first one too.
 
+use std::sync::Arc;
+
 use super::contender::{Answer, Failure};
-use super::queue::{Listing, Unusable, Upgrade};
+use super::queue::{Listing, Queue, Unusable, Upgrade};
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +45,8 @@ pub(crate) enum Request {
     Create { name: String },
     /// List the directory.
     List,
+    /// Ask when a node was created.
+    Inspect { name: String },
     /// Delete a node.
     Delete { name: String },
 }
@@ -48,6 +58,8 @@ pub(crate) enum Event {
     Made(Made),
     /// Of [`Request::List`].
     Listed(Answer<Listing>),
+    /// Of [`Request::Inspect`]: the zxid of its creation.
+    Inspected(Answer<i64>),
     /// Of [`Request::Delete`]; that it was gone already is no failure.
     Deleted(Answer<()>),
     /// Of [`Step::Pause`].
@@ -57,7 +69,10 @@ pub(crate) enum Event {
 /// How the making of a node ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
-    Done,
+    /// With the zxid of its creation, if the reply says it.
+    Done {
+        czxid: Option<i64>,
+    },
     /// There is a node of that name. Names are unique, so it is ours: an earlier request came through.
     Exists,
     /// The directory, or the node to delete, does not exist.
@@ -68,8 +83,8 @@ pub(crate) enum Made {
 /// How it ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Converted {
-    /// The lock is held by `node` from now on, and the other node is gone.
-    Done { node: String },
+    /// The lock is held by `node` from now on, and the other node is gone. An upgrade has the zxid of a new fencing token.
+    Done { node: String, zxid: Option<i64> },
     /// The lock is held as it was.
     Kept(Why),
     /// Our node is `gone`; or a node that has to go could not be deleted, or what has happened cannot be known. The rest has
@@ -98,6 +113,8 @@ pub(crate) struct Conversion {
     /// The node that it is to be held by.
     new: String,
     doing: Doing,
+    /// Of the creation of the new node, where it is known; then, of the fencing token.
+    zxid: Option<i64>,
     /// A request to make the new node ended unknown.
     uncertain: bool,
     failures: u32,
@@ -111,7 +128,13 @@ enum Doing {
     Judge,
     /// The new node has to go.
     Retreat(Why),
-    /// Nobody else is there: the old node has to go. It would look like a reader that is inside to whoever upgrades
+    /// Nobody else can be inside: see when the new node was created, if that is not known, and the `next` of those in the
+    /// list that wait behind it.
+    Weigh {
+        queue: Arc<Queue>,
+        next: usize,
+    },
+    /// The lock is ours alone: the old node has to go. It would look like a reader that is inside to whoever upgrades
     /// next, ourselves included.
     Settle,
 }
@@ -128,17 +151,21 @@ impl Conversion {
     }
 
     fn start(own: String, new: String, doing: Doing) -> (Self, Step) {
-        let conversion = Self { own, new, doing, uncertain: false, failures: 0 };
+        let conversion = Self { own, new, doing, zxid: None, uncertain: false, failures: 0 };
         let first = conversion.ask();
         (conversion, first)
     }
 
     /// The request of what is being done.
     fn ask(&self) -> Step {
-        Step::Do(match self.doing {
+        Step::Do(match &self.doing {
             Doing::Downgrade => Request::Swap { create: self.new.clone(), delete: self.own.clone() },
             Doing::Upgrade => Request::Create { name: self.new.clone() },
             Doing::Judge => Request::List,
+            Doing::Weigh { queue, next } => {
+                let name = self.zxid.and_then(|_| queue.others(&self.own, &self.new).nth(*next));
+                Request::Inspect { name: name.unwrap_or(&self.new).to_owned() }
+            }
             Doing::Retreat(_) => Request::Delete { name: self.new.clone() },
             Doing::Settle => Request::Delete { name: self.own.clone() },
         })
@@ -148,8 +175,12 @@ impl Conversion {
     pub(crate) fn on(&mut self, event: Event) -> Step {
         match event {
             Event::Retry => self.ask(),
-            Event::Made(Made::Done | Made::Exists) => match self.doing {
-                Doing::Downgrade => self.done(),
+            Event::Made(made @ (Made::Done { .. } | Made::Exists)) => match (&self.doing, made) {
+                (Doing::Downgrade, _) => self.done(),
+                (_, Made::Done { czxid }) => {
+                    self.zxid = czxid;
+                    self.go_on(Doing::Judge)
+                }
                 _ => self.go_on(Doing::Judge),
             },
             // Had an earlier request come through, the new node would exist.
@@ -166,11 +197,11 @@ impl Conversion {
             }
             Event::Listed(Answer::Is(Ok(queue))) => {
                 match (queue.usable(), queue.upgrade(&self.own, &self.new)) {
-                    (Err(unusable), _) => self.go_on(Doing::Retreat(Why::Unusable(unusable))),
-                    (_, Upgrade::Alone) => self.go_on(Doing::Settle),
                     (_, Upgrade::Gone) if queue.rank(&self.own).is_none() => {
                         Self::lost(true, vec![self.new.clone()])
                     }
+                    (Err(unusable), _) => self.go_on(Doing::Retreat(Why::Unusable(unusable))),
+                    (_, Upgrade::Alone) => self.weigh(queue, 0),
                     (_, Upgrade::Contended | Upgrade::Gone) => self.go_on(Doing::Retreat(Why::Contended)),
                 }
             }
@@ -180,6 +211,7 @@ impl Conversion {
             Event::Listed(Answer::No(failure)) => {
                 self.failed(failure, |conversion| conversion.go_on(Doing::Retreat(Why::Refused)))
             }
+            Event::Inspected(answer) => self.weighed(answer),
             Event::Deleted(Answer::Is(()) | Answer::No(Failure::NoNode)) => self.settled(),
             // With both nodes it would be neither the one nor the other.
             Event::Deleted(Answer::No(failure)) => self.failed(failure, |conversion| conversion.stuck()),
@@ -198,6 +230,35 @@ impl Conversion {
         }
     }
 
+    /// Goes on with the zxids that a fencing token needs, if there are any left.
+    fn weigh(&mut self, queue: Arc<Queue>, next: usize) -> Step {
+        if self.zxid.is_some() && queue.others(&self.own, &self.new).nth(next).is_none() {
+            return self.go_on(Doing::Settle);
+        }
+        self.go_on(Doing::Weigh { queue, next })
+    }
+
+    fn weighed(&mut self, answer: Answer<i64>) -> Step {
+        let Doing::Weigh { queue, next } = self.doing.clone() else { return self.ask() };
+        match (answer, self.zxid) {
+            (Answer::Is(czxid), None) => {
+                self.zxid = Some(czxid);
+                self.weigh(queue, next)
+            }
+            (Answer::Is(czxid), Some(own)) => {
+                self.zxid = Some(own.min(czxid - 1));
+                self.go_on(Doing::Settle)
+            }
+            // Our own, deleted by hand.
+            (Answer::No(Failure::NoNode), None) => self.go_on(Doing::Retreat(Why::Contended)),
+            // It will never come in. Those behind it in the list have been waiting as well.
+            (Answer::No(Failure::NoNode), Some(_)) => self.weigh(queue, next + 1),
+            (Answer::No(failure), _) => {
+                self.failed(failure, |conversion| conversion.go_on(Doing::Retreat(Why::Refused)))
+            }
+        }
+    }
+
     fn go_on(&mut self, doing: Doing) -> Step {
         self.doing = doing;
         self.failures = 0;
@@ -205,7 +266,7 @@ impl Conversion {
     }
 
     fn done(&self) -> Step {
-        Step::Finish(Converted::Done { node: self.new.clone() })
+        Step::Finish(Converted::Done { node: self.new.clone(), zxid: self.zxid })
     }
 
     /// One of the two nodes is gone.
@@ -229,7 +290,6 @@ impl Conversion {
 #[cfg(test)]
 mod tests {
     use super::super::name::{Dialect, Family, Naming};
-    use super::super::queue::Queue;
     use super::*;
 
     const READ: &str = "_c_me-__READ__0000000005";
@@ -260,13 +320,25 @@ mod tests {
         Event::Listed(Answer::Is(Queue::read(names.iter().map(ToString::to_string).collect(), naming)))
     }
 
-    fn done(node: &str) -> Step {
-        Step::Finish(Converted::Done { node: node.to_owned() })
+    fn done(node: &str, zxid: Option<i64>) -> Step {
+        Step::Finish(Converted::Done { node: node.to_owned(), zxid })
+    }
+
+    fn made() -> Event {
+        Event::Made(Made::Done { czxid: Some(70) })
+    }
+
+    fn settle() -> Step {
+        Step::Do(Request::Delete { name: READ.to_owned() })
+    }
+
+    fn inspect(name: &str) -> Step {
+        Step::Do(Request::Inspect { name: name.to_owned() })
     }
 
     #[test]
     fn a_downgrade_is_one_transaction() {
-        assert_eq!(downgrade().on(Event::Made(Made::Done)), done(READ));
+        assert_eq!(downgrade().on(Event::Made(Made::Done { czxid: None })), done(READ, None));
     }
 
     #[test]
@@ -277,7 +349,7 @@ mod tests {
         assert_eq!(conversion.on(Event::Retry), swap());
         assert_eq!(conversion.on(lost()), Step::Pause { failures: 1 });
         assert_eq!(conversion.on(Event::Retry), swap());
-        assert_eq!(conversion.on(Event::Made(Made::Exists)), done(READ));
+        assert_eq!(conversion.on(Event::Made(Made::Exists)), done(READ, None));
     }
 
     #[test]
@@ -300,26 +372,76 @@ mod tests {
         assert_eq!(downgrade().on(Event::Made(Made::Missing)), lost(&[]));
         assert_eq!(upgrade().on(Event::Made(Made::Missing)), lost(&[]));
         let mut conversion = upgrade();
-        conversion.on(Event::Made(Made::Done));
+        conversion.on(made());
         assert_eq!(conversion.on(listed(&[WRITE])), lost(&[WRITE]));
     }
 
     #[test]
     fn an_upgrade_puts_the_write_node_beside_and_looks() {
         let mut conversion = upgrade();
-        assert_eq!(conversion.on(Event::Made(Made::Done)), Step::Do(Request::List));
-        let settle = || Step::Do(Request::Delete { name: READ.to_owned() });
-        assert_eq!(conversion.on(listed(&[READ, WRITE, "w-__WRIT__0000000006"])), settle());
+        assert_eq!(conversion.on(made()), Step::Do(Request::List));
+        assert_eq!(conversion.on(listed(&[READ, WRITE])), settle());
         let lost = Event::Deleted(Answer::No(Failure::Unknown));
         assert_eq!(conversion.on(lost), Step::Pause { failures: 0 });
         assert_eq!(conversion.on(Event::Retry), settle());
-        assert_eq!(conversion.on(Event::Deleted(Answer::No(Failure::NoNode))), done(WRITE));
+        assert_eq!(conversion.on(Event::Deleted(Answer::No(Failure::NoNode))), done(WRITE, Some(70)));
+    }
+
+    /// The zxid before that of the first that waits, if that is older than the write node.
+    #[test]
+    fn the_token_of_an_upgraded_writer_is_below_that_of_the_first_that_waits() {
+        let (first, second) = ("w-__WRIT__0000000006", "r-__READ__0000000007");
+        let weighing = || {
+            let mut conversion = upgrade();
+            conversion.on(made());
+            assert_eq!(conversion.on(listed(&[READ, WRITE, first, second])), inspect(first));
+            conversion
+        };
+        let is = |czxid| Event::Inspected(Answer::Is(czxid));
+        let no = |failure| Event::Inspected(Answer::No(failure));
+        let deleted = || Event::Deleted(Answer::Is(()));
+        for (czxid, zxid) in [(60, 59), (90, 70)] {
+            let mut conversion = weighing();
+            assert_eq!(conversion.on(is(czxid)), settle());
+            assert_eq!(conversion.on(deleted()), done(WRITE, Some(zxid)));
+        }
+        // Once it has gone, the next has been waiting all the same.
+        let mut conversion = weighing();
+        assert_eq!(conversion.on(no(Failure::Unknown)), Step::Pause { failures: 0 });
+        assert_eq!(conversion.on(Event::Retry), inspect(first));
+        assert_eq!(conversion.on(no(Failure::NoNode)), inspect(second));
+        assert_eq!(conversion.on(is(60)), settle());
+        assert_eq!(conversion.on(deleted()), done(WRITE, Some(59)));
+        let mut conversion = weighing();
+        conversion.on(no(Failure::NoNode));
+        assert_eq!(conversion.on(no(Failure::NoNode)), settle());
+        assert_eq!(conversion.on(deleted()), done(WRITE, Some(70)));
+        let mut conversion = weighing();
+        assert_eq!(conversion.on(no(Failure::Refused)), retreat());
+    }
+
+    #[test]
+    fn an_upgrade_whose_reply_was_lost_asks_when_its_write_node_was_created() {
+        let waits = "w-__WRIT__0000000006";
+        let weighing = |list: &[&str]| {
+            let mut conversion = upgrade();
+            conversion.on(Event::Made(Made::Failed(Failure::Unknown)));
+            conversion.on(Event::Retry);
+            conversion.on(Event::Made(Made::Exists));
+            assert_eq!(conversion.on(listed(list)), inspect(WRITE));
+            conversion
+        };
+        let is = |czxid| Event::Inspected(Answer::Is(czxid));
+        assert_eq!(weighing(&[READ, WRITE]).on(is(70)), settle());
+        assert_eq!(weighing(&[READ, WRITE, waits]).on(is(70)), inspect(waits));
+        let gone = Event::Inspected(Answer::No(Failure::NoNode));
+        assert_eq!(weighing(&[READ, WRITE]).on(gone), retreat());
     }
 
     #[test]
     fn an_upgrade_beside_another_reader_takes_its_write_node_back_and_waits_until_it_is_gone() {
         let mut conversion = upgrade();
-        conversion.on(Event::Made(Made::Done));
+        conversion.on(made());
         assert_eq!(conversion.on(listed(&[READ, WRITE, "r-__READ__0000000006"])), retreat());
         let lost = Event::Deleted(Answer::No(Failure::Unknown));
         assert_eq!(conversion.on(lost), Step::Pause { failures: 0 });
@@ -337,10 +459,10 @@ mod tests {
         conversion.on(Event::Made(Made::Failed(Failure::Unknown)));
         assert_eq!(conversion.on(refused()), retreat());
         let mut conversion = upgrade();
-        conversion.on(Event::Made(Made::Done));
+        conversion.on(made());
         assert_eq!(conversion.on(Event::Listed(Answer::No(Failure::Refused))), retreat());
         let mut conversion = upgrade();
-        conversion.on(Event::Made(Made::Done));
+        conversion.on(made());
         assert_eq!(conversion.on(listed(&[READ, WRITE, "x-lock-0000000001"])), retreat());
         let why = Why::Unusable(Unusable::OtherOrder("x-lock-0000000001".to_owned()));
         assert_eq!(conversion.on(Event::Deleted(Answer::Is(()))), Step::Finish(Converted::Kept(why)));
@@ -355,12 +477,12 @@ mod tests {
             Step::Finish(Converted::Lost { gone: false, leave })
         };
         let mut retreating = upgrade();
-        retreating.on(Event::Made(Made::Done));
+        retreating.on(made());
         assert_eq!(retreating.on(listed(&[READ, WRITE, "r-__READ__0000000006"])), retreat());
         assert_eq!(retreating.on(refused()), lost());
         let mut settling = upgrade();
-        settling.on(Event::Made(Made::Done));
-        assert_eq!(settling.on(listed(&[READ, WRITE])), Step::Do(Request::Delete { name: READ.to_owned() }));
+        settling.on(made());
+        assert_eq!(settling.on(listed(&[READ, WRITE])), settle());
         // Also when it was under way before.
         settling.on(Event::Deleted(Answer::No(Failure::Unknown)));
         settling.on(Event::Retry);
@@ -371,7 +493,7 @@ mod tests {
     fn a_write_node_that_is_not_there_is_no_lock() {
         // Deleted by hand: to make sure that it is, too.
         let mut conversion = upgrade();
-        conversion.on(Event::Made(Made::Done));
+        conversion.on(made());
         assert_eq!(conversion.on(listed(&[READ])), retreat());
         assert_eq!(
             conversion.on(Event::Deleted(Answer::Is(()))),
@@ -379,7 +501,7 @@ mod tests {
         );
         // The directory is gone, and all nodes with it.
         let mut conversion = upgrade();
-        conversion.on(Event::Made(Made::Done));
+        conversion.on(made());
         let gone = Event::Listed(Answer::No(Failure::NoNode));
         let leave = vec![WRITE.to_owned()];
         assert_eq!(conversion.on(gone), Step::Finish(Converted::Lost { gone: true, leave }));
@@ -392,7 +514,7 @@ mod tests {
         assert_eq!(conversion.on(Event::Made(Made::Failed(later()))), Step::Pause { failures: 0 });
         assert_eq!(conversion.on(Event::Retry), swap());
         let mut conversion = upgrade();
-        conversion.on(Event::Made(Made::Done));
+        conversion.on(made());
         assert_eq!(conversion.on(Event::Listed(Answer::No(later()))), Step::Pause { failures: 0 });
         assert_eq!(conversion.on(Event::Retry), Step::Do(Request::List));
         assert_eq!(conversion.on(Event::Listed(Answer::No(later()))), Step::Pause { failures: 1 });
@@ -408,7 +530,7 @@ mod tests {
         let ended = Step::Finish(Converted::EpochOver);
         assert_eq!(downgrade().on(Event::Made(Made::Failed(over()))), ended);
         let mut conversion = upgrade();
-        conversion.on(Event::Made(Made::Done));
+        conversion.on(made());
         assert_eq!(conversion.on(Event::Listed(Answer::No(over()))), ended);
     }
 }

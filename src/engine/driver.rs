@@ -37,7 +37,6 @@ use crate::client::epoch::{Epoch, cause};
 use crate::client::held::Held;
 use crate::client::reaper::{Debt, Item, Ticket};
 use crate::error::{AcquireError, Cause};
-use crate::token::FencingToken;
 
 /// What an attempt is given, and how it talks to its caller.
 #[derive(Debug)]
@@ -547,7 +546,7 @@ impl<'a> Contest<'a> {
     }
 
     fn grant(&self, name: &str, czxid: i64, caller: &mut Caller<'_>) {
-        let token = FencingToken::from_parts(czxid, 0);
+        let token = (czxid, 0);
         // Made first: if the epoch ends from here on, this is a hold that is lost, not one that is forgotten.
         // The gate bounds the queue, not the number of readers inside (rule 13).
         let permit = match caller.kind {

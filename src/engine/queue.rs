@@ -171,6 +171,12 @@ impl Queue {
         Upgrade::Alone
     }
 
+    /// All but the two nodes of an upgrade, in order: where nobody else can be inside, those that wait.
+    pub(crate) fn others<'a>(&'a self, read: &'a str, write: &'a str) -> impl Iterator<Item = &'a str> {
+        let names = self.contenders.iter().map(|contender| &*contender.name);
+        names.filter(move |name| *name != read && *name != write)
+    }
+
     /// Those before the node `name`, the nearest first.
     pub(crate) fn before(&self, name: &str) -> impl Iterator<Item = &str> {
         let rank = self.rank(name).unwrap_or_default();

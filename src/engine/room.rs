@@ -21,7 +21,6 @@ use crate::client::held::Held;
 use crate::error::{AcquireError, LocalHolder, Lost, LostReason, ReleaseError, TryLockError};
 use crate::options::{LockOptions, Recipe};
 use crate::path::LockPath;
-use crate::token::FencingToken;
 
 /// How long to try.
 #[derive(Clone, Copy, Debug)]
@@ -312,7 +311,8 @@ pub(crate) struct Hold {
     room: Arc<Room>,
     epoch: Arc<Epoch>,
     held: Arc<Held>,
-    token: FencingToken,
+    /// The two numbers of its fencing token; what they are is the guard's business.
+    token: (i64, u64),
     released: bool,
 }
 
@@ -321,7 +321,7 @@ impl Hold {
         room: Arc<Room>,
         epoch: Arc<Epoch>,
         held: Arc<Held>,
-        token: FencingToken,
+        token: (i64, u64),
         location: &'static Location<'static>,
     ) -> Self {
         epoch.hold(&held);
@@ -386,8 +386,13 @@ impl Hold {
         }
     }
 
-    pub(crate) fn token(&self) -> FencingToken {
+    pub(crate) fn token(&self) -> (i64, u64) {
         self.token
+    }
+
+    /// It has become the writer's by a conversion: a grant of its own, with this zxid ([`conversion`](super::conversion)).
+    pub(crate) fn upgraded(&mut self, zxid: i64) {
+        self.token = (zxid, self.token.1.saturating_add(1));
     }
 
     /// The node's name.

@@ -61,7 +61,7 @@ impl Directory {
             Some(_) => Made::Exists,
             None => {
                 self.created += 1;
-                Made::Done
+                Made::Done { czxid: Some(i64::from(self.created)) }
             }
         }
     }
@@ -309,6 +309,15 @@ impl World<'_> {
             conversion::Step::Do(conversion::Request::List) => {
                 conversion::Event::Listed(Answer::Is(directory.list()))
             }
+            conversion::Step::Do(conversion::Request::Inspect { .. }) if lost => {
+                conversion::Event::Inspected(Answer::No(Failure::Unknown))
+            }
+            conversion::Step::Do(conversion::Request::Inspect { name }) => {
+                conversion::Event::Inspected(match directory.nodes.contains_key(&name) {
+                    true => Answer::Is(1),
+                    false => Answer::No(Failure::NoNode),
+                })
+            }
             conversion::Step::Do(conversion::Request::Swap { create, delete }) => {
                 let made = (!lost || carried_out).then(|| directory.swap(i, &create, &delete));
                 made.filter(|_| !lost).map_or_else(unknown, conversion::Event::Made)
@@ -335,7 +344,7 @@ impl World<'_> {
 
     fn converted(&mut self, i: usize, name: String, converted: Converted) {
         match converted {
-            Converted::Done { node } => {
+            Converted::Done { node, .. } => {
                 let Child::Contender { kind, .. } = classify(&node, self.directory.naming) else {
                     panic!("converted to {node}");
                 };

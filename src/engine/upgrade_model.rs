@@ -1,6 +1,6 @@
 //! Every interleaving of a few readers, writers and upgraders, with a fault anywhere, on the real rules of
 //! [`queue`](super::queue) and the real steps of [`conversion`](super::conversion): nobody is ever inside beside a writer,
-//! nobody waits for ever, and nothing is left but what the servers refused to delete.
+//! nobody waits for ever, nothing is left but what the servers refused to delete, and fencing tokens are in order.
 //!
 //! What a contender does is cut where others can come between: each request is one step.
 
@@ -36,6 +36,8 @@ enum Role {
     Writer,
     /// Reads, and tries to become the writer, once.
     Upgrader,
+    /// The same, and back, and once more.
+    Changer,
     /// Writes, becomes a reader, and tries to become the writer again.
     Downgrader,
 }
@@ -43,7 +45,7 @@ enum Role {
 impl Role {
     fn first(self) -> Kind {
         match self {
-            Self::Reader | Self::Upgrader => Kind::Shared,
+            Self::Reader | Self::Upgrader | Self::Changer => Kind::Shared,
             Self::Writer | Self::Downgrader => Kind::Exclusive,
         }
     }
@@ -53,6 +55,7 @@ impl Role {
             Self::Reader | Self::Writer => 0,
             Self::Upgrader => 1,
             Self::Downgrader => 2,
+            Self::Changer => 3,
         }
     }
 }
@@ -78,15 +81,26 @@ struct Actor {
     node: String,
     ids: u32,
     conversions: u32,
+    token: Token,
     /// It was refused the deletion of this node, and may be again.
     refused: Option<String>,
+}
+
+/// A zxid and a counter. Only creations count as transactions here: so that those of two nodes are next to each other.
+type Token = (u32, u32);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Node {
+    owner: usize,
+    czxid: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     created: u32,
-    /// The owner of each node.
-    nodes: BTreeMap<String, usize>,
+    nodes: BTreeMap<String, Node>,
+    /// The highest token of a reader and of a writer that has been inside.
+    highest: [Option<Token>; 2],
     actors: Vec<Actor>,
     /// The fault has struck.
     struck: bool,
@@ -100,10 +114,11 @@ impl State {
             node: String::new(),
             ids: 0,
             conversions: 0,
+            token: (0, 0),
             refused: None,
         };
         let actors = roles.iter().map(actor).collect();
-        Self { created: 0, nodes: BTreeMap::new(), actors, struck: false }
+        Self { created: 0, nodes: BTreeMap::new(), highest: [None; 2], actors, struck: false }
     }
 
     fn list(&self) -> Listing {
@@ -116,8 +131,29 @@ impl State {
     }
 
     fn create(&mut self, i: usize, name: String) {
-        self.nodes.insert(name, i);
+        self.nodes.insert(name, Node { owner: i, czxid: self.created });
         self.created += 1;
+    }
+
+    /// A grant, as a resource sees it: a reader is compared with the highest writer, a writer with everybody.
+    fn grant(&mut self, i: usize, token: Token) {
+        self.actors[i].token = token;
+        if !self.nodes.contains_key(&self.actors[i].node) {
+            // Deleted by hand: it does not have the lock, and its token may be refused.
+            return;
+        }
+        let [readers, writers] = self.highest;
+        assert!(writers < Some(token), "{token:?} after a writer: {self:#?}");
+        if self.actors[i].kind == Kind::Exclusive {
+            assert!(readers < Some(token), "{token:?} after a reader: {self:#?}");
+        }
+        self.shown(i);
+    }
+
+    fn shown(&mut self, i: usize) {
+        let Actor { kind, token, .. } = self.actors[i];
+        let highest = &mut self.highest[usize::from(kind == Kind::Exclusive)];
+        *highest = (*highest).max(Some(token));
     }
 
     /// Who is inside by a node that is there: readers and writers.
@@ -151,7 +187,10 @@ impl State {
             }
             // Deleted by hand: anew, at the back.
             Phase::Look if !self.nodes.contains_key(&actor.node) => next.actors[i].phase = Phase::Start,
-            Phase::Look => next.actors[i].phase = Phase::Inside,
+            Phase::Look => {
+                next.actors[i].phase = Phase::Inside;
+                next.grant(i, (self.nodes[&actor.node].czxid, 0));
+            }
             Phase::Inside => {
                 assert!(self.owned(i).count() <= 1, "inside by two nodes: {self:#?}");
                 if actor.conversions < roles[i].conversions() {
@@ -226,11 +265,11 @@ impl State {
     }
 
     fn owned(&self, i: usize) -> impl Iterator<Item = &String> {
-        self.nodes.iter().filter(move |(_, owner)| **owner == i).map(|(name, _)| name)
+        self.nodes.iter().filter(move |(_, node)| node.owner == i).map(|(name, _)| name)
     }
 
     fn end(&mut self, i: usize) {
-        self.nodes.retain(|_, owner| *owner != i);
+        self.nodes.retain(|_, node| node.owner != i);
         self.actors[i].phase = Phase::End;
     }
 
@@ -252,15 +291,19 @@ impl State {
             Request::Swap { create, delete } => Event::Made(match self.nodes.remove(delete) {
                 Some(_) => {
                     self.create(i, create.clone());
-                    Made::Done
+                    Made::Done { czxid: None }
                 }
                 None => Made::Missing,
             }),
             Request::Create { name } => {
                 self.create(i, name.clone());
-                Event::Made(Made::Done)
+                Event::Made(Made::Done { czxid: Some(self.nodes[name].czxid.into()) })
             }
             Request::List => Event::Listed(Answer::Is(self.list())),
+            Request::Inspect { name } => Event::Inspected(match self.nodes.get(name) {
+                Some(node) => Answer::Is(node.czxid.into()),
+                None => Answer::No(Failure::NoNode),
+            }),
             Request::Delete { name } => Event::Deleted(match self.nodes.remove(name) {
                 Some(_) => Answer::Is(()),
                 None => Answer::No(Failure::NoNode),
@@ -277,13 +320,21 @@ impl State {
             return;
         };
         actor.phase = match converted {
-            Converted::Done { node } => {
+            Converted::Done { node, zxid } => {
                 actor.node = node;
-                actor.kind = match actor.kind {
-                    Kind::Shared => Kind::Exclusive,
-                    Kind::Exclusive => Kind::Shared,
-                };
-                Phase::Inside
+                actor.phase = Phase::Inside;
+                match zxid {
+                    Some(zxid) => {
+                        actor.kind = Kind::Exclusive;
+                        let token = (u32::try_from(zxid).unwrap(), actor.token.1 + 1);
+                        self.grant(i, token);
+                    }
+                    None => {
+                        actor.kind = Kind::Shared;
+                        self.shown(i);
+                    }
+                }
+                return;
             }
             Converted::Kept(_) => Phase::Inside,
             Converted::Lost { leave, .. } => return self.leave(i, &leave),
@@ -337,6 +388,22 @@ fn any_three_with_a_node_deleted_by_hand() {
 #[test]
 fn any_three_with_a_refused_deletion() {
     any_three(Fault::Refusal);
+}
+
+/// Tokens of one that becomes the writer twice, with writers and readers that queue before, between and after.
+#[test]
+fn tokens_of_one_that_changes_to_and_fro() {
+    use Role::{Changer, Downgrader, Reader, Upgrader, Writer};
+    for team in [
+        [Changer, Reader, Reader],
+        [Changer, Reader, Writer],
+        [Changer, Writer, Writer],
+        [Changer, Upgrader, Writer],
+        [Changer, Downgrader, Writer],
+    ] {
+        assert!(explore(&team, Fault::Crash) > 1_000);
+    }
+    assert!(explore(&[Changer, Reader, Reader, Writer], Fault::None) > 10_000);
 }
 
 /// The teams of four in which upgraders meet.

@@ -248,3 +248,26 @@ async fn readers(server: &Server, each: bool) -> (Vec<Client>, Vec<JoinHandle<Ac
     }
     (clients, readers)
 }
+
+/// A write node, a look, and the read node goes; where somebody waits, the time from which it does.
+#[tokio::test]
+async fn an_upgrade_costs_three_requests_and_one_more_where_a_writer_waits() {
+    for waits in [false, true] {
+        let server = start();
+        let (client, other) = (connect(&server).await, connect(&server).await);
+        let lock = InterProcessReadWriteLock::new(&client, DIRECTORY).unwrap();
+        let id = session(&client);
+        let reader = within("a reader", lock.read_lock().lock()).await.unwrap();
+        let waiting =
+            if waits { Some(Kind::Write.queue(&server, &other, &CREATE_LIST_WATCH).await) } else { None };
+        server.reset_counters();
+        let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
+        let mut costs = vec![(Op::Create, 1), (Op::GetChildren, 1), (Op::Exists, 1), (Op::Delete, 1)];
+        costs.retain(|(op, _)| waits || *op != Op::Exists);
+        assert_eq!(requests(&server, id), costs);
+        writer.release().await.unwrap();
+        if let Some(waiting) = waiting {
+            granted(waiting).await.release().await.unwrap();
+        }
+    }
+}

@@ -8,9 +8,8 @@ use test_support::{Proxy, ZooKeeper, unique_path};
 use tokio::task::JoinHandle;
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    AcquireError, AnyGuard, BuildError, Client, FencingToken, Heartbeat, InterProcessFairLock,
-    InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, LockState, Lost, LostReason,
-    ReleaseError,
+    AcquireError, AnyGuard, BuildError, Client, Heartbeat, InterProcessFairLock, InterProcessLock,
+    InterProcessMutex, InterProcessReadWriteLock, LockState, Lost, LostReason, ReleaseError,
 };
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
@@ -350,8 +349,9 @@ pub(crate) async fn told_first(
     Ok(granted)
 }
 
-fn token(guard: &AnyGuard) -> FencingToken {
-    guard.fencing_token()
+fn token(guard: &AnyGuard) -> (i64, u64) {
+    let token = guard.fencing_token();
+    (token.zxid(), token.counter())
 }
 
 /// Whether the holder believes that it holds when its rival is granted: it should not, but not every heartbeat tells.

@@ -95,7 +95,7 @@ async fn convert(hold: Hold, kind: Kind) -> Outcome {
 
 /// Settles by what node the lock is held from now on, and has the rest deleted.
 async fn finish(
-    hold: Hold,
+    mut hold: Hold,
     own: &str,
     kind: Kind,
     converted: Converted,
@@ -103,8 +103,11 @@ async fn finish(
 ) -> Outcome {
     let (epoch, held) = (Arc::clone(hold.epoch()), Arc::clone(hold.held()));
     let reason = match converted {
-        Converted::Done { node } => {
+        Converted::Done { node, zxid } => {
             if epoch.end_conversion(&held, own, &node, kind) {
+                if let Some(zxid) = zxid {
+                    hold.upgraded(zxid);
+                }
                 return match hold.lost() {
                     Some(reason) => lost(hold, reason),
                     None => Ok(hold),
@@ -239,6 +242,11 @@ impl Asking<'_> {
                 Ok(listing) => Answer::Is(listing),
                 Err(error) => Answer::No(failure(self.epoch, error, &mut self.last_error)),
             }),
+            Request::Inspect { name } => Event::Inspected(match session.check_stat(&path(&name)).await {
+                Ok(Some(stat)) => Answer::Is(stat.czxid),
+                Ok(None) => Answer::No(Failure::NoNode),
+                Err(error) => Answer::No(failure(self.epoch, error, &mut self.last_error)),
+            }),
             Request::Delete { name } => {
                 let path = path(&name);
                 let sent = Moment::now();
@@ -317,7 +325,7 @@ impl Asking<'_> {
                 self.epoch.proved(sent);
                 self.epoch.adopt(create);
                 self.epoch.disown(&delete);
-                return Made::Done;
+                return Made::Done { czxid: None };
             }
             Err(zk::MultiWriteError::RequestFailed { source }) => {
                 return Made::Failed(failure(self.epoch, source, &mut self.last_error));
@@ -342,10 +350,10 @@ impl Asking<'_> {
         let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::new(&acls));
         let sent = Moment::now();
         match session.create(&path, &self.room.options().data, &options).await {
-            Ok(_) => {
+            Ok((stat, _)) => {
                 self.epoch.proved(sent);
                 self.epoch.adopt(path);
-                Made::Done
+                Made::Done { czxid: (!stat.is_invalid()).then_some(stat.czxid) }
             }
             Err(error) => {
                 self.epoch.proved_by_refusal(sent, &error);

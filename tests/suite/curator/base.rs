@@ -101,7 +101,7 @@ async fn test_killed_session(stage: &Stage<'_>) {
     assert!(stage.env.is_loss(lost.reason()), "{lost}");
     let next = soon("the waiter's grant", waiter).await.unwrap().unwrap();
     assert!(!guard.is_held() && next.is_held());
-    assert!(next.fencing_token() > guard.fencing_token());
+    assert!(next.fencing_token().zxid() > guard.fencing_token().zxid());
     let owner = stage.env.stat(&next.node()).await.unwrap().ephemeral_owner;
     assert!(Some(owner) == client.session_id() && Some(owner) != session);
     // Letting go of what was lost takes nothing from the one that has it now.

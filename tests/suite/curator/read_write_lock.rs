@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
-    AcquireError, Client, ConversionFailure, InterProcessReadLock, InterProcessReadWriteLock,
-    InterProcessWriteLock, ReleaseError, TryLockError,
+    AcquireError, Client, ConversionFailure, FenceGate, InterProcessReadLock, InterProcessReadWriteLock,
+    InterProcessWriteLock, ReadGuard, ReadToken, ReleaseError, TryLockError, WriteGuard,
 };
 
 use super::stage::{Kind, Stage, ported};
@@ -148,7 +148,7 @@ async fn test_downgrading_at_once(stage: &Stage<'_>) {
     let (node, token) = (writer.node(), writer.fencing_token());
     let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
     assert!(reader.is_held());
-    assert_eq!(reader.fencing_token(), token);
+    assert_eq!(reader.fencing_token(), ReadToken::from_parts(token.zxid(), token.counter()));
     // Its node has the number of the writer's, before everybody who has come since.
     assert_eq!(
         reader.node()[reader.node().len() - 18..],
@@ -198,16 +198,20 @@ struct Room {
     readers: AtomicUsize,
     writers: AtomicUsize,
     most_readers: AtomicUsize,
+    /// Refuses none of those that are inside.
+    gate: FenceGate,
 }
 
 impl Room {
-    fn read(&self) {
+    fn read(&self, guard: &ReadGuard) {
+        self.gate.check(guard.fencing_token()).unwrap();
         let readers = self.readers.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_readers.fetch_max(readers, Ordering::SeqCst);
         assert_eq!(self.writers.load(Ordering::SeqCst), 0, "somebody writes");
     }
 
-    fn write(&self) {
+    fn write(&self, guard: &WriteGuard) {
+        self.gate.check(guard.fencing_token()).unwrap();
         assert_eq!(self.writers.fetch_add(1, Ordering::SeqCst), 0, "somebody else writes");
         assert_eq!(self.readers.load(Ordering::SeqCst), 0, "somebody reads");
     }
@@ -234,7 +238,7 @@ async fn test_basic(stage: &Stage<'_>) {
         let writes: Vec<bool> = (0..ROUNDS).map(|_| stage.env.random().below(10) == 0).collect();
         tasks.spawn(async move {
             let guard = read.lock().await.unwrap();
-            room.read();
+            room.read(&guard);
             meeting.wait().await;
             room.readers.fetch_sub(1, Ordering::SeqCst);
             drop(guard);
@@ -242,7 +246,7 @@ async fn test_basic(stage: &Stage<'_>) {
             for writes in writes {
                 if writes {
                     let guard = write.lock().await.unwrap();
-                    room.write();
+                    room.write(&guard);
                     stay(&guard.node(), &write.participants().await.unwrap());
                     assert!(guard.is_held());
                     room.writers.fetch_sub(1, Ordering::SeqCst);
@@ -250,7 +254,7 @@ async fn test_basic(stage: &Stage<'_>) {
                     drop(guard);
                 } else {
                     let guard = read.lock().await.unwrap();
-                    room.read();
+                    room.read(&guard);
                     stay(&guard.node(), &read.participants().await.unwrap());
                     assert!(guard.is_held());
                     room.readers.fetch_sub(1, Ordering::SeqCst);
@@ -327,19 +331,19 @@ async fn readers_and_writers_of_one_client_keep_apart(stage: &Stage<'_>) {
                     // All of them at once: they can only meet if they read together.
                     meeting.wait().await;
                     let guard = read.lock().await.unwrap();
-                    room.read();
+                    room.read(&guard);
                     meeting.wait().await;
                     room.readers.fetch_sub(1, Ordering::SeqCst);
                     guard.release().await.unwrap();
                 } else if (round + task) % 2 == 0 {
                     let guard = write.lock().await.unwrap();
-                    room.write();
+                    room.write(&guard);
                     stay(&guard.node(), &write.participants().await.unwrap());
                     room.writers.fetch_sub(1, Ordering::SeqCst);
                     drop(guard);
                 } else {
                     let guard = read.lock().await.unwrap();
-                    room.read();
+                    room.read(&guard);
                     stay(&guard.node(), &read.participants().await.unwrap());
                     room.readers.fetch_sub(1, Ordering::SeqCst);
                     guard.release().await.unwrap();
@@ -384,19 +388,22 @@ async fn conversions_keep_writers_alone(stage: &Stage<'_>) {
                 match task {
                     0..4 => {
                         let writer = write.lock().await.unwrap();
-                        room.write();
+                        room.write(&writer);
                         let token = writer.fencing_token();
                         stay(&writer.node(), &write.participants().await.unwrap());
                         room.writers.fetch_sub(1, Ordering::SeqCst);
                         // From here on others may read, and none may write.
                         let reader = writer.downgrade().await.unwrap();
-                        room.read();
-                        assert_eq!(reader.fencing_token(), token);
+                        room.read(&reader);
+                        assert_eq!(
+                            reader.fencing_token(),
+                            ReadToken::from_parts(token.zxid(), token.counter())
+                        );
                         stay(&reader.node(), &read.participants().await.unwrap());
                         room.readers.fetch_sub(1, Ordering::SeqCst);
                         match reader.try_upgrade().await {
                             Ok(writer) => {
-                                room.write();
+                                room.write(&writer);
                                 stay(&writer.node(), &write.participants().await.unwrap());
                                 room.writers.fetch_sub(1, Ordering::SeqCst);
                             }
@@ -404,7 +411,7 @@ async fn conversions_keep_writers_alone(stage: &Stage<'_>) {
                                 let contended = matches!(failed.reason(), ConversionFailure::Contended);
                                 assert!(contended, "{failed:?}");
                                 let reader = failed.into_guard();
-                                room.read();
+                                room.read(&reader);
                                 stay(&reader.node(), &read.participants().await.unwrap());
                                 room.readers.fetch_sub(1, Ordering::SeqCst);
                             }
@@ -412,13 +419,13 @@ async fn conversions_keep_writers_alone(stage: &Stage<'_>) {
                     }
                     4 | 5 => {
                         let reader = read.lock().await.unwrap();
-                        room.read();
+                        room.read(&reader);
                         stay(&reader.node(), &read.participants().await.unwrap());
                         room.readers.fetch_sub(1, Ordering::SeqCst);
                     }
                     _ => {
                         let writer = write.lock().await.unwrap();
-                        room.write();
+                        room.write(&writer);
                         stay(&writer.node(), &write.participants().await.unwrap());
                         room.writers.fetch_sub(1, Ordering::SeqCst);
                     }
