@@ -1046,6 +1046,26 @@ async fn a_client_becomes_usable_again_when_every_write_takes_longer_than_a_serv
     assert_eq!(sessions_established(&server).len(), 2);
 }
 
+/// A session is established by a write too. Those that are tried for one get twice the time after each try in vain; that
+/// the session is then not to be had with the usual patience must not cost it.
+#[tokio::test]
+async fn a_client_gets_a_session_when_that_takes_longer_than_a_server_may_be_silent() {
+    let server = server();
+    let builder = Client::builder()
+        .session_timeout(ms(3_000))
+        .connect_timeout(ms(1_600))
+        .retry_policy(RetryPolicy::forever(ms(50)));
+    let client = builder.connect(&server.connect_string()).await.unwrap();
+    hold(&client).await.release().await.unwrap();
+    let first = session(&client);
+    for write in [Op::Connect, Op::Create, Op::Delete, Op::Multi] {
+        server.delay_reply(Match::op(write).always(), ms(800));
+    }
+    server.expire_session(first);
+    within(mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    assert_ne!(session(&client), first);
+}
+
 #[tokio::test]
 async fn connect_strings_that_cannot_mean_what_they_say_are_refused() {
     let server = server();
