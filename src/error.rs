@@ -406,7 +406,7 @@ pub enum AcquireError {
     /// A fair lock has as many waiters in this client as it may have: every one of them has a node, and a directory
     /// that is too large cannot be listed any more
     /// ([`max_waiters`](crate::InterProcessFairLockBuilder::max_waiters)).
-    #[error("the fair lock {path} has {max} contenders in this client already, its limit", path = Quoted(path))]
+    #[error("the fair lock {path} has {max} nodes of this client already, its limit: contenders, or nodes still being deleted", path = Quoted(path))]
     TooManyWaiters {
         /// The lock's path.
         path: String,

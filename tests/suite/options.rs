@@ -1,6 +1,6 @@
 //! Options, and handles that share them.
 
-use zookeeper_recipes::{Acl, BuildError, InterProcessMutex, InterProcessMutexBuilder, Parents};
+use zookeeper_recipes::{Acl, BuildError, InterProcessMutex, InterProcessMutexBuilder, Parents, Permissions};
 
 use crate::harness::{BRIEFLY, Behaviour, Env, Need, begin, behaviours, soon};
 
@@ -25,7 +25,7 @@ async fn handles_with_other_options_conflict(env: &Env) {
     let others: [(&str, Set); 4] = [
         ("max_znodes", |builder| builder.max_znodes(4)),
         ("data", |builder| builder.data("y")),
-        ("acl", |builder| builder.acl([Acl::creator_all()])),
+        ("acl", |builder| builder.acl([Acl::new("world", "anyone", Permissions::READ)])),
         ("parents", |builder| builder.parents(Parents::Persistent)),
     ];
     for (name, set) in others {
