@@ -229,7 +229,8 @@ pub enum ConnectError {
         /// The connect string.
         servers: String,
     },
-    /// The client could not be set up: TLS or SASL options, or no thread for the session.
+    /// The client could not be set up: TLS or SASL options, or no thread for the session or for
+    /// telling losses.
     #[error("the client for {servers} could not be set up", servers = Short(servers))]
     Setup {
         /// The connect string.

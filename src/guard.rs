@@ -315,7 +315,8 @@ impl<M: Mode> LockGuard<M> {
     /// hold, it only gives up this share.
     ///
     /// It waits for as long as it takes to know: with no server in reach until the session is over, which is
-    /// about 1.4 times the session timeout. Wrap it in [`tokio::time::timeout`] to wait less; the release goes on.
+    /// about 1.4 times the session timeout. Wrap it in [`tokio::time::timeout`] to wait less; the release goes on. If the
+    /// lock is lost already, it answers at once, and the node is deleted in the background.
     ///
     /// # Errors
     /// [`ReleaseError::Lost`] if the lock had been lost before: what was done under it since may have overlapped

@@ -31,15 +31,16 @@ async fn client(server: &Server) -> Client {
     Client::builder().session_timeout(T).connect(&server.connect_string()).await.unwrap()
 }
 
-/// Long enough for a slow machine to look at the server within the margin.
-const SLOW: Duration = Duration::from_secs(3);
+/// With the strict margin, seven tenths of it are left for a slow machine to look at the server after a loss.
+const SLOW: Duration = Duration::from_secs(6);
 
 fn patient_server() -> Server {
     Server::builder().tick(Duration::from_millis(50)).max_session_timeout(SLOW).start().unwrap()
 }
 
 async fn slow_client(server: &Server) -> Client {
-    Client::builder().session_timeout(SLOW).connect(&server.connect_string()).await.unwrap()
+    let builder = Client::builder().session_timeout(SLOW).margin(Margin::Strict);
+    builder.connect(&server.connect_string()).await.unwrap()
 }
 
 async fn hold(client: &Client) -> LockGuard {
@@ -368,7 +369,7 @@ struct SuspectHold {
     /// The last proof was sent after this.
     before: Instant,
     /// Somebody who waits for the lock.
-    next: tokio::task::JoinHandle<Result<LockGuard, AcquireError>>,
+    next: Contender,
     _answers: Gate,
 }
 
@@ -436,6 +437,49 @@ async fn rule_10_a_lost_lock_whose_guard_is_kept_goes_when_the_session_timeout_i
     assert!(next.is_held());
     let survived = server.sessions().iter().any(|known| Some(known.id) == holder.session_id());
     assert!(survived, "the session was over, which shows nothing");
+}
+
+fn one_place(client: &Client) -> InterProcessMutex {
+    InterProcessMutex::builder(client, PATH).max_znodes(1).build().unwrap()
+}
+
+/// A hold that is suspect, of a client that may have one node for the lock, and another contender of that client.
+async fn suspect_hold_and_contender(server: &Server, client: &Client) -> (LockGuard, Contender, Gate) {
+    let answers = server.hold_reply(Match::op(Op::Multi).session(session(client)).always());
+    let guard = within(one_place(client).lock()).await.unwrap();
+    let mutex = one_place(client);
+    let contender = tokio::spawn(async move { mutex.acquire(LONG).await });
+    assert_eq!(within(guard.lost()).await.reason(), LostReason::Suspect);
+    (guard, contender, answers)
+}
+
+type Contender = tokio::task::JoinHandle<Result<LockGuard, AcquireError>>;
+
+#[tokio::test]
+async fn rule_10_a_lost_lock_keeps_its_place_as_long_as_its_node() {
+    let server = patient_server();
+    let client = slow_client(&server).await;
+    let (guard, contender, answers) = suspect_hold_and_contender(&server, &client).await;
+    answers.release();
+    client.flush(LONG).await.unwrap();
+    let node = guard.node();
+    assert!(node.ends_with(&server.children(PATH).concat()), "another node beside it");
+    drop(guard);
+    let next = within(contender).await.unwrap().unwrap();
+    assert_eq!(deletions(&server, &node).len(), 1);
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn rule_10_a_lost_lock_gives_its_place_back_at_the_end_of_its_session() {
+    let server = patient_server();
+    let client = slow_client(&server).await;
+    let (guard, contender, _answers) = suspect_hold_and_contender(&server, &client).await;
+    server.expire_session(session(&client));
+    let next = within(contender).await.unwrap().unwrap();
+    assert_eq!(guard.state(), LockState::Lost(LostReason::Suspect));
+    next.release().await.unwrap();
+    drop(guard);
 }
 
 #[tokio::test]

@@ -167,7 +167,8 @@ impl Client {
     ///
     /// # Errors
     /// [`ConnectError::NoRuntime`] outside a tokio runtime or in one without timers (tokio reports those by a panic,
-    /// which is caught; the panic hook sees it), [`ConnectError::SessionEnded`] if the session has ended.
+    /// which is caught; the panic hook sees it), [`ConnectError::SessionEnded`] if the session has ended,
+    /// [`ConnectError::Setup`] if the thread that tells losses cannot be started.
     pub fn from_session(session: zookeeper_client::Client) -> Result<Self, ConnectError> {
         builder::borrow(session)
     }
