@@ -20,6 +20,7 @@ use super::held::{Hand, Held};
 use super::lease;
 use super::reaper::{Debt, Done, Item, Reaper};
 use super::watches::{WatchBudget, WatchUse, Watching};
+use super::window::Windows;
 use crate::engine::contender::Failure;
 use crate::engine::name::{Kind, id};
 use crate::error::{Cause, Lost, LostReason};
@@ -62,6 +63,7 @@ pub(crate) struct Epoch {
     refusals: watch::Sender<u64>,
     debts: Mutex<Debts>,
     watches: Arc<WatchBudget>,
+    windows: Windows,
     /// What has happened that is not logged yet; see [`log`](Self::log).
     unlogged: Mutex<Unlogged>,
     /// There is something to be logged, or a node that is kept.
@@ -163,6 +165,7 @@ impl Epoch {
             refusals: watch::Sender::default(),
             debts: Mutex::default(),
             watches: Arc::default(),
+            windows: Windows::default(),
             unlogged: Mutex::default(),
             news: Notify::new(),
         })
@@ -544,7 +547,7 @@ impl Epoch {
         self.reaper.reap(Item {
             epoch: Arc::clone(self),
             directory: held.directory().clone(),
-            debt: Debt::Node(name.as_ref().to_owned()),
+            debt: Debt::Hold(name.as_ref().to_owned()),
             number: held.number(),
             permit: held.take_permit(),
             done,
@@ -620,6 +623,11 @@ impl Epoch {
             node.waiting.push(told);
         }
         Some(word)
+    }
+
+    /// What bounds the requests that a crowd makes.
+    pub(crate) fn windows(&self) -> &Windows {
+        &self.windows
     }
 
     /// Counts a watch on a node for as long as the answer lives; nothing if the session watches too much already.

@@ -15,6 +15,7 @@ mod retry;
 mod servers;
 mod supervisor;
 pub(crate) mod watches;
+pub(crate) mod window;
 
 use std::collections::HashMap;
 use std::fmt;

@@ -16,6 +16,7 @@ use zookeeper_client as zk;
 
 use super::clock::Moment;
 use super::epoch::{Epoch, EpochOver, Session, cause};
+use super::window::Window;
 use crate::engine::contender::Failure;
 use crate::engine::name::id;
 use crate::engine::places::Place;
@@ -32,6 +33,8 @@ pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) enum Debt {
     /// This node, by name. It exists, or did.
     Node(String),
+    /// The same; a lock was held by it, and others wait for it.
+    Hold(String),
     /// These nodes, each before the next. They exist, or may.
     Nodes(Vec<String>),
     /// Whatever a create with this id led to, whose outcome is unknown: a node whose name begins like this, or none.
@@ -131,7 +134,7 @@ impl Reaper {
         let ticket = self.ticket(item.number);
         let leave = |name: &str| item.epoch.leave(item.directory.child(name));
         match &item.debt {
-            Debt::Node(name) => leave(name),
+            Debt::Node(name) | Debt::Hold(name) => leave(name),
             Debt::Nodes(names) => names.iter().for_each(|name| leave(name)),
             Debt::Unsettled { .. } => {}
         }
@@ -288,8 +291,9 @@ async fn look_behind(
 ) -> Result<Vec<String>, ReleaseError> {
     // The deletion of a name that cannot exist is a committed write of this session. Whatever the session
     // sent before is decided once it is answered (a `sync` would prove less: a deposed leader answers it).
-    delete(epoch, directory, beginning).await?;
-    persist(epoch, directory, directory.server(), |session| async move {
+    let window = &epoch.windows().removals;
+    delete(epoch, directory, beginning, window).await?;
+    persist(epoch, directory, directory.server(), window, |session| async move {
         match session.list_children(directory.server()).await {
             Err(zk::Error::NoNode) => Ok(Vec::new()),
             answer => answer,
@@ -310,15 +314,20 @@ async fn work(item: Item) {
 }
 
 async fn settle(epoch: &Epoch, directory: &LockPath, debt: &Debt) -> Result<(), ReleaseError> {
-    match debt {
-        Debt::Node(name) => match delete(epoch, directory, name).await? {
+    let windows = epoch.windows();
+    let one = |name, window| async move {
+        match delete(epoch, directory, name, window).await? {
             Deleted::ByUs => Ok(()),
             Deleted::Before => Err(lost(directory, LostReason::NodeDeleted)),
-        },
+        }
+    };
+    match debt {
+        Debt::Node(name) => one(name, &windows.removals).await,
+        Debt::Hold(name) => one(name, &windows.releases).await,
         Debt::Nodes(names) => {
             let mut result = Ok(());
             for name in names {
-                match delete(epoch, directory, name).await {
+                match delete(epoch, directory, name, &windows.releases).await {
                     // The others need not stay as well.
                     Err(refused @ ReleaseError::Refused { .. }) => result = result.and(Err(refused)),
                     Err(over) => return Err(over),
@@ -338,7 +347,7 @@ pub(crate) async fn delete_orphans(epoch: &Epoch, directory: Option<&LockPath>) 
     let mut first = None;
     let mut others = 0;
     for orphan in epoch.orphans(directory) {
-        match delete(epoch, &orphan.directory, &orphan.name).await {
+        match delete(epoch, &orphan.directory, &orphan.name, &epoch.windows().removals).await {
             Ok(_) => {}
             Err(ReleaseError::Refused { .. }) if first.is_some() => others += 1,
             Err(ReleaseError::Refused { node, source, .. }) => first = Some((node, source)),
@@ -357,9 +366,14 @@ enum Deleted {
 }
 
 /// Deletes one node, until it is gone.
-async fn delete(epoch: &Epoch, directory: &LockPath, name: &str) -> Result<Deleted, ReleaseError> {
+async fn delete(
+    epoch: &Epoch,
+    directory: &LockPath,
+    name: &str,
+    window: &Window,
+) -> Result<Deleted, ReleaseError> {
     let path = directory.child(name);
-    let deleted = delete_path(epoch, directory, &path).await;
+    let deleted = delete_path(epoch, directory, &path, window).await;
     match &deleted {
         Ok(Deleted::ByUs) => epoch.disown(&path),
         Ok(Deleted::Before) => {
@@ -372,9 +386,14 @@ async fn delete(epoch: &Epoch, directory: &LockPath, name: &str) -> Result<Delet
     deleted
 }
 
-async fn delete_path(epoch: &Epoch, directory: &LockPath, path: &str) -> Result<Deleted, ReleaseError> {
+async fn delete_path(
+    epoch: &Epoch,
+    directory: &LockPath,
+    path: &str,
+    window: &Window,
+) -> Result<Deleted, ReleaseError> {
     let mut first = true;
-    persist(epoch, directory, path, |session| {
+    persist(epoch, directory, path, window, |session| {
         let was_first = std::mem::replace(&mut first, false);
         async move {
             let sent = Moment::now();
@@ -400,6 +419,7 @@ async fn persist<T, F>(
     epoch: &Epoch,
     directory: &LockPath,
     path: &str,
+    window: &Window,
     mut request: impl FnMut(Session) -> F,
 ) -> Result<T, ReleaseError>
 where
@@ -407,7 +427,10 @@ where
 {
     let mut pause = FIRST_PAUSE;
     loop {
-        let error = match epoch.request(&mut request).await {
+        let slot = window.slot().await;
+        let answer = epoch.request(&mut request).await;
+        drop(slot);
+        let error = match answer {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(error)) => error,
             Err(EpochOver) => return over(epoch, directory),

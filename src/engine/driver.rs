@@ -36,6 +36,7 @@ use super::room::{Budget, Denied, Gate, Hold, Room};
 use crate::client::epoch::{Epoch, cause};
 use crate::client::held::Held;
 use crate::client::reaper::{Debt, Item, Ticket};
+use crate::client::window::Slot;
 use crate::error::{AcquireError, Cause};
 
 /// What an attempt is given, and how it talks to its caller.
@@ -356,13 +357,15 @@ impl<'a> Contest<'a> {
                     });
                     // Only the outcome of a create has to be known; every other request may be dropped.
                     let creating = request == Request::CreateAndList;
-                    // One that only asks waits for no other contender, and keeps none waiting.
-                    if creating && patience == Patience::Wait {
-                        let turn = turn(self.room, self.epoch, self.number);
-                        if let Err(stop) = self.wait(turn, interrupted.as_mut()).await {
-                            let ticket = self.stopped(stop, caller);
-                            self.clean_up(contender.leave(Step::Do(request)), caller);
-                            return drop(ticket);
+                    let mut slot = None;
+                    if creating {
+                        match self.wait(self.slot(patience), interrupted.as_mut()).await {
+                            Ok(free) => slot = Some(free),
+                            Err(stop) => {
+                                let ticket = self.stopped(stop, caller);
+                                self.clean_up(contender.leave(Step::Do(request)), caller);
+                                return drop(ticket);
+                            }
                         }
                     }
                     let list = contender.take_list();
@@ -391,7 +394,7 @@ impl<'a> Contest<'a> {
                         Request::Watch { predecessor } => About::Node(predecessor.as_str().into()),
                         Request::CreateAndList | Request::List | Request::Inspect { .. } => About::Directory,
                     };
-                    let mut work = perform(&self, caller.kind, request, own);
+                    let mut work = perform(&self, caller.kind, request, own, slot);
                     let came = async {
                         tokio::select! {
                             biased;
@@ -469,6 +472,16 @@ impl<'a> Contest<'a> {
                 caller.queued_as(contender.queued_as());
             }
         }
+    }
+
+    /// Waits until a create may be sent: by the order in the room, and by how many are under way in the session. Whoever has
+    /// the turn waits for a slot, so that rooms share them.
+    async fn slot(&self, patience: Patience) -> Slot {
+        // One that only asks waits for no other contender's turn, and keeps none waiting.
+        if patience == Patience::Wait {
+            turn(self.room, self.epoch, self.number).await;
+        }
+        self.epoch.windows().creates.slot().await
     }
 
     /// The live contenders before ours.

@@ -15,6 +15,7 @@ use crate::client::clock::Moment;
 use crate::client::epoch::{Epoch, EpochOver, Session, Word};
 use crate::client::reaper::{Debt, Item};
 use crate::client::watches::WatchUse;
+use crate::client::window::Slot;
 use crate::engine::contender::{Answer, Event, Failure, Node, Request};
 use crate::engine::name::{Dialect, Kind, Naming};
 use crate::engine::queue::{Listing, Queue};
@@ -36,7 +37,7 @@ pub(super) fn new_id(naming: Naming) -> String {
 
 /// Sends the create and the list together: the client library sends when the method is called, and a session's
 /// requests are answered in order (rule 1).
-async fn create_and_list(contest: &Contest<'_>, kind: Kind) -> Came {
+async fn create_and_list(contest: &Contest<'_>, kind: Kind, slot: Option<Slot>) -> Came {
     let (room, epoch) = (contest.room, contest.epoch);
     let id = new_id(room.naming());
     let beginning = room.naming().prefix(&id, kind);
@@ -49,6 +50,11 @@ async fn create_and_list(contest: &Contest<'_>, kind: Kind) -> Came {
         let create = session.create(path, &room.options().data, options);
         room.turns().sent(contest.number, epoch.number());
         let list = list(room, epoch, &session);
+        let create = async move {
+            let answer = create.await;
+            drop(slot);
+            answer
+        };
         tokio::join!(create, list)
     });
     let Ok((create, list)) = both.await else {
@@ -92,10 +98,11 @@ pub(super) fn perform<'a>(
     kind: Kind,
     request: Request,
     own: Option<Own>,
+    slot: Option<Slot>,
 ) -> Pin<Box<dyn Future<Output = Came> + Send + 'a>> {
     let (room, epoch) = (contest.room, contest.epoch);
     match request {
-        Request::CreateAndList => Box::pin(create_and_list(contest, kind)),
+        Request::CreateAndList => Box::pin(create_and_list(contest, kind, slot)),
         Request::MakeParents => Box::pin(async move {
             let mut error = None;
             let made = match epoch.request(|session| make_parents(room, session)).await {

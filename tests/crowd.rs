@@ -1,0 +1,205 @@
+//! Crowds of one process: what they ask of the servers is bounded, so that no lock of the process is lost for it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "rules/support.rs"]
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use support::{ByHand, DIRECTORY, SOON, connect, connect_as, session, start, until, within};
+use zookeeper_recipes::{Client, InterProcessFairLock, InterProcessMutex, LockState};
+use zookeeper_test_server::{LogKind, Match, Op, Server};
+
+/// How many requests of one sort may be unanswered.
+const WINDOW: usize = 64;
+
+const OTHER: &str = "/locks/sku-43";
+
+fn fair(client: &Client, path: &str) -> InterProcessFairLock {
+    InterProcessFairLock::builder(client, path).max_waiters(10_000).build().unwrap()
+}
+
+/// How many requests of this sort were unanswered at most at any time, as the server saw it.
+fn most_unanswered(server: &Server, session: i64, op: Op) -> usize {
+    let (mut now, mut most) = (0_usize, 0);
+    for entry in server.log() {
+        match entry.kind {
+            _ if (entry.session, entry.op) != (session, op) => {}
+            LogKind::Arrived => now += 1,
+            LogKind::Replied => now = now.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(now);
+    }
+    most
+}
+
+/// How many creates have arrived, once all have that the client was told to do before this call and that need no answer.
+async fn creates(server: &Server, client: &Client) -> usize {
+    const NOWHERE: &str = "/nowhere";
+    let id = session(client);
+    let looks = |view: &zookeeper_test_server::View<'_>| {
+        view.log().filter(|entry| entry.kind == LogKind::Arrived && entry.path == NOWHERE).count()
+    };
+    let mut before = 0;
+    let seen = |view: zookeeper_test_server::View<'_>| {
+        before = looks(&view);
+        true
+    };
+    assert!(server.wait_until_blocking(seen, SOON));
+    // All attempts run on one thread, each as far as it can get, in the order in which they were started.
+    let look = InterProcessMutex::new(client, NOWHERE).unwrap();
+    let looked = ByHand::new(look.participants()).start();
+    until(server, "a request behind them", move |view| looks(&view) > before).await;
+    drop(looked);
+    usize::try_from(server.counters().requests_of(id, Op::Create)).unwrap()
+}
+
+/// A server that takes a millisecond for each create, and answers in order, as all do.
+#[tokio::test]
+async fn a_crowd_of_waiters_costs_no_lock_elsewhere() {
+    const CROWD: usize = 5_000;
+    let server = Arc::new(start());
+    let client = connect_as(Client::builder().session_timeout(Duration::from_secs(5)), &server).await;
+    let id = session(&client);
+    let elsewhere = InterProcessMutex::new(&client, OTHER).unwrap();
+    let held = within("a lock elsewhere", elsewhere.lock()).await.unwrap();
+    let end = Arc::new(AtomicBool::new(false));
+    let slow = thread::spawn({
+        let (server, end) = (Arc::clone(&server), Arc::clone(&end));
+        move || {
+            let hold = || server.hold_request(Match::op(Op::Create).session(id));
+            let mut gate = hold();
+            while !end.load(Ordering::Relaxed) {
+                if gate.wait_hit_blocking(Duration::from_millis(100)) {
+                    // The next one is caught before this one goes.
+                    let next = hold();
+                    #[expect(
+                        clippy::disallowed_methods,
+                        reason = "this is how slow the server is, not a wait for anything"
+                    )]
+                    thread::sleep(Duration::from_millis(1));
+                    gate = next;
+                }
+            }
+        }
+    });
+    let lock = fair(&client, DIRECTORY);
+    let crowd: Vec<_> = (0..CROWD).map(|_| ByHand::new(lock.lock()).start()).collect();
+    let all = async {
+        let here = move |view: zookeeper_test_server::View<'_>| view.children(DIRECTORY).len() == CROWD;
+        assert!(server.wait_until(here, Duration::from_secs(120)).await, "waited in vain for all");
+    };
+    tokio::select! {
+        () = all => {}
+        state = held.state_changed(LockState::Held) => panic!("{state:?}"),
+    }
+    end.store(true, Ordering::Relaxed);
+    slow.join().unwrap();
+    let most = most_unanswered(&server, id, Op::Create);
+    assert!(most <= WINDOW, "{most} creates were unanswered");
+    // They leave, all at once.
+    drop(crowd);
+    let gone = client.flush(Duration::from_secs(120));
+    tokio::select! {
+        flushed = gone => flushed.unwrap(),
+        state = held.state_changed(LockState::Held) => panic!("{state:?}"),
+    }
+    assert!(server.children(DIRECTORY).is_empty());
+    for op in [Op::Delete, Op::Multi] {
+        let most = most_unanswered(&server, id, op);
+        assert!(most <= WINDOW + 2, "{most} of {op:?} were unanswered");
+    }
+    held.release().await.unwrap();
+}
+
+/// Whoever finds the window full waits, in order of arrival; of each lock one at a time, so that none keeps another out.
+#[tokio::test]
+async fn creates_wait_for_answers_and_locks_take_turns() {
+    let server = start();
+    server.create(OTHER, "").unwrap();
+    let client = connect(&server).await;
+    let id = session(&client);
+    let gate = server.hold_request(Match::op(Op::Create).session(id));
+    let (here, there) = (fair(&client, DIRECTORY), fair(&client, OTHER));
+    let crowd: Vec<_> = (0..500).map(|_| ByHand::new(here.lock()).start()).collect();
+    within("a create", gate.wait_hit()).await;
+    assert_eq!(creates(&server, &client).await, WINDOW);
+    let mut one = ByHand::new(there.lock()).start();
+    assert_eq!(creates(&server, &client).await, WINDOW);
+    // Those that leave before they have sent anything need no slot.
+    let (stay, leave) = crowd.into_iter().enumerate().partition::<Vec<_>, _>(|(i, _)| i % 2 == 0);
+    drop(leave);
+    gate.release();
+    one.woken().await;
+    let guard = match one.poll() {
+        std::task::Poll::Ready(Ok(guard)) => guard,
+        other => panic!("{other:?}"),
+    };
+    until(&server, "all that stay", |view| view.children(DIRECTORY).len() == 250).await;
+    let log = server.log();
+    let creates: Vec<_> = log
+        .iter()
+        .filter(|entry| (entry.session, entry.op, entry.kind) == (id, Op::Create, LogKind::Arrived))
+        .collect();
+    let place = creates.iter().position(|entry| entry.path.starts_with(OTHER)).unwrap();
+    assert!(place < WINDOW + 2, "the other lock's create came as number {place}");
+    assert!(most_unanswered(&server, id, Op::Create) <= WINDOW);
+    guard.release().await.unwrap();
+    drop(stay);
+    client.flush(SOON).await.unwrap();
+}
+
+/// A create that was sent keeps its slot until it is answered, whoever waits for it.
+#[tokio::test]
+async fn a_cancelled_create_keeps_its_slot() {
+    let server = start();
+    let client = connect(&server).await;
+    let gate = server.hold_request(Match::op(Op::Create).session(session(&client)));
+    let lock = fair(&client, DIRECTORY);
+    let sent: Vec<_> = (0..WINDOW).map(|_| ByHand::new(lock.lock()).start()).collect();
+    within("a create", gate.wait_hit()).await;
+    assert_eq!(creates(&server, &client).await, WINDOW);
+    drop(sent);
+    let mut next = ByHand::new(lock.lock()).start();
+    assert_eq!(creates(&server, &client).await, WINDOW);
+    assert!(next.poll().is_pending());
+    gate.release();
+    next.woken().await;
+    assert!(matches!(next.poll(), std::task::Poll::Ready(Ok(_))));
+    client.flush(SOON).await.unwrap();
+    assert_eq!(server.children(DIRECTORY), [""; 0]);
+}
+
+/// Others wait for a lock that is given back, and nobody for those that gave up.
+#[tokio::test]
+async fn a_release_does_not_wait_for_a_crowd_that_gives_up() {
+    let server = start();
+    let (client, holder) = (connect(&server).await, connect(&server).await);
+    let id = session(&client);
+    let _first = within("the grant", fair(&holder, DIRECTORY).lock()).await.unwrap();
+    let held = within("the grant", InterProcessMutex::new(&client, OTHER).unwrap().lock()).await.unwrap();
+    let lock = fair(&client, DIRECTORY);
+    let crowd: Vec<_> = (0..500).map(|_| ByHand::new(lock.lock()).start()).collect();
+    until(&server, "all", |view| view.children(DIRECTORY).len() == 501).await;
+    let gate = server.hold_request(Match::op(Op::Delete).session(id));
+    drop(crowd);
+    within("a deletion", gate.wait_hit()).await;
+    let deletions = move |view: &zookeeper_test_server::View<'_>| view.counters().requests_of(id, Op::Delete);
+    until(&server, "a full window", move |view| deletions(&view) >= WINDOW as u64).await;
+    let node = held.node();
+    let release = ByHand::new(held.release()).start();
+    until(&server, "the release", move |view| {
+        view.log().any(|entry| entry.op == Op::Delete && entry.kind == LogKind::Arrived && entry.path == node)
+    })
+    .await;
+    gate.release();
+    drop(release);
+    client.flush(SOON).await.unwrap();
+    assert_eq!(server.children(DIRECTORY).len(), 1);
+    let most = most_unanswered(&server, id, Op::Delete);
+    assert!(most <= WINDOW + 1, "{most} deletions were unanswered");
+}
