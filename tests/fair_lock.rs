@@ -13,8 +13,10 @@ use support::{
     start_impatient, until, within,
 };
 use tokio::task::JoinHandle;
-use zookeeper_recipes::{AcquireError, Client, InterProcessFairLock, LostReason, TryLockError};
-use zookeeper_test_server::{Match, Op, Server};
+use zookeeper_recipes::{
+    AcquireError, Client, InterProcessFairLock, InterProcessReadWriteLock, LostReason, TryLockError,
+};
+use zookeeper_test_server::{Loss, Match, Op, Server};
 
 fn lock(client: &Client) -> InterProcessFairLock {
     InterProcessFairLock::new(client, DIRECTORY).unwrap()
@@ -30,14 +32,12 @@ async fn calm(server: &Server) -> Client {
 async fn waits(server: &Server, client: &Client) -> (JoinHandle<Acquired>, String) {
     let before = queue(server);
     let attempt = tokio::spawn(lock(client).lock());
-    let (count, id) = (before.len(), session(client));
-    let lists = server.counters().requests_of(id, Op::GetChildren);
-    until(server, "a node and a look at it", move |view| {
-        view.children(DIRECTORY).len() > count && view.counters().requests_of(id, Op::GetChildren) > lists
-    })
-    .await;
+    let count = before.len();
+    until(server, "a node", move |view| view.children(DIRECTORY).len() > count).await;
     let node = queue(server).into_iter().find(|node| !before.contains(node)).unwrap();
-    // A session's answers come in order: with this one the attempt has its own.
+    // A session's answers come in order: with this one the attempt has the answer to its create, and with the next that
+    // to its list, if it needs one.
+    lock(client).participants().await.unwrap();
     lock(client).participants().await.unwrap();
     (attempt, node)
 }
@@ -81,30 +81,91 @@ async fn all_queue_in_one_line_and_own_nodes_are_not_watched() {
     clean(&server, &[&a, &b]).await;
 }
 
-/// The next of the same session has the lock the moment it is let go of; the servers hear of it when they do.
+/// The next of the same session has the lock with the answer to the one request that deletes the holder's node.
 #[tokio::test]
-async fn a_release_hands_over_in_memory_before_the_node_is_gone() {
+async fn a_release_hands_over_by_the_deletion_of_its_node() {
     let server = start();
     let (a, b) = (calm(&server).await, calm(&server).await);
     let holder = within("the grant", lock(&a).lock()).await.unwrap();
     let (next, node) = waits(&server, &a).await;
     let (other, _) = waits(&server, &b).await;
-    let gate = server.hold_request(Match::op(Op::Delete).path(holder.node()));
+    let gate = server.hold_reply(Match::op(Op::Multi).path(holder.node()));
+    server.reset_counters();
     drop(holder);
+    within("the deletion", gate.wait_hit()).await;
+    assert_eq!(queue(&server).len(), 2, "the holder's node is gone");
+    assert!(!next.is_finished() && !other.is_finished());
+    gate.release();
     let guard = granted(next).await;
     assert_eq!(guard.node(), node);
-    assert_eq!(queue(&server).len(), 3, "the holder's node is still there");
-    assert!(!other.is_finished());
-    server.reset_counters();
-    gate.release();
-    a.flush(SOON).await.unwrap();
-    assert_eq!(server.counters().notifications(), 0, "nobody is woken by it");
+    let counters = server.counters();
+    assert_eq!((counters.total_requests(), counters.notifications()), (1, 0), "nobody is woken by it");
     guard.release().await.unwrap();
     granted(other).await.release().await.unwrap();
     clean(&server, &[&a, &b]).await;
 }
 
-/// Who waits in memory for a node of its own session, with somebody else's in between, is not the next.
+/// Where it is not known whether that request was carried out, the next in line looks.
+#[tokio::test]
+async fn a_hand_over_without_an_answer_is_looked_at() {
+    for carried_out in [true, false] {
+        let server = start();
+        let client = calm(&server).await;
+        let id = session(&client);
+        let holder = within("the grant", lock(&client).lock()).await.unwrap();
+        let (next, node) = waits(&server, &client).await;
+        let (last, _) = waits(&server, &client).await;
+        let hand_over = Match::op(Op::Multi).path(holder.node());
+        let lost = match carried_out {
+            true => server.drop_reply(hand_over, Loss::Reset),
+            false => server.drop_request(hand_over, Loss::Reset),
+        };
+        server.reset_counters();
+        within("the release", holder.release()).await.unwrap();
+        within("the loss", lost.wait_hit()).await;
+        let guard = granted(next).await;
+        assert_eq!(guard.node(), node);
+        assert!(!last.is_finished());
+        let counters = server.counters();
+        assert_eq!(counters.requests_of(id, Op::GetChildren), 1, "{carried_out}");
+        assert_eq!(counters.requests_of(id, Op::Delete), 1, "{carried_out}");
+        guard.release().await.unwrap();
+        granted(last).await.release().await.unwrap();
+        clean(&server, &[&client]).await;
+    }
+}
+
+/// A lock is not handed over to one that has given up; the one behind it looks, or has inherited its place.
+#[tokio::test]
+async fn a_hand_over_to_one_that_gives_up_goes_to_the_one_behind_it() {
+    for deleted_first in [true, false] {
+        let server = start();
+        let client = calm(&server).await;
+        let holder = within("the grant", lock(&client).lock()).await.unwrap();
+        let (leaves, node) = waits(&server, &client).await;
+        let (stays, _) = waits(&server, &client).await;
+        // Its deletion is on the way, before or behind the hand-over.
+        let deletion = Match::op(Op::Delete).path(&node);
+        let hand_over = Match::op(Op::Multi).path(holder.node());
+        let gate = server.hold_request(if deleted_first { deletion } else { hand_over });
+        let release = if deleted_first {
+            leaves.abort();
+            within("the deletion", gate.wait_hit()).await;
+            tokio::spawn(holder.release())
+        } else {
+            let release = tokio::spawn(holder.release());
+            within("the hand-over", gate.wait_hit()).await;
+            leaves.abort();
+            release
+        };
+        gate.release();
+        within("the release", release).await.unwrap().unwrap();
+        granted(stays).await.release().await.unwrap();
+        clean(&server, &[&client]).await;
+    }
+}
+
+/// Who waits in memory for a node of its own session, with another session's in between, is not the next.
 #[tokio::test]
 async fn a_release_hands_nothing_over_past_another_client() {
     let server = start();
@@ -113,12 +174,13 @@ async fn a_release_hands_nothing_over_past_another_client() {
     let (between, node) = waits(&server, &b).await;
     let (behind, _) = waits(&server, &a).await;
     assert_eq!(server.watches(), 1, "of the other client");
-    let gate = server.hold_request(Match::op(Op::Delete).path(holder.node()));
+    let gate = server.hold_request(Match::op(Op::GetChildren).session(session(&b)));
+    server.reset_counters();
     drop(holder);
-    within("the deletion", gate.wait_hit()).await;
-    // It hears that the holder has let go, and watches who is between.
+    // It hears that the holder has let go, and watches the one between.
     let id = session(&a);
-    until(&server, "the watch on who is between", move |view| view.watches_on(&node) == [id]).await;
+    until(&server, "the watch on the one between", move |view| view.watches_on(&node) == [id]).await;
+    assert_eq!(server.counters().requests_of(id, Op::Multi), 0);
     assert!(!behind.is_finished() && !between.is_finished());
     gate.release();
     let guard = granted(between).await;
@@ -128,9 +190,9 @@ async fn a_release_hands_nothing_over_past_another_client() {
     clean(&server, &[&a, &b]).await;
 }
 
-/// What is handed over in memory is a lock that was held. One that was lost is the servers' to give.
+/// What is handed over is a lock that is held. When it was lost, the next in line looks at the queue.
 #[tokio::test]
-async fn a_lost_lock_is_not_handed_over_in_memory() {
+async fn a_lost_lock_is_not_handed_over() {
     let server = start_impatient();
     let client =
         connect_as(Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(2)), &server)
@@ -177,31 +239,28 @@ async fn a_waiter_in_the_middle_gives_up() {
     clean(&server, &[&a, &b]).await;
 }
 
-/// A list that was sent before a node was created says nothing about it: who comes meanwhile gets the next.
+/// A list that was sent before a node was created says nothing about it: readers that come meanwhile get the next.
 #[tokio::test]
 async fn a_shared_list_is_one_that_was_sent_after_the_create() {
     let server = start();
     let client = calm(&server).await;
     let id = session(&client);
-    let (lock, lists) = (lock(&client), Match::op(Op::GetChildren).session(id));
-    let gate = server.hold_reply(lists);
+    let lock = InterProcessReadWriteLock::new(&client, DIRECTORY).unwrap().read_lock();
+    let gate = server.hold_reply(Match::op(Op::GetChildren).session(id));
     let first = tokio::spawn(lock.lock());
     within("the first list", gate.wait_hit()).await;
     server.reset_counters();
     let others: Vec<_> = (0..20).map(|_| tokio::spawn(lock.lock())).collect();
     until(&server, "the creates", |view| view.children(DIRECTORY).len() == 21).await;
     assert_eq!(server.counters().requests_of(id, Op::GetChildren), 0, "one list at a time");
-    gate.release();
-    let guard = granted(first).await;
     assert!(others.iter().all(|other| !other.is_finished()));
-    until(&server, "a second list", move |view| view.counters().requests_of(id, Op::GetChildren) == 1).await;
-    drop(guard);
+    gate.release();
+    let mut guards = vec![within("the grant", first).await.unwrap().unwrap()];
     for other in others {
-        granted(other).await.release().await.unwrap();
+        guards.push(within("the grant", other).await.unwrap().unwrap());
     }
-    // One for all twenty, and one for who finds the first node gone that the list still has.
-    let lists = server.counters().requests_of(id, Op::GetChildren);
-    assert!(lists <= 2, "{lists} lists for twenty");
+    assert_eq!(server.counters().requests_of(id, Op::GetChildren), 1, "one for all twenty");
+    drop(guards);
     clean(&server, &[&client]).await;
 }
 
@@ -235,8 +294,13 @@ async fn thousands_of_waiters_cost_a_node_each_and_few_lists() {
     }
     client.flush(SOON).await.unwrap();
     let counters = server.counters();
-    assert_eq!(counters.requests_of(id, Op::Delete), WAITERS as u64);
-    assert_eq!(counters.total_requests_of(id), WAITERS as u64, "a hand-over is one deletion");
+    assert_eq!(
+        counters.requests_of(id, Op::GetChildren),
+        1,
+        "the first looks when the other's holder has gone"
+    );
+    assert_eq!(counters.requests_of(id, Op::Multi), WAITERS as u64 - 1);
+    assert_eq!(counters.total_requests_of(id), WAITERS as u64 + 1, "a hand-over is one request");
     assert_eq!(counters.notifications_of(id), 1);
     clean(&server, &[&client, &other]).await;
 }

@@ -550,7 +550,7 @@ fn the_tests_that_the_promises_name_exist() {
 
 #[test]
 fn what_decides_is_pure() {
-    for file in ["name", "queue", "contender", "conversion", "turns"] {
+    for file in ["name", "queue", "contender", "conversion", "line", "turns"] {
         let path = PathBuf::from(format!("src/engine/{file}.rs"));
         let impure = [
             "tokio",
@@ -582,8 +582,11 @@ fn what_decides_is_pure() {
     for line in uses("queue") {
         assert!(line.starts_with("use std::") || line.starts_with("use super::name"), "{line}");
     }
+    for line in uses("line") {
+        assert!(line.starts_with("use std::"), "{line}");
+    }
     for line in uses("contender") {
-        let allowed = ["use std::", "use super::name", "use super::queue"];
+        let allowed = ["use std::", "use super::line", "use super::name", "use super::queue"];
         assert!(allowed.iter().any(|allowed| line.starts_with(allowed)), "{line}");
     }
 }

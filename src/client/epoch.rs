@@ -22,6 +22,7 @@ use super::reaper::{Debt, Done, Item, Reaper};
 use super::watches::{WatchBudget, WatchUse, Watching};
 use super::window::Windows;
 use crate::engine::contender::Failure;
+use crate::engine::line::{Gone, Line, Word};
 use crate::engine::name::{Kind, id};
 use crate::error::{Cause, Lost, LostReason};
 use crate::path::LockPath;
@@ -62,6 +63,8 @@ pub(crate) struct Epoch {
     /// How often a deletion was refused: sent again for those that wait behind a node that has become an orphan.
     refusals: watch::Sender<u64>,
     debts: Mutex<Debts>,
+    /// Who waits for whom in memory.
+    line: Mutex<Line<oneshot::Sender<Word>>>,
     watches: Arc<WatchBudget>,
     windows: Windows,
     /// What has happened that is not logged yet; see [`log`](Self::log).
@@ -93,14 +96,12 @@ struct Nodes {
 /// A node of ours that exists, as far as we know.
 #[derive(Debug, Default)]
 struct Node {
-    /// It held a lock and has been given back; its deletion is under way.
-    let_go: bool,
     /// It is to be deleted: no contender has it any more.
     leaving: bool,
     /// The servers would not delete it: when it goes, nobody here will know.
     stuck: bool,
-    /// Who in this process waits for it. That it is gone they are told by the drop.
-    waiting: Vec<oneshot::Sender<Word>>,
+    /// Questions that wait until it is gone, which they are told by the drop.
+    waiting: Vec<oneshot::Sender<()>>,
 }
 
 /// A node of ours that the servers refuse to delete: it is in everybody's way until the session ends.
@@ -108,15 +109,6 @@ struct Node {
 pub(crate) struct Orphan {
     pub(crate) directory: LockPath,
     pub(crate) name: String,
-}
-
-/// What those that wait for a node of their own session are told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Word {
-    /// It held the lock, and has let go of it. It may still be there.
-    LetGo,
-    /// Somebody else has deleted it, perhaps not it alone; or it stays, and nobody here will hear when it goes.
-    LookAgain,
 }
 
 /// Creates that were given up without anybody knowing their outcome, by the server path of their directory.
@@ -164,6 +156,7 @@ impl Epoch {
             orphans: Mutex::default(),
             refusals: watch::Sender::default(),
             debts: Mutex::default(),
+            line: Mutex::default(),
             watches: Arc::default(),
             windows: Windows::default(),
             unlogged: Mutex::default(),
@@ -527,48 +520,39 @@ impl Epoch {
                 return;
             }
         }
-        // A lock that was lost is handed over by the servers alone, and so is one under which something was written of
-        // which nobody knows yet whether it will happen: it does before the deletion, or not at all.
-        let handed_over = before == Hand::Held
+        // A lock that was lost is not handed over, and neither is one under which something was written of which nobody knows
+        // yet whether it will happen: the next in line looks.
+        let hand_over = before == Hand::Held
             && held.lost().is_none()
             && self.standing() != Standing::Over
             && !held.is_writing();
         // No beat that is sent after the deletion may ask for the node and take its absence for a loss.
         let path = held.directory().child(&name);
-        let mut waiting = Vec::new();
         self.change_nodes(|nodes| {
             nodes.held.remove(&path);
             nodes.kept.remove(&path);
-            if let Some(node) = nodes.all.get_mut(&path).filter(|_| handed_over) {
-                node.let_go = true;
-                waiting = std::mem::take(&mut node.waiting);
-            }
         });
         self.reaper.reap(Item {
             epoch: Arc::clone(self),
             directory: held.directory().clone(),
-            debt: Debt::Hold(name.as_ref().to_owned()),
+            debt: Debt::Hold { name: name.as_ref().to_owned(), hand_over },
             number: held.number(),
             permit: held.take_permit(),
             done,
         });
-        for next in waiting {
-            // One that does not wait any more has no use for it, and its successor asks for itself.
-            let _ = next.send(Word::LetGo);
-        }
     }
 
-    /// A node of ours has gone by somebody else's hand, or the servers refuse to delete it: whoever waits for it here has to
-    /// look for itself.
+    /// The servers refuse to delete a node of ours: its end will not be heard of here.
     pub(crate) fn not_ours_to_tell(&self, path: &str) {
-        let mut waiting = Vec::new();
-        if let Some(node) = self.lock_nodes().all.get_mut(path) {
-            node.stuck = true;
-            waiting = std::mem::take(&mut node.waiting);
-        }
-        for next in waiting {
-            let _ = next.send(Word::LookAgain);
-        }
+        let waiting = match self.lock_nodes().all.get_mut(path) {
+            Some(node) => {
+                node.stuck = true;
+                std::mem::take(&mut node.waiting)
+            }
+            None => Vec::new(),
+        };
+        drop(waiting);
+        self.tell_line(path, Gone::Unclear);
     }
 
     /// The lock, which was held by the node `own`, is held by the node `name`, as `kind`, from here on; false if it was
@@ -608,21 +592,18 @@ impl Epoch {
         self.change_nodes(|nodes| drop(nodes.held.remove(path)));
     }
 
-    /// Waits for a node of this session in memory; an error says that it is gone. Nothing if the node is none of this
-    /// session's, as far as we know, or has let go already and is not the `next` before ours: then it has nothing more to
-    /// say, and whoever is between has.
-    pub(crate) fn wait_for_own(&self, path: &str, next: bool) -> Option<oneshot::Receiver<Word>> {
-        let mut nodes = self.lock_nodes();
-        let node = nodes.all.get_mut(path).filter(|node| !node.stuck && (next || !node.let_go))?;
-        let (told, word) = oneshot::channel();
-        if node.let_go {
-            let _ = told.send(Word::LetGo);
-        } else {
-            // Those that were before us and gave up.
-            node.waiting.retain(|waiting| !waiting.is_closed());
-            node.waiting.push(told);
+    /// Who waits for whom in memory.
+    pub(crate) fn line(&self) -> MutexGuard<'_, Line<oneshot::Sender<Word>>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells those that wait in memory for a node that is gone.
+    fn tell_line(&self, path: &str, how: Gone<'_>) {
+        let told = self.line().gone(node_name(path), how);
+        for (waiter, word) in told {
+            // One that does not wait any more: the end of its own node is told to those behind it.
+            let _ = waiter.send(word);
         }
-        Some(word)
     }
 
     /// What bounds the requests that a crowd makes.
@@ -750,14 +731,20 @@ impl Epoch {
         }
     }
 
-    /// A node of ours is gone.
+    /// A node of ours is gone, by another hand for all we know.
     pub(crate) fn disown(&self, path: &str) {
+        self.disown_as(path, Gone::Unclear);
+    }
+
+    /// A node of ours is gone.
+    pub(crate) fn disown_as(&self, path: &str, how: Gone<'_>) {
         self.lock_orphans().remove(path);
         self.change_nodes(|nodes| {
             nodes.held.remove(path);
             nodes.kept.remove(path);
             nodes.all.remove(path);
         });
+        self.tell_line(path, how);
     }
 
     /// The server paths of our nodes.
@@ -878,6 +865,11 @@ impl fmt::Debug for Epoch {
             .field("ended", &self.end_reason())
             .finish_non_exhaustive()
     }
+}
+
+/// The name in a node's path.
+pub(crate) fn node_name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
 /// An error of the client library as the source of one of ours.

@@ -18,6 +18,7 @@ use super::clock::Moment;
 use super::epoch::{Epoch, EpochOver, Session, cause};
 use super::window::Window;
 use crate::engine::contender::Failure;
+use crate::engine::line::Gone;
 use crate::engine::name::id;
 use crate::engine::places::Place;
 use crate::error::{Lost, LostReason, ReleaseError};
@@ -33,8 +34,8 @@ pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) enum Debt {
     /// This node, by name. It exists, or did.
     Node(String),
-    /// The same; a lock was held by it, and others wait for it.
-    Hold(String),
+    /// The same; a lock was held by it, and others wait for it. May it be handed over to the next in line here?
+    Hold { name: String, hand_over: bool },
     /// These nodes, each before the next. They exist, or may.
     Nodes(Vec<String>),
     /// Whatever a create with this id led to, whose outcome is unknown: a node whose name begins like this, or none.
@@ -134,7 +135,7 @@ impl Reaper {
         let ticket = self.ticket(item.number);
         let leave = |name: &str| item.epoch.leave(item.directory.child(name));
         match &item.debt {
-            Debt::Node(name) | Debt::Hold(name) => leave(name),
+            Debt::Node(name) | Debt::Hold { name, .. } => leave(name),
             Debt::Nodes(names) => names.iter().for_each(|name| leave(name)),
             Debt::Unsettled { .. } => {}
         }
@@ -315,15 +316,18 @@ async fn work(item: Item) {
 
 async fn settle(epoch: &Epoch, directory: &LockPath, debt: &Debt) -> Result<(), ReleaseError> {
     let windows = epoch.windows();
-    let one = |name, window| async move {
-        match delete(epoch, directory, name, window).await? {
-            Deleted::ByUs => Ok(()),
-            Deleted::Before => Err(lost(directory, LostReason::NodeDeleted)),
-        }
-    };
     match debt {
-        Debt::Node(name) => one(name, &windows.removals).await,
-        Debt::Hold(name) => one(name, &windows.releases).await,
+        Debt::Node(name) => delete(epoch, directory, name, &windows.removals).await?.by_us(directory),
+        Debt::Hold { name, hand_over: may } => {
+            let deleted = if *may { hand_over(epoch, directory, name).await? } else { Asked::Not };
+            match deleted {
+                Asked::Done => Ok(()),
+                Asked::Not => delete(epoch, directory, name, &windows.releases).await?.by_us(directory),
+                Asked::Perhaps => {
+                    delete_again(epoch, directory, name, &windows.releases).await?.by_us(directory)
+                }
+            }
+        }
         Debt::Nodes(names) => {
             let mut result = Ok(());
             for name in names {
@@ -358,11 +362,76 @@ pub(crate) async fn delete_orphans(epoch: &Epoch, directory: Option<&LockPath>) 
     first.map_or(Ok(()), |(node, source)| Err(ReleaseError::Refused { node, others, source }))
 }
 
+/// How a node went.
 enum Deleted {
-    /// It was there until now, as far as anyone can tell.
+    /// By our request.
     ByUs,
+    /// Most likely so: an earlier request of ours was not answered.
+    PerhapsByUs,
     /// It was gone before we asked.
     Before,
+}
+
+impl Deleted {
+    fn by_us(self, directory: &LockPath) -> Result<(), ReleaseError> {
+        match self {
+            Self::ByUs | Self::PerhapsByUs => Ok(()),
+            Self::Before => Err(lost(directory, LostReason::NodeDeleted)),
+        }
+    }
+}
+
+/// What came of a request that is made once.
+enum Asked {
+    Done,
+    /// Nothing, for certain.
+    Not,
+    Perhaps,
+}
+
+/// Deletes the node of a lock that is given back, on the condition that the node of the next in line exists; says so to that
+/// one if it does. Asked once: what is left is a plain deletion, after which the next in line looks.
+async fn hand_over(epoch: &Epoch, directory: &LockPath, name: &str) -> Result<Asked, ReleaseError> {
+    let slot = epoch.windows().releases.slot().await;
+    // Not before: it may give up while this waits.
+    let Some(next) = epoch.line().heir(name) else { return Ok(Asked::Not) };
+    let (own, heir) = (directory.child(name), directory.child(&next));
+    let sent = Moment::now();
+    let (own, heir) = (&own, &heir);
+    let answer = epoch.request(|session| async move {
+        let mut writer = session.new_multi_writer();
+        writer
+            .add_check_version(heir, -1)
+            .and_then(|()| writer.add_delete(own, None))
+            .map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
+        writer.commit().await
+    });
+    let answer = answer.await;
+    drop(slot);
+    let Ok(answer) = answer else { return over(epoch, directory) };
+    let error = match answer {
+        Ok(results) if results.len() == 2 => {
+            epoch.proved(sent);
+            epoch.disown_as(own, Gone::HandedOver { to: &next });
+            return Ok(Asked::Done);
+        }
+        Ok(_) => return Ok(Asked::Perhaps),
+        Err(zk::MultiWriteError::OperationFailed { source, .. }) => {
+            epoch.proved_by_check(sent, &source);
+            // The next in line has gone, or its node has; or it may not be read.
+            return match epoch.judge(&source) {
+                Failure::EpochOver => over(epoch, directory),
+                _ => Ok(Asked::Not),
+            };
+        }
+        Err(zk::MultiWriteError::RequestFailed { source }) => source,
+    };
+    tracing::debug!(path = own, %error, "not handed over");
+    match epoch.judge(&error) {
+        Failure::EpochOver => over(epoch, directory),
+        Failure::Refused | Failure::NotNow | Failure::NoNode => Ok(Asked::Not),
+        Failure::Unknown | Failure::OverBudget => Ok(Asked::Perhaps),
+    }
 }
 
 /// Deletes one node, until it is gone.
@@ -372,14 +441,31 @@ async fn delete(
     name: &str,
     window: &Window,
 ) -> Result<Deleted, ReleaseError> {
+    delete_after(epoch, directory, name, window, false).await
+}
+
+/// The same after a request whose outcome is unknown.
+async fn delete_again(
+    epoch: &Epoch,
+    directory: &LockPath,
+    name: &str,
+    window: &Window,
+) -> Result<Deleted, ReleaseError> {
+    delete_after(epoch, directory, name, window, true).await
+}
+
+async fn delete_after(
+    epoch: &Epoch,
+    directory: &LockPath,
+    name: &str,
+    window: &Window,
+    asked: bool,
+) -> Result<Deleted, ReleaseError> {
     let path = directory.child(name);
-    let deleted = delete_path(epoch, directory, &path, window).await;
+    let deleted = delete_path(epoch, directory, &path, window, asked).await;
     match &deleted {
-        Ok(Deleted::ByUs) => epoch.disown(&path),
-        Ok(Deleted::Before) => {
-            epoch.not_ours_to_tell(&path);
-            epoch.disown(&path);
-        }
+        Ok(Deleted::ByUs) => epoch.disown_as(&path, Gone::Deleted),
+        Ok(Deleted::PerhapsByUs | Deleted::Before) => epoch.disown(&path),
         Err(ReleaseError::Refused { .. }) => epoch.refused(directory, name),
         Err(_) => {}
     }
@@ -391,10 +477,10 @@ async fn delete_path(
     directory: &LockPath,
     path: &str,
     window: &Window,
+    mut asked: bool,
 ) -> Result<Deleted, ReleaseError> {
-    let mut first = true;
     persist(epoch, directory, path, window, |session| {
-        let was_first = std::mem::replace(&mut first, false);
+        let asked_before = std::mem::replace(&mut asked, true);
         async move {
             let sent = Moment::now();
             let result = session.delete(path, None).await;
@@ -404,8 +490,8 @@ async fn delete_path(
             }
             match result {
                 Ok(()) => Ok(Deleted::ByUs),
-                // After an unknown outcome it was most likely us.
-                Err(zk::Error::NoNode) => Ok(if was_first { Deleted::Before } else { Deleted::ByUs }),
+                Err(zk::Error::NoNode) if asked_before => Ok(Deleted::PerhapsByUs),
+                Err(zk::Error::NoNode) => Ok(Deleted::Before),
                 Err(error) => Err(error),
             }
         }

@@ -4,9 +4,9 @@
 //! the step is [`Step::Finish`]. Every decision about unknown outcomes is made here.
 //!
 //! # Invariants
-//! 1. A grant needs a list that contains our own node with nobody before it, or the deletion of the one node that
-//!    stood between. A list without our node grants nothing and proves nothing: the create may still be under way
-//!    (design rule 1, review finding 13).
+//! 1. A grant needs a list that contains our own node with nobody before it, or a transaction that deleted the holder's
+//!    node, directly before ours, and found ours there. A list without our node grants nothing and proves nothing: the
+//!    create may still be under way (design rule 1, review finding 13).
 //! 2. Only a definite answer of the server says that a create did not happen. Everything else leaves an
 //!    *unsettled* id: the node may exist, or may come to exist later (rule 5).
 //! 3. An id belongs to one create request. A repetition has an id of its own, so a late commit of the first can be
@@ -17,6 +17,7 @@
 
 use std::sync::Arc;
 
+use super::line::Neighbour;
 use super::name::{Kind, Naming};
 use super::queue::{Listing, Place, Queue, Unusable};
 
@@ -34,17 +35,20 @@ pub(crate) enum Step {
 /// What to ask the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Create a node with a fresh id and list the directory, both sent before either is answered. The one request
-    /// whose answer has to be awaited and handed over, come what may.
-    CreateAndList,
+    /// Create a node with a fresh id. With the list of the directory, both sent before either is answered, unless the
+    /// answer to the create may make a list needless. The one request whose answer has to be awaited and handed over, come
+    /// what may.
+    Create,
     /// Create the directory and those above it.
     MakeParents,
     /// List the directory.
     List,
     /// Read the Stat of our own node `name`, which we know only from a list.
     Inspect { name: String },
-    /// Watch `predecessor` and wait until it changes.
+    /// Watch `predecessor` at the servers and wait until it changes.
     Watch { predecessor: String },
+    /// Wait for a node of our session, in memory.
+    WaitFor { before: Neighbour },
 }
 
 /// Why a repetition is needed.
@@ -61,21 +65,22 @@ pub(crate) enum Trouble {
 /// What came of a step.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// Of [`Request::CreateAndList`]: the id used, and the two answers, whose fates are independent.
-    Created { id: String, create: Answer<Node>, list: Answer<Listing> },
+    /// Of [`Request::Create`]: the id used, and the two answers, whose fates are independent; without a list, `before` is
+    /// the nearest node of our session before ours, if that is certain.
+    Created { id: String, create: Answer<Node>, list: Option<Answer<Listing>>, before: Option<Neighbour> },
     /// Of [`Request::MakeParents`].
     ParentsMade(Answer<()>),
     /// Of [`Request::List`].
     Listed(Answer<Listing>),
     /// Of [`Request::Inspect`].
     Inspected(Answer<Node>),
-    /// Of [`Request::Watch`]: the predecessor was deleted while watched.
-    Deleted,
-    /// Of [`Request::Watch`]: the predecessor is of this session, held the lock, and has let go of it. Its node may
-    /// still be there.
-    LetGo,
-    /// Of [`Request::Watch`]: it was not there any more, or something else happened to it: look again.
+    /// Of [`Request::Watch`] and [`Request::WaitFor`]: something has happened to whom we waited for.
     Changed,
+    /// Of [`Request::WaitFor`]: the node held the lock and was directly before ours, and one transaction has deleted it and
+    /// found ours there.
+    HandedOver,
+    /// Of [`Request::WaitFor`]: the node has gone, and was behind this one of another session.
+    Inherited { predecessor: String },
     /// Of [`Request::Watch`]: the watch could not be set.
     WatchFailed(Failure),
     /// Of [`Step::Pause`]: go on.
@@ -161,12 +166,21 @@ pub(crate) enum Patience {
     Try,
 }
 
+/// Where a contender waits for nodes of its own session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waits {
+    AtTheServers,
+    /// For the nearest one before its own, whoever stands between: it is not its turn before that one is gone.
+    InMemory,
+}
+
 /// The state machine; see the module.
 #[derive(Debug)]
 pub(crate) struct Contender {
     naming: Naming,
     kind: Kind,
     patience: Patience,
+    waits: Waits,
     /// The node that queues for us, once known.
     node: Option<Node>,
     /// Creates whose outcome is unknown, oldest first.
@@ -174,8 +188,6 @@ pub(crate) struct Contender {
     /// Nodes of ours that queue for nobody. They have to go at once: kept until the end, one of them could come to
     /// stand before the node that queues for us, and we would wait for ourselves.
     surplus: Vec<String>,
-    /// The predecessor being watched was the only node before ours.
-    sole: bool,
     /// What to do after a pause.
     after_pause: AfterPause,
     /// The directory was missing, and has been made: that it is missing again is a failure.
@@ -199,7 +211,7 @@ enum AfterPause {
 
 impl Contender {
     /// A contender and its first step.
-    pub(crate) fn new(naming: Naming, kind: Kind, patience: Patience) -> (Self, Step) {
+    pub(crate) fn new(naming: Naming, kind: Kind, patience: Patience, waits: Waits) -> (Self, Step) {
         let contender = Self {
             naming,
             kind,
@@ -207,7 +219,7 @@ impl Contender {
             node: None,
             unsettled: Vec::new(),
             surplus: Vec::new(),
-            sole: false,
+            waits,
             after_pause: AfterPause::Create,
             made_parents: false,
             failures: 0,
@@ -215,7 +227,7 @@ impl Contender {
             woken: false,
             list: None,
         };
-        (contender, Step::Do(Request::CreateAndList))
+        (contender, Step::Do(Request::Create))
     }
 
     /// How often in a row somebody else deleted our node.
@@ -238,15 +250,19 @@ impl Contender {
         std::mem::take(&mut self.surplus)
     }
 
-    /// Takes what came of the last step and answers with the next.
-    pub(crate) fn on(&mut self, event: Event) -> Step {
+    /// Takes what came of the last step and answers with the next. `ours` says of a node's name whether it is one of our
+    /// session's that can be waited for in memory.
+    pub(crate) fn on(&mut self, event: Event, ours: &dyn Fn(&str) -> bool) -> Step {
         match event {
-            Event::Created { id, create, list } => self.created(id, create, list),
-            Event::ParentsMade(Answer::Is(())) => Step::Do(Request::CreateAndList),
+            Event::Created { id, create, list, before } => self.created(id, create, list, before, ours),
+            Event::ParentsMade(Answer::Is(())) => Step::Do(Request::Create),
             // Somebody removed a directory that we had just made, or found: containers come and go.
             Event::ParentsMade(Answer::No(Failure::NoNode)) => self.pause(AfterPause::Parents),
             Event::ParentsMade(Answer::No(failure)) => self.failed(failure, AfterPause::Parents),
-            Event::Listed(Answer::Is(listing)) => self.look(listing),
+            Event::Listed(Answer::Is(listing)) => self.look(listing, ours),
+            Event::Listed(Answer::No(Failure::NoNode)) if self.node.is_none() => {
+                self.pause(AfterPause::Create)
+            }
             // The directory can be gone only if our node went first.
             Event::Listed(Answer::No(Failure::NoNode)) => self.own_node_deleted(),
             Event::Listed(Answer::No(failure)) => self.failed(failure, AfterPause::Look),
@@ -256,10 +272,10 @@ impl Contender {
             }
             Event::Inspected(Answer::No(Failure::NoNode)) => self.own_node_deleted(),
             Event::Inspected(Answer::No(failure)) => self.failed(failure, AfterPause::Look),
-            Event::Deleted if self.sole => self.first(),
-            // Whoever held the lock was first, and nobody can come to stand between it and us.
-            Event::LetGo => self.first(),
-            Event::Deleted | Event::Changed => {
+            // The holder was first, and no node can come to stand between it and ours.
+            Event::HandedOver => self.first(),
+            Event::Inherited { predecessor } => Step::Do(Request::Watch { predecessor }),
+            Event::Changed => {
                 // Only here has all been well since the last repetition: a watch was set, and has done its work.
                 self.failures = 0;
                 self.woken = true;
@@ -268,7 +284,7 @@ impl Contender {
             Event::WatchFailed(Failure::NoNode) => Step::Do(Request::List),
             Event::WatchFailed(failure) => self.failed(failure, AfterPause::Look),
             Event::Retry => match self.after_pause {
-                AfterPause::Create => Step::Do(Request::CreateAndList),
+                AfterPause::Create => Step::Do(Request::Create),
                 AfterPause::Parents => Step::Do(Request::MakeParents),
                 AfterPause::Look => Step::Do(Request::List),
             },
@@ -299,7 +315,14 @@ impl Contender {
         leave
     }
 
-    fn created(&mut self, id: String, create: Answer<Node>, list: Answer<Listing>) -> Step {
+    fn created(
+        &mut self,
+        id: String,
+        create: Answer<Node>,
+        list: Option<Answer<Listing>>,
+        before: Option<Neighbour>,
+        ours: &dyn Fn(&str) -> bool,
+    ) -> Step {
         match create {
             Answer::Is(node) => {
                 if let Some(earlier) = self.node.replace(node) {
@@ -314,9 +337,10 @@ impl Contender {
                 // A list of the same flight may already show that it did happen. If it does not, that means
                 // nothing, and only a repetition can tell: its own create is the barrier (rule 6).
                 return match list {
-                    Answer::Is(listing) if self.finds_itself(&listing) => self.look(listing),
-                    Answer::No(Failure::EpochOver) => self.end(Ending::EpochOver),
-                    _ => self.pause(AfterPause::Create),
+                    None => Step::Do(Request::List),
+                    Some(Answer::Is(listing)) if self.finds_itself(&listing) => self.look(listing, ours),
+                    Some(Answer::No(Failure::EpochOver)) => self.end(Ending::EpochOver),
+                    Some(_) => self.pause(AfterPause::Create),
                 };
             }
             Answer::No(Failure::NoNode) if !self.made_parents => {
@@ -329,11 +353,19 @@ impl Contender {
                 return self.failed(failure, AfterPause::Create);
             }
         }
-        match list {
-            Answer::Is(listing) => self.look(listing),
-            Answer::No(Failure::NoNode) => self.own_node_deleted(),
-            Answer::No(failure) => self.failed(failure, AfterPause::Look),
+        match (list, before) {
+            (Some(Answer::Is(listing)), _) => self.look(listing, ours),
+            (Some(Answer::No(Failure::NoNode)), _) => self.own_node_deleted(),
+            (Some(Answer::No(failure)), _) => self.failed(failure, AfterPause::Look),
+            // A list is needed to find out about earlier creates, and to say for sure that the lock is not free.
+            (None, Some(before)) if self.waits_for_sure() => Step::Do(Request::WaitFor { before }),
+            (None, _) => Step::Do(Request::List),
         }
+    }
+
+    /// Whether nothing is left to be found out but whom to wait for.
+    fn waits_for_sure(&self) -> bool {
+        self.patience == Patience::Wait && self.unsettled.is_empty() && self.queued_as().is_some()
     }
 
     /// Whether a list shows a node of one of our unsettled creates, or that it is no use to go on.
@@ -343,7 +375,7 @@ impl Contender {
     }
 
     /// Judges a list of the directory.
-    fn look(&mut self, listing: Listing) -> Step {
+    fn look(&mut self, listing: Listing, ours: &dyn Fn(&str) -> bool) -> Step {
         let queue = match listing {
             Ok(queue) => queue,
             Err(unusable) => return self.end(Ending::Unusable(unusable)),
@@ -385,11 +417,19 @@ impl Contender {
                 self.list = Some(queue);
                 self.end(Ending::WouldBlock)
             }
-            Place::Behind { predecessor, sole } => {
-                self.sole = sole;
-                let predecessor = predecessor.to_owned();
+            Place::Behind { predecessor } => {
+                let own = match self.waits {
+                    Waits::AtTheServers => None,
+                    Waits::InMemory => queue.before(&node.name).enumerate().find(|(_, name)| ours(name)),
+                };
+                let request = match own {
+                    Some((between, name)) => {
+                        Request::WaitFor { before: Neighbour { name: name.into(), next: between == 0 } }
+                    }
+                    None => Request::Watch { predecessor: predecessor.to_owned() },
+                };
                 self.list = Some(queue);
-                Step::Do(Request::Watch { predecessor })
+                Step::Do(request)
             }
         }
     }
@@ -453,6 +493,13 @@ mod tests {
     const A: &str = "aaaa";
     const B: &str = "bbbb";
 
+    impl Contender {
+        /// Where no node of the session can be waited for in memory.
+        fn step(&mut self, event: Event) -> Step {
+            self.on(event, &|_| false)
+        }
+    }
+
     fn name(id: &str, sequence: u32) -> String {
         format!("_c_{id}-lock-{sequence:010}")
     }
@@ -462,7 +509,7 @@ mod tests {
     }
 
     fn created(id: &str, create: Answer<Node>, list: Answer<Listing>) -> Event {
-        Event::Created { id: id.to_owned(), create, list }
+        Event::Created { id: id.to_owned(), create, list: Some(list), before: None }
     }
 
     fn list(names: &[String]) -> Answer<Listing> {
@@ -470,8 +517,8 @@ mod tests {
     }
 
     fn waiting() -> Contender {
-        let (contender, first) = Contender::new(MUTEX, Kind::Exclusive, Patience::Wait);
-        assert_eq!(first, Step::Do(Request::CreateAndList));
+        let (contender, first) = Contender::new(MUTEX, Kind::Exclusive, Patience::Wait, Waits::AtTheServers);
+        assert_eq!(first, Step::Do(Request::Create));
         contender
     }
 
@@ -492,26 +539,85 @@ mod tests {
     #[test]
     fn a_free_lock_is_granted_by_the_first_flight() {
         let mut contender = waiting();
-        let step = contender.on(created(A, Answer::Is(node(A, 3)), list(&["stray".to_owned(), name(A, 3)])));
+        let step =
+            contender.step(created(A, Answer::Is(node(A, 3)), list(&["stray".to_owned(), name(A, 3)])));
         assert_eq!(step, granted(A, 3));
     }
 
+    /// Its own node may be gone too.
     #[test]
-    fn the_only_one_before_us_gone_means_ours_without_another_look() {
+    fn the_only_one_before_us_gone_means_looking_again() {
         let mut contender = waiting();
-        let step = contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
+        let step = contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
         assert_eq!(step, Step::Do(Request::Watch { predecessor: name(B, 2) }));
-        assert_eq!(contender.on(Event::Deleted), granted(A, 3));
+        assert_eq!(contender.step(Event::Changed), Step::Do(Request::List));
+        assert_eq!(contender.step(Event::Listed(list(&[name(A, 3)]))), granted(A, 3));
+    }
+
+    fn in_memory(patience: Patience) -> Contender {
+        Contender::new(MUTEX, Kind::Exclusive, patience, Waits::InMemory).0
+    }
+
+    fn wait_for(name: &str, next: bool) -> Step {
+        Step::Do(Request::WaitFor { before: Neighbour { name: name.into(), next } })
     }
 
     #[test]
-    fn a_holder_before_us_that_lets_go_means_ours_at_once() {
-        let mut contender = waiting();
+    fn the_nearest_node_of_the_session_is_waited_for_in_memory() {
+        let all = [name(A, 5), name("theirs", 4), name("ours", 3), name("ours", 2), name("theirs", 1)];
+        let ours = |name: &str| name.contains("ours");
+        let mut contender = in_memory(Patience::Wait);
+        let step = contender.on(created(A, Answer::Is(node(A, 5)), list(&all)), &ours);
+        assert_eq!(step, wait_for(&name("ours", 3), false));
+        assert_eq!(contender.on(Event::Changed, &ours), Step::Do(Request::List));
+        let step = contender.on(Event::Listed(list(&[name(A, 5), name("ours", 2)])), &ours);
+        assert_eq!(step, wait_for(&name("ours", 2), true));
+        let (mut elsewhere, _) = Contender::new(MUTEX, Kind::Exclusive, Patience::Wait, Waits::AtTheServers);
+        let step = elsewhere.on(created(A, Answer::Is(node(A, 5)), list(&all)), &ours);
+        assert_eq!(step, Step::Do(Request::Watch { predecessor: name("theirs", 4) }));
+    }
+
+    #[test]
+    fn a_lock_handed_over_is_ours_at_once() {
+        let mut contender = in_memory(Patience::Wait);
         let all = [name(A, 3), name(B, 2), name("c", 1)];
-        contender.on(created(A, Answer::Is(node(A, 3)), list(&all)));
+        contender.on(created(A, Answer::Is(node(A, 3)), list(&all)), &|_| true);
         assert_eq!(contender.queued_as(), Some(&*name(A, 3)));
         // It held, so the one before it is gone.
-        assert_eq!(contender.on(Event::LetGo), granted(A, 3));
+        assert_eq!(contender.step(Event::HandedOver), granted(A, 3));
+    }
+
+    #[test]
+    fn what_another_watched_is_watched_in_its_place() {
+        let mut contender = in_memory(Patience::Wait);
+        contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])), &|_| true);
+        let predecessor = name("c", 1);
+        let step = contender.step(Event::Inherited { predecessor: predecessor.clone() });
+        assert_eq!(step, Step::Do(Request::Watch { predecessor }));
+        assert_eq!(contender.step(Event::WatchFailed(Failure::NoNode)), Step::Do(Request::List));
+    }
+
+    fn created_behind(create: Answer<Node>, before: Option<&str>) -> Event {
+        let before = before.map(|name| Neighbour { name: name.into(), next: true });
+        Event::Created { id: A.to_owned(), create, list: None, before }
+    }
+
+    #[test]
+    fn whoever_knows_whom_to_wait_for_needs_no_list() {
+        let b = name(B, 2);
+        let step = in_memory(Patience::Wait).step(created_behind(Answer::Is(node(A, 3)), Some(&b)));
+        assert_eq!(step, wait_for(&b, true));
+        // Otherwise it does: not known; not to wait; not known to be ours; another create may have happened.
+        let list = Step::Do(Request::List);
+        assert_eq!(in_memory(Patience::Wait).step(created_behind(Answer::Is(node(A, 3)), None)), list);
+        assert_eq!(in_memory(Patience::Try).step(created_behind(Answer::Is(node(A, 3)), Some(&b))), list);
+        let unsaid = Node { name: name(A, 3), czxid: None };
+        assert_eq!(in_memory(Patience::Wait).step(created_behind(Answer::Is(unsaid), Some(&b))), list);
+        let mut contender = in_memory(Patience::Wait);
+        assert_eq!(contender.step(created_behind(Answer::No(Failure::Unknown), None)), list);
+        assert_eq!(contender.step(Event::Listed(Answer::No(Failure::NoNode))), request_again(0));
+        assert_eq!(contender.step(Event::Retry), Step::Do(Request::Create));
+        assert_eq!(contender.step(created_behind(Answer::Is(node(B, 3)), Some(&b))), list);
     }
 
     #[test]
@@ -520,17 +626,17 @@ mod tests {
         let listed =
             |names: &[&str]| Answer::Is(Queue::read(names.iter().map(ToString::to_string).collect(), naming));
         let own = Node { name: "_c_aaaa-__READ__0000000003".to_owned(), czxid: Some(103) };
-        let (mut contender, _) = Contender::new(naming, Kind::Shared, Patience::Wait);
+        let (mut contender, _) = Contender::new(naming, Kind::Shared, Patience::Wait, Waits::AtTheServers);
         let all = ["r-__READ__0000000001", "w-__WRIT__0000000002", &own.name];
-        let step = contender.on(created(A, Answer::Is(own.clone()), listed(&all)));
+        let step = contender.step(created(A, Answer::Is(own.clone()), listed(&all)));
         assert_eq!(step, Step::Do(Request::Watch { predecessor: "w-__WRIT__0000000002".to_owned() }));
         // The reader before may have become a writer meanwhile.
-        assert_eq!(contender.on(Event::Deleted), Step::Do(Request::List));
+        assert_eq!(contender.step(Event::Changed), Step::Do(Request::List));
         let upgraded = "r-__WRIT__0000000001";
-        let step = contender.on(Event::Listed(listed(&[upgraded, &own.name])));
+        let step = contender.step(Event::Listed(listed(&[upgraded, &own.name])));
         assert_eq!(step, Step::Do(Request::Watch { predecessor: upgraded.to_owned() }));
-        assert_eq!(contender.on(Event::Deleted), Step::Do(Request::List));
-        let step = contender.on(Event::Listed(listed(&["r-__READ__0000000001", &own.name])));
+        assert_eq!(contender.step(Event::Changed), Step::Do(Request::List));
+        let step = contender.step(Event::Listed(listed(&["r-__READ__0000000001", &own.name])));
         let granted = Outcome::Granted { name: own.name.clone(), czxid: 103, also: Leave::default() };
         assert_eq!(step, Step::Finish(granted));
     }
@@ -538,8 +644,8 @@ mod tests {
     #[test]
     fn a_session_that_cannot_watch_more_ends_the_wait() {
         let mut contender = waiting();
-        contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
-        let step = contender.on(Event::WatchFailed(Failure::OverBudget));
+        contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
+        let step = contender.step(Event::WatchFailed(Failure::OverBudget));
         assert_eq!(step, ended(Ending::OverBudget, &[name(A, 3)], &[]));
     }
 
@@ -548,37 +654,38 @@ mod tests {
         let mut contender = waiting();
         let all = [name(A, 3), name(B, 2), name("c", 1)];
         assert_eq!(
-            contender.on(created(A, Answer::Is(node(A, 3)), list(&all))),
+            contender.step(created(A, Answer::Is(node(A, 3)), list(&all))),
             Step::Do(Request::Watch { predecessor: name(B, 2) })
         );
         // It gave up; the holder is still there.
-        assert_eq!(contender.on(Event::Deleted), Step::Do(Request::List));
+        assert_eq!(contender.step(Event::Changed), Step::Do(Request::List));
         let left = [name(A, 3), name("c", 1)];
         assert_eq!(
-            contender.on(Event::Listed(list(&left))),
+            contender.step(Event::Listed(list(&left))),
             Step::Do(Request::Watch { predecessor: name("c", 1) })
         );
         assert_eq!(
-            contender.on(Event::Changed),
+            contender.step(Event::Changed),
             Step::Do(Request::List),
             "a change of its data is no deletion"
         );
         assert_eq!(
-            contender.on(Event::Listed(list(&left))),
+            contender.step(Event::Listed(list(&left))),
             Step::Do(Request::Watch { predecessor: name("c", 1) })
         );
-        assert_eq!(contender.on(Event::Deleted), granted(A, 3));
+        assert_eq!(contender.step(Event::Changed), Step::Do(Request::List));
+        assert_eq!(contender.step(Event::Listed(list(&[name(A, 3)]))), granted(A, 3));
     }
 
     /// Review finding 13: the create's reply is lost, the list comes over the new connection and shows nobody.
     #[test]
     fn a_list_that_lacks_our_node_grants_nothing() {
         let mut contender = waiting();
-        let step = contender.on(created(A, Answer::No(Failure::Unknown), list(&[])));
+        let step = contender.step(created(A, Answer::No(Failure::Unknown), list(&[])));
         assert_eq!(step, request_again(0));
-        assert_eq!(contender.on(Event::Retry), Step::Do(Request::CreateAndList));
+        assert_eq!(contender.step(Event::Retry), Step::Do(Request::Create));
         // The repetition is the barrier: its list shows whether the first create happened.
-        let step = contender.on(created(B, Answer::Is(node(B, 8)), list(&[name(B, 8)])));
+        let step = contender.step(created(B, Answer::Is(node(B, 8)), list(&[name(B, 8)])));
         let also = Leave { nodes: Vec::new(), unsettled: vec![A.to_owned()] };
         assert_eq!(step, Step::Finish(Outcome::Granted { name: name(B, 8), czxid: 108, also }));
     }
@@ -586,27 +693,27 @@ mod tests {
     #[test]
     fn a_lost_reply_is_found_in_the_list_and_checked_before_it_counts() {
         let mut contender = waiting();
-        let step = contender.on(created(A, Answer::No(Failure::Unknown), list(&[name(A, 4)])));
+        let step = contender.step(created(A, Answer::No(Failure::Unknown), list(&[name(A, 4)])));
         assert_eq!(step, Step::Do(Request::Inspect { name: name(A, 4) }));
-        assert_eq!(contender.on(Event::Inspected(Answer::Is(node(A, 4)))), Step::Do(Request::List));
-        assert_eq!(contender.on(Event::Listed(list(&[name(A, 4)]))), granted(A, 4));
+        assert_eq!(contender.step(Event::Inspected(Answer::Is(node(A, 4)))), Step::Do(Request::List));
+        assert_eq!(contender.step(Event::Listed(list(&[name(A, 4)]))), granted(A, 4));
     }
 
     #[test]
     fn of_two_nodes_of_one_attempt_the_older_queues() {
         let mut contender = waiting();
         assert_eq!(
-            contender.on(created(A, Answer::No(Failure::Unknown), Answer::No(Failure::Unknown))),
+            contender.step(created(A, Answer::No(Failure::Unknown), Answer::No(Failure::Unknown))),
             request_again(0)
         );
-        assert_eq!(contender.on(Event::Retry), Step::Do(Request::CreateAndList));
+        assert_eq!(contender.step(Event::Retry), Step::Do(Request::Create));
         let both = [name(A, 4), name(B, 5)];
-        let step = contender.on(created(B, Answer::Is(node(B, 5)), list(&both)));
+        let step = contender.step(created(B, Answer::Is(node(B, 5)), list(&both)));
         assert_eq!(step, Step::Do(Request::Inspect { name: name(A, 4) }));
-        assert_eq!(contender.on(Event::Inspected(Answer::Is(node(A, 4)))), Step::Do(Request::List));
+        assert_eq!(contender.step(Event::Inspected(Answer::Is(node(A, 4)))), Step::Do(Request::List));
         let also = Leave { nodes: vec![name(B, 5)], unsettled: Vec::new() };
         assert_eq!(
-            contender.on(Event::Listed(list(&both))),
+            contender.step(Event::Listed(list(&both))),
             Step::Finish(Outcome::Granted { name: name(A, 4), czxid: 104, also })
         );
     }
@@ -615,30 +722,30 @@ mod tests {
     fn a_node_without_a_czxid_is_inspected_before_it_makes_a_token() {
         let mut contender = waiting();
         let unsaid = Node { name: name(A, 1), czxid: None };
-        let step = contender.on(created(A, Answer::Is(unsaid), list(&[name(A, 1)])));
+        let step = contender.step(created(A, Answer::Is(unsaid), list(&[name(A, 1)])));
         assert_eq!(step, Step::Do(Request::Inspect { name: name(A, 1) }));
     }
 
     #[test]
     fn a_created_node_with_a_lost_list_is_listed_again() {
         let mut contender = waiting();
-        let step = contender.on(created(A, Answer::Is(node(A, 1)), Answer::No(Failure::Unknown)));
+        let step = contender.step(created(A, Answer::Is(node(A, 1)), Answer::No(Failure::Unknown)));
         assert_eq!(step, request_again(0));
-        assert_eq!(contender.on(Event::Retry), Step::Do(Request::List));
-        assert_eq!(contender.on(Event::Listed(Answer::No(Failure::Unknown))), request_again(1));
+        assert_eq!(contender.step(Event::Retry), Step::Do(Request::List));
+        assert_eq!(contender.step(Event::Listed(Answer::No(Failure::Unknown))), request_again(1));
     }
 
     #[test]
     fn parents_are_made_once_at_once_and_then_by_the_policy() {
         let mut contender = waiting();
         let no = || created(A, Answer::No(Failure::NoNode), Answer::No(Failure::NoNode));
-        assert_eq!(contender.on(no()), Step::Do(Request::MakeParents));
-        assert_eq!(contender.on(Event::ParentsMade(Answer::Is(()))), Step::Do(Request::CreateAndList));
+        assert_eq!(contender.step(no()), Step::Do(Request::MakeParents));
+        assert_eq!(contender.step(Event::ParentsMade(Answer::Is(()))), Step::Do(Request::Create));
         // A container was reaped in between.
-        assert_eq!(contender.on(no()), request_again(0));
-        assert_eq!(contender.on(Event::Retry), Step::Do(Request::MakeParents));
+        assert_eq!(contender.step(no()), request_again(0));
+        assert_eq!(contender.step(Event::Retry), Step::Do(Request::MakeParents));
         assert_eq!(
-            contender.on(Event::ParentsMade(Answer::No(Failure::Refused))),
+            contender.step(Event::ParentsMade(Answer::No(Failure::Refused))),
             ended(Ending::Refused, &[], &[])
         );
     }
@@ -646,11 +753,11 @@ mod tests {
     #[test]
     fn an_own_node_deleted_by_hand_queues_again_at_the_end() {
         let mut contender = waiting();
-        contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2), name("c", 1)])));
-        assert_eq!(contender.on(Event::Deleted), Step::Do(Request::List));
-        let step = contender.on(Event::Listed(list(&[name("c", 1)])));
+        contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2), name("c", 1)])));
+        assert_eq!(contender.step(Event::Changed), Step::Do(Request::List));
+        let step = contender.step(Event::Listed(list(&[name("c", 1)])));
         assert_eq!(step, Step::Pause { failures: 0, why: Trouble::NodeDeleted });
-        assert_eq!(contender.on(Event::Retry), Step::Do(Request::CreateAndList));
+        assert_eq!(contender.step(Event::Retry), Step::Do(Request::Create));
         assert_eq!(contender.times_deleted(), 1);
         // Should it exist after all, it goes.
         assert_eq!(contender.take_surplus(), [name(A, 3)]);
@@ -663,14 +770,14 @@ mod tests {
         let queue = |contender: &mut Contender, n| {
             let all = [name(A, n), name(B, 2), name("c", 1)];
             let watch = Step::Do(Request::Watch { predecessor: name(B, 2) });
-            assert_eq!(contender.on(created(A, Answer::Is(node(A, n)), list(&all))), watch);
-            assert_eq!(contender.on(Event::Changed), Step::Do(Request::List));
+            assert_eq!(contender.step(created(A, Answer::Is(node(A, n)), list(&all))), watch);
+            assert_eq!(contender.step(Event::Changed), Step::Do(Request::List));
             all
         };
         let robbed = |contender: &mut Contender, failures| {
-            let step = contender.on(Event::Listed(list(&[name(B, 2)])));
+            let step = contender.step(Event::Listed(list(&[name(B, 2)])));
             assert_eq!(step, Step::Pause { failures, why: Trouble::NodeDeleted });
-            assert_eq!(contender.on(Event::Retry), Step::Do(Request::CreateAndList));
+            assert_eq!(contender.step(Event::Retry), Step::Do(Request::Create));
         };
         queue(&mut contender, 3);
         robbed(&mut contender, 0);
@@ -678,17 +785,17 @@ mod tests {
         queue(&mut contender, 4);
         robbed(&mut contender, 1);
         let all = queue(&mut contender, 5);
-        let step = contender.on(Event::Listed(list(&all)));
+        let step = contender.step(Event::Listed(list(&all)));
         assert_eq!(step, Step::Do(Request::Watch { predecessor: name(B, 2) }));
-        assert_eq!(contender.on(Event::Changed), Step::Do(Request::List));
+        assert_eq!(contender.step(Event::Changed), Step::Do(Request::List));
         robbed(&mut contender, 0);
         assert_eq!(contender.times_deleted(), 1);
     }
 
     #[test]
     fn a_try_does_not_wait_and_takes_its_node_along() {
-        let (mut contender, _) = Contender::new(MUTEX, Kind::Exclusive, Patience::Try);
-        let step = contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
+        let (mut contender, _) = Contender::new(MUTEX, Kind::Exclusive, Patience::Try, Waits::AtTheServers);
+        let step = contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
         assert_eq!(step, ended(Ending::WouldBlock, &[name(A, 3)], &[]));
     }
 
@@ -696,7 +803,7 @@ mod tests {
     fn whoever_leaves_during_the_create_takes_along_what_came_of_it() {
         let leave = |event| {
             let mut contender = waiting();
-            let step = contender.on(event);
+            let step = contender.step(event);
             contender.leave(step)
         };
         // Granted in that very moment; waiting; unknown; not created; over.
@@ -718,16 +825,16 @@ mod tests {
         let mut contender = waiting();
         let both = [name(A, 3), name(B, 2)];
         let watch = || Step::Do(Request::Watch { predecessor: name(B, 2) });
-        assert_eq!(contender.on(created(A, Answer::Is(node(A, 3)), list(&both))), watch());
+        assert_eq!(contender.step(created(A, Answer::Is(node(A, 3)), list(&both))), watch());
         for failures in 0..3 {
             let why = Trouble::NotNow;
-            assert_eq!(contender.on(Event::WatchFailed(Failure::NotNow)), Step::Pause { failures, why });
-            assert_eq!(contender.on(Event::Retry), Step::Do(Request::List));
-            assert_eq!(contender.on(Event::Listed(list(&both))), watch());
+            assert_eq!(contender.step(Event::WatchFailed(Failure::NotNow)), Step::Pause { failures, why });
+            assert_eq!(contender.step(Event::Retry), Step::Do(Request::List));
+            assert_eq!(contender.step(Event::Listed(list(&both))), watch());
         }
         // One that was set and fired: all has been well.
-        assert_eq!(contender.on(Event::Changed), Step::Do(Request::List));
-        assert_eq!(contender.on(Event::Listed(Answer::No(Failure::Unknown))), request_again(0));
+        assert_eq!(contender.step(Event::Changed), Step::Do(Request::List));
+        assert_eq!(contender.step(Event::Listed(Answer::No(Failure::Unknown))), request_again(0));
     }
 
     #[test]
@@ -738,7 +845,7 @@ mod tests {
         ] {
             let mut contender = waiting();
             let both = [name(A, 3), other.to_owned()];
-            let step = contender.on(created(A, Answer::Is(node(A, 3)), list(&both)));
+            let step = contender.step(created(A, Answer::Is(node(A, 3)), list(&both)));
             assert_eq!(step, ended(Ending::Unusable(why), &[name(A, 3)], &[]));
         }
     }
@@ -746,13 +853,13 @@ mod tests {
     #[test]
     fn a_contender_of_another_order_that_came_later_ends_no_wait() {
         let mut contender = waiting();
-        contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2), name("c", 1)])));
-        assert_eq!(contender.on(Event::Changed), Step::Do(Request::List));
+        contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2), name("c", 1)])));
+        assert_eq!(contender.step(Event::Changed), Step::Do(Request::List));
         let later = "x-__READ__0000000004".to_owned();
-        let step = contender.on(Event::Listed(list(&[name(A, 3), later.clone(), name("c", 1)])));
+        let step = contender.step(Event::Listed(list(&[name(A, 3), later.clone(), name("c", 1)])));
         assert_eq!(step, Step::Do(Request::Watch { predecessor: name("c", 1) }));
-        assert_eq!(contender.on(Event::Changed), Step::Do(Request::List));
-        assert_eq!(contender.on(Event::Listed(list(&[name(A, 3), later]))), granted(A, 3));
+        assert_eq!(contender.step(Event::Changed), Step::Do(Request::List));
+        assert_eq!(contender.step(Event::Listed(list(&[name(A, 3), later]))), granted(A, 3));
     }
 
     #[test]
@@ -760,11 +867,11 @@ mod tests {
         let over = || Failure::EpochOver;
         let mut contender = waiting();
         assert_eq!(
-            contender.on(created(A, Answer::No(over()), Answer::No(over()))),
+            contender.step(created(A, Answer::No(over()), Answer::No(over()))),
             ended(Ending::EpochOver, &[], &[])
         );
         let mut contender = waiting();
-        contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
-        assert_eq!(contender.on(Event::WatchFailed(over())), ended(Ending::EpochOver, &[name(A, 3)], &[]));
+        contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
+        assert_eq!(contender.step(Event::WatchFailed(over())), ended(Ending::EpochOver, &[name(A, 3)], &[]));
     }
 }

@@ -24,10 +24,10 @@ pub(crate) use self::conversion::{Counted, downgrade, upgrade};
 pub(crate) use self::lists::SharedLists;
 use self::look::{About, Sight, busy, no_auth, orphaned, sight, unusable_directory};
 pub(crate) use self::look::{participants, position};
-use self::requests::{Own, perform};
+use self::requests::perform;
 pub(crate) use self::revocation::{ask_back, asked_back};
 pub(crate) use self::transaction::transact;
-use super::contender::{Contender, Ending, Event, Leave, Outcome, Patience, Request, Step, Trouble};
+use super::contender::{Contender, Ending, Event, Leave, Outcome, Patience, Request, Step, Trouble, Waits};
 use super::name::Kind;
 use super::pending::{Ahead, NoAnswer, Progress, WaitsFor};
 use super::places::Place;
@@ -345,18 +345,22 @@ impl<'a> Contest<'a> {
                 Err(stop) => return drop(self.stopped(stop, caller)),
             }
         }
-        let (mut contender, mut step) = Contender::new(self.room.naming(), caller.kind, patience);
+        let waits = match self.room.waits_in_memory() {
+            true => Waits::InMemory,
+            false => Waits::AtTheServers,
+        };
+        let (mut contender, mut step) = Contender::new(self.room.naming(), caller.kind, patience, waits);
         loop {
             let came = match step {
                 Step::Do(request) => {
                     caller.set_waits_for(match &request {
                         Request::MakeParents => WaitsFor::Parents,
-                        Request::CreateAndList => WaitsFor::Create,
+                        Request::Create => WaitsFor::Create,
                         Request::List | Request::Inspect { .. } => WaitsFor::List,
-                        Request::Watch { .. } => WaitsFor::Deletion,
+                        Request::Watch { .. } | Request::WaitFor { .. } => WaitsFor::Deletion,
                     });
                     // Only the outcome of a create has to be known; every other request may be dropped.
-                    let creating = request == Request::CreateAndList;
+                    let creating = request == Request::Create;
                     let mut slot = None;
                     if creating {
                         match self.wait(self.slot(patience), interrupted.as_mut()).await {
@@ -385,14 +389,17 @@ impl<'a> Contest<'a> {
                             self.clean_up(contender.leave(Step::Do(request)), caller);
                             return drop(ticket);
                         }
+                    } else if let Request::WaitFor { before } = &request {
+                        caller.set_ahead(self.neighbour_ahead(&before.name));
                     }
+                    drop(list);
                     caller.queued_as(contender.queued_as());
-                    let own = list.and_then(|list| self.own_before(&list, &contender));
-                    let watching = matches!(request, Request::Watch { .. });
+                    let own = contender.queued_as().map(str::to_owned);
+                    let watching = matches!(request, Request::Watch { .. } | Request::WaitFor { .. });
                     self.about = match &request {
                         Request::MakeParents => About::Parent,
                         Request::Watch { predecessor } => About::Node(predecessor.as_str().into()),
-                        Request::CreateAndList | Request::List | Request::Inspect { .. } => About::Directory,
+                        _ => About::Directory,
                     };
                     let mut work = perform(&self, caller.kind, request, own, slot);
                     let came = async {
@@ -412,7 +419,7 @@ impl<'a> Contest<'a> {
                             let mut last = Step::Pause { failures: 0, why: Trouble::Request };
                             if creating {
                                 let (event, _) = work.await;
-                                last = contender.on(event);
+                                last = contender.on(event, &|_| false);
                             }
                             self.clean_up(contender.leave(last), caller);
                             return drop(ticket);
@@ -466,7 +473,7 @@ impl<'a> Contest<'a> {
             };
             let (event, error) = came;
             self.last_error = error.or(self.last_error);
-            step = contender.on(event);
+            step = contender.on(event, &|name| self.epoch.line().knows(name));
             self.clean_up(Leave { nodes: contender.take_surplus(), unsettled: Vec::new() }, caller);
             if matches!(step, Step::Pause { .. }) {
                 caller.queued_as(contender.queued_as());
@@ -492,19 +499,10 @@ impl<'a> Contest<'a> {
         }
     }
 
-    /// The nearest node of this session that is before ours, to be waited for in memory, if the room does that. Nobody
-    /// before it needs a watch: until it is gone, it is not our turn.
-    fn own_before(&self, list: &Queue, contender: &Contender) -> Option<Own> {
-        if !self.room.waits_in_memory() {
-            return None;
-        }
-        let path = |name: &str| self.room.path().child(name);
-        let mut before = list.before(contender.queued_as()?).enumerate();
-        before.find_map(|(between, name)| {
-            let next = between == 0;
-            let word = self.epoch.wait_for_own(&path(name), next)?;
-            Some(Own { word, next })
-        })
+    /// What is known without a list of those before ours: the node of our session right before it.
+    fn neighbour_ahead(&self, name: &str) -> Option<Ahead> {
+        let live = !self.epoch.is_leaving(&self.room.path().child(name));
+        live.then_some(Ahead { count: 1, first: None })
     }
 
     /// Waits for `work`, the end of the epoch, or an interruption; a result that is there already comes first.
@@ -566,6 +564,7 @@ impl<'a> Contest<'a> {
             Kind::Shared => None,
             Kind::Exclusive => Some(Arc::clone(self.place)),
         };
+        self.epoch.line().settled(name);
         let held = Held::new(self.room.path().clone(), name, caller.kind, permit, self.number);
         let hold = Hold::new(Arc::clone(self.room), Arc::clone(self.epoch), held, token, caller.location);
         caller.keeps_place = caller.kind == Kind::Exclusive;

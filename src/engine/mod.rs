@@ -1,11 +1,12 @@
 //! The one engine under all recipes.
 //!
-//! `name`, `queue`, `contender` and `conversion` decide and do no I/O; `driver` does the I/O of one contender on one session;
+//! `name`, `queue`, `contender`, `conversion`, `line` and `turns` decide and do no I/O; `driver` does the I/O of one contender on one session;
 //! `room` is where the handles of one client for one path meet.
 
 pub(crate) mod contender;
 pub(crate) mod conversion;
 pub(crate) mod driver;
+pub(crate) mod line;
 pub(crate) mod name;
 pub(crate) mod pending;
 pub(crate) mod places;

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::name::{Child, Dialect, Family, Kind, Naming, classify, converts};
+use super::name::{Child, Kind, Naming, classify, converts};
 
 /// One listing of a lock directory, or why it cannot be queued in.
 pub(crate) type Listing = Result<Arc<Queue>, Unusable>;
@@ -47,9 +47,8 @@ pub(crate) enum Unusable {
 pub(crate) enum Place<'a> {
     /// Nobody whom it has to wait for is before it.
     First,
-    /// Somebody is. `predecessor` is the nearest of them; `sole` says that its deletion alone makes us first: nobody
-    /// else is there, and nobody can ever come to stand before us.
-    Behind { predecessor: &'a str, sole: bool },
+    /// Somebody is; this is the nearest of them.
+    Behind { predecessor: &'a str },
 }
 
 /// Whether a reader that has put a write node beside its read node may be the writer.
@@ -141,11 +140,7 @@ impl Queue {
         let Some(predecessor) = predecessor.and_then(|i| self.contenders.get(i)) else {
             return Some(Place::First);
         };
-        // Among readers and writers a conversion can put a node before ours, in the place of another. In kazoo's dialect
-        // a mutex may have a writer before it, since their nodes look alike.
-        let sole =
-            rank == 1 && self.naming.family == Family::Exclusive && self.naming.dialect == Dialect::Curator;
-        Some(Place::Behind { predecessor: &predecessor.name, sole })
+        Some(Place::Behind { predecessor: &predecessor.name })
     }
 
     /// Whether the holder of the read node `read` may become the writer, now that its write node `write` is there too.
@@ -217,6 +212,7 @@ impl Contender {
 
 #[cfg(test)]
 mod tests {
+    use super::super::name::{Dialect, Family};
     use super::*;
     use proptest::prelude::*;
 
@@ -231,16 +227,16 @@ mod tests {
         Queue::read(names(list), naming).unwrap()
     }
 
-    fn behind(predecessor: &str, sole: bool) -> Option<Place<'_>> {
-        Some(Place::Behind { predecessor, sole })
+    fn behind(predecessor: &str) -> Option<Place<'_>> {
+        Some(Place::Behind { predecessor })
     }
 
     #[test]
     fn the_lowest_number_is_first_whatever_stands_before_it() {
         let queue = read(&["zz-lock-0000000003", "aa-lock-0000000010", "mm-lock-0000000007", "stray"], MUTEX);
         assert_eq!(queue.place("zz-lock-0000000003"), Some(Place::First));
-        assert_eq!(queue.place("mm-lock-0000000007"), behind("zz-lock-0000000003", true));
-        assert_eq!(queue.place("aa-lock-0000000010"), behind("mm-lock-0000000007", false));
+        assert_eq!(queue.place("mm-lock-0000000007"), behind("zz-lock-0000000003"));
+        assert_eq!(queue.place("aa-lock-0000000010"), behind("mm-lock-0000000007"));
         assert_eq!(queue.place("xx-lock-0000000011"), None, "a list without our node says nothing");
         assert_eq!(queue.place("stray"), None);
         assert_eq!(queue.strays(), ["stray"]);
@@ -254,7 +250,7 @@ mod tests {
     fn equal_numbers_are_ordered_by_name() {
         let queue = read(&["b-lock-0000000001", "a-lock-0000000001", "c-lock-0000000001"], MUTEX);
         assert_eq!(queue.place("a-lock-0000000001"), Some(Place::First));
-        assert_eq!(queue.place("c-lock-0000000001"), behind("b-lock-0000000001", false));
+        assert_eq!(queue.place("c-lock-0000000001"), behind("b-lock-0000000001"));
     }
 
     #[test]
@@ -293,11 +289,10 @@ mod tests {
         let queue = Queue::read(list.to_vec(), READ_WRITE).unwrap();
         assert_eq!(queue.place(r), Some(Place::First));
         assert_eq!(queue.place(s), Some(Place::First));
-        // Never `sole`: a reader before may turn into a writer, and a writer into a reader.
-        assert_eq!(queue.place(w), behind(s, false));
-        assert_eq!(queue.place(t), behind(w, false));
-        assert_eq!(queue.place(u), behind(w, false));
-        assert_eq!(queue.place(x), behind(u, false));
+        assert_eq!(queue.place(w), behind(s));
+        assert_eq!(queue.place(t), behind(w));
+        assert_eq!(queue.place(u), behind(w));
+        assert_eq!(queue.place(x), behind(u));
         assert!(queue.in_order(Some(Kind::Exclusive)).eq([w.as_str(), x]));
         assert!(queue.in_the_way(None, Kind::Shared).1.eq([w.as_str(), x]));
         assert!(queue.in_the_way(Some(x), Kind::Exclusive).1.eq(queue.in_order(None).take(5)));
@@ -352,8 +347,8 @@ mod tests {
         assert_eq!(verdict(&["_c_old-of-me-__WRIT__0000000005"]), Upgrade::Contended);
         // To all others it is a writer of its number.
         let queue = self::read(&[read, other, reader], READ_WRITE);
-        assert_eq!(queue.place(reader), behind(other, false));
-        assert_eq!(queue.place(other), behind(read, false));
+        assert_eq!(queue.place(reader), behind(other));
+        assert_eq!(queue.place(other), behind(read));
     }
 
     /// Curator's own predicate, written after what its drivers do: the keys are what follows the marker, sorted as

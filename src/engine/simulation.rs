@@ -1,15 +1,19 @@
 //! Contenders and conversions against a model of a lock directory, under random schedules with lost replies, creates
 //! that come through late, cancellations, expired sessions, nodes deleted by hand and deletions that are refused: whatever
 //! happens, no writer is inside together with anybody, and nobody leaves anything behind but what may not be deleted.
+//!
+//! Exclusive contenders wait as the fair lock's do, several to a session, with the [`Line`] that it has: what is sent, what the
+//! servers do and what is heard of it are steps of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
 use super::contender::{
-    Answer, Contender, Ending, Event, Failure, Leave, Node, Outcome, Patience, Request, Step,
+    Answer, Contender, Ending, Event, Failure, Leave, Node, Outcome, Patience, Request, Step, Waits,
 };
 use super::conversion::{self, Conversion, Converted, Made};
+use super::line::{Gone, Line, Word};
 use super::name::{Child, Dialect, Family, Kind, Naming, classify};
 use super::queue::{Listing, Queue};
 
@@ -41,6 +45,9 @@ struct Directory {
     nodes: BTreeMap<String, usize>,
     /// Those whose deletion was refused for good: they go with their sessions.
     stuck: BTreeSet<String>,
+    /// When nodes were deleted by hand.
+    robbed: BTreeMap<String, usize>,
+    clock: usize,
 }
 
 impl Directory {
@@ -86,11 +93,9 @@ enum Doing {
     Queued(Contender, Step),
     /// The watch on the node is set.
     Watching(Contender, String),
+    /// Waits in memory, for the word with this number.
+    Waiting(Contender, usize),
     Holding {
-        name: String,
-    },
-    /// Has let go of the lock; its node is still there.
-    LettingGo {
         name: String,
     },
     /// Holds as `held` until the end of it.
@@ -111,11 +116,53 @@ struct Client {
     robbed: bool,
     /// A conversion was not allowed to delete a node.
     refused: bool,
+    /// What it was told, in answer to which question.
+    told: Option<(usize, Word)>,
+    /// When the servers last handed it a lock.
+    handed_over: usize,
+}
+
+/// The session of each client.
+const SESSIONS: [usize; CLIENTS] = [0, 0, 0, 1, 1];
+const CLIENTS: usize = 5;
+const D: &str = "/d";
+
+/// A node that the reaper has to delete.
+struct Deletion {
+    session: usize,
+    name: String,
+    at: Stage,
+}
+
+#[derive(Clone)]
+enum Stage {
+    /// To be sent; may the lock be handed over?
+    New {
+        hand_over: bool,
+    },
+    /// One transaction, on the condition that this node exists, is under way.
+    HandingOver {
+        to: String,
+    },
+    /// A deletion is under way.
+    Plain,
+    /// The servers have deleted it, which nobody has heard yet.
+    Deleted,
+    HandedOver {
+        to: String,
+        at: usize,
+    },
+    /// It was gone, or may not be deleted.
+    Unclear,
 }
 
 struct World<'a> {
     directory: Directory,
     clients: Vec<Client>,
+    /// Those of the sessions, which tell a client and the number of its question.
+    lines: Vec<Line<(usize, usize)>>,
+    deletions: Vec<Deletion>,
+    questions: usize,
     choices: Choices<'a>,
 }
 
@@ -130,14 +177,90 @@ impl World<'_> {
 
     fn clean(&mut self, i: usize, leave: Leave) {
         for name in leave.nodes {
-            self.directory.nodes.remove(&name);
+            self.reap(i, name, false);
         }
         for id in leave.unsettled {
             // The reaper's barrier decides what is under way, then it looks.
             self.settle_late(i);
             let beginning = self.directory.naming.prefix(&id, self.clients[i].kind);
-            self.directory.delete_beginning(&beginning);
+            if self.in_memory() {
+                let found = self.directory.nodes.keys().find(|name| name.starts_with(&beginning)).cloned();
+                found.into_iter().for_each(|name| self.reap(i, name, false));
+            } else {
+                self.directory.delete_beginning(&beginning);
+            }
         }
+    }
+
+    fn in_memory(&self) -> bool {
+        self.directory.naming.family == Family::Exclusive
+    }
+
+    fn reap(&mut self, i: usize, name: String, hand_over: bool) {
+        if self.in_memory() {
+            let session = SESSIONS[i];
+            self.deletions.push(Deletion { session, name, at: Stage::New { hand_over } });
+        } else {
+            self.directory.nodes.remove(&name);
+        }
+    }
+
+    /// One step of one deletion.
+    fn delete_next(&mut self, k: usize) {
+        let Deletion { session, name, at } = &self.deletions[k];
+        let (session, name, at) = (*session, name.clone(), at.clone());
+        let (lost, carried_out) = (self.choices.chance(40), self.choices.chance(128));
+        let there = self.directory.nodes.contains_key(&name);
+        let next = match at {
+            Stage::New { hand_over } => match self.lines[session].heir(&name).filter(|_| hand_over) {
+                Some(to) => Stage::HandingOver { to: to.to_string() },
+                None => Stage::Plain,
+            },
+            Stage::HandingOver { to } => {
+                let both = there && self.directory.nodes.contains_key(&to);
+                if both && (!lost || carried_out) {
+                    self.delete(&name);
+                }
+                match (lost, both) {
+                    (true, _) => Stage::Plain,
+                    (false, true) => Stage::HandedOver { to, at: self.directory.clock },
+                    (false, false) => Stage::Plain,
+                }
+            }
+            Stage::Plain if self.choices.chance(8) => {
+                self.directory.stuck.insert(name.clone());
+                Stage::Unclear
+            }
+            Stage::Plain if lost => {
+                if carried_out {
+                    self.delete(&name);
+                }
+                Stage::Plain
+            }
+            Stage::Plain if there => {
+                self.delete(&name);
+                Stage::Deleted
+            }
+            Stage::Plain => Stage::Unclear,
+            heard => {
+                self.deletions.remove(k);
+                let told = match &heard {
+                    Stage::Deleted => self.lines[session].gone(&name, Gone::Deleted),
+                    Stage::HandedOver { to, .. } => self.lines[session].gone(&name, Gone::HandedOver { to }),
+                    _ => self.lines[session].gone(&name, Gone::Unclear),
+                };
+                for ((client, question), word) in told {
+                    if let (Word::HandedOver, Stage::HandedOver { at, .. }) = (&word, &heard) {
+                        self.clients[client].handed_over = *at;
+                    }
+                    if matches!(self.clients[client].doing, Doing::Waiting(_, asked) if asked == question) {
+                        self.clients[client].told = Some((question, word));
+                    }
+                }
+                return;
+            }
+        };
+        self.deletions[k].at = next;
     }
 
     fn new_id(&mut self, i: usize) -> String {
@@ -151,7 +274,8 @@ impl World<'_> {
                 let patience = if self.choices.chance(64) { Patience::Try } else { Patience::Wait };
                 let reads = self.directory.naming.family == Family::ReadWrite && self.choices.chance(140);
                 let kind = if reads { Kind::Shared } else { Kind::Exclusive };
-                let (contender, step) = Contender::new(self.directory.naming, kind, patience);
+                let waits = if self.in_memory() { Waits::InMemory } else { Waits::AtTheServers };
+                let (contender, step) = Contender::new(self.directory.naming, kind, patience, waits);
                 self.clients[i].kind = kind;
                 self.clients[i].robbed = false;
                 self.clients[i].refused = false;
@@ -160,26 +284,15 @@ impl World<'_> {
             Doing::Holding { name } => {
                 if self.directory.naming.family == Family::ReadWrite && self.choices.chance(100) {
                     self.convert(i, name);
-                } else if self.choices.chance(128) && self.directory.nodes.contains_key(&name) {
-                    self.clients[i].doing = Doing::LettingGo { name };
                 } else {
-                    self.directory.nodes.remove(&name);
+                    // Not where it was lost, or something was written of which nothing is known.
+                    let hand_over = self.choices.chance(220);
+                    self.reap(i, name, hand_over);
                 }
             }
-            Doing::LettingGo { name } => self.delete(&name),
             Doing::Converting { name, conversion, step } => self.converting(i, name, conversion, step),
             Doing::Watching(contender, name) => {
-                let lets_go =
-                    |client: &Client| matches!(&client.doing, Doing::LettingGo { name: by } if *by == name);
-                let event = if !self.directory.nodes.contains_key(&name) {
-                    Event::Deleted
-                } else if self.directory.naming.family == Family::Exclusive
-                    && self.clients.iter().any(lets_go)
-                    && self.choices.chance(200)
-                {
-                    // Of the same session, and told in memory.
-                    Event::LetGo
-                } else if self.choices.chance(16) {
+                let event = if !self.directory.nodes.contains_key(&name) || self.choices.chance(16) {
                     Event::Changed
                 } else if self.choices.chance(16) {
                     let leave = contender.leave(Step::Do(Request::Watch { predecessor: name }));
@@ -190,12 +303,29 @@ impl World<'_> {
                 };
                 self.on(i, contender, event);
             }
-            Doing::Queued(mut contender, Step::Do(Request::CreateAndList)) => {
+            Doing::Waiting(contender, question) => {
+                let told = self.clients[i].told.take().filter(|(answered, _)| *answered == question);
+                let event = match told {
+                    Some((_, Word::HandedOver)) => Event::HandedOver,
+                    Some((_, Word::Watch { predecessor })) => Event::Inherited { predecessor },
+                    Some((_, Word::Look)) => Event::Changed,
+                    None if self.choices.chance(16) => {
+                        let leave = contender.leave(Step::Do(Request::List));
+                        return self.clean(i, leave);
+                    }
+                    None => {
+                        self.clients[i].doing = Doing::Waiting(contender, question);
+                        return;
+                    }
+                };
+                self.on(i, contender, event);
+            }
+            Doing::Queued(mut contender, Step::Do(Request::Create)) => {
                 let lost = self.choices.chance(40);
                 let event = self.create(i, lost);
                 if self.choices.chance(20) {
                     // The caller went while the create was under way.
-                    let step = contender.on(event);
+                    let step = contender.on(event, &|_| false);
                     let leave = contender.leave(step);
                     return self.clean(i, leave);
                 }
@@ -209,12 +339,33 @@ impl World<'_> {
             Doing::Queued(contender, Step::Pause { .. }) => self.on(i, contender, Event::Retry),
             Doing::Queued(contender, Step::Do(request)) => {
                 let lost = self.choices.chance(40);
+                let own = contender.queued_as().map(str::to_owned);
+                let line = &mut self.lines[SESSIONS[i]];
+                match (&request, own.as_deref().filter(|_| self.directory.naming.family == Family::Exclusive))
+                {
+                    (Request::List, Some(own)) => line.settled(own),
+                    (Request::Watch { predecessor }, Some(own)) => line.watch(own, predecessor),
+                    _ => {}
+                }
                 let event = match request {
-                    Request::CreateAndList | Request::MakeParents => Event::ParentsMade(Answer::Is(())),
+                    Request::WaitFor { before } => {
+                        self.questions += 1;
+                        let own = own.unwrap_or_default();
+                        line.know(D, &own);
+                        if line.wait(&own, &before, (i, self.questions)) {
+                            self.clients[i].doing = Doing::Waiting(contender, self.questions);
+                            return;
+                        }
+                        Event::WatchFailed(Failure::NoNode)
+                    }
+                    Request::Create | Request::MakeParents => Event::ParentsMade(Answer::Is(())),
                     Request::List if lost => Event::Listed(Answer::No(Failure::Unknown)),
                     Request::List => Event::Listed(Answer::Is(self.directory.list())),
                     Request::Inspect { .. } if lost => Event::Inspected(Answer::No(Failure::Unknown)),
                     Request::Inspect { name } if self.directory.nodes.contains_key(&name) => {
+                        if self.directory.naming.family == Family::Exclusive {
+                            line.know(D, &name);
+                        }
                         Event::Inspected(Answer::Is(Node { name, czxid: Some(1) }))
                     }
                     Request::Inspect { .. } => Event::Inspected(Answer::No(Failure::NoNode)),
@@ -223,7 +374,7 @@ impl World<'_> {
                         self.clients[i].doing = Doing::Watching(contender, predecessor);
                         return;
                     }
-                    Request::Watch { .. } => Event::Changed,
+                    Request::Watch { .. } => Event::WatchFailed(Failure::NoNode),
                 };
                 self.on(i, contender, event);
             }
@@ -231,9 +382,10 @@ impl World<'_> {
     }
 
     fn on(&mut self, i: usize, mut contender: Contender, event: Event) {
-        let step = contender.on(event);
+        let line = &self.lines[SESSIONS[i]];
+        let step = contender.on(event, &|name| line.knows(name));
         for name in contender.take_surplus() {
-            self.directory.nodes.remove(&name);
+            self.reap(i, name, false);
         }
         self.clients[i].doing = Doing::Queued(contender, step);
         if let Doing::Queued(_, Step::Finish(_)) = &self.clients[i].doing {
@@ -243,11 +395,23 @@ impl World<'_> {
 
     fn create(&mut self, i: usize, lost: bool) -> Event {
         // What the session sent before is decided before a new create is.
-        self.settle_late(i);
+        for (other, session) in SESSIONS.iter().enumerate() {
+            if other == i || self.in_memory() && *session == SESSIONS[i] {
+                self.settle_late(other);
+            }
+        }
         let id = self.new_id(i);
         let beginning = self.directory.naming.prefix(&id, self.clients[i].kind);
+        let list_too = !self.in_memory() || !self.lines[SESSIONS[i]].is_in(D);
+        let mut before = None;
         let create = if !lost {
-            Answer::Is(self.directory.create(i, &beginning))
+            let node = self.directory.create(i, &beginning);
+            if let (true, Child::Contender { sequence, .. }) =
+                (self.in_memory(), classify(&node.name, self.directory.naming))
+            {
+                before = self.lines[SESSIONS[i]].created(D, &node.name, sequence);
+            }
+            Answer::Is(node)
         } else {
             match self.choices.below(3) {
                 // Carried out, and the answer lost; or still under way; or never to come.
@@ -257,23 +421,25 @@ impl World<'_> {
             }
             Answer::No(Failure::Unknown)
         };
-        let list = if self.choices.chance(40) {
-            Answer::No(Failure::Unknown)
-        } else {
-            Answer::Is(self.directory.list())
-        };
-        Event::Created { id, create, list }
+        let list = list_too.then(|| match self.choices.chance(40) {
+            true => Answer::No(Failure::Unknown),
+            false => Answer::Is(self.directory.list()),
+        });
+        Event::Created { id, create, list, before }
     }
 
     fn finish(&mut self, i: usize, outcome: Outcome) {
         match outcome {
             Outcome::Granted { name, also, .. } => {
                 self.clean(i, also);
-                if self.directory.nodes.contains_key(&name) {
-                    self.clients[i].doing = Doing::Holding { name };
-                } else {
-                    assert!(self.clients[i].robbed, "granted by a node that is not there");
+                self.lines[SESSIONS[i]].settled(&name);
+                if !self.directory.nodes.contains_key(&name) {
+                    // It was there when the servers handed the lock over to it.
+                    let robbed = self.directory.robbed.get(&name);
+                    let in_time = robbed.is_some_and(|robbed| *robbed > self.clients[i].handed_over);
+                    assert!(in_time, "granted by a node that is not there");
                 }
+                self.clients[i].doing = Doing::Holding { name };
             }
             Outcome::Ended { why, leave } => {
                 assert_eq!(why, Ending::WouldBlock);
@@ -371,21 +537,36 @@ impl World<'_> {
         self.directory.nodes.remove(name);
     }
 
-    /// The session is over: its nodes go, and whatever it had under way.
+    /// The session of a client is over: its nodes go, and whatever it had under way.
     fn expire(&mut self, i: usize) {
-        self.clients[i].late = None;
-        self.clients[i].doing = Doing::Idle;
-        self.directory.nodes.retain(|_, owner| *owner != i);
+        let all = self.in_memory();
+        let over = |client: usize| client == i || all && SESSIONS[client] == SESSIONS[i];
+        for (n, client) in self.clients.iter_mut().enumerate().filter(|(n, _)| over(*n)) {
+            client.late = None;
+            client.doing = Doing::Idle;
+            self.directory.nodes.retain(|_, owner| *owner != n);
+        }
+        if all {
+            self.lines[SESSIONS[i]] = Line::default();
+            self.deletions.retain(|deletion| deletion.session != SESSIONS[i]);
+        }
     }
 
     fn rob(&mut self) {
         let count = self.directory.nodes.len();
-        if count > 0 {
-            let n = self.choices.below(count);
-            if let Some((name, owner)) = self.directory.nodes.iter().nth(n).map(|(n, o)| (n.clone(), *o)) {
-                self.directory.nodes.remove(&name);
+        // One, or the directory with all that is in it, which is then made anew.
+        let all = self.in_memory() && self.choices.chance(40);
+        let n = if all || count == 0 { 0 } else { self.choices.below(count) };
+        let names: Vec<_> =
+            self.directory.nodes.keys().skip(n).take(if all { count } else { 1 }).cloned().collect();
+        if all {
+            self.directory.created = 0;
+        }
+        for name in names {
+            if let Some(owner) = self.directory.nodes.remove(&name) {
                 self.clients[owner].robbed = true;
             }
+            self.directory.robbed.insert(name, self.directory.clock);
         }
     }
 
@@ -416,21 +597,38 @@ fn simulate(bytes: &[u8], family: Family) {
         ids: 0,
         robbed: false,
         refused: false,
+        told: None,
+        handed_over: 0,
     };
     let mut world = World {
-        directory: Directory { naming, created: 0, nodes: BTreeMap::new(), stuck: BTreeSet::new() },
-        clients: (0..4).map(|_| client()).collect(),
+        directory: Directory {
+            naming,
+            created: 0,
+            nodes: BTreeMap::new(),
+            stuck: BTreeSet::new(),
+            robbed: BTreeMap::new(),
+            clock: 0,
+        },
+        clients: (0..CLIENTS).map(|_| client()).collect(),
+        lines: SESSIONS.iter().map(|_| Line::default()).collect(),
+        deletions: Vec::new(),
+        questions: 0,
         choices: Choices { bytes: bytes.iter() },
     };
     while world.choices.bytes.len() > 0 {
+        world.directory.clock += 1;
         match world.choices.next() {
             0..3 => world.rob(),
             3..6 => {
-                let i = world.choices.below(4);
+                let i = world.choices.below(CLIENTS);
                 world.expire(i);
             }
+            6..90 if !world.deletions.is_empty() => {
+                let k = world.choices.below(world.deletions.len());
+                world.delete_next(k);
+            }
             _ => {
-                let i = world.choices.below(4);
+                let i = world.choices.below(CLIENTS);
                 world.step(i);
             }
         }
@@ -440,7 +638,10 @@ fn simulate(bytes: &[u8], family: Family) {
     let Directory { nodes, stuck, .. } = &mut world.directory;
     nodes.retain(|name, _| !stuck.contains(name));
     for _ in 0..200 {
-        for i in 0..4 {
+        for k in (0..world.deletions.len()).rev() {
+            world.delete_next(k);
+        }
+        for i in 0..CLIENTS {
             if !matches!(world.clients[i].doing, Doing::Idle) {
                 world.step(i);
                 world.check();
@@ -453,7 +654,7 @@ fn simulate(bytes: &[u8], family: Family) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_schedule_gives_two_holders_or_leaves_a_node(bytes in prop::collection::vec(any::<u8>(), 50..1_500)) {

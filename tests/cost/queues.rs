@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use zookeeper_recipes::{
     AnyGuard, Client, InterProcessFairLock, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock,
 };
 use zookeeper_test_server::{Op, Server};
 
 use super::requests;
-use super::support::{Acquired, DIRECTORY, connect_as, granted, session, until, within};
+use super::support::{Acquired, DIRECTORY, Dice, SOON, connect_as, granted, session, until, within};
 
 /// A session timeout whose sixth is longer than any of these tests on any machine: no heartbeat is among what is
 /// counted.
@@ -114,8 +114,7 @@ async fn a_reader_among_readers_costs_two_requests_and_its_release_one() {
     drop(others);
 }
 
-/// Six clients, one behind the other: each release wakes the next, who looks once more unless it was alone behind the
-/// holder, and nobody else does anything.
+/// Six clients, one behind the other: each release wakes the next, who looks once more, and no other does anything.
 #[tokio::test]
 async fn a_release_wakes_one_waiter_of_other_clients() {
     for kind in [Kind::Mutex, Kind::Fair, Kind::Write] {
@@ -136,10 +135,9 @@ async fn a_release_wakes_one_waiter_of_other_clients() {
             held.release().await.unwrap();
             held = granted(attempt).await;
             assert_eq!(requests(&server, holder), [(Op::Delete, 1)], "{kind:?}");
-            let looks = if served == 0 && kind != Kind::Write { 0 } else { 1 };
             let counters = server.counters();
-            assert_eq!(counters.requests_of(next, Op::GetChildren), looks, "{kind:?}, {served}");
-            assert_eq!(counters.total_requests(), 1 + looks, "{kind:?}: nobody else asks anything");
+            assert_eq!(counters.requests_of(next, Op::GetChildren), 1, "{kind:?}, {served}");
+            assert_eq!(counters.total_requests(), 2, "{kind:?}: no other asks anything");
             assert_eq!((counters.notifications(), counters.notifications_of(next)), (1, 1), "{kind:?}");
             assert_eq!(server.watches(), 4 - served);
             holder = next;
@@ -149,7 +147,7 @@ async fn a_release_wakes_one_waiter_of_other_clients() {
 }
 
 /// Six tasks of one client, each with a node of its own. A mutex's and a writer's waiters are told by the server, a
-/// fair lock's in memory: there only the deletion is asked for.
+/// fair lock's in memory: there the deletion and the hand-over are one request, and a new waiter costs its create.
 #[tokio::test]
 async fn a_release_wakes_one_waiter_of_the_same_client() {
     for kind in [Kind::Mutex, Kind::Fair, Kind::Write] {
@@ -159,7 +157,7 @@ async fn a_release_wakes_one_waiter_of_the_same_client() {
         let mut held = kind.get(&client).await;
         let mut waiters = Vec::new();
         for _ in 0..5 {
-            let asks = if kind == Kind::Fair { &CREATE_LIST[..] } else { &CREATE_LIST_WATCH };
+            let asks = if kind == Kind::Fair { &[(Op::Create, 1)][..] } else { &CREATE_LIST_WATCH };
             waiters.push(kind.queue(&server, &client, asks).await);
         }
         watched(&server, if kind == Kind::Fair { 0 } else { 5 }).await;
@@ -167,13 +165,10 @@ async fn a_release_wakes_one_waiter_of_the_same_client() {
             server.reset_counters();
             held.release().await.unwrap();
             held = granted(attempt).await;
-            let looks = match kind {
-                Kind::Mutex => u64::from(served > 0),
-                Kind::Write => 1,
-                Kind::Fair | Kind::Read => 0,
+            let all = match kind {
+                Kind::Fair => &[(Op::Multi, 1)][..],
+                Kind::Mutex | Kind::Write | Kind::Read => &[(Op::GetChildren, 1), (Op::Delete, 1)],
             };
-            let all: Vec<_> =
-                [(Op::GetChildren, looks), (Op::Delete, 1)].into_iter().filter(|(_, n)| *n > 0).collect();
             assert_eq!(requests(&server, id), all, "{kind:?}, {served}");
             let (told, watched) = if kind == Kind::Fair { (0, 0) } else { (1, 4 - served) };
             assert_eq!(server.counters().notifications(), told, "{kind:?}, {served}");
@@ -181,6 +176,79 @@ async fn a_release_wakes_one_waiter_of_the_same_client() {
         }
         held.release().await.unwrap();
     }
+}
+
+/// How many lists thousands of fair waiters of one process may cost: one for the first, and a few where something was
+/// under way.
+const FEW: u64 = 5;
+
+/// Whoever comes behind a waiter of its own session, with the next number, knows whom to wait for; whoever is behind one
+/// that gives up waits for the one before it. Neither needs a list, which grows with their number.
+#[tokio::test]
+async fn fair_waiters_come_and_give_up_without_lists() {
+    const WAITERS: usize = 1_000;
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let id = session(&client);
+    let lock = InterProcessFairLock::new(&client, DIRECTORY).unwrap();
+    for holder in [&other, &client] {
+        let held = Kind::Fair.get(holder).await;
+        server.reset_counters();
+        let mut places = Vec::new();
+        for _ in 0..WAITERS {
+            places.push(within("a place", lock.enqueue()).await.unwrap());
+        }
+        let counters = server.counters();
+        assert_eq!(counters.requests_of(id, Op::Create), WAITERS as u64);
+        let lists = counters.requests_of(id, Op::GetChildren);
+        assert!(lists <= FEW, "{lists} lists for {WAITERS} that came");
+        assert!(counters.requests_of(id, Op::GetData) <= 1);
+
+        // One after another in any order, then all that are left but one at once.
+        server.reset_counters();
+        let mut dice = Dice(17);
+        let mut last = places.remove(WAITERS / 2);
+        while let Some(n) = places.len().checked_sub(1) {
+            drop(places.swap_remove(usize::try_from(dice.below(n as u64 + 1)).unwrap()));
+            if n > WAITERS / 4 {
+                client.flush(SOON).await.unwrap();
+            } else if n % 50 == 0 {
+                // A newcomer meanwhile.
+                drop(within("a place", lock.enqueue()).await.unwrap());
+            }
+        }
+        client.flush(SOON).await.unwrap();
+        let counters = server.counters();
+        let lists = counters.requests_of(id, Op::GetChildren);
+        assert!(lists <= FEW, "{lists} lists for {WAITERS} that gave up");
+        assert_eq!(server.children(DIRECTORY).len(), 2);
+        held.release().await.unwrap();
+        within("the grant", last.lock()).await.unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn fair_waiters_time_out_without_lists() {
+    const WAITERS: u64 = 1_000;
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let id = session(&client);
+    let lock = InterProcessFairLock::new(&client, DIRECTORY).unwrap();
+    let held = Kind::Fair.get(&other).await;
+    server.reset_counters();
+    let mut waiters = JoinSet::new();
+    let mut dice = Dice(17);
+    for _ in 0..WAITERS {
+        waiters.spawn(lock.acquire(Duration::from_millis(1 + dice.below(1_000))));
+    }
+    while let Some(waiter) = within("an end", waiters.join_next()).await {
+        assert!(waiter.unwrap().is_err());
+    }
+    client.flush(SOON).await.unwrap();
+    let lists = server.counters().requests_of(id, Op::GetChildren);
+    // Those of the first window share theirs.
+    assert!(lists <= 20, "{lists} lists for {WAITERS} that came and gave up");
+    held.release().await.unwrap();
 }
 
 const READERS: usize = 30;

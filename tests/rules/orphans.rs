@@ -63,8 +63,9 @@ async fn a_flush_reports_what_could_not_be_deleted() {
 #[tokio::test]
 async fn a_flush_counts_the_others_and_forgets_what_is_gone() {
     let server = start();
-    let client = connect(&server).await;
+    let (client, other) = (connect(&server).await, connect(&server).await);
     let fair = InterProcessFairLock::new(&client, DIRECTORY).unwrap();
+    let held = within("the grant", mutex(&other).lock()).await.unwrap();
     let mut places = Vec::new();
     for _ in 0..3 {
         places.push(within("a place", fair.enqueue()).await.unwrap());
@@ -74,6 +75,7 @@ async fn a_flush_counts_the_others_and_forgets_what_is_gone() {
     let error = within("the report", client.flush(SOON)).await.unwrap_err();
     assert!(matches!(error, ReleaseError::Refused { others: 2, .. }), "{error:?}");
     assert!(error.to_string().contains("and 2 others"), "{error}");
+    held.release().await.unwrap();
     for node in queue(&server) {
         server.delete(&node).unwrap();
     }

@@ -18,8 +18,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         a_lock_that_nobody_has_used_has_no_participants,
         a_client_keeps_no_more_nodes_than_it_may,
         a_deleted_waiter_queues_again_and_leaves_nothing.curator("testNoOrphanedNodes"),
-        a_deleted_waiter_is_not_let_in_beside_the_next
-            .waits_for("a waiter that is woken looks whether its own node is still there"),
+        a_deleted_waiter_is_not_let_in_beside_the_next,
     ]
 }
 

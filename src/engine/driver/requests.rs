@@ -12,12 +12,13 @@ use zookeeper_client as zk;
 
 use super::Contest;
 use crate::client::clock::Moment;
-use crate::client::epoch::{Epoch, EpochOver, Session, Word};
+use crate::client::epoch::{Epoch, EpochOver, Session};
 use crate::client::reaper::{Debt, Item};
 use crate::client::watches::WatchUse;
 use crate::client::window::Slot;
 use crate::engine::contender::{Answer, Event, Failure, Node, Request};
-use crate::engine::name::{Dialect, Kind, Naming};
+use crate::engine::line::{Neighbour, Word};
+use crate::engine::name::{Child, Dialect, Family, Kind, Naming, classify};
 use crate::engine::queue::{Listing, Queue};
 use crate::engine::room::Room;
 use crate::error::LostReason;
@@ -36,8 +37,9 @@ pub(super) fn new_id(naming: Naming) -> String {
 }
 
 /// Sends the create and the list together: the client library sends when the method is called, and a session's
-/// requests are answered in order (rule 1).
-async fn create_and_list(contest: &Contest<'_>, kind: Kind, slot: Option<Slot>) -> Came {
+/// requests are answered in order (rule 1). Where a node of our own session that can be waited for in memory is in the
+/// directory, the answer to the create may say that it is right before ours, and the list is not sent.
+async fn create(contest: &Contest<'_>, kind: Kind, slot: Option<Slot>) -> Came {
     let (room, epoch) = (contest.room, contest.epoch);
     let id = new_id(room.naming());
     let beginning = room.naming().prefix(&id, kind);
@@ -45,30 +47,40 @@ async fn create_and_list(contest: &Contest<'_>, kind: Kind, slot: Option<Slot>) 
     let acls = to_library(&room.options().acl);
     let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&acls));
     let sent = Moment::now();
-    let (path, options) = (&path, &options);
+    let (path, options, beginning) = (&path, &options, &beginning);
+    let list_too = !room.waits_in_memory() || !epoch.line().is_in(room.path().server());
     let both = epoch.request(|session| async move {
         let create = session.create(path, &room.options().data, options);
         room.turns().sent(contest.number, epoch.number());
-        let list = list(room, epoch, &session);
+        let list = list_too.then(|| list(room, epoch, &session));
         let create = async move {
             let answer = create.await;
             drop(slot);
-            answer
+            // Known before the list is there: others may come meanwhile, who wait for it.
+            answer.map(|(stat, sequence)| {
+                epoch.proved(sent);
+                let name = format!("{beginning}{sequence}");
+                epoch.adopt(room.path().child(&name));
+                let before = created(room, epoch, &name);
+                (owned(epoch, name, &stat), before)
+            })
+        };
+        let list = async move {
+            match list {
+                Some(list) => Some(list.await),
+                None => None,
+            }
         };
         tokio::join!(create, list)
     });
     let Ok((create, list)) = both.await else {
         let over = || Failure::EpochOver;
-        return (Event::Created { id, create: Answer::No(over()), list: Answer::No(over()) }, None);
+        let (create, list) = (Answer::No(over()), list_too.then(|| Answer::No(over())));
+        return (Event::Created { id, create, list, before: None }, None);
     };
     let mut error = None;
-    let create = match create {
-        Ok((stat, sequence)) => {
-            epoch.proved(sent);
-            let name = format!("{beginning}{sequence}");
-            epoch.adopt(room.path().child(&name));
-            owned(epoch, name, &stat)
-        }
+    let (create, before) = match create {
+        Ok(created) => created,
         Err(failed) => {
             epoch.proved_by_refusal(sent, &failed);
             let failure = failure(epoch, failed, &mut error);
@@ -76,33 +88,37 @@ async fn create_and_list(contest: &Contest<'_>, kind: Kind, slot: Option<Slot>) 
                 // Before anybody can make the directory: those that come later must not be in it first.
                 room.turns().failed(contest.number, epoch.number());
             }
-            Answer::No(failure)
+            (Answer::No(failure), None)
         }
     };
-    let list = listed(epoch, list, &mut error);
-    (Event::Created { id, create, list }, error)
+    let list = list.map(|list| listed(epoch, list, &mut error));
+    (Event::Created { id, create, list, before }, error)
 }
 
-/// A node of our own session to wait for.
-pub(super) struct Own {
-    pub(super) word: oneshot::Receiver<Word>,
-    /// Nobody stands between it and us.
-    pub(super) next: bool,
+/// A node of ours exists, which fair contenders of the session may wait for in memory. Answers with whom it is behind, if
+/// that is certain.
+fn created(room: &Room, epoch: &Epoch, name: &str) -> Option<Neighbour> {
+    match classify(name, room.naming()) {
+        Child::Contender { sequence, .. } if room.naming().family == Family::Exclusive => {
+            epoch.line().created(room.path().server(), name, sequence)
+        }
+        _ => None,
+    }
 }
 
-/// Asks the server. What is sent, is sent by the first poll.
+/// Asks the server, for the node `own` if it is there. What is sent, is sent by the first poll.
 ///
 /// Each request has a future of its own on the heap: those that wait, perhaps by the thousand, are the smallest.
 pub(super) fn perform<'a>(
     contest: &'a Contest<'_>,
     kind: Kind,
     request: Request,
-    own: Option<Own>,
+    own: Option<String>,
     slot: Option<Slot>,
 ) -> Pin<Box<dyn Future<Output = Came> + Send + 'a>> {
     let (room, epoch) = (contest.room, contest.epoch);
     match request {
-        Request::CreateAndList => Box::pin(create_and_list(contest, kind, slot)),
+        Request::Create => Box::pin(create(contest, kind, slot)),
         Request::MakeParents => Box::pin(async move {
             let mut error = None;
             let made = match epoch.request(|session| make_parents(room, session)).await {
@@ -113,6 +129,9 @@ pub(super) fn perform<'a>(
             (Event::ParentsMade(made), error)
         }),
         Request::List => Box::pin(async move {
+            if let Some(own) = own {
+                epoch.line().settled(&own);
+            }
             let mut error = None;
             let list = epoch.request(|session| async move { list(room, epoch, &session).await }).await;
             let list = match list {
@@ -122,17 +141,30 @@ pub(super) fn perform<'a>(
             (Event::Listed(list), error)
         }),
         Request::Inspect { name } => Box::pin(inspect(room, epoch, name)),
-        Request::Watch { predecessor } => match own {
-            Some(Own { word, next }) => Box::pin(async move {
-                let event = match word.await {
-                    Ok(Word::LetGo) if next => Event::LetGo,
-                    Err(_) if next => Event::Deleted,
-                    _ => Event::Changed,
-                };
-                (event, None)
-            }),
-            None => Box::pin(watch_within_budget(epoch, room.path().child(&predecessor))),
-        },
+        Request::Watch { predecessor } => {
+            if let Some(own) = own.filter(|_| room.waits_in_memory()) {
+                epoch.line().watch(&own, &predecessor);
+            }
+            Box::pin(watch_within_budget(epoch, room.path().child(&predecessor)))
+        }
+        Request::WaitFor { before } => Box::pin(async move {
+            let (tell, told) = oneshot::channel();
+            let waits = own.is_some_and(|own| {
+                let mut line = epoch.line();
+                line.know(room.path().server(), &own);
+                line.wait(&own, &before, tell)
+            });
+            if !waits {
+                // It has gone since it was looked for.
+                return (Event::WatchFailed(Failure::NoNode), None);
+            }
+            let event = match told.await {
+                Ok(Word::HandedOver) => Event::HandedOver,
+                Ok(Word::Watch { predecessor }) => Event::Inherited { predecessor },
+                Ok(Word::Look) | Err(_) => Event::Changed,
+            };
+            (event, None)
+        }),
     }
 }
 
@@ -143,6 +175,9 @@ async fn inspect(room: &Room, epoch: &Arc<Epoch>, name: String) -> Came {
     let node = match epoch.request(|session| async move { session.check_stat(&path).await }).await {
         Ok(Ok(Some(stat))) => {
             epoch.adopt(room.path().child(&name));
+            if room.naming().family == Family::Exclusive {
+                epoch.line().know(room.path().server(), &name);
+            }
             owned(epoch, name, &stat)
         }
         Ok(Ok(None)) => Answer::No(Failure::NoNode),
@@ -263,7 +298,6 @@ async fn watch(epoch: &Epoch, path: &str) -> Result<Result<Event, zk::Error>, Ep
     };
     Ok(match changed(watcher).await {
         Some(event) => match (event.event_type, event.session_state) {
-            (zk::EventType::NodeDeleted, _) => Ok(Event::Deleted),
             (zk::EventType::Session, zk::SessionState::Expired) => Err(zk::Error::SessionExpired),
             (zk::EventType::Session, state) if state.is_terminated() => Err(zk::Error::ClientClosed),
             _ => Ok(Event::Changed),

@@ -21,13 +21,12 @@ pub(crate) struct Behaviour {
     backends: Vec<Backend>,
     needs: Vec<Need>,
     curator: Option<&'static str>,
-    waiting_for: Option<&'static str>,
 }
 
 impl Behaviour {
     pub(crate) fn new(name: &'static str, run: Run) -> Self {
         let backends = vec![Backend::InProcess, Backend::Standalone];
-        Self { name, run, backends, needs: Vec::new(), curator: None, waiting_for: None }
+        Self { name, run, backends, needs: Vec::new(), curator: None }
     }
 
     /// Broken connections must not matter to it.
@@ -56,12 +55,6 @@ impl Behaviour {
 
     pub(crate) fn needs(mut self, need: Need) -> Self {
         self.needs.push(need);
-        self
-    }
-
-    /// The library does not do it yet, for a reason that is known: not run unless `SUITE_ALL=1` asks for it.
-    pub(crate) fn waits_for(mut self, fix: &'static str) -> Self {
-        self.waiting_for = Some(fix);
         self
     }
 
@@ -112,10 +105,7 @@ impl Registry {
         let name = format!("{backend}::{group}::{}{curator}", behaviour.name);
         let own_servers = behaviour.needs.contains(&Need::OwnServers);
         let run = behaviour.run;
-        let waiting_for = behaviour.waiting_for.filter(|_| std::env::var_os("SUITE_ALL").is_none());
-        if let Some(fix) = waiting_for {
-            self.suite.skip("", &name, &format!("the library does not do it yet: {fix}"));
-        } else if let Some(reason) = behaviour.needs.iter().find_map(|need| backend.lacks(*need)) {
+        if let Some(reason) = behaviour.needs.iter().find_map(|need| backend.lacks(*need)) {
             self.suite.skip("", &name, reason);
         } else if backend.is_real() {
             let trial = name.clone();
