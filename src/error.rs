@@ -575,7 +575,8 @@ impl fmt::Display for LostReason {
     }
 }
 
-/// A read-write lock that could not be converted, and its guard, which is as good as it was before.
+/// A read-write lock that could not be converted, and its guard: as good as it was before, unless the
+/// [reason](Self::reason) is that the lock is [lost](ConversionFailure::Lost).
 #[derive(Error)]
 #[error("the lock {path} was not converted", path = Quoted(.path))]
 pub struct ConversionError<G: fmt::Debug> {
@@ -617,7 +618,8 @@ pub enum ConversionFailure {
     /// whoever waited for them here would wait for itself.
     #[error("other guards share this hold, and waiting for them would be waiting for oneself")]
     WouldDeadlock,
-    /// Another reader may be inside.
+    /// Another reader may be inside, or another conversion is under way, or has left a node behind that could not be
+    /// deleted and stays until its session ends.
     #[error("another reader may be inside")]
     Contended,
     /// The lock is lost.

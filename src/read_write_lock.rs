@@ -154,12 +154,29 @@ impl LockGuard<Read> {
     ///
     /// # Errors
     /// [`ConversionError`] with the guard, as it was: [`Contended`](ConversionFailure::Contended) when another reader
-    /// may be inside, [`WouldDeadlock`](ConversionFailure::WouldDeadlock) when another guard shares the hold, and the
-    /// others as they say.
+    /// may be inside, [`WouldDeadlock`](ConversionFailure::WouldDeadlock) when another guard shares the hold. With
+    /// [`Lost`](ConversionFailure::Lost) the guard is lost too, also because a node of the conversion could not be deleted
+    /// ([`LostReason::NotConverted`]). The others are those of [`ConversionFailure`].
     ///
     /// # Cancel safety
     /// Dropping the future gives the lock back. It waits for the servers' answers: with none in reach until the session
     /// is over.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: zookeeper_recipes::ReadGuard) -> Result<(), Box<dyn std::error::Error>> {
+    /// use zookeeper_recipes::ConversionFailure;
+    ///
+    /// match guard.try_upgrade().await {
+    ///     Ok(writer) => writer.release().await?, // after having written, with the writer's token
+    ///     Err(error) if matches!(error.reason(), ConversionFailure::Contended) => {
+    ///         // Give the read lock back, and ask for the write lock: what was read may have changed by then.
+    ///         error.into_guard().release().await?;
+    ///     }
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_upgrade(self) -> Result<WriteGuard, ConversionError<Self>> {
         convert(self, Kind::Exclusive, driver::upgrade).await
     }
@@ -180,7 +197,8 @@ impl LockGuard<Write> {
     ///
     /// # Errors
     /// [`ConversionError`] with the guard, as it was: [`WouldDeadlock`](ConversionFailure::WouldDeadlock) when another
-    /// guard shares the hold, and the others as they say.
+    /// guard shares the hold. With [`Lost`](ConversionFailure::Lost) the guard is lost too. The others are those of
+    /// [`ConversionFailure`].
     ///
     /// # Cancel safety
     /// Dropping the future gives the lock back. It waits for the server's answer: with none in reach until the session

@@ -20,8 +20,8 @@ use zookeeper_recipes::{
     ConnectionState, ConversionError, FenceGate, Fenced, FencingToken, Heartbeat, InterProcessFairLock,
     InterProcessLock, InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock,
     InterProcessReadWriteLock, InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockState, Lost,
-    LostReason, Margin, OptionalExt, Parents, Permissions, QueuedLock, ReadGuard, ReleaseError, RetryPolicy,
-    RevokeError, ServerFailures, Transaction, TransactionError, TryLockError, WriteGuard,
+    LostReason, Margin, OptionalExt, Parents, Permissions, QueuedLock, ReadGuard, ReadToken, ReleaseError,
+    RetryPolicy, RevokeError, ServerFailures, Token, Transaction, TransactionError, TryLockError, WriteGuard,
 };
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
@@ -71,6 +71,8 @@ fn types_go_anywhere() {
     cloned::<InterProcessMutexBuilder>();
     cloned::<Acl>();
     copied::<FencingToken>();
+    copied::<ReadToken>();
+    copied::<Token>();
     copied::<ConnectionState>();
     copied::<LockState>();
     copied::<LostReason>();
@@ -658,9 +660,18 @@ fn no_wall_clock_and_no_blocking_sleep() {
 fn things_can_be_shown() {
     fn shown<T: Display>() {}
     shown::<FencingToken>();
+    shown::<ReadToken>();
+    shown::<Token>();
     shown::<LostReason>();
     shown::<LocalHolder>();
     assert_eq!(FencingToken::from_parts(7, 1).to_string(), "7.1");
+    let gate = FenceGate::new();
+    gate.check(ReadToken::from_parts(9, 0)).unwrap();
+    let fenced = gate.check(FencingToken::from_parts(7, 1)).unwrap_err();
+    assert_eq!(
+        fenced.to_string(),
+        "the fencing token 7.1 of a writer is older than 9.0 of a reader: the lock was given away in between"
+    );
 }
 
 /// Of a value in a log: one line, and not a long one.
