@@ -368,7 +368,7 @@ struct SuspectHold {
     guard: LockGuard,
     /// The last proof was sent after this.
     before: Instant,
-    /// Somebody who waits for the lock.
+    /// Another client's acquire.
     next: Contender,
     _answers: Gate,
 }
@@ -391,7 +391,7 @@ fn deletions(server: &Server, node: &str) -> Vec<Instant> {
     server.log().into_iter().filter(asked).map(|entry| entry.at).collect()
 }
 
-/// The session and its timeout are the holder's: what it does when it is told, it does before anybody else comes in.
+/// The session and its timeout are the holder's: what it does when it is told, it does before the next holder comes in.
 #[tokio::test]
 async fn rule_10_a_lost_lock_stays_until_its_last_guard_is_gone() {
     for release in [false, true] {
@@ -399,7 +399,7 @@ async fn rule_10_a_lost_lock_stays_until_its_last_guard_is_gone() {
         let (holder, waiter) = (slow_client(&server).await, slow_client(&server).await);
         let SuspectHold { guard, next, _answers, .. } = suspect_hold(&server, &holder, &waiter).await;
         let node = guard.node();
-        assert!(!mutex(&holder).is_acquired_in_this_process(), "it is held by nobody");
+        assert!(!mutex(&holder).is_acquired_in_this_process(), "it is not held any more");
         // Whatever was to be deleted at the loss would have been by now.
         holder.flush(LONG).await.unwrap();
         assert_eq!(deletions(&server, &node), [], "before the holder has stopped");

@@ -379,8 +379,9 @@ impl Epoch {
     /// side, it does not log.
     pub(crate) fn check(self: &Arc<Self>, held: &Arc<Held>) -> Option<LostReason> {
         let lost = held.lost();
-        // One that has been given back is not beaten for any more, so the clock says nothing about it.
-        if lost.is_some() || self.standing() != Standing::Over || held.is_given_back() {
+        // One that has been released is not beaten for any more, so the clock says nothing about it. One that is kept is
+        // about to be marked lost by another thread, which may take its time.
+        if lost.is_some() || self.standing() != Standing::Over || held.is_released() {
             return lost;
         }
         self.lose(held, LostReason::Suspect);
@@ -397,7 +398,7 @@ impl Epoch {
                 self.check(&held);
             }
         }
-        // The clock first, as ever.
+        // The clock first: a proof that comes in between must not look old.
         let now = Moment::now();
         self.belief.until_worse(self.proof(), now)
     }
@@ -482,7 +483,7 @@ impl Epoch {
     }
 
     /// Logs what has been lost, and the end, once. Called on the session's thread, and nowhere else: a tracing subscriber
-    /// may block, which must not happen to a holder that asks its guard, nor while anybody waits to be told.
+    /// may block, which must not happen to a holder that asks its guard, nor while a loss is still to be told.
     pub(crate) fn log(&self) {
         let Unlogged { lost, task_died, ended } = std::mem::take(&mut *self.unlogged());
         let (epoch, session) = (self.number, format_args!("{:#x}", self.session_id));
@@ -832,7 +833,7 @@ fn lost_already(held: &Held, done: Option<Done>) {
     let path = held.directory().user().into();
     // What is kept is about to be marked so.
     let reason = held.lost().unwrap_or(LostReason::Suspect);
-    // An error: nobody waits any more, a release that was cancelled.
+    // An error: the release was cancelled, and has no reader.
     let _ = done.send(Err(Lost { path, reason }.into()));
 }
 

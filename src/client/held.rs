@@ -141,6 +141,11 @@ impl Held {
         matches!(self.standing().hand, Hand::Kept | Hand::GivenBack)
     }
 
+    /// Whether its node has been handed over to be deleted.
+    pub(super) fn is_released(&self) -> bool {
+        self.standing().hand == Hand::GivenBack
+    }
+
     /// Whether it is held by the node `name` of its directory, and nobody is about to change that.
     pub(crate) fn is_held_by(&self, path: &str) -> bool {
         let standing = self.standing();

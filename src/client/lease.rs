@@ -3,9 +3,9 @@
 //! A holder that asks its guard is answered by the clock. One that waits for [`lost`](crate::LockGuard::lost), or is in
 //! the middle of [`while_held`](crate::LockGuard::while_held), has to be woken, and the session's thread may be busy at
 //! that very moment: with a crowd of nodes, or with a tracing subscriber that blocks, because it writes to a pipe that is
-//! full. So there is one thread in the process that sends no request, logs nothing and takes no lock that is held by
-//! anybody who logs or waits; it sleeps until a lease may be over, looks at the clock and the last proof, and wakes those
-//! that wait.
+//! full. So there is one thread in the process that sends no request, logs nothing, and takes no lock that another thread
+//! holds while it logs or waits. It sleeps until a lease may be over, looks at the clock and the last proof, and wakes
+//! those that wait. (A waker that blocks blocks this thread, too; no executor has such wakers.)
 //!
 //! A proof only moves the end of a lease further away, so that proofs do not concern the thread: it finds them when it
 //! wakes.
@@ -95,7 +95,7 @@ impl Leases {
         loop {
             // They go to the caller whatever they hold: one of these may be the last handle, which is not dropped in here.
             let mut epochs = Vec::new();
-            // In one go: whoever has added the first hold of an epoch comes to `arm` after that.
+            // In one go: a thread that adds the first hold of an epoch calls `arm` after that.
             armed.epochs.retain(|epoch| {
                 let Some(epoch) = epoch.upgrade() else { return false };
                 let holds = epoch.has_holds();
