@@ -24,9 +24,9 @@ use crate::options::{Asked, Recipe};
 ///   all of them. Beyond [`max_waiters`](InterProcessFairLockBuilder::max_waiters) in one client it refuses.
 /// * **A place in the queue is a thing**: [`enqueue`](Self::enqueue) answers with a [`QueuedLock`], which tells its
 ///   [`position`](QueuedLock::position) and can be waited for later.
-/// * **Thousands of waiters in one process** set one watch at most: whoever has another of the same session before it waits
-///   for that one in memory, and the next in line is told at once when the lock is released, before the node is gone. Those
-///   that arrive together share one list of the directory.
+/// * **Thousands of waiters in one process** set one watch at most: a waiter behind another of the same session waits for
+///   that one in memory, and the transaction that deletes a holder's node hands the lock over to the next in line if its
+///   node exists. Neither arriving behind a waiter of the same session nor giving up lists the directory.
 ///
 /// # Memory
 /// A waiter costs less than 6 KiB in this process (which a test measures), and a node at the servers.

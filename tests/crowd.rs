@@ -116,7 +116,7 @@ async fn a_crowd_of_waiters_costs_no_lock_elsewhere() {
     held.release().await.unwrap();
 }
 
-/// Whoever finds the window full waits, in order of arrival; of each lock one at a time, so that none keeps another out.
+/// Creates that find the window full wait, in order of arrival; of each lock one at a time, so that none keeps another out.
 #[tokio::test]
 async fn creates_wait_for_answers_and_locks_take_turns() {
     let server = start();
@@ -153,7 +153,7 @@ async fn creates_wait_for_answers_and_locks_take_turns() {
     client.flush(SOON).await.unwrap();
 }
 
-/// A create that was sent keeps its slot until it is answered, whoever waits for it.
+/// A create that was sent keeps its slot until it is answered, also when its caller has gone.
 #[tokio::test]
 async fn a_cancelled_create_keeps_its_slot() {
     let server = start();
@@ -174,7 +174,7 @@ async fn a_cancelled_create_keeps_its_slot() {
     assert_eq!(server.children(DIRECTORY), [""; 0]);
 }
 
-/// Others wait for a lock that is given back, and nobody for those that gave up.
+/// Others wait for a lock that is given back, and none for those that gave up.
 #[tokio::test]
 async fn a_release_does_not_wait_for_a_crowd_that_gives_up() {
     let server = start();

@@ -99,7 +99,7 @@ async fn a_release_hands_over_by_the_deletion_of_its_node() {
     let guard = granted(next).await;
     assert_eq!(guard.node(), node);
     let counters = server.counters();
-    assert_eq!((counters.total_requests(), counters.notifications()), (1, 0), "nobody is woken by it");
+    assert_eq!((counters.total_requests(), counters.notifications()), (1, 0), "no waiter is woken by it");
     guard.release().await.unwrap();
     granted(other).await.release().await.unwrap();
     clean(&server, &[&a, &b]).await;

@@ -521,8 +521,8 @@ impl Epoch {
                 return;
             }
         }
-        // A lock that was lost is not handed over, and neither is one under which something was written of which nobody knows
-        // yet whether it will happen: the next in line looks.
+        // A lock that was lost is not handed over, and neither is one under which a write is under way whose outcome is not
+        // known: the next in line looks.
         let hand_over = before == Hand::Held
             && held.lost().is_none()
             && self.standing() != Standing::Over

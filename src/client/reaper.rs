@@ -34,7 +34,8 @@ pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) enum Debt {
     /// This node, by name. It exists, or did.
     Node(String),
-    /// The same; a lock was held by it, and others wait for it. May it be handed over to the next in line here?
+    /// The same; a lock was held by it, and others wait for it. Whether it may be handed over to the next in line of this
+    /// session: not if it was lost.
     Hold { name: String, hand_over: bool },
     /// These nodes, each before the next. They exist, or may.
     Nodes(Vec<String>),
@@ -319,14 +320,13 @@ async fn settle(epoch: &Epoch, directory: &LockPath, debt: &Debt) -> Result<(), 
     match debt {
         Debt::Node(name) => delete(epoch, directory, name, &windows.removals).await?.by_us(directory),
         Debt::Hold { name, hand_over: may } => {
-            let deleted = if *may { hand_over(epoch, directory, name).await? } else { Asked::Not };
-            match deleted {
-                Asked::Done => Ok(()),
-                Asked::Not => delete(epoch, directory, name, &windows.releases).await?.by_us(directory),
-                Asked::Perhaps => {
-                    delete_again(epoch, directory, name, &windows.releases).await?.by_us(directory)
-                }
-            }
+            let handed_over = if *may { hand_over(epoch, directory, name).await? } else { HandOver::NotDone };
+            let asked = match handed_over {
+                HandOver::Done => return Ok(()),
+                HandOver::NotDone => false,
+                HandOver::Unknown => true,
+            };
+            delete_after(epoch, directory, name, &windows.releases, asked).await?.by_us(directory)
         }
         Debt::Nodes(names) => {
             let mut result = Ok(());
@@ -381,20 +381,19 @@ impl Deleted {
     }
 }
 
-/// What came of a request that is made once.
-enum Asked {
+/// What came of a hand-over.
+enum HandOver {
     Done,
-    /// Nothing, for certain.
-    Not,
-    Perhaps,
+    NotDone,
+    Unknown,
 }
 
-/// Deletes the node of a lock that is given back, on the condition that the node of the next in line exists; says so to that
-/// one if it does. Asked once: what is left is a plain deletion, after which the next in line looks.
-async fn hand_over(epoch: &Epoch, directory: &LockPath, name: &str) -> Result<Asked, ReleaseError> {
+/// Deletes the node of a lock that is given back, on the condition that the node of the next in line exists, which is told if
+/// that was so. Asked once: otherwise a plain deletion follows, after which the next in line looks at the queue.
+async fn hand_over(epoch: &Epoch, directory: &LockPath, name: &str) -> Result<HandOver, ReleaseError> {
     let slot = epoch.windows().releases.slot().await;
     // Not before: it may give up while this waits.
-    let Some(next) = epoch.line().heir(name) else { return Ok(Asked::Not) };
+    let Some(next) = epoch.line().heir(name) else { return Ok(HandOver::NotDone) };
     let (own, heir) = (directory.child(name), directory.child(&next));
     let sent = Moment::now();
     let (own, heir) = (&own, &heir);
@@ -413,15 +412,15 @@ async fn hand_over(epoch: &Epoch, directory: &LockPath, name: &str) -> Result<As
         Ok(results) if results.len() == 2 => {
             epoch.proved(sent);
             epoch.disown_as(own, Gone::HandedOver { to: &next });
-            return Ok(Asked::Done);
+            return Ok(HandOver::Done);
         }
-        Ok(_) => return Ok(Asked::Perhaps),
+        Ok(_) => return Ok(HandOver::Unknown),
         Err(zk::MultiWriteError::OperationFailed { source, .. }) => {
             epoch.proved_by_check(sent, &source);
             // The next in line has gone, or its node has; or it may not be read.
             return match epoch.judge(&source) {
                 Failure::EpochOver => over(epoch, directory),
-                _ => Ok(Asked::Not),
+                _ => Ok(HandOver::NotDone),
             };
         }
         Err(zk::MultiWriteError::RequestFailed { source }) => source,
@@ -429,8 +428,8 @@ async fn hand_over(epoch: &Epoch, directory: &LockPath, name: &str) -> Result<As
     tracing::debug!(path = own, %error, "not handed over");
     match epoch.judge(&error) {
         Failure::EpochOver => over(epoch, directory),
-        Failure::Refused | Failure::NotNow | Failure::NoNode => Ok(Asked::Not),
-        Failure::Unknown | Failure::OverBudget => Ok(Asked::Perhaps),
+        Failure::Refused | Failure::NotNow | Failure::NoNode => Ok(HandOver::NotDone),
+        Failure::Unknown | Failure::OverBudget => Ok(HandOver::Unknown),
     }
 }
 
@@ -444,16 +443,7 @@ async fn delete(
     delete_after(epoch, directory, name, window, false).await
 }
 
-/// The same after a request whose outcome is unknown.
-async fn delete_again(
-    epoch: &Epoch,
-    directory: &LockPath,
-    name: &str,
-    window: &Window,
-) -> Result<Deleted, ReleaseError> {
-    delete_after(epoch, directory, name, window, true).await
-}
-
+/// The same; `asked` says that an earlier request may have deleted it.
 async fn delete_after(
     epoch: &Epoch,
     directory: &LockPath,

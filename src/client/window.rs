@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Whoever finds no slot waits, in order of arrival.
+/// A request that finds no slot waits, in order of arrival.
 #[derive(Debug)]
 pub(crate) struct Window(Arc<Semaphore>);
 

@@ -170,7 +170,7 @@ pub(crate) enum Patience {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waits {
     AtTheServers,
-    /// For the nearest one before its own, whoever stands between: it is not its turn before that one is gone.
+    /// For the nearest one before its own, whatever stands between: it is not its turn before that one is gone.
     InMemory,
 }
 
@@ -194,7 +194,7 @@ pub(crate) struct Contender {
     made_parents: bool,
     /// Repetitions in a row that brought nothing.
     failures: u32,
-    /// How often in a row somebody else deleted our node.
+    /// How often in a row our node was deleted by another hand.
     deleted: u32,
     /// What we waited for has happened since the last list that was judged.
     woken: bool,
@@ -230,7 +230,7 @@ impl Contender {
         (contender, Step::Do(Request::Create))
     }
 
-    /// How often in a row somebody else deleted our node.
+    /// How often in a row our node was deleted by another hand.
     pub(crate) fn times_deleted(&self) -> u32 {
         self.deleted
     }
@@ -407,7 +407,7 @@ impl Contender {
             return self.end(Ending::Unusable(unusable));
         }
         if std::mem::take(&mut self.woken) {
-            // It outlasted a wait: whoever deletes our nodes does not do it each time.
+            // It outlasted a wait: the process that deletes our nodes does not do it each time.
             self.deleted = 0;
         }
         match place {
@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_knows_whom_to_wait_for_needs_no_list() {
+    fn one_that_knows_its_predecessor_needs_no_list() {
         let b = name(B, 2);
         let step = in_memory(Patience::Wait).step(created_behind(Answer::Is(node(A, 3)), Some(&b)));
         assert_eq!(step, wait_for(&b, true));
@@ -763,7 +763,7 @@ mod tests {
         assert_eq!(contender.take_surplus(), [name(A, 3)]);
     }
 
-    /// A wait may be long, and somebody's hand fall on it now and then.
+    /// A wait may be long, and its node be deleted now and then.
     #[test]
     fn deletions_by_hand_are_forgotten_after_a_turn_that_went_well() {
         let mut contender = waiting();

@@ -481,8 +481,8 @@ impl<'a> Contest<'a> {
         }
     }
 
-    /// Waits until a create may be sent: by the order in the room, and by how many are under way in the session. Whoever has
-    /// the turn waits for a slot, so that rooms share them.
+    /// Waits until a create may be sent: by the order in the room, and by how many are under way in the session. The one
+    /// that has the turn waits for a slot, so that rooms share them.
     async fn slot(&self, patience: Patience) -> Slot {
         // One that only asks waits for no other contender's turn, and keeps none waiting.
         if patience == Patience::Wait {

@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(line.gone("n2", Gone::Deleted), []);
         assert_eq!(line.created(D, "n3", 3), Some(neighbour("n1", true)));
         assert_eq!(line.gone("n3", Gone::Unclear), []);
-        assert_eq!(line.created(D, "n4", 4), None, "whoever deleted it may have deleted others");
+        assert_eq!(line.created(D, "n4", 4), None, "others may have been deleted with it");
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub(crate) enum Unusable {
 pub(crate) enum Place<'a> {
     /// Nobody whom it has to wait for is before it.
     First,
-    /// Somebody is; this is the nearest of them.
+    /// It has to wait; this is the nearest node that it waits for.
     Behind { predecessor: &'a str },
 }
 
@@ -96,14 +96,14 @@ impl Queue {
         Ok(Arc::new(Self { naming, contenders, foreign, strays }))
     }
 
-    /// Whether the directory can be looked at, or joined, by one that is not in it: not while somebody there queues in
+    /// Whether the directory can be looked at, or joined, by one that is not in it: not while a contender there queues in
     /// another order.
     pub(crate) fn usable(&self) -> Result<(), Unusable> {
         self.usable_before(i32::MAX)
     }
 
     /// Whether the node `name` can queue in the directory: not behind one that queues in another order. One that came
-    /// later keeps nobody from waiting: it has to wait itself, or is refused.
+    /// later ends no wait: it has to wait itself, or is refused.
     pub(crate) fn usable_by(&self, name: &str) -> Result<(), Unusable> {
         match classify(name, self.naming) {
             Child::Contender { sequence, .. } => self.usable_before(sequence),

@@ -146,7 +146,7 @@ enum Stage {
     },
     /// A deletion is under way.
     Plain,
-    /// The servers have deleted it, which nobody has heard yet.
+    /// The servers have deleted it, which the client has not heard yet.
     Deleted,
     HandedOver {
         to: String,

@@ -64,7 +64,7 @@ impl<W> Turns<W> {
         }
     }
 
-    /// It pauses, for who knows how long: it keeps nobody waiting, and creates when it comes back.
+    /// It pauses, for as long as the retry policy says: it keeps no other waiting, and creates when it comes back.
     pub(crate) fn step_aside(&mut self, number: u64) {
         self.passed(number);
     }

@@ -182,7 +182,7 @@ async fn a_release_wakes_one_waiter_of_the_same_client() {
 /// under way.
 const FEW: u64 = 5;
 
-/// Whoever comes behind a waiter of its own session, with the next number, knows whom to wait for; whoever is behind one
+/// A waiter that comes behind one of its own session, with the next number, knows whom to wait for; one behind a waiter
 /// that gives up waits for the one before it. Neither needs a list, which grows with their number.
 #[tokio::test]
 async fn fair_waiters_come_and_give_up_without_lists() {

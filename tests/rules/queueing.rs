@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes::{Acl, AcquireError, Client, InterProcessMutex, TryLockError};
+use zookeeper_recipes::{Acl, AcquireError, Client, InterProcessMutex, RetryPolicy, TryLockError};
 use zookeeper_test_server::{CreateMode, Cut, Direction, LogKind, Match, Op};
 
 use crate::support::{
-    DIRECTORY, SOON, Waiter, assert_clean, connect, connect_as, enqueue, granted, logged, mutex, queue,
-    session, start, until, within,
+    DIRECTORY, SOON, Waiter, assert_clean, connect, connect_as, connect_with, enqueue, granted, logged,
+    mutex, queue, session, start, until, within,
 };
 
 /// Neither waits for the other's answer: the list arrives while the create is neither applied nor answered.
@@ -333,6 +333,42 @@ async fn rule_03_contenders_of_other_orders_are_refused() {
         server.delete(&foreign).unwrap();
     }
     assert_clean(&server, "when they are gone").await;
+}
+
+/// A wait may be long, and deletions by hand far apart: only those in a row are counted against the retry policy.
+#[tokio::test]
+async fn rule_02_a_deletion_by_hand_is_forgotten_after_a_turn_that_went_well() {
+    let server = start();
+    let policy = RetryPolicy::n_times(1, Duration::from_millis(1));
+    let (holder, client) = (connect(&server).await, connect_with(&server, policy).await);
+    let id = session(&client);
+    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let Waiter { attempt, mut node } = enqueue(&server, &client).await;
+    // Something happens to the holder's node; the waiter looks, and watches it again.
+    let look = async || {
+        let before = server.counters().requests_of(id, Op::GetData);
+        server.set_data(&held.node(), "written to").unwrap();
+        let front = held.node();
+        until(&server, "a look and a watch", move |view| {
+            view.counters().requests_of(id, Op::GetData) > before && view.watches_on(&front).contains(&id)
+        })
+        .await;
+    };
+    for _ in 0..5 {
+        server.delete(&node).unwrap();
+        look().await;
+        node = queue(&server).pop().unwrap();
+        assert_ne!(node, held.node());
+        look().await;
+    }
+    // Twice in a row: the policy ends it.
+    server.delete(&node).unwrap();
+    look().await;
+    server.delete(&queue(&server).pop().unwrap()).unwrap();
+    server.set_data(&held.node(), "written to").unwrap();
+    let error = within("the end", attempt).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::NodeDeleted { times: 2, .. }), "{error}");
+    held.release().await.unwrap();
 }
 
 /// It has to wait itself, or is refused; those that were there before it have nothing to do with it.
