@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    Acl, AcquireError, BuildError, ConnectError, InterProcessMutex, Permissions, ReleaseError, TryLockError,
+    Acl, AcquireError, BuildError, ConnectError, ConversionFailure, InterProcessMutex,
+    InterProcessReadWriteLock, LostReason, Permissions, ReleaseError, TryLockError,
 };
 
 use crate::harness::{Behaviour, Env, SOON, behaviours, soon};
@@ -16,6 +17,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         a_directory_that_we_may_not_list_is_no_lock,
         a_node_that_we_may_not_delete_is_reported,
         a_node_that_we_may_delete_later_is_deleted,
+        a_conversion_that_we_may_not_take_back_is_a_lost_lock,
         creator_all_keeps_strangers_out.curator("testLockACLs").on_an_ensemble_too(),
         an_acl_of_the_recipe_goes_to_parents_and_nodes.curator("testACLsCreatingParents"),
         an_acl_that_zookeeper_refuses_is_rejected,
@@ -142,6 +144,43 @@ async fn a_node_that_we_may_delete_later_is_deleted(env: &Env) {
     soon("the lock", mutex.lock()).await.unwrap().release().await.unwrap();
     client.flush(SOON).await.unwrap();
     assert!(env.children(&path).await.is_empty());
+}
+
+/// With two nodes it would be neither a reader nor the writer; and what it leaves is no writer that readers wait for.
+async fn a_conversion_that_we_may_not_take_back_is_a_lost_lock(env: &Env) {
+    let path = env.lock_path();
+    directory(env, &path, zk::Permission::ALL).await;
+    let outsider = env.outsider().await;
+    let allow = |permission: zk::Permission| {
+        let (outsider, path) = (outsider.clone(), path.clone());
+        async move {
+            let acls = [zk::Acl::new(permission | zk::Permission::ADMIN, zk::AuthId::anyone())];
+            outsider.set_acl(&path, &acls, None).await.unwrap();
+        }
+    };
+    let (ours, theirs) = (env.client().await, env.client().await);
+    let read = |client| InterProcessReadWriteLock::new(client, &path).unwrap().read_lock();
+    let reader = soon("a free lock", read(&ours).lock()).await.unwrap();
+    let other = soon("another reader's grant", read(&theirs).lock()).await.unwrap();
+    allow(zk::Permission::CREATE | zk::Permission::READ).await;
+    let failed = soon("an answer", reader.try_upgrade()).await.unwrap_err();
+    let lost = |failure: &ConversionFailure| match failure {
+        ConversionFailure::Lost(lost) => lost.reason() == LostReason::NotConverted,
+        _ => false,
+    };
+    assert!(lost(failed.reason()), "{failed:?}");
+    let reader = failed.into_guard();
+    assert!(!reader.is_held());
+    allow(zk::Permission::ALL).await;
+    let failed = soon("an answer", other.try_upgrade()).await.unwrap_err();
+    assert!(matches!(failed.reason(), ConversionFailure::Contended), "{failed:?}");
+    let other = failed.into_guard();
+    assert!(other.is_held());
+    // Both of its nodes are deleted as soon as that is allowed.
+    ours.flush(SOON).await.unwrap();
+    assert_eq!(env.children(&path).await.len(), 1);
+    soon("the upgrade", other.try_upgrade()).await.unwrap().release().await.unwrap();
+    drop(reader);
 }
 
 async fn creator_all_keeps_strangers_out(env: &Env) {
