@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use zookeeper_client as zk;
 use zookeeper_recipes::{
     Acl, AcquireError, Client, ClientBuilder, ConnectError, ConnectionState, InterProcessMutex, LockGuard,
-    LostReason, Permissions, ReleaseError, RetryPolicy, RevokeError, TryLockError,
+    LostReason, Permissions, ReleaseError, RetryPolicy, RevokeError, TransactionError, TryLockError,
 };
 use zookeeper_test_server::{CreateMode, Cut, Direction, LogKind, Loss, Match, Op, Server, View};
 
@@ -916,6 +916,26 @@ async fn close_is_not_held_up_by_a_revocation_that_is_in_its_pause() {
     };
     let answer = closes_beside_a_pause(Op::SetData, ask).await;
     assert!(matches!(answer, Err(RevokeError::Closed { .. })), "{answer:?}");
+}
+
+/// It was sent, and what came of it is not heard any more.
+#[tokio::test]
+async fn a_transaction_that_is_under_way_when_the_client_is_closed_is_unknown() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    let written = "/locks/written";
+    let gate = server.hold_reply(Match::op(Op::Multi).path(written));
+    let mut commit = Box::pin(guard.transaction().create(written, "").commit());
+    assert!(poll_once(&mut commit).is_pending());
+    within(gate.wait_hit()).await;
+    let mut closing = Box::pin(client.close());
+    assert!(poll_once(&mut closing).is_pending());
+    let answer = within(commit).await;
+    assert!(matches!(answer, Err(TransactionError::Unknown { .. })), "{answer:?}");
+    assert!(server.exists(written));
+    gate.release();
+    within(closing).await.unwrap();
 }
 
 #[tokio::test]
