@@ -33,6 +33,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         it_is_suspended_and_lost_before_anybody_else_is_granted.on_an_ensemble_too(),
         it_comes_back_from_a_short_interruption,
         a_deleted_node_is_noticed,
+        deleted_nodes_are_noticed_and_no_others,
         a_transaction_commits_while_it_is_held.on_an_ensemble_too(),
         a_transaction_of_one_who_has_lost_writes_nothing.on_an_ensemble_too(),
     ]
@@ -331,6 +332,26 @@ async fn a_deleted_node_is_noticed(env: &Env) {
     assert!(!guard.is_held() && !mutex.is_acquired_in_this_process());
     // The session has nothing to do with it.
     soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+}
+
+async fn deleted_nodes_are_noticed_and_no_others(env: &Env) {
+    let client = env.connect(env.builder().session_timeout(Duration::from_secs(3))).await;
+    let mut guards = Vec::new();
+    for number in 0..10 {
+        let mutex = InterProcessMutex::new(&client, &format!("{}-{number}", env.lock_path())).unwrap();
+        guards.push(soon("a lock", mutex.lock()).await.unwrap());
+    }
+    let (stay, go) = guards.split_at(3);
+    for guard in go {
+        env.delete(&guard.node()).await;
+    }
+    for guard in go {
+        assert_eq!(soon("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
+    }
+    assert!(stay.iter().all(LockGuard::is_held));
+    for guard in guards.drain(..3) {
+        soon("a release", guard.release()).await.unwrap();
+    }
 }
 
 async fn a_transaction_commits_while_it_is_held(env: &Env) {
