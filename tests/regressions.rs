@@ -1086,6 +1086,28 @@ async fn a_client_gets_a_session_when_that_takes_longer_than_a_server_may_be_sil
     assert_ne!(session(&client), first);
 }
 
+/// Each connection is cut at its second write, and lasts longer than a server may be silent. The first is the beat that is
+/// sent as soon as there is a connection.
+#[tokio::test]
+async fn a_session_is_kept_while_each_of_its_connections_answers_a_write() {
+    let timeout = ms(4_000);
+    let server = Server::builder().tick(ms(100)).max_session_timeout(timeout).start().unwrap();
+    let client = Client::builder().session_timeout(timeout).connect(&server.connect_string()).await.unwrap();
+    let guard = hold(&client).await;
+    let id = session(&client);
+    let began = Instant::now();
+    while began.elapsed() < 2 * timeout {
+        // The beat after the one that was answered.
+        let cut = server.drop_reply(Match::op(Op::Multi).session(id).nth(1), Loss::Stall);
+        tokio::select! {
+            () = within(cut.wait_hit()) => {}
+            lost = guard.lost() => panic!("{lost} after {:?}", began.elapsed()),
+        }
+        assert_eq!(client.session_id(), Some(id));
+        assert!(server.exists(&guard.node()));
+    }
+}
+
 #[tokio::test]
 async fn connect_strings_that_cannot_mean_what_they_say_are_refused() {
     let server = server();

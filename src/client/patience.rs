@@ -63,6 +63,8 @@ pub(crate) struct Connections {
     session_timeout: Duration,
     /// Since when there is the present one.
     since: Option<Moment>,
+    /// The last proof when the one before ended.
+    seen: Option<Moment>,
     /// How many in a row were in vain, and when the first of them ended.
     vain: Option<(u32, Moment)>,
 }
@@ -70,7 +72,7 @@ pub(crate) struct Connections {
 impl Connections {
     /// Those of a session that was established at `now`.
     pub(crate) fn new(patience: Duration, session_timeout: Duration, now: Moment) -> Self {
-        Self { patience, session_timeout, since: Some(now), vain: None }
+        Self { patience, session_timeout, since: Some(now), seen: None, vain: None }
     }
 
     /// A connection has ended. `proof` is when the last write was sent that was answered; `wanted` is whether there was
@@ -78,9 +80,13 @@ impl Connections {
     ///
     /// It was in vain if no write was answered on it although it lasted as long as the patience. One that lasted less
     /// was ended by something else, and says nothing.
+    ///
+    /// A write counts for the connection that it was answered on. It may have been sent before that was seen: queued while
+    /// there was none, or by who saw it first. So what counts is that the proof is a new one, not when it was sent.
     pub(crate) fn ended(&mut self, now: Moment, proof: Option<Moment>, wanted: bool) {
         let Some(since) = self.since.take() else { return };
-        if !wanted || proof.is_some_and(|proof| proof >= since) {
+        let answered = std::mem::replace(&mut self.seen, proof) != proof;
+        if !wanted || answered {
             self.vain = None;
         } else if now.since(since) >= self.patience {
             let (count, first) = self.vain.unwrap_or((0, now));
@@ -89,11 +95,13 @@ impl Connections {
     }
 
     /// There is a connection again. False if the session is of no use: at least two connections were in vain, for a whole
-    /// session timeout, and more patience might help. Whatever was held in it is lost by then.
-    pub(crate) fn established(&mut self, now: Moment) -> bool {
+    /// session timeout, no write that was sent within that time has been answered, and more patience might help. Whatever was
+    /// held in it is lost by then, and the servers may have given it away, so nothing is taken by ending it.
+    pub(crate) fn established(&mut self, now: Moment, proof: Option<Moment>) -> bool {
         self.since = Some(now);
-        let useless =
-            self.vain.is_some_and(|(count, first)| count >= 2 && now.since(first) >= self.session_timeout);
+        let long_ago = |moment| now.since(moment) >= self.session_timeout;
+        let in_vain = self.vain.is_some_and(|(count, first)| count >= 2 && long_ago(first));
+        let useless = in_vain && proof.is_none_or(long_ago);
         !useless || self.patience >= most(self.session_timeout)
     }
 }
@@ -155,33 +163,83 @@ mod tests {
         assert_eq!(patience.with(T, S(60)), S(2));
     }
 
+    /// One connection after the other, the first of which ends in second `from`, each 2 s later with the proof that there is
+    /// by then; answers when the session was found to be of no use, if it was within 100 s.
+    fn useless_from(mut session: Connections, from: u64, proof: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        (from..100).step_by(2).find(|&second| {
+            let proof = proof(second).map(at);
+            session.ended(at(second), proof, true);
+            !session.established(at(second), proof)
+        })
+    }
+
+    fn useless(session: Connections, proof: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        useless_from(session, 2, proof)
+    }
+
     #[test]
     fn connections_in_vain_for_a_session_timeout_are_enough() {
+        assert_eq!(useless(session(), |_| None), Some(18));
+        // The last write that was answered was so before; that was the first connection's.
+        assert_eq!(useless(session(), |_| Some(0)), Some(20));
+    }
+
+    /// A beat is sent as soon as there is a connection, which may be before that is seen here.
+    #[test]
+    fn a_write_that_is_answered_counts_although_it_was_sent_before_the_connection_was_seen() {
+        assert_eq!(useless(session(), |second| Some(second.saturating_sub(3))), None);
+        // After second 40 none is: the first connection in vain is the one that ends in second 42.
+        assert_eq!(useless(session(), |second| Some(second.min(40).saturating_sub(3))), Some(58));
+    }
+
+    #[test]
+    fn an_answer_that_came_between_two_connections_counts() {
         let mut session = session();
-        session.ended(at(2), None, true);
-        for second in (2..18).step_by(2) {
-            assert!(session.established(at(second)), "{second}");
-            session.ended(at(second + 2), None, true);
+        for second in (2..200).step_by(2) {
+            session.ended(at(second), Some(at(second - 2)), second > 4);
+            assert!(session.established(at(second), Some(at(second - 1))), "{second}");
         }
-        assert!(!session.established(at(18)));
+    }
+
+    #[test]
+    fn a_session_is_kept_for_a_session_timeout_after_the_last_write_that_was_answered() {
+        let mut session = session();
+        for second in (2..18).step_by(2) {
+            session.ended(at(second), None, true);
+            assert!(session.established(at(second), None), "{second}");
+        }
+        // The answer has come since the last connection was seen to end.
+        session.ended(at(18), None, true);
+        assert!(session.established(at(18), Some(at(5))));
+        assert!(session.established(at(20), Some(at(5))));
+        assert!(!session.established(at(21), Some(at(5))));
+    }
+
+    /// What was answered while nothing was wanted is not counted again later.
+    #[test]
+    fn an_answer_counts_once() {
+        let mut session = session();
+        session.ended(at(2), Some(at(1)), false);
+        assert!(session.established(at(2), Some(at(1))));
+        assert_eq!(useless_from(session, 4, |_| Some(1)), Some(20));
     }
 
     #[test]
     fn one_is_not_enough_however_long_ago() {
         let mut session = session();
         session.ended(at(2), None, true);
-        assert!(session.established(at(100)));
+        assert!(session.established(at(100), None));
     }
 
     #[test]
     fn an_answered_write_makes_up_for_what_was_before() {
         let mut session = session();
         session.ended(at(2), None, true);
-        assert!(session.established(at(2)));
+        assert!(session.established(at(2), None));
         session.ended(at(10), Some(at(3)), true);
-        assert!(session.established(at(10)));
+        assert!(session.established(at(10), None));
         session.ended(at(20), Some(at(3)), true);
-        assert!(session.established(at(20)));
+        assert!(session.established(at(20), None));
     }
 
     #[test]
@@ -189,7 +247,7 @@ mod tests {
         let mut session = session();
         for second in (2..100).step_by(2) {
             session.ended(at(second), None, false);
-            assert!(session.established(at(second)));
+            assert!(session.established(at(second), None));
         }
     }
 
@@ -198,7 +256,7 @@ mod tests {
         let mut session = session();
         for second in 1..100 {
             session.ended(at(second), None, true);
-            assert!(session.established(at(second)));
+            assert!(session.established(at(second), None));
         }
     }
 
@@ -207,7 +265,7 @@ mod tests {
         let mut session = Connections::new(MS(6_400), T, at(0));
         for second in (7..100).step_by(7) {
             session.ended(at(second), None, true);
-            assert!(session.established(at(second)));
+            assert!(session.established(at(second), None));
         }
     }
 }

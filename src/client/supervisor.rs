@@ -218,10 +218,11 @@ async fn watch_session(shared: &Shared, epoch: &Epoch, mut connections: Option<C
     let mut state = states.peek_state();
     loop {
         if let Some(connections) = &mut connections {
-            let now = Moment::now();
+            // The proof after the clock: one that comes between the two is not too old.
+            let (now, proof) = (Moment::now(), epoch.proof());
             // Also when it comes back: states are merged, so that its end may not have been seen.
-            connections.ended(now, epoch.proof(), epoch.is_wanted());
-            if state == zk::SessionState::SyncConnected && !connections.established(now) {
+            connections.ended(now, proof, epoch.is_wanted());
+            if state == zk::SessionState::SyncConnected && !connections.established(now, proof) {
                 let session = epoch.session_id();
                 tracing::warn!(
                     session = format_args!("{session:#x}"),
