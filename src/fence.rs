@@ -108,7 +108,7 @@ impl FenceGate {
     }
 }
 
-/// Tokens of both kinds are in one order; that they are two types is so that nobody compares what must not be.
+/// Tokens of both kinds are in one order; they are two types because not all comparisons mean something.
 fn numbers(token: Token) -> (i64, u64) {
     (token.zxid(), token.counter())
 }

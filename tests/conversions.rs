@@ -379,7 +379,7 @@ async fn what_a_refused_upgrade_leaves_lets_no_other_in_beside_a_reader() {
     assert_eq!(left.len(), 3, "the write node alone: {left:?}");
     let failed = within("an answer", one.try_upgrade()).await.unwrap_err();
     assert!(matches!(failed.reason(), ConversionFailure::Contended), "{}", failed.reason());
-    // Not alone either, though it is: nobody can tell whether the other is inside.
+    // Not alone either, though it is: whether the other is inside cannot be told.
     two.release().await.unwrap();
     let failed = within("an answer", failed.into_guard().try_upgrade()).await.unwrap_err();
     assert!(matches!(failed.reason(), ConversionFailure::Contended), "{}", failed.reason());
@@ -406,7 +406,7 @@ async fn an_upgrade_whose_read_node_may_not_be_deleted_is_a_lost_lock() {
     assert!(matches!(failed.reason(), ConversionFailure::Contended), "{}", failed.reason());
 }
 
-/// A conversion that somebody disturbs by writing to the node that has to go, between every two of its requests.
+/// A conversion that another client disturbs by writing to the node that has to go, between every two of its requests.
 async fn disturbed(
     server: &Server,
     node: String,

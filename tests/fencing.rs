@@ -1,4 +1,4 @@
-//! Whom a resource has to refuse, and what the documentation tells it to compare.
+//! Which tokens a resource has to refuse, and what the documentation tells it to compare.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "rules/support.rs"]
@@ -65,7 +65,7 @@ async fn a_paused_writer_is_refused_beside_a_later_reader() {
     gate.check(reader.fencing_token()).unwrap();
 }
 
-/// Each grant to write has a token of its own, above that of everybody before.
+/// Each grant to write has a token of its own, above those of all contenders before.
 #[tokio::test]
 async fn an_upgraded_writer_is_above_all_before_it_and_below_all_that_wait() {
     let server = start();
@@ -187,7 +187,7 @@ fn token() -> impl Strategy<Value = Token> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// By the rule as it is written: nobody after a later writer, no writer after a later reader.
+    /// The rule: no contender after a later writer, no writer after a later reader.
     #[test]
     fn the_gate_and_the_sql_of_its_documentation_refuse_the_same(tokens in prop::collection::vec(token(), 1..12)) {
         let [table, writer, reader] = statements();

@@ -10,12 +10,12 @@
 //!    ([`Queue::upgrade`](super::queue::Queue::upgrade)). It names its read node, so that other upgraders do not take it
 //!    for a writer that came when its number says.
 //! 3. A conversion ends with exactly one node, or the hold is lost: also where the servers refuse to delete the other.
-//! 4. **Each grant to write has a fencing token of its own**, in order: above those of everybody who has been inside, below
-//!    those of everybody who comes in later. An upgraded writer's zxid is that of its write node's creation, or, if it is
-//!    lower, the one before the creation of the first node that waits behind it: while that was there, and a writer was the
-//!    first to wait, nobody with a greater number came in. A counter puts it above a reader with just that zxid, and grows
-//!    with each upgrade of the hold. What waited is counted although it may be gone since, unless the servers say so; then
-//!    the next one is.
+//! 4. **Each grant to write has a fencing token of its own**, in order: above those of all contenders that have been
+//!    inside, below those of all that come in later. An upgraded writer's zxid is that of its write node's creation, or, if
+//!    it is lower, the one before the creation of the first node that waits behind it: the first to wait is a writer, and
+//!    while it waits no contender with a greater number comes in. If that node is gone when the servers are asked, the next
+//!    in the list counts, which has been waiting as well. A counter puts the token above that of a reader with just that
+//!    zxid, and grows with each upgrade of the hold.
 //! 5. A request whose outcome is unknown is repeated with the same name until it is known. The names are no
 //!    sequential ones, so the repetition finds what the first one did, and as a committed write of the same session
 //!    it decides the first one too.
@@ -128,14 +128,14 @@ enum Doing {
     Judge,
     /// The new node has to go.
     Retreat(Why),
-    /// Nobody else can be inside: see when the new node was created, if that is not known, and the `next` of those in the
+    /// No other reader can be inside: see when the new node was created, if that is not known, and the `next` of those in the
     /// list that wait behind it.
     Weigh {
         queue: Arc<Queue>,
         next: usize,
     },
-    /// The lock is ours alone: the old node has to go. It would look like a reader that is inside to whoever upgrades
-    /// next, ourselves included.
+    /// The lock is ours alone: the old node has to go. It would look like a reader that is inside to the next
+    /// upgrade, also one of our own.
     Settle,
 }
 
@@ -450,7 +450,7 @@ mod tests {
         assert_eq!(conversion.on(gone), Step::Finish(Converted::Kept(Why::Contended)));
     }
 
-    /// Everybody would wait for it.
+    /// All later contenders would wait for it.
     #[test]
     fn a_write_node_that_may_exist_is_never_left() {
         let refused = || Event::Made(Made::Failed(Failure::Refused));

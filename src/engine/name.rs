@@ -329,7 +329,7 @@ mod tests {
             let read = format!("{}0000000042", naming.prefix(of, Kind::Shared));
             let write = naming.beside(&read, own, Kind::Exclusive).unwrap();
             assert_eq!(converts(&write, naming), Some(of.as_str()));
-            // To everybody else a writer of that number, by an id of its own.
+            // To all others it is a writer of that number, with an id of its own.
             assert_eq!(classify(&write, naming), writer(42));
             assert_eq!(id(&write), Some(own.as_str()));
             // What it turns into says nothing of it.

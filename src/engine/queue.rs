@@ -166,7 +166,7 @@ impl Queue {
         Upgrade::Alone
     }
 
-    /// All but the two nodes of an upgrade, in order: where nobody else can be inside, those that wait.
+    /// All but the two nodes of an upgrade, in order: where no other can be inside, those that wait.
     pub(crate) fn others<'a>(&'a self, read: &'a str, write: &'a str) -> impl Iterator<Item = &'a str> {
         let names = self.contenders.iter().map(|contender| &*contender.name);
         names.filter(move |name| *name != read && *name != write)

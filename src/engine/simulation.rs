@@ -1,6 +1,6 @@
 //! Contenders and conversions against a model of a lock directory, under random schedules with lost replies, creates
 //! that come through late, cancellations, expired sessions, nodes deleted by hand and deletions that are refused: whatever
-//! happens, no writer is inside together with anybody, and nobody leaves anything behind but what may not be deleted.
+//! happens, no writer is inside together with another contender, and nothing is left behind but what may not be deleted.
 //!
 //! Exclusive contenders wait as the fair lock's do, several to a session, with the [`Line`] that it has: what is sent, what the
 //! servers do and what is heard of it are steps of their own.
@@ -634,7 +634,7 @@ fn simulate(bytes: &[u8], family: Family) {
         }
         world.check();
     }
-    // Now that all goes well, and the sessions of what is stuck are over, everybody who waits is served: no wake-up was lost.
+    // Now that all goes well, and the sessions of what is stuck are over, all that wait are served: no wake-up was lost.
     let Directory { nodes, stuck, .. } = &mut world.directory;
     nodes.retain(|name, _| !stuck.contains(name));
     for _ in 0..200 {

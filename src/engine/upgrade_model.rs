@@ -1,6 +1,6 @@
 //! Every interleaving of a few readers, writers and upgraders, with a fault anywhere, on the real rules of
-//! [`queue`](super::queue) and the real steps of [`conversion`](super::conversion): nobody is ever inside beside a writer,
-//! nobody waits for ever, nothing is left but what the servers refused to delete, and fencing tokens are in order.
+//! [`queue`](super::queue) and the real steps of [`conversion`](super::conversion): no contender is ever inside beside a writer,
+//! none waits for ever, nothing is left but what the servers refused to delete, and fencing tokens are in order.
 //!
 //! What a contender does is cut where others can come between: each request is one step.
 
@@ -66,7 +66,7 @@ enum Fault {
     None,
     /// A session ends: all of its nodes go at once.
     Crash,
-    /// Somebody deletes a node by hand.
+    /// A node is deleted by hand.
     Robbery,
     /// The servers refuse to delete a node of a conversion, once or for good.
     Refusal,
@@ -135,7 +135,7 @@ impl State {
         self.created += 1;
     }
 
-    /// A grant, as a resource sees it: a reader is compared with the highest writer, a writer with everybody.
+    /// A grant, as a resource sees it: a reader is compared with the highest writer, a writer with both.
     fn grant(&mut self, i: usize, token: Token) {
         self.actors[i].token = token;
         if !self.nodes.contains_key(&self.actors[i].node) {

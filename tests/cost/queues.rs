@@ -317,7 +317,7 @@ async fn readers(server: &Server, each: bool) -> (Vec<Client>, Vec<JoinHandle<Ac
     (clients, readers)
 }
 
-/// A write node, a look, and the read node goes; where somebody waits, the time from which it does.
+/// A write node, a look, and the read node goes; where a writer waits, a look at its node.
 #[tokio::test]
 async fn an_upgrade_costs_three_requests_and_one_more_where_a_writer_waits() {
     for waits in [false, true] {

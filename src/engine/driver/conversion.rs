@@ -208,11 +208,11 @@ impl Drop for Unfinished {
     }
 }
 
-/// How often what was written to a node is read before it is deleted. More would let anybody who writes to it all the time
+/// How often what was written to a node is read before it is deleted. More would let a client that writes to it all the time
 /// keep the conversion from its end.
 const READINGS: u32 = 3;
 
-/// A node of ours that somebody has written to.
+/// A node of ours that another client has written to.
 struct Written {
     path: String,
     /// The version that was read.
@@ -285,7 +285,7 @@ impl Asking<'_> {
         }
     }
 
-    /// Somebody has written to one of our nodes: reads it.
+    /// Another client has written to one of our nodes: reads it.
     async fn read_request(&mut self, session: &zk::Client, path: &str, hold: &Hold) -> Failure {
         let before = self.written.take().filter(|written| written.path == path);
         let readings = before.as_ref().map_or(0, |written| written.readings);
@@ -296,7 +296,7 @@ impl Asking<'_> {
                 }
                 Some(Written { path: path.to_owned(), version: stat.version, readings: readings + 1 })
             }
-            // Our own ACL does not let us look, so that nobody's request could be heard anyway.
+            // Our own ACL does not let us look, so that no request could be heard anyway.
             Err(zk::Error::NoAuth) => {
                 Some(Written { path: path.to_owned(), version: -1, readings: READINGS })
             }
