@@ -118,8 +118,42 @@ impl Wake for Broken {
 
 /// One test: the subscriber is everybody's.
 #[tokio::test]
-async fn a_loss_is_told_while_the_sessions_thread_is_blocked_by_a_logger() {
+async fn losses_are_told_without_the_log_and_logged_once() {
     tracing::subscriber::set_global_default(Blocking).unwrap();
+    a_loss_is_told_while_the_sessions_thread_is_blocked_by_a_logger().await;
+    every_loss_is_logged_once_whatever_the_reason().await;
+}
+
+async fn every_loss_is_logged_once_whatever_the_reason() {
+    let server = Server::builder().tick(TIMEOUT / 40).start().unwrap();
+    let client = connect_as(Client::builder().session_timeout(TIMEOUT / 6), &server).await;
+    let other = connect_as(Client::builder().session_timeout(TIMEOUT / 6), &server).await;
+    let mut logged = Vec::new();
+    for reason in [LostReason::NodeDeleted, LostReason::SessionExpired, LostReason::Closed] {
+        let client = if reason == LostReason::NodeDeleted { &other } else { &client };
+        let guard = within("the lock", mutex(client).lock()).await.unwrap();
+        let node = guard.node();
+        match reason {
+            LostReason::NodeDeleted => server.delete(&node).unwrap(),
+            LostReason::SessionExpired => assert!(server.expire_session(session(client))),
+            _ => client.close().await.unwrap(),
+        }
+        assert_eq!(within("the loss", guard.lost()).await.reason(), reason);
+        logged.push(node);
+        while state().losses.len() < logged.len() {
+            within("what was lost in the log", LOGGED.notified()).await;
+        }
+        drop(guard);
+    }
+    other.close().await.unwrap();
+    let losses = std::mem::take(&mut state().losses);
+    assert_eq!(losses.len(), logged.len(), "{losses:?}");
+    for (node, loss) in logged.iter().zip(&losses) {
+        assert!(loss.contains(node.rsplit_once('/').unwrap().1), "{losses:?}");
+    }
+}
+
+async fn a_loss_is_told_while_the_sessions_thread_is_blocked_by_a_logger() {
     let _open = OpenOnDrop;
     let server = Server::builder().tick(TIMEOUT / 40).max_session_timeout(TIMEOUT).start().unwrap();
     server.create("/locks/strays/stray", "").unwrap();
