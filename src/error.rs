@@ -341,10 +341,11 @@ pub enum AcquireError {
         timeout: Duration,
         /// The time that passed.
         waited: Duration,
-        /// How many contenders were ahead when the queue was last looked at by this call.
+        /// How many contenders were known to be ahead: by the last list of the queue that this call got, or at least 1 where
+        /// it needed none.
         ahead: usize,
-        /// The path of the first of their nodes, without the client's namespace; `None` if the call got no further than
-        /// this client's own queue.
+        /// The path of the first of their nodes, without the client's namespace; `None` if the call needed no list, because
+        /// it waited for another contender of this client.
         first: Option<String>,
         /// This client's own hold, if it is the one in the way.
         holder: Option<LocalHolder>,
