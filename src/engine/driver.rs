@@ -375,7 +375,11 @@ impl<'a> Contest<'a> {
                     let list = contender.take_list();
                     if let Some(list) = &list {
                         let own = contender.queued_as();
-                        caller.set_ahead(self.live_ahead(list, own, caller.kind));
+                        let ahead = self.live_ahead(list, own, caller.kind);
+                        if let (Some(own), Some(ahead)) = (own, &ahead) {
+                            self.epoch.line().looked(own, ahead.count);
+                        }
+                        caller.set_ahead(ahead);
                         let orphan = orphaned(self.room, self.epoch, caller.kind, Some((list, own)));
                         let stopped = match self.wait(orphan, interrupted.as_mut()).await {
                             Ok(None) => None,
@@ -389,8 +393,10 @@ impl<'a> Contest<'a> {
                             self.clean_up(contender.leave(Step::Do(request)), caller);
                             return drop(ticket);
                         }
-                    } else if let Request::WaitFor { before } = &request {
-                        caller.set_ahead(self.neighbour_ahead(&before.name));
+                    } else if let (Request::WaitFor { .. }, Some(own)) = (&request, contender.queued_as()) {
+                        // Known without a list.
+                        let count = self.epoch.line().ahead(own);
+                        caller.set_ahead(Some(Ahead { count, first: None }));
                     }
                     drop(list);
                     caller.queued_as(contender.queued_as());
@@ -497,12 +503,6 @@ impl<'a> Contest<'a> {
             Sight::Live(ahead) => Some(ahead),
             Sight::Clear | Sight::Leaving(_) => None,
         }
-    }
-
-    /// What is known without a list of those before ours: the node of our session right before it.
-    fn neighbour_ahead(&self, name: &str) -> Option<Ahead> {
-        let live = !self.epoch.is_leaving(&self.room.path().child(name));
-        live.then_some(Ahead { count: 1, first: None })
     }
 
     /// Waits for `work`, the end of the epoch, or an interruption; a result that is there already comes first.

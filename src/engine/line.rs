@@ -27,6 +27,8 @@ struct Node<W> {
     directory: Arc<str>,
     behind: Option<Behind>,
     followers: Vec<Follower<W>>,
+    /// How many were before it, as far as was known, when it came or looked last.
+    ahead: usize,
 }
 
 /// Whom a contender waits for.
@@ -100,16 +102,43 @@ impl<W> Line<W> {
     /// numbers in a row.
     pub(crate) fn created(&mut self, directory: &str, name: &str, sequence: i32) -> Option<Neighbour> {
         let name = self.know(directory, name);
-        let last = Neighbour { name, next: true };
+        let last = Neighbour { name: Arc::clone(&name), next: true };
         let (directory, before) = match self.ends.remove_entry(directory) {
             Some((directory, end)) => (directory, Some(end)),
             None => (directory.into(), None),
         };
         self.ends.insert(directory, End { sequence, last });
-        before
-            .filter(|end| end.sequence.checked_add(1) == Some(sequence))
-            .map(|end| end.last)
-            .filter(|last| self.nodes.contains_key(&last.name))
+        let before =
+            before.filter(|end| end.sequence.checked_add(1) == Some(sequence)).map(|end| end.last)?;
+        let ahead = self.nodes.get(&before.name)?.ahead.saturating_add(1);
+        self.looked(&name, ahead);
+        Some(before)
+    }
+
+    /// This many were before a node.
+    pub(crate) fn looked(&mut self, name: &str, ahead: usize) {
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.ahead = ahead;
+        }
+    }
+
+    /// How many were before a node, as far as was known, when it came or looked last.
+    pub(crate) fn ahead(&self, name: &str) -> usize {
+        self.nodes.get(name).map_or(0, |node| node.ahead)
+    }
+
+    /// Whether a live contender is known to be in the way of one behind the node `name`: that one itself, or one that it
+    /// waits for. `leaving` says of a node of the session that it is being deleted.
+    pub(crate) fn is_live(&self, name: &str, leaving: &dyn Fn(&str) -> bool) -> bool {
+        let mut name = name;
+        while leaving(name) {
+            match self.nodes.get(name).and_then(|node| node.behind.as_ref()) {
+                Some(Behind::Own(before)) => name = &before.name,
+                Some(Behind::Other(_)) => return true,
+                None => return false,
+            }
+        }
+        true
     }
 
     /// A node of the session exists.
@@ -120,7 +149,8 @@ impl<W> Line<W> {
         let known = self.ends.get_key_value(directory).map(|(directory, _)| Arc::clone(directory));
         let directory = known.unwrap_or_else(|| directory.into());
         let name: Arc<str> = name.into();
-        self.nodes.insert(Arc::clone(&name), Node { directory, behind: None, followers: Vec::new() });
+        self.nodes
+            .insert(Arc::clone(&name), Node { directory, behind: None, followers: Vec::new(), ahead: 0 });
         name
     }
 
@@ -161,7 +191,9 @@ impl<W> Line<W> {
 
     /// A node is gone. Answers with those that have to be told.
     pub(crate) fn gone(&mut self, name: &str, how: Gone<'_>) -> Vec<(W, Word)> {
-        let Some(Node { directory, behind, followers }) = self.nodes.remove(name) else { return Vec::new() };
+        let Some(Node { directory, behind, followers, .. }) = self.nodes.remove(name) else {
+            return Vec::new();
+        };
         if let Some(Behind::Own(before)) = &behind {
             self.forget_follower(&before.name, name);
         }
@@ -270,6 +302,24 @@ mod tests {
         assert_eq!(line.created(D, "n3", 3), Some(neighbour("n1", true)));
         assert_eq!(line.gone("n3", Gone::Unclear), []);
         assert_eq!(line.created(D, "n4", 4), None, "others may have been deleted with it");
+    }
+
+    #[test]
+    fn how_many_are_ahead_is_counted_from_the_last_look() {
+        let mut line = line(2);
+        line.looked("n1", 12);
+        assert_eq!(line.created(D, "n2", 2), Some(neighbour("n1", true)));
+        assert_eq!((line.ahead("n1"), line.ahead("n2"), line.ahead("n3")), (12, 13, 0));
+    }
+
+    #[test]
+    fn behind_one_that_leaves_those_before_it_are_in_the_way() {
+        let mut line = line(3);
+        assert!(line.is_live("n2", &|_| false));
+        assert!(line.is_live("n2", &|name| name != "n0"));
+        assert!(!line.is_live("n2", &|_| true), "perhaps no other process is there");
+        line.watch("n0", "theirs");
+        assert!(line.is_live("n2", &|_| true));
     }
 
     #[test]

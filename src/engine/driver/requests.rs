@@ -100,7 +100,11 @@ async fn create(contest: &Contest<'_>, kind: Kind, slot: Option<Slot>) -> Came {
 fn created(room: &Room, epoch: &Epoch, name: &str) -> Option<Neighbour> {
     match classify(name, room.naming()) {
         Child::Contender { sequence, .. } if room.naming().family == Family::Exclusive => {
-            epoch.line().created(room.path().server(), name, sequence)
+            let leaving = |name: &str| epoch.is_leaving(&room.path().child(name));
+            let mut line = epoch.line();
+            let before = line.created(room.path().server(), name, sequence);
+            // A waiter says of its wait that live contenders are ahead: where that is not certain, it looks.
+            before.filter(|before| line.is_live(&before.name, &leaving))
         }
         _ => None,
     }
