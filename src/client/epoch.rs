@@ -371,7 +371,9 @@ impl Epoch {
         }
         // Looked at after the registration, as the end looks at the register after it has happened.
         if let Some(reason) = self.end_reason() {
-            held.lose(reason, || {});
+            if held.mark_lost(reason) {
+                held.tell_lost();
+            }
         }
     }
 
@@ -379,9 +381,8 @@ impl Epoch {
     /// side, it does not log.
     pub(crate) fn check(self: &Arc<Self>, held: &Arc<Held>) -> Option<LostReason> {
         let lost = held.lost();
-        // One that has been released is not beaten for any more, so the clock says nothing about it. One that is kept is
-        // about to be marked lost by another thread, which may take its time.
-        if lost.is_some() || self.standing() != Standing::Over || held.is_released() {
+        // One that has been given back is not beaten for any more, so the clock says nothing about it.
+        if lost.is_some() || self.standing() != Standing::Over || held.is_given_back() {
             return lost;
         }
         self.lose(held, LostReason::Suspect);
@@ -408,9 +409,10 @@ impl Epoch {
         match reason {
             // The servers still have the node, and with it the lock.
             LostReason::Suspect => {
-                // First: telling runs wakers, which may do anything.
-                self.keep(held);
-                self.tell_lost(held, reason);
+                // Told last: that runs wakers, which may do anything.
+                if self.keep(held) {
+                    held.tell_lost();
+                }
             }
             LostReason::NodeDeleted => {
                 if self.tell_lost(held, reason) {
@@ -427,14 +429,29 @@ impl Epoch {
 
     /// Marks a hold lost, and wakes those that wait for that; false if it was lost already.
     fn tell_lost(&self, held: &Arc<Held>, reason: LostReason) -> bool {
-        held.lose(reason, || {
-            self.unlogged().lost.push((Arc::clone(held), reason));
-            self.news.notify_one();
-        })
+        let first = self.mark_lost(held, reason);
+        if first {
+            held.tell_lost();
+        }
+        first
     }
 
-    /// Keeps the node of a lost hold until its guards are gone, as long as the servers keep the session for certain.
-    fn keep(&self, held: &Arc<Held>) {
+    /// Marks a hold lost, to be logged; false if it was lost already.
+    fn mark_lost(&self, held: &Arc<Held>, reason: LostReason) -> bool {
+        let first = held.mark_lost(reason);
+        if first {
+            self.unlogged().lost.push((Arc::clone(held), reason));
+            self.news.notify_one();
+        }
+        first
+    }
+
+    /// Marks a hold lost by the clock, and keeps its node until its guards are gone, as long as the servers keep the session
+    /// for certain; false if it was lost already.
+    fn keep(&self, held: &Arc<Held>) -> bool {
+        // Marked first. The clock does not look after what is kept, or was taken from a conversion, so that another thread
+        // would find such a hold valid, for as long as this one is paused in between.
+        let first = self.mark_lost(held, LostReason::Suspect);
         // The servers cannot end the session before its timeout has passed since then.
         let until = self.proof().map_or_else(Moment::now, |proof| proof.plus(self.timeout));
         self.change_nodes(|nodes| {
@@ -449,6 +466,7 @@ impl Epoch {
             drop(held.take_permit());
         }
         self.news.notify_one();
+        first
     }
 
     /// Gives the nodes of lost holds back whose time is over; answers how long the next one has.
@@ -831,7 +849,6 @@ impl Epoch {
 fn lost_already(held: &Held, done: Option<Done>) {
     let Some(done) = done else { return };
     let path = held.directory().user().into();
-    // What is kept is about to be marked so.
     let reason = held.lost().unwrap_or(LostReason::Suspect);
     // An error: the release was cancelled, and has no reader.
     let _ = done.send(Err(Lost { path, reason }.into()));
@@ -876,4 +893,44 @@ pub(crate) fn node_name(path: &str) -> &str {
 /// An error of the client library as the source of one of ours.
 pub(crate) fn cause(error: zk::Error) -> Cause {
     Arc::new(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use zookeeper_test_server::Server;
+
+    use super::*;
+
+    /// An epoch without a proof, in which nothing is believed, and a hold of it.
+    async fn over(server: &Server) -> (Arc<Epoch>, Arc<Held>) {
+        let session = zk::Client::connect(&server.connect_string()).await.unwrap();
+        let (reaper, _work) = Reaper::new();
+        let directory = LockPath::parse("", "/lock").unwrap();
+        let held = Held::new(directory, "x-lock-0000000000", Kind::Exclusive, None, 0);
+        (Epoch::new(1, session, Margin::default(), reaper), held)
+    }
+
+    /// The thread that gives it up may be paused before it tells.
+    #[tokio::test]
+    async fn a_hold_that_is_given_up_by_the_clock_is_lost_before_that_is_told() {
+        let server = Server::start().unwrap();
+        let (epoch, held) = over(&server).await;
+        let untold = held.watch_lost();
+        epoch.keep(&held);
+        // Although the session was heard of since.
+        epoch.proved(Moment::now());
+        assert_eq!(epoch.check(&held), Some(LostReason::Suspect));
+        assert!(!untold.has_changed().unwrap(), "told while it was not to be");
+        assert!(!held.begin_conversion());
+    }
+
+    #[tokio::test]
+    async fn a_hold_that_the_clock_takes_from_a_conversion_is_suspect_before_that_is_told() {
+        let server = Server::start().unwrap();
+        let (epoch, held) = over(&server).await;
+        assert!(held.begin_conversion());
+        epoch.keep(&held);
+        assert_eq!(epoch.check(&held), Some(LostReason::Suspect));
+        assert!(!epoch.end_conversion(&held, "own", "other", Kind::Shared));
+    }
 }

@@ -141,28 +141,29 @@ impl Held {
         matches!(self.standing().hand, Hand::Kept | Hand::GivenBack)
     }
 
-    /// Whether its node has been handed over to be deleted.
-    pub(super) fn is_released(&self) -> bool {
-        self.standing().hand == Hand::GivenBack
-    }
-
     /// Whether it is held by the node `name` of its directory, and nobody is about to change that.
     pub(crate) fn is_held_by(&self, path: &str) -> bool {
         let standing = self.standing();
         standing.hand == Hand::Held && path.ends_with(&*standing.name)
     }
 
-    /// Marks it lost; false if it was already. If not, `note` is called before those are woken who wait for that: a waker
-    /// may do anything.
-    pub(super) fn lose(&self, reason: LostReason, note: impl FnOnce()) -> bool {
+    /// Marks it lost; false if it was already. Those that wait for that are woken by [`tell_lost`](Self::tell_lost), and not
+    /// before: a waker may do anything.
+    pub(super) fn mark_lost(&self, reason: LostReason) -> bool {
+        let mut first = false;
         self.lost.send_if_modified(|lost| {
-            let first = lost.is_none();
+            first = lost.is_none();
             if first {
                 *lost = Some(reason);
-                note();
             }
-            first
-        })
+            false
+        });
+        first
+    }
+
+    /// Wakes those that wait for its loss.
+    pub(super) fn tell_lost(&self) {
+        self.lost.send_modify(|_| {});
     }
 
     /// Marks it given back; answers in whose hand it was, and the name of its node.
