@@ -219,7 +219,7 @@ async fn convert<M, N, W>(
 where
     M: Mode + Default,
     N: Mode + Default,
-    W: Future<Output = driver::Counted> + Send + 'static,
+    W: Future<Output = Option<driver::ConversionOutcome>>,
 {
     let path = guard.path().to_owned();
     let hold = match guard.into_hold() {
@@ -231,10 +231,10 @@ where
         return Ok(LockGuard::new(hold));
     }
     // A client that is over takes the task along, and with it the hold, which is over as well: its shadow answers for it.
-    let (client, shadow) = (Arc::clone(hold.room().client()), hold.shadow());
-    match client.run(work(hold)).await {
-        Some((Ok(hold), _)) => Ok(LockGuard::new(hold)),
-        Some((Err((hold, reason)), _)) => Err(ConversionError::new(LockGuard::new(hold), &path, reason)),
+    let shadow = hold.shadow();
+    match work(hold).await {
+        Some(Ok(hold)) => Ok(LockGuard::new(hold)),
+        Some(Err((hold, reason))) => Err(ConversionError::new(LockGuard::new(hold), &path, reason)),
         None => {
             shadow.lose(LostReason::Closed);
             let reason = shadow.lost().unwrap_or(LostReason::Closed);

@@ -11,12 +11,15 @@ use support::{
 };
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    Client, ConversionFailure, InterProcessReadWriteLock, LockState, LostReason, ReadGuard, WriteGuard,
+    Client, ConversionError, ConversionFailure, InterProcessReadWriteLock, LockState, LostReason, ReadGuard,
+    ReleaseError, WriteGuard,
 };
 use zookeeper_test_server::{Direction, Match, Op, Server};
 
 const THROTTLED: i32 = -127;
 const NO_AUTH: i32 = -102;
+
+type Converted = Result<ReadGuard, ConversionError<WriteGuard>>;
 
 fn lock(client: &Client) -> InterProcessReadWriteLock {
     InterProcessReadWriteLock::new(client, DIRECTORY).unwrap()
@@ -244,6 +247,55 @@ async fn closing_a_borrowed_client_during_conversions_leaves_nothing() {
             drop((owner, client));
         }
     }
+}
+
+/// A downgrade of a client's own lock that is done, and whose caller has not looked at that.
+async fn done_and_not_taken(server: &Server, client: &Client) -> ByHand<impl Future<Output = Converted>> {
+    let writer = write(client).await;
+    let gate = server.hold_reply(Match::op(Op::Multi).session(session(client)).path_contains("__READ__"));
+    let downgrade = ByHand::new(writer.downgrade()).start();
+    within("the conversion", gate.wait_hit()).await;
+    gate.release();
+    downgrade.woken().await;
+    downgrade
+}
+
+/// What a caller may take at any time is not left behind.
+#[tokio::test]
+async fn a_flush_does_not_wait_for_a_conversion_that_is_done() {
+    let server = start();
+    let client = connect(&server).await;
+    let mut downgrade = done_and_not_taken(&server, &client).await;
+    within("the flush", client.flush(Duration::from_secs(3))).await.unwrap();
+    let std::task::Poll::Ready(reader) = downgrade.poll() else { panic!("it was done") };
+    assert!(reader.unwrap().is_held());
+}
+
+/// It is from the moment that the caller goes away.
+#[tokio::test]
+async fn a_flush_waits_for_a_conversion_that_is_done_and_was_dropped_then() {
+    let server = start();
+    let client = connect(&server).await;
+    let downgrade = done_and_not_taken(&server, &client).await;
+    let gate = server.hold_reply(Match::op(Op::Delete).session(session(&client)));
+    drop(downgrade);
+    let flushed = client.flush(Duration::from_millis(300)).await;
+    assert!(matches!(flushed, Err(ReleaseError::TimedOut { nodes: 1, .. })), "{flushed:?}");
+    gate.release();
+    within("the flush", client.flush(Duration::from_secs(5))).await.unwrap();
+    assert_eq!(server.children(DIRECTORY), [""; 0]);
+}
+
+#[tokio::test]
+async fn closing_a_borrowed_client_does_not_wait_for_a_conversion_that_is_done() {
+    let server = start();
+    let owner = zk::Client::connect(&server.connect_string()).await.unwrap();
+    let client = Client::from_session(owner.clone()).unwrap();
+    let mut downgrade = done_and_not_taken(&server, &client).await;
+    within("the end", client.close()).await.unwrap();
+    assert_eq!(server.children(DIRECTORY), [""; 0]);
+    let std::task::Poll::Ready(reader) = downgrade.poll() else { panic!("it was done") };
+    assert_eq!(reader.unwrap().state(), LockState::Lost(LostReason::Closed));
 }
 
 /// A request that comes when a reader becomes the writer, in the moment before its node goes.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 use zookeeper_client as zk;
 
-pub(crate) use self::conversion::{Counted, downgrade, upgrade};
+pub(crate) use self::conversion::{ConversionOutcome, downgrade, upgrade};
 pub(crate) use self::lists::SharedLists;
 use self::look::{About, Sight, busy, no_auth, orphaned, sight, unusable_directory};
 pub(crate) use self::look::{participants, position};

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
 use super::look::unusable_directory;
@@ -12,7 +13,7 @@ use super::requests::{failure, list, new_id, to_library};
 use super::revocation::MARKER;
 use crate::client::clock::Moment;
 use crate::client::epoch::{Epoch, EpochOver, Session, cause};
-use crate::client::reaper::{Debt, Done, FIRST_PAUSE, Item, LONGEST_PAUSE, Ticket};
+use crate::client::reaper::{Debt, Done, FIRST_PAUSE, Item, LONGEST_PAUSE};
 use crate::engine::contender::{Answer, Failure};
 use crate::engine::conversion::{Conversion, Converted, Event, Made, Request, Step, Why};
 use crate::engine::name::Kind;
@@ -21,34 +22,36 @@ use crate::engine::room::{Hold, Room};
 use crate::error::{ConversionFailure, Lost, LostReason};
 
 /// A hold after a conversion, or as it was with the reason.
-type Outcome = Result<Hold, (Hold, ConversionFailure)>;
+pub(crate) type ConversionOutcome = Result<Hold, (Hold, ConversionFailure)>;
 
-/// The same, with the ticket that keeps a flush waiting until somebody has taken the hold.
-pub(crate) type Counted = (Outcome, Ticket);
-
-/// Turns a held write lock into a read lock, with nobody in between.
-pub(crate) fn downgrade(hold: Hold) -> impl Future<Output = Counted> + Send + 'static {
-    convert_counted(hold, Kind::Shared)
+/// Turns a held write lock into a read lock, with nobody in between; nothing if the client has ended.
+pub(crate) async fn downgrade(hold: Hold) -> Option<ConversionOutcome> {
+    start(hold, Kind::Shared).await.ok()
 }
 
-/// Turns a held read lock into the write lock, if nobody else can be inside.
-pub(crate) fn upgrade(hold: Hold) -> impl Future<Output = Counted> + Send + 'static {
-    convert_counted(hold, Kind::Exclusive)
+/// Turns a held read lock into the write lock, if nobody else can be inside; nothing if the client has ended.
+pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
+    start(hold, Kind::Exclusive).await.ok()
 }
 
-/// Counted from the call on, so that whoever gives a borrowed session back, and whoever flushes, waits for the node that
-/// comes of it. The ticket outlives the hold where nobody takes the two.
-fn convert_counted(hold: Hold, kind: Kind) -> impl Future<Output = Counted> + Send + 'static {
+/// Counted until it is done, so that a client that gives a borrowed session back, and one that flushes, waits for the node
+/// that comes of it. What is done is the caller's, who may take it, or drop it, at any time, and is not waited for.
+fn start(hold: Hold, kind: Kind) -> oneshot::Receiver<ConversionOutcome> {
+    let (reply, outcome) = oneshot::channel();
     let counted = hold.epoch().attempt();
-    let ticket = hold.room().client().reaper().ticket(hold.held().number());
-    async move {
+    let client = Arc::clone(hold.room().client());
+    let ticket = client.reaper().ticket(hold.held().number());
+    client.spawn(async move {
         let outcome = convert(hold, kind).await;
         drop(counted);
-        (outcome, ticket)
-    }
+        // If the caller has gone it comes back, and is given back before the ticket: nobody finds the node uncounted.
+        drop(reply.send(outcome));
+        drop(ticket);
+    });
+    outcome
 }
 
-async fn convert(hold: Hold, kind: Kind) -> Outcome {
+async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
     let (room, epoch) = (Arc::clone(hold.room()), Arc::clone(hold.epoch()));
     let (naming, own) = (room.naming(), hold.node());
     // Both a clock and a node: nothing is done for a lock that may be somebody else's.
@@ -100,7 +103,7 @@ async fn finish(
     kind: Kind,
     converted: Converted,
     last_error: Option<zk::Error>,
-) -> Outcome {
+) -> ConversionOutcome {
     let (epoch, held) = (Arc::clone(hold.epoch()), Arc::clone(hold.held()));
     let reason = match converted {
         Converted::Done { node, zxid } => {
@@ -165,14 +168,14 @@ fn failure_of(room: &Room, why: Why, last_error: Option<zk::Error>) -> Conversio
     }
 }
 
-fn lost(hold: Hold, reason: LostReason) -> Outcome {
+fn lost(hold: Hold, reason: LostReason) -> ConversionOutcome {
     let lost = Lost { path: hold.room().path().user().into(), reason };
     Err((hold, lost.into()))
 }
 
 /// Has nodes deleted, each before the next, and waits until they are gone, refused for good, or the session is over.
 async fn delete(hold: &Hold, names: Vec<String>) {
-    let (done, gone) = tokio::sync::oneshot::channel();
+    let (done, gone) = oneshot::channel();
     reap(hold, names, Some(done));
     // Whichever it was has been reported, and nothing more can be done.
     let _ = gone.await;
