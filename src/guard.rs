@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::client::AbortOnDrop;
+use crate::client::{AbortOnDrop, waker};
 use crate::engine::driver;
 use crate::engine::room::Hold;
 use crate::error::{Lost, LostReason, ReleaseError};
@@ -162,7 +162,7 @@ impl<M: Mode> LockGuard<M> {
             tokio::select! {
                 reason = &mut lost => return LockState::Lost(reason),
                 // The epoch has the sender, so this is never an error.
-                _ = standing.changed() => {}
+                _ = waker::contain(standing.changed()) => {}
             }
         }
     }

@@ -14,6 +14,7 @@ pub(crate) mod reaper;
 mod retry;
 mod servers;
 mod supervisor;
+pub(crate) mod waker;
 pub(crate) mod watches;
 pub(crate) mod window;
 
@@ -279,7 +280,7 @@ impl Client {
         let started = std::time::Instant::now();
         self.inner.shared.stop.send_replace(true);
         let mut closed = self.inner.shared.session_closed.subscribe();
-        let confirmed = closed.wait_for(Option::is_some).await;
+        let confirmed = waker::contain(closed.wait_for(Option::is_some)).await;
         match confirmed.as_deref() {
             Ok(Some(true)) => Ok(()),
             _ => Err(ReleaseError::SessionNotClosed { waited: started.elapsed() }),

@@ -13,6 +13,7 @@ use super::epoch::Epoch;
 use super::heartbeat::{self, Heartbeat};
 use super::patience::Connections;
 use super::reaper::Reaper;
+use super::waker::contain_panic;
 use crate::error::{ConnectError, LostReason};
 
 /// What the client as a whole is doing.
@@ -86,13 +87,20 @@ impl Shared {
     pub(crate) fn begin(&self, epoch: &Arc<Epoch>) {
         let session = epoch.session_id();
         tracing::info!(epoch = epoch.number(), session = format_args!("{session:#x}"), timeout = ?epoch.timeout(), "session established");
-        self.state.send_replace(ConnectionState::Connected);
+        self.tell_state(ConnectionState::Connected);
         self.phase.send_replace(Phase::Live(Arc::clone(epoch)));
+    }
+
+    /// What waits for it may be polled by anybody, by a receiver that we do not see.
+    fn tell_state(&self, state: ConnectionState) {
+        contain_panic(|| {
+            self.state.send_replace(state);
+        });
     }
 
     fn close(&self, closing: Closing, confirmed: bool) {
         self.phase.send_replace(Phase::Closed(closing));
-        self.state.send_replace(ConnectionState::Closed);
+        self.tell_state(ConnectionState::Closed);
         self.session_closed.send_replace(Some(confirmed));
     }
 }
@@ -182,7 +190,7 @@ async fn run(
             // The session, and our nodes in it, may live on without us: its runtime is shutting down, most likely.
             (End::Broken, None) => return shared.close(Closing::Asked, false),
             (end, Some(dialer)) => {
-                shared.state.send_replace(ConnectionState::Lost);
+                shared.tell_state(ConnectionState::Lost);
                 match end {
                     End::Useless => dialer.patience.grow(),
                     _ => dialer.patience.lasted(Moment::now().since(began), epoch.timeout()),
@@ -235,11 +243,11 @@ async fn watch_session(shared: &Shared, epoch: &Epoch, mut connections: Option<C
         match state {
             zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
                 epoch.set_connected(true);
-                shared.state.send_replace(ConnectionState::Connected);
+                shared.tell_state(ConnectionState::Connected);
             }
             zk::SessionState::Disconnected => {
                 epoch.set_connected(false);
-                shared.state.send_replace(ConnectionState::Suspended);
+                shared.tell_state(ConnectionState::Suspended);
             }
             zk::SessionState::Expired => {
                 epoch.end(LostReason::SessionExpired);

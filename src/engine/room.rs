@@ -18,6 +18,7 @@ use super::turns::Turns;
 use crate::client::Inner;
 use crate::client::epoch::Epoch;
 use crate::client::held::Held;
+use crate::client::waker;
 use crate::error::{AcquireError, LocalHolder, Lost, LostReason, ReleaseError, TryLockError};
 use crate::options::{LockOptions, Recipe};
 use crate::path::LockPath;
@@ -371,7 +372,7 @@ impl Hold {
         let ended = self.epoch.ended();
         let epoch = Arc::downgrade(&self.epoch);
         let held = Arc::clone(&self.held);
-        async move {
+        waker::contain(async move {
             // By the clock first, which may know before anybody else has looked.
             if let Some(reason) = epoch.upgrade().and_then(|epoch| epoch.check(&held)) {
                 return reason;
@@ -383,7 +384,7 @@ impl Hold {
                 // A hold that has been released is not told any more, but is over at the end of its session.
                 reason = ended => reason,
             }
-        }
+        })
     }
 
     pub(crate) fn token(&self) -> (i64, u64) {

@@ -1,10 +1,13 @@
 //! Rules 7, 8 and 20: what outlives what. Guards and attempts outlive their callers, clients outlive sessions, sessions outlive
 //! a blocked executor.
 
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, InterProcessMutex, LostReason, ReleaseError, TryLockError,
+    AcquireError, Client, ConnectionState, InterProcessMutex, LockState, LostReason, ReleaseError,
+    TryLockError,
 };
 use zookeeper_test_server::{LogKind, Match, Op};
 
@@ -339,4 +342,54 @@ async fn rule_20_a_blocked_executor_does_not_lose_the_lock() {
     let heard = [Op::Ping, Op::Multi].map(|op| logged(&server, id, op, LogKind::Arrived).len());
     assert!(heard.iter().sum::<usize>() > 4, "the session was kept alive meanwhile: {heard:?}");
     within("the release", guard.release()).await.unwrap();
+}
+
+/// A waker of an executor that does not work.
+struct Broken;
+
+impl Wake for Broken {
+    fn wake(self: Arc<Self>) {
+        panic!("as the test asked for");
+    }
+}
+
+/// They are foreign code, and run where the session's end is told.
+#[tokio::test]
+async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_client_from_its_next_session() {
+    let server = start();
+    let client = connect(&server).await;
+    let mut guards = Vec::new();
+    for path in ["/locks/a", "/locks/b", "/locks/c"] {
+        let mutex = InterProcessMutex::new(&client, path).unwrap();
+        guards.push(within("the lock", mutex.lock()).await.unwrap());
+    }
+    let waker = Waker::from(Arc::new(Broken));
+    let mut context = Context::from_waker(&waker);
+    let (mut broken, mut told) = (Vec::new(), Vec::new());
+    // Many, since the order in which they are woken is not ours: before, between and behind them those of others wait.
+    for guard in guards.iter().cycle().take(60) {
+        told.push(ByHand::new(guard.lost()).start());
+        let mut lost = Box::pin(guard.lost());
+        assert!(lost.as_mut().poll(&mut context).is_pending());
+        let mut changed = Box::pin(guard.state_changed(LockState::Held));
+        assert!(changed.as_mut().poll(&mut context).is_pending());
+        broken.push((lost, changed));
+    }
+    let mut states = Vec::new();
+    for _ in 0..2 {
+        let mut state = client.watch_state();
+        states.push(Box::pin(async move { state.changed().await.is_ok() }));
+    }
+    for changed in &mut states {
+        assert!(changed.as_mut().poll(&mut context).is_pending());
+    }
+    let first = session(&client);
+    server.expire_session(first);
+    for mut lost in told {
+        lost.woken().await;
+        assert!(matches!(lost.poll(), Poll::Ready(_)));
+    }
+    let again = within("the lock in the next session", mutex(&client).lock()).await.unwrap();
+    assert!(again.is_held());
+    assert_ne!(session(&client), first);
 }
