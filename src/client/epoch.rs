@@ -712,8 +712,10 @@ impl Epoch {
         let path = directory.child(name);
         if self.lock_nodes().all.contains_key(&path) {
             let orphan = Orphan { directory: directory.clone(), name: name.to_owned() };
-            self.lock_orphans().insert(path.clone(), orphan);
-            self.refusals.send_modify(|refusals| *refusals = refusals.wrapping_add(1));
+            // One that is refused again is no news to those that wait.
+            if self.lock_orphans().insert(path.clone(), orphan).is_none() {
+                self.refusals.send_modify(|refusals| *refusals = refusals.wrapping_add(1));
+            }
         }
         self.not_ours_to_tell(&path);
     }

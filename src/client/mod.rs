@@ -221,7 +221,7 @@ impl Client {
                 // An error cannot come: the reaper lives as long as its thread.
                 let _ = pending.wait_for(|pending| pending.none_before(limit)).await;
                 match epoch {
-                    Some(epoch) => delete_orphans(&epoch, None).await,
+                    Some(epoch) => delete_orphans(&epoch).await,
                     None => Ok(()),
                 }
             };

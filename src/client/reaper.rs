@@ -15,13 +15,13 @@ use tokio::task::{self, JoinSet};
 use zookeeper_client as zk;
 
 use super::clock::Moment;
-use super::epoch::{Epoch, EpochOver, Session, cause};
+use super::epoch::{Epoch, EpochOver, Orphan, Session, cause};
 use super::window::Window;
 use crate::engine::contender::Failure;
 use crate::engine::line::Gone;
 use crate::engine::name::id;
 use crate::engine::places::Place;
-use crate::error::{Lost, LostReason, ReleaseError};
+use crate::error::{Cause, Lost, LostReason, ReleaseError};
 use crate::path::LockPath;
 
 /// The pauses between tries. The requests of a session without a connection are queued, not failed, so a try is
@@ -345,21 +345,32 @@ async fn settle(epoch: &Epoch, directory: &LockPath, debt: &Debt) -> Result<(), 
     }
 }
 
-/// Deletes what the servers have refused to delete before, if they let us now: the nodes of the whole session, or of one
-/// directory. Answers with the first that they refuse again, and how many others.
-pub(crate) async fn delete_orphans(epoch: &Epoch, directory: Option<&LockPath>) -> Result<(), ReleaseError> {
-    let mut first = None;
+/// Deletes what the servers have refused to delete before, if they let us now. Answers with the first node of the session
+/// that they refuse again, and how many others.
+pub(crate) async fn delete_orphans(epoch: &Epoch) -> Result<(), ReleaseError> {
+    let mut orphans = epoch.orphans(None).into_iter();
+    let Some((first, source)) = first_refused(epoch, orphans.by_ref()).await else { return Ok(()) };
     let mut others = 0;
-    for orphan in epoch.orphans(directory) {
+    while first_refused(epoch, orphans.by_ref()).await.is_some() {
+        others += 1;
+    }
+    Err(ReleaseError::Refused { node: first.directory.user_child(&first.name), others, source })
+}
+
+/// Deletes these nodes, one after the other, until the servers refuse one: answers with that one, and what they say.
+pub(crate) async fn first_refused(
+    epoch: &Epoch,
+    orphans: impl IntoIterator<Item = Orphan>,
+) -> Option<(Orphan, Cause)> {
+    for orphan in orphans {
         match delete(epoch, &orphan.directory, &orphan.name, &epoch.windows().removals).await {
             Ok(_) => {}
-            Err(ReleaseError::Refused { .. }) if first.is_some() => others += 1,
-            Err(ReleaseError::Refused { node, source, .. }) => first = Some((node, source)),
+            Err(ReleaseError::Refused { source, .. }) => return Some((orphan, source)),
             // The session is over, and its nodes with it.
-            Err(_) => return Ok(()),
+            Err(_) => return None,
         }
     }
-    first.map_or(Ok(()), |(node, source)| Err(ReleaseError::Refused { node, others, source }))
+    None
 }
 
 /// How a node went.

@@ -99,6 +99,7 @@ async fn contend(
     let _turn = Turn { room, number: caller.number };
     // A caller that is answered or gone has completed `interrupted`, which must not be polled again.
     while caller.reply.is_some() {
+        caller.set_waits_for(WaitsFor::Session);
         let epoch = tokio::select! {
             biased;
             // First: a caller that went while we waited for a place must not cost a create.

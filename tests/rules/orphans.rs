@@ -107,6 +107,30 @@ async fn an_orphan_in_the_way_is_said_and_no_other_is_made() {
     assert_clean(&server, "after the deletion").await;
 }
 
+/// One refusal says all that the caller has to know.
+#[tokio::test]
+async fn an_attempt_among_many_orphans_asks_for_one_deletion() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let fair = InterProcessFairLock::new(&client, DIRECTORY).unwrap();
+    let _held = within("the grant", mutex(&other).lock()).await.unwrap();
+    let mut places = Vec::new();
+    for _ in 0..10 {
+        places.push(within("a place", fair.enqueue()).await.unwrap());
+    }
+    let _fault = forbid(&server, &client);
+    drop(places);
+    within("the report", client.flush(SOON)).await.unwrap_err();
+    server.reset_counters();
+    for _ in 0..3 {
+        let error = within("lock", fair.lock()).await.unwrap_err();
+        assert!(matches!(error, AcquireError::Orphaned { .. }), "{error:?}");
+    }
+    let counters = server.counters();
+    assert_eq!(counters.requests(Op::Delete), 3, "one for each attempt");
+    assert_eq!(counters.requests(Op::Create), 0, "no other node was made");
+}
+
 /// A waiter of the same client is in the queue already when the node before it becomes an orphan.
 #[tokio::test]
 async fn a_waiter_behind_a_node_that_becomes_an_orphan_is_told() {

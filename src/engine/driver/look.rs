@@ -1,5 +1,6 @@
 //! Looking at the queue without being in it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use zookeeper_client as zk;
@@ -7,12 +8,12 @@ use zookeeper_client as zk;
 use super::ask::{Unanswered, ask};
 use super::requests::{list, list_alone};
 use crate::client::epoch::{Epoch, cause};
-use crate::client::reaper::delete_orphans;
+use crate::client::reaper::first_refused;
 use crate::engine::name::Kind;
 use crate::engine::pending::Ahead;
 use crate::engine::queue::{Listing, Queue, Unusable};
 use crate::engine::room::Room;
-use crate::error::{AcquireError, ReleaseError};
+use crate::error::AcquireError;
 
 /// The nodes that queue for a lock, all or those of one kind, in order, as the user would write their paths.
 pub(crate) async fn participants(room: &Arc<Room>, kind: Option<Kind>) -> Result<Vec<String>, AcquireError> {
@@ -98,26 +99,19 @@ pub(super) async fn orphaned(
     kind: Kind,
     ahead: Option<(&Queue, Option<&str>)>,
 ) -> Option<AcquireError> {
-    let orphans = epoch.orphans(Some(room.path()));
-    let in_the_way = match ahead {
-        _ if orphans.is_empty() => false,
-        Some((queue, name)) => {
-            let (_, mut names) = queue.in_the_way(name, kind);
-            names.any(|name| orphans.iter().any(|orphan| orphan.name == name))
-        }
-        // Any of them: another contender would leave another.
-        None => true,
-    };
-    if !in_the_way {
+    let mut orphans = epoch.orphans(Some(room.path()));
+    if orphans.is_empty() {
         return None;
     }
-    // On the heap: those that wait, perhaps by the thousand, keep room for what hardly ever happens otherwise.
-    match Box::pin(delete_orphans(epoch, Some(room.path()))).await {
-        Err(ReleaseError::Refused { node, source, .. }) => {
-            Some(AcquireError::Orphaned { path: room.path().user().to_owned(), node, source })
-        }
-        _ => None,
+    // Without a list any of them counts: another contender would leave another.
+    if let Some((queue, name)) = ahead {
+        let in_the_way: HashSet<&str> = queue.in_the_way(name, kind).1.collect();
+        orphans.retain(|orphan| in_the_way.contains(orphan.name.as_str()));
     }
+    // On the heap: those that wait, perhaps by the thousand, keep room for what hardly ever happens otherwise.
+    let (orphan, source) = Box::pin(first_refused(epoch, orphans)).await?;
+    let node = room.path().user_child(&orphan.name);
+    Some(AcquireError::Orphaned { path: room.path().user().to_owned(), node, source })
 }
 
 /// Whom a contender has to wait for.
