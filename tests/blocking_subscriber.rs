@@ -120,8 +120,27 @@ impl Wake for Broken {
 #[tokio::test]
 async fn losses_are_told_without_the_log_and_logged_once() {
     tracing::subscriber::set_global_default(Blocking).unwrap();
+    a_close_frees_the_locks_before_their_loss_is_logged().await;
     a_loss_is_told_while_the_sessions_thread_is_blocked_by_a_logger().await;
     every_loss_is_logged_once_whatever_the_reason().await;
+}
+
+async fn a_close_frees_the_locks_before_their_loss_is_logged() {
+    let _open = OpenOnDrop;
+    let server = Server::start().unwrap();
+    let client = connect_as(Client::builder(), &server).await;
+    let guard = within("the lock", mutex(&client).lock()).await.unwrap();
+    let node = guard.node();
+    state().closed = true;
+    let close = tokio::spawn(async move { client.close().await });
+    until(&server, "the end of the session", |view| view.sessions().is_empty()).await;
+    assert!(!server.exists(&node) && !guard.is_held());
+    open();
+    within("the end", close).await.unwrap().unwrap();
+    while state().losses.is_empty() {
+        within("the loss in the log", LOGGED.notified()).await;
+    }
+    *state() = State::default();
 }
 
 async fn every_loss_is_logged_once_whatever_the_reason() {

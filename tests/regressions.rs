@@ -655,6 +655,26 @@ async fn a_borrowed_session_that_is_given_back_to_a_throttling_server_keeps_no_n
     drop(guard);
 }
 
+/// Its runtime goes while what could not be deleted in time is still asked for.
+#[test]
+fn a_borrowed_session_is_not_kept_by_a_guard_once_its_clients_runtime_is_gone() {
+    let server = server();
+    let (owners, clients) =
+        (tokio::runtime::Runtime::new().unwrap(), tokio::runtime::Runtime::new().unwrap());
+    let owner = owners.block_on(owned_session(&server, ms(2_500)));
+    let guard = clients.block_on(async {
+        let client = Client::from_session(owner.clone()).unwrap();
+        let guard = hold(&client).await;
+        server.fail(Match::op(Op::Delete).always(), THROTTLED);
+        let closed = within(client.close()).await;
+        assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
+        guard
+    });
+    drop((clients, owner));
+    owners.block_on(until(&server, |view| view.sessions().is_empty()));
+    assert!(!guard.is_held());
+}
+
 /// A second deletion could overtake the first, which would then report that somebody else had deleted the node.
 #[tokio::test]
 async fn a_borrowed_session_that_is_given_back_during_a_release_deletes_the_node_once() {

@@ -162,13 +162,13 @@ async fn run(
         // A borrowed session is not ours to give up.
         let patience = dialer.as_ref().map(Dialer::present_patience);
         let connections = patience.map(|patience| Connections::new(patience, epoch.timeout(), began));
-        let heartbeat = tokio::spawn(heartbeat::run(Arc::clone(&epoch), contact.heartbeat));
+        let mut heartbeat = tokio::spawn(heartbeat::run(Arc::clone(&epoch), contact.heartbeat));
         let end = tokio::select! {
             // The heartbeat ends when the epoch does: how that ended is asked first.
             biased;
             end = watch_session(&shared, &epoch, connections) => end,
             // It ends with its epoch, or by a panic (of a tracing subscriber): without it nothing can be believed.
-            _ = heartbeat => {
+            _ = &mut heartbeat => {
                 epoch.end(LostReason::Suspect);
                 End::Broken
             }
@@ -177,6 +177,8 @@ async fn run(
         };
         match (end, &mut dialer) {
             (End::Stopped, Some(_)) => {
+                // It would log the losses, which is left to `close`.
+                heartbeat.abort();
                 let confirmed = close(&epoch).await;
                 return shared.close(Closing::Asked, confirmed);
             }
@@ -305,9 +307,10 @@ async fn close(epoch: &Epoch) -> bool {
     let Some(states) = epoch.states() else { return true };
     // The last clone but those of requests under way, which are about to drop theirs: then the library sends CloseSession.
     epoch.end(LostReason::Closed);
-    // The heartbeat, which does it otherwise, may not be polled again.
+    let confirmed = tokio::time::timeout(epoch.timeout(), terminated(states)).await.is_ok();
+    // Not before: a subscriber may block, and with this thread the library's task, whose request frees the locks.
     epoch.log();
-    tokio::time::timeout(epoch.timeout(), terminated(states)).await.is_ok()
+    confirmed
 }
 
 /// Lets the attempts and the reaper answer whoever waits for them: without a session they have nothing else to do.
@@ -320,12 +323,23 @@ async fn settle_down(reaper: &Reaper, epoch: &Epoch) {
     let _ = tokio::time::timeout(epoch.timeout(), settled).await;
 }
 
+/// Lets go of a session that is not ours.
+struct EndOnDrop<'a>(&'a Epoch);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.end(LostReason::Closed);
+    }
+}
+
 /// Cleans up in a session that is not ours to close: lets the attempts leave and deletes every node. What could not
 /// be done within the session timeout is reported, and gone on with: as long as the session lives, nobody else would do it.
 async fn give_back(shared: &Shared, epoch: &Arc<Epoch>, reaper: &Reaper) {
     let Some(over) = epoch.states() else { return shared.close(Closing::Asked, true) };
     let ended = over.peek_state().is_terminated();
     epoch.end_softly(LostReason::Closed);
+    // Also if its runtime goes before it is done: a guard may be kept for long, and would keep the session.
+    let end = EndOnDrop(epoch);
     let clean = async {
         let _ = epoch.attempts().wait_for(|attempts| *attempts == 0).await;
         let held = epoch.nodes_of_holds();
@@ -352,13 +366,12 @@ async fn give_back(shared: &Shared, epoch: &Arc<Epoch>, reaper: &Reaper) {
     let confirmed = tokio::time::timeout(epoch.timeout(), settled.as_mut()).await;
     match confirmed {
         Ok(confirmed) => {
-            epoch.end(LostReason::Closed);
+            drop(end);
             shared.close(Closing::Asked, confirmed);
         }
         Err(_) => {
             shared.close(Closing::Asked, false);
             settled.await;
-            epoch.end(LostReason::Closed);
         }
     }
 }
