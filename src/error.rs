@@ -714,7 +714,8 @@ pub enum ReleaseError {
     /// Not everything could be confirmed in time; it goes on in the background.
     #[error("{nodes} lock nodes are not confirmed to be gone after {waited:?}")]
     TimedOut {
-        /// How many nodes are left.
+        /// How many: one for each lock, or attempt to get it, that has left something, and those whose deletion was
+        /// refused before and has been asked for again.
         nodes: usize,
         /// The time that was given.
         waited: Duration,

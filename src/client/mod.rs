@@ -216,11 +216,12 @@ impl Client {
         // What comes after this call is not waited for.
         let limit = pending.borrow().next();
         let epoch = self.inner.live();
+        let live = epoch.clone();
         let flushed = self.inner.run(async move {
             let clean = async {
                 // An error cannot come: the reaper lives as long as its thread.
                 let _ = pending.wait_for(|pending| pending.none_before(limit)).await;
-                match epoch {
+                match live {
                     Some(epoch) => delete_orphans(&epoch).await,
                     None => Ok(()),
                 }
@@ -232,8 +233,13 @@ impl Client {
             None => Ok(()),
             Some(Ok(flushed)) => flushed,
             Some(Err(_)) => {
-                let nodes = self.inner.reaper.pending().borrow().count();
-                Err(ReleaseError::TimedOut { nodes, waited: timeout })
+                let pending = self.inner.reaper.pending().borrow().count_before(limit);
+                let refused = epoch.map_or(0, |epoch| epoch.orphans(None).len());
+                match pending + refused {
+                    // The answers have come meanwhile.
+                    0 => Ok(()),
+                    nodes => Err(ReleaseError::TimedOut { nodes, waited: timeout }),
+                }
             }
         }
     }

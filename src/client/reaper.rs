@@ -77,6 +77,11 @@ impl Tickets {
         self.outstanding.len()
     }
 
+    /// How many of those with a number below `limit`.
+    pub(crate) fn count_before(&self, limit: u64) -> usize {
+        self.outstanding.range(..limit).count()
+    }
+
     /// The number that the next one gets.
     pub(crate) fn next(&self) -> u64 {
         self.next

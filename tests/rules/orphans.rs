@@ -61,6 +61,20 @@ async fn a_flush_reports_what_could_not_be_deleted() {
 }
 
 #[tokio::test]
+async fn a_flush_that_gets_no_answer_to_another_deletion_counts_the_node() {
+    let server = start();
+    let client = connect(&server).await;
+    let (fault, _) = leave_an_orphan(&server, &client).await;
+    fault.remove();
+    let gate = server.hold_request(Match::op(Op::Delete).session(session(&client)));
+    let error = within("the report", client.flush(Duration::from_millis(300))).await.unwrap_err();
+    assert!(matches!(error, ReleaseError::TimedOut { nodes: 1, .. }), "{error:?}");
+    gate.release();
+    within("the deletion", client.flush(SOON)).await.unwrap();
+    assert_clean(&server, "after the deletion").await;
+}
+
+#[tokio::test]
 async fn a_flush_counts_the_others_and_forgets_what_is_gone() {
     let server = start();
     let (client, other) = (connect(&server).await, connect(&server).await);
