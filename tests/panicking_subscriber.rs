@@ -8,16 +8,21 @@ use std::fmt::Debug;
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
-use support::{DIRECTORY, connect, session, start, until, within};
+use support::{DIRECTORY, SOON, connect, connect_as, session, start, start_impatient, until, within};
+use test_support::poll_until;
 use tracing::field::{Field, Visit};
 use tracing::span;
-use zookeeper_recipes::InterProcessReadWriteLock;
+use zookeeper_client as zk;
+use zookeeper_recipes::{Client, InterProcessMutex, InterProcessReadWriteLock, LockGuard};
 use zookeeper_test_server::{Match, Op};
 
 const THROTTLED: i32 = -127;
 
 /// Panics at the next event whose message, or one of whose fields, contains this.
 static TRIGGER: Mutex<Option<String>> = Mutex::new(None);
+
+/// What was logged of locks that were lost, and of sessions that are over.
+static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 struct Panicky;
 
@@ -45,6 +50,9 @@ impl tracing::Subscriber for Panicky {
             drop(trigger);
             panic!("as the test asked for");
         }
+        if text.0.contains("lock lost") || text.0.contains("session over") {
+            LOGGED.lock().unwrap_or_else(PoisonError::into_inner).push(text.0);
+        }
     }
     fn enter(&self, _: &span::Id) {}
     fn exit(&self, _: &span::Id) {}
@@ -56,11 +64,24 @@ fn panic_at(what: &str) {
     *TRIGGER.lock().unwrap_or_else(PoisonError::into_inner) = Some(what.to_owned());
 }
 
+/// Waits until something is logged that is about one of these.
+async fn until_logged(what: &'static str, of: Vec<String>) {
+    let logged = move || {
+        let logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+        let about = |line: &String| line.contains(what) && of.iter().any(|of| line.contains(of));
+        logged.iter().any(about).then_some(())
+    };
+    let waiting = move || poll_until("the entry in the log", SOON, logged);
+    tokio::task::spawn_blocking(waiting).await.unwrap().unwrap();
+}
+
 /// One test: the subscriber is everybody's.
 #[tokio::test]
 async fn a_panic_costs_no_more_than_its_task() {
     a_panic_while_listing_does_not_stop_all_lists().await;
     a_panic_during_a_conversion_leaves_no_node().await;
+    a_panic_while_a_loss_is_logged_costs_no_other_lock(false).await;
+    a_panic_while_a_loss_is_logged_costs_no_other_lock(true).await;
 }
 
 async fn a_panic_while_listing_does_not_stop_all_lists() {
@@ -87,4 +108,41 @@ async fn a_panic_during_a_conversion_leaves_no_node() {
     assert!(failed.is_err());
     drop(failed);
     until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+}
+
+async fn a_panic_while_a_loss_is_logged_costs_no_other_lock(borrowed: bool) {
+    let server = start_impatient();
+    let timeout = Duration::from_secs(3);
+    let client = if borrowed {
+        let connector = zk::Client::connector().with_session_timeout(timeout);
+        Client::from_session(connector.connect(&server.connect_string()).await.unwrap()).unwrap()
+    } else {
+        connect_as(Client::builder().session_timeout(timeout), &server).await
+    };
+    let mut guards = Vec::new();
+    for path in ["/locks/first", "/locks/second", "/locks/third"] {
+        let mutex = InterProcessMutex::new(&client, path).unwrap();
+        guards.push(within("the lock", mutex.lock()).await.unwrap());
+    }
+    panic_at("lock lost");
+    // Both are found by one beat.
+    let beat = server.hold_request(Match::op(Op::Multi).session(session(&client)));
+    within("a beat", beat.wait_hit()).await;
+    let kept = guards.pop().unwrap();
+    for guard in &guards {
+        server.delete(&guard.node()).unwrap();
+    }
+    beat.release();
+    for guard in &guards {
+        within("the loss", guard.lost()).await;
+    }
+    // The one at which there was no panic is in the log.
+    let name = |guard: &LockGuard| guard.node().rsplit_once('/').unwrap().1.to_owned();
+    until_logged("lock lost", guards.iter().map(name).collect()).await;
+    // The beats go on.
+    let sent = server.counters().requests_of(session(&client), Op::Multi);
+    let id = session(&client);
+    until(&server, "two more beats", move |view| view.counters().requests_of(id, Op::Multi) >= sent + 2)
+        .await;
+    assert!(kept.is_held(), "{:?}", kept.state());
 }

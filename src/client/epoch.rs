@@ -19,6 +19,7 @@ use super::clock::{Latest, Moment};
 use super::held::{Hand, Held};
 use super::lease;
 use super::reaper::{Debt, Done, Item, Reaper};
+use super::waker::contain_panic;
 use super::watches::{WatchBudget, WatchUse, Watching};
 use super::window::Windows;
 use crate::engine::contender::Failure;
@@ -76,9 +77,34 @@ pub(crate) struct Epoch {
 /// What has happened in an epoch and is not logged yet.
 #[derive(Debug, Default)]
 struct Unlogged {
-    lost: Vec<(Arc<Held>, LostReason)>,
+    lost: VecDeque<(Arc<Held>, LostReason)>,
+    /// The client is being closed, as it was asked to.
+    expected: bool,
     task_died: bool,
     ended: Option<LostReason>,
+}
+
+/// One entry of the log.
+enum Entry {
+    Lost(Arc<Held>, LostReason),
+    /// Given back by the close of the client.
+    Closed(Arc<Held>),
+    TaskDied,
+    Ended(LostReason),
+}
+
+impl Unlogged {
+    /// What is to be logged next, the end last.
+    fn next(&mut self) -> Option<Entry> {
+        if let Some((held, reason)) = self.lost.pop_front() {
+            let closed = self.expected && reason == LostReason::Closed;
+            return Some(if closed { Entry::Closed(held) } else { Entry::Lost(held, reason) });
+        }
+        if std::mem::take(&mut self.task_died) {
+            return Some(Entry::TaskDied);
+        }
+        self.ended.take().map(Entry::Ended)
+    }
 }
 
 /// The nodes that exist, as far as we know, by server path.
@@ -254,6 +280,8 @@ impl Epoch {
             let first = ended.is_none();
             if first {
                 *ended = Some(reason);
+                // Before it is heard of: those that log end with the epoch.
+                self.unlogged().ended = Some(reason);
             }
             first
         });
@@ -264,9 +292,13 @@ impl Epoch {
                 // The node goes with the session, so its place is free although the guard may be kept for long.
                 drop(held.take_permit());
             }
-            self.unlogged().ended = Some(reason);
             self.news.notify_one();
         }
+    }
+
+    /// The end that comes is asked for: that it costs the locks is no news.
+    pub(crate) fn expect_end(&self) {
+        self.unlogged().expected = true;
     }
 
     pub(crate) fn belief(&self) -> &Belief {
@@ -440,7 +472,7 @@ impl Epoch {
     fn mark_lost(&self, held: &Arc<Held>, reason: LostReason) -> bool {
         let first = held.mark_lost(reason);
         if first {
-            self.unlogged().lost.push((Arc::clone(held), reason));
+            self.unlogged().lost.push_back((Arc::clone(held), reason));
             self.news.notify_one();
         }
         first
@@ -501,19 +533,37 @@ impl Epoch {
     }
 
     /// Logs what has been lost, and the end, once. Called on the session's thread, and nowhere else: a tracing subscriber
-    /// may block, which must not happen to a holder that asks its guard, nor while a loss is still to be told.
+    /// may block, which must not happen to a holder that asks its guard, nor while a loss is still to be told. One that
+    /// panics loses the entry that it panics at: the tasks that log here keep the session, and all its locks.
     pub(crate) fn log(&self) {
-        let Unlogged { lost, task_died, ended } = std::mem::take(&mut *self.unlogged());
+        loop {
+            // A statement of its own: the lock is not held while it is logged.
+            let next = self.unlogged().next();
+            let Some(entry) = next else { return };
+            contain_panic(|| self.log_entry(&entry));
+        }
+    }
+
+    fn log_entry(&self, entry: &Entry) {
         let (epoch, session) = (self.number, format_args!("{:#x}", self.session_id));
-        for (held, reason) in lost {
-            let path = held.directory().user();
-            tracing::warn!(path, node = &*held.name(), epoch, %reason, "lock lost");
-        }
-        if task_died {
-            tracing::error!(epoch, session, "the task that serves the session has died");
-        }
-        if let Some(reason) = ended {
-            tracing::info!(epoch, session, %reason, "session over");
+        match entry {
+            Entry::Lost(held, reason) => {
+                let path = held.directory().user();
+                tracing::warn!(path, node = &*held.name(), epoch, %reason, "lock lost");
+            }
+            Entry::Closed(held) => {
+                let path = held.directory().user();
+                tracing::debug!(
+                    path,
+                    node = &*held.name(),
+                    epoch,
+                    "lock lost: the client was closed while it was held"
+                );
+            }
+            Entry::TaskDied => {
+                tracing::error!(epoch, session, "the task that serves the session has died");
+            }
+            Entry::Ended(reason) => tracing::info!(epoch, session, %reason, "session over"),
         }
     }
 

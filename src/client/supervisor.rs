@@ -175,6 +175,10 @@ async fn run(
             // A stop that came before this epoch counts as well: `wait_for` looks at the value first.
             _ = stop.wait_for(|stop| *stop) => End::Stopped,
         };
+        if !matches!(end, End::Stopped) {
+            // The heartbeat, which does it otherwise, may be gone, or not be polled again.
+            epoch.log();
+        }
         match (end, &mut dialer) {
             (End::Stopped, Some(_)) => {
                 // It would log the losses, which is left to `close`.
@@ -305,6 +309,7 @@ async fn terminated(mut states: zk::StateWatcher) {
 /// Closes the session and waits until a server has confirmed it, or it cannot matter any more.
 async fn close(epoch: &Epoch) -> bool {
     let Some(states) = epoch.states() else { return true };
+    epoch.expect_end();
     // The last clone but those of requests under way, which are about to drop theirs: then the library sends CloseSession.
     epoch.end(LostReason::Closed);
     let confirmed = tokio::time::timeout(epoch.timeout(), terminated(states)).await.is_ok();
@@ -337,6 +342,7 @@ impl Drop for EndOnDrop<'_> {
 async fn give_back(shared: &Shared, epoch: &Arc<Epoch>, reaper: &Reaper) {
     let Some(over) = epoch.states() else { return shared.close(Closing::Asked, true) };
     let ended = over.peek_state().is_terminated();
+    epoch.expect_end();
     epoch.end_softly(LostReason::Closed);
     // Also if its runtime goes before it is done: a guard may be kept for long, and would keep the session.
     let end = EndOnDrop(epoch);
@@ -364,6 +370,7 @@ async fn give_back(shared: &Shared, epoch: &Arc<Epoch>, reaper: &Reaper) {
         }
     });
     let confirmed = tokio::time::timeout(epoch.timeout(), settled.as_mut()).await;
+    epoch.log();
     match confirmed {
         Ok(confirmed) => {
             drop(end);

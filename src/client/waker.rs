@@ -1,4 +1,4 @@
-//! Keeps what foreign wakers do to themselves.
+//! Keeps what foreign wakers, and tracing subscribers, do to themselves.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -38,7 +38,8 @@ impl Wake for Contained {
     }
 }
 
-/// Wakes others by a list that foreign wakers stand in. The panic hook has seen what went wrong.
-pub(super) fn contain_panic(wake: impl FnOnce()) {
-    let _ = catch_unwind(AssertUnwindSafe(wake));
+/// Calls code that is not ours, and that others must not suffer from: foreign wakers, in a list, or a tracing subscriber.
+/// The panic hook has seen what went wrong.
+pub(super) fn contain_panic(call: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(call));
 }

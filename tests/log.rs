@@ -1,0 +1,89 @@
+//! What is logged, and as how grave.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "rules/support.rs"]
+mod support;
+
+use std::fmt::Debug;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use support::{connect, connect_as, mutex, session, start, within};
+use tracing::field::{Field, Visit};
+use tracing::{Level, span};
+use zookeeper_recipes::{Client, ConnectionState, InterProcessMutex};
+use zookeeper_test_server::{Cut, Match, Op};
+
+const AUTH_FAILED: i32 = -115;
+
+static ENTRIES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
+
+fn entries() -> MutexGuard<'static, Vec<(Level, String)>> {
+    ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Collecting;
+
+impl tracing::Subscriber for Collecting {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("zookeeper_recipes")
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Text(String);
+        impl Visit for Text {
+            fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
+                self.0 += &format!("{value:?} ");
+            }
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        entries().push((*event.metadata().level(), text.0));
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// One test: the subscriber is everybody's.
+#[tokio::test]
+async fn what_becomes_of_locks_is_logged() {
+    tracing::subscriber::set_global_default(Collecting).unwrap();
+    a_loss_by_refused_credentials_is_logged_with_the_end_of_the_session().await;
+    entries().clear();
+    locks_that_are_given_back_by_close_are_no_warnings().await;
+}
+
+async fn a_loss_by_refused_credentials_is_logged_with_the_end_of_the_session() {
+    let server = start();
+    let client = connect_as(Client::builder().auth("digest", "a:b"), &server).await;
+    let guard = within("the lock", mutex(&client).lock()).await.unwrap();
+    let _refused = server.fail(Match::op(Op::Auth).always(), AUTH_FAILED);
+    server.cut(session(&client), Cut::Fin);
+    within("the loss", guard.lost()).await;
+    let mut states = client.watch_state();
+    within("the end", states.wait_for(|state| *state == ConnectionState::Closed)).await.unwrap();
+    let entries = entries();
+    let logged =
+        |level, text: &str| entries.iter().filter(|(of, entry)| *of == level && entry.contains(text)).count();
+    assert_eq!(logged(Level::WARN, "lock lost"), 1, "{entries:?}");
+    assert_eq!(logged(Level::INFO, "session over"), 1, "{entries:?}");
+}
+
+async fn locks_that_are_given_back_by_close_are_no_warnings() {
+    let server = start();
+    let client = connect(&server).await;
+    let mut guards = Vec::new();
+    for path in ["/locks/first", "/locks/second"] {
+        let mutex = InterProcessMutex::new(&client, path).unwrap();
+        guards.push(within("the lock", mutex.lock()).await.unwrap());
+    }
+    within("the end", client.close()).await.unwrap();
+    let entries = entries();
+    let grave = entries.iter().filter(|(level, _)| *level <= Level::WARN).count();
+    let lost =
+        entries.iter().filter(|(level, entry)| *level == Level::DEBUG && entry.contains("lock lost")).count();
+    assert_eq!((grave, lost), (0, 2), "{entries:?}");
+}
