@@ -129,7 +129,9 @@ impl Held {
 
     /// The place in the gate, which is not a live contender's any more.
     pub(super) fn take_permit(&self) -> Option<Arc<Place>> {
-        let place = self.permit.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = permit.take();
+        // Under the lock: an attempt that finds the place taken from its hold may make it live again.
         if let Some(place) = &place {
             place.set_live(false);
         }

@@ -98,7 +98,9 @@ impl Leases {
             // In one go: a thread that adds the first hold of an epoch calls `arm` after that.
             armed.epochs.retain(|epoch| {
                 let Some(epoch) = epoch.upgrade() else { return false };
-                let holds = epoch.has_holds();
+                // What was held in one that has ended was told so by the end, and what comes to be held in it finds out by
+                // itself, although its guards, which are still there, may be kept for long.
+                let holds = epoch.has_holds() && epoch.end_reason().is_none();
                 epochs.push(epoch);
                 holds
             });
@@ -107,5 +109,30 @@ impl Leases {
             }
             armed = self.changed.wait(armed).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zookeeper_test_server::Server;
+
+    use super::*;
+    use crate::{Client, InterProcessMutex};
+
+    #[tokio::test]
+    async fn an_epoch_that_has_ended_is_not_looked_after_although_its_guards_live() {
+        let server = Server::start().unwrap();
+        let client = Client::connect(&server.connect_string()).await.unwrap();
+        let mutex = InterProcessMutex::new(&client, "/locks/a").unwrap();
+        let guard = mutex.lock().await.unwrap();
+        let epoch = client.inner.live().unwrap();
+        let is_looked_after =
+            || LEASES.lock().epochs.iter().any(|known| known.as_ptr() == Arc::as_ptr(&epoch));
+        assert!(is_looked_after());
+        server.expire_session(epoch.session_id());
+        guard.lost().await;
+        // At its next look, which is within a second.
+        let given_up = || (!is_looked_after()).then_some(());
+        test_support::poll_until("the end of the looks", 10 * LONGEST_SLEEP, given_up).unwrap();
     }
 }
