@@ -96,8 +96,8 @@ impl<'a> Transaction<'a> {
     /// written. [`TransactionError::Unknown`]: the connection was lost in between; everything was written, or nothing.
     ///
     /// # Cancel safety
-    /// The request is sent with the first poll. Dropping the future after that loses the answer, and with it whether it
-    /// was written.
+    /// The request is sent with the first poll, and needs no other. Dropping the future after that loses the answer, and
+    /// with it whether it was written.
     pub async fn commit(self) -> Result<(), TransactionError> {
         if let Some(refused) = self.refused {
             return Err(refused);
@@ -107,7 +107,7 @@ impl<'a> Transaction<'a> {
         if bytes > MAX_BYTES {
             return Err(TransactionError::TooLarge { bytes });
         }
-        driver::transact(self.hold, &self.operations).await
+        driver::transact(self.hold, self.operations).await
     }
 }
 

@@ -958,6 +958,26 @@ async fn a_transaction_that_is_under_way_when_the_client_is_closed_is_unknown() 
     within(closing).await.unwrap();
 }
 
+/// It is sent by its first poll, and then kept; beside a `select!`, for instance, that had another branch.
+#[tokio::test]
+async fn a_transaction_that_is_not_polled_does_not_keep_the_session() {
+    let server = server();
+    let client = client(&server).await;
+    let guard = hold(&client).await;
+    let written = "/locks/written";
+    let gate = server.hold_reply(Match::op(Op::Multi).path(written));
+    let mut commit = Box::pin(guard.transaction().create(written, "").commit());
+    assert!(poll_once(&mut commit).is_pending());
+    within(gate.wait_hit()).await;
+    gate.release();
+    within(client.close()).await.unwrap();
+    assert_eq!(server.sessions().len(), 0);
+    assert!(server.exists(written));
+    // Whichever came first, the answer or the end.
+    let answer = within(commit).await;
+    assert!(matches!(answer, Ok(()) | Err(TransactionError::Unknown { .. })), "{answer:?}");
+}
+
 #[tokio::test]
 async fn connect_goes_on_beyond_the_session_timeout() {
     let server = server();

@@ -1,10 +1,14 @@
 //! Writes under a lock.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use zookeeper_client as zk;
 
 use super::requests::to_library;
 use crate::client::clock::Moment;
 use crate::client::epoch::{EpochOver, cause};
+use crate::client::held::Held;
 use crate::engine::contender::Failure;
 use crate::engine::room::Hold;
 use crate::error::{Lost, LostReason};
@@ -12,20 +16,62 @@ use crate::transaction::{Operation, TransactionError};
 
 /// Commits writes on the condition that the node of a hold exists. The name of that node was never used before and
 /// will never be again, so that it exists means that this hold is still the one (rule 12).
-pub(crate) async fn transact(hold: &Hold, operations: &[Operation]) -> Result<(), TransactionError> {
-    let path = hold.room().path();
-    let lost = |reason| TransactionError::Lost(Lost { path: path.user().into(), reason });
-    let epoch = hold.epoch();
+///
+/// The work is done where the session runs: a caller that does not poll on must not keep the session, which could not be
+/// closed, and one that goes away must not keep the outcome from being known.
+pub(crate) async fn transact(hold: &Hold, operations: Vec<Operation>) -> Result<(), TransactionError> {
+    let lost = |reason| TransactionError::Lost(Lost { path: hold.room().path().user().into(), reason });
     if let Some(reason) = hold.lost() {
         return Err(lost(reason));
     }
+    let write = Write::begin(hold.held());
+    let sent = Arc::clone(&write.sent);
+    match hold.room().client().run(commit(hold.shadow(), operations, write)).await {
+        Some(result) => result,
+        // The client has ended, and what ran there with it.
+        None if sent.load(Ordering::Acquire) => Err(unknown(hold, zk::Error::ClientClosed)),
+        None => Err(lost(hold.lost().unwrap_or(LostReason::Closed))),
+    }
+}
+
+fn unknown(hold: &Hold, error: zk::Error) -> TransactionError {
+    TransactionError::Unknown { path: hold.room().path().user().to_owned(), source: cause(error) }
+}
+
+/// A write under a hold, from before it can be sent. Until its outcome is known the lock is not handed over in memory: the
+/// next holder would come in before it. That includes that its caller has gone.
+struct Write {
+    held: Arc<Held>,
+    sent: Arc<AtomicBool>,
+    /// Its outcome, or that it was never sent.
+    known: bool,
+}
+
+impl Write {
+    fn begin(held: &Arc<Held>) -> Self {
+        held.begin_write();
+        Self { held: Arc::clone(held), sent: Arc::default(), known: false }
+    }
+}
+
+impl Drop for Write {
+    fn drop(&mut self) {
+        if self.known || !self.sent.load(Ordering::Acquire) {
+            self.held.end_write();
+        }
+    }
+}
+
+async fn commit(hold: Hold, operations: Vec<Operation>, mut write: Write) -> Result<(), TransactionError> {
+    let path = hold.room().path();
+    let lost = |reason| TransactionError::Lost(Lost { path: path.user().into(), reason });
+    let unknown = |error| unknown(&hold, error);
+    let epoch = hold.epoch();
     let acls = to_library(&hold.room().options().acl);
     let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
-    let unknown = |error| TransactionError::Unknown { path: path.user().to_owned(), source: cause(error) };
     let guard = path.child(&hold.node());
-    let sent = Moment::now();
-    let mut written = false;
-    let (options, begun) = (&options, &mut written);
+    let moment = Moment::now();
+    let (options, operations, begun) = (&options, &operations, &write.sent);
     let reply = epoch.request(|session| async move {
         let mut writer = session.new_multi_writer();
         let mut put = writer.add_check_version(&guard, -1);
@@ -43,30 +89,24 @@ pub(crate) async fn transact(hold: &Hold, operations: &[Operation]) -> Result<()
         }
         // The paths were checked and the ACL is not empty, so the library has nothing to refuse here.
         put.map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
-        *begun = true;
-        // Until its outcome is known the lock is not handed over in memory: the next holder would come in before it. That
-        // includes that its caller has gone.
-        hold.held().begin_write();
-        let result = writer.commit().await;
-        if matches!(result, Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. })) {
-            hold.held().end_write();
-        }
-        result
+        begun.store(true, Ordering::Release);
+        writer.commit().await
     });
     let result = match reply.await {
         Ok(result) => result,
         // The session went while it was under way.
-        Err(EpochOver) if written => return Err(unknown(zk::Error::ClientClosed)),
+        Err(EpochOver) if write.sent.load(Ordering::Acquire) => return Err(unknown(zk::Error::ClientClosed)),
         Err(EpochOver) => return Err(lost(epoch.end_reason().unwrap_or(LostReason::Closed))),
     };
+    write.known = matches!(result, Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. }));
     match result {
         Ok(results) if results.len() == operations.len() + 1 => {
-            epoch.proved(sent);
+            epoch.proved(moment);
             Ok(())
         }
         Ok(_) => Err(unknown(zk::Error::UnexpectedError("an answer of another length".to_owned()))),
         Err(zk::MultiWriteError::OperationFailed { index, source }) => {
-            epoch.proved_by_check(sent, &source);
+            epoch.proved_by_check(moment, &source);
             if epoch.judge(&source) == Failure::EpochOver {
                 return Err(lost(hold.lost().unwrap_or(LostReason::SessionExpired)));
             }
