@@ -34,17 +34,20 @@ use crate::token::{FencingToken, ReadToken, Token};
 /// -- Under a write lock or a mutex, first in the transaction, whether it writes or only reads:
 /// UPDATE stock SET write_zxid = ?2, write_n = ?3
 ///  WHERE sku = ?1 AND (write_zxid, write_n) <= (?2, ?3) AND (read_zxid, read_n) <= (?2, ?3);
-/// -- no row changed: the lock is lost; roll back
+/// -- no row matched: the lock is lost; roll back
 ///
 /// -- Under a read lock, first in the transaction that reads:
 /// UPDATE stock SET read_n = CASE WHEN (read_zxid, read_n) < (?2, ?3) THEN ?3 ELSE read_n END,
 ///                  read_zxid = CASE WHEN read_zxid < ?2 THEN ?2 ELSE read_zxid END
 ///  WHERE sku = ?1 AND (write_zxid, write_n) <= (?2, ?3);
-/// -- no row changed: the lock is lost; roll back
+/// -- no row matched: the lock is lost; roll back
 /// ```
 ///
 /// The parameters are the key, [`zxid`](FencingToken::zxid) and [`counter`](FencingToken::counter) of the guard's token.
-/// (SQLite, PostgreSQL and MySQL compare pairs like that; elsewhere write `a < ?2 OR (a = ?2 AND b <= ?3)`.)
+/// (SQLite, PostgreSQL and MySQL compare pairs like that; elsewhere write `a < ?2 OR (a = ?2 AND b <= ?3)`.) What counts is
+/// the number of rows *matched*: a MySQL client reports rows changed, and so refuses a holder that shows its token twice, unless
+/// it connects with `CLIENT_FOUND_ROWS` (`useAffectedRows=false` in JDBC). A row that does not exist refuses every holder, where an
+/// empty gate lets the first in.
 ///
 /// ```
 /// use zookeeper_recipes::{FenceGate, FencingToken, ReadToken, Token};

@@ -71,6 +71,7 @@ token! {
     ///
     /// Each grant to write has a token of its own, also one by [`try_upgrade`](crate::ReadGuard::try_upgrade): it is greater
     /// than the tokens of all readers and writers that held the lock before, and smaller than those of all that get it later.
+    /// (A guard by [`WriteGuard::read`](crate::WriteGuard::read) is of the same grant, and so is what it becomes.)
     /// Readers have tokens of another type, [`ReadToken`].
     ///
     /// Tokens of different locks, and of different ensembles, say nothing about each other. An ensemble that was

@@ -4,9 +4,11 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use tokio::task::JoinSet;
+use tokio::sync::mpsc;
 
 use super::servers::{Address, Servers};
 use crate::error::{ServerFailure, ServerFailureKind};
@@ -21,36 +23,66 @@ const MOST_SERVERS: usize = 16;
 const MOST_ADDRESSES: usize = 4;
 /// As much of an answer is looked at.
 const ANSWER_BYTES: usize = 512;
+/// As many threads of the process ask. A name may take longer to be looked up than there is time, and that cannot be stopped:
+/// where it takes for ever, round after round of connecting would leave more of them.
+const MOST_THREADS: usize = 4 * MOST_SERVERS;
+
+/// The threads that ask.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// One of them.
+struct Counted;
+
+impl Counted {
+    fn new() -> Option<Self> {
+        let counted = Self;
+        (THREADS.fetch_add(1, Ordering::Relaxed) < MOST_THREADS).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        THREADS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// Asks the servers near the end of a connect timeout that begins now.
 pub(super) async fn ask_before(timeout: Duration, servers: &Servers) -> Vec<ServerFailure> {
     let window = (timeout / 2).clamp(SHORTEST, LONGEST);
     tokio::time::sleep(timeout.saturating_sub(window)).await;
     let deadline = Instant::now() + window;
-    let mut asking = JoinSet::new();
+    let (tell, mut told) = mpsc::unbounded_channel();
     for (place, address) in servers.addresses().iter().take(MOST_SERVERS).cloned().enumerate() {
-        // A name may take longer to be looked up than there is time, and that cannot be stopped.
-        asking.spawn_blocking(move || (place, ask(&address, deadline)));
+        let Some(counted) = Counted::new() else { break };
+        let tell = tell.clone();
+        let asking = move || {
+            let answer = ask(&address, deadline);
+            drop(counted);
+            // No one waits any more, if this was a name that took its time.
+            let _ = tell.send((place, answer));
+        };
+        // Not the runtime's threads: it waits for them when it goes, and panics where no more can be had.
+        if let Err(error) = thread::Builder::new().name("zookeeper-probe".to_owned()).spawn(asking) {
+            tracing::debug!(%error, "no thread to ask a server by");
+        }
     }
-    let mut answers: Vec<Option<ServerFailure>> = servers
+    drop(tell);
+    let mut answers: Vec<ServerFailure> = servers
         .addresses()
         .iter()
         .take(MOST_SERVERS)
-        .map(|address| Some(failure(address, ServerFailureKind::NoAnswer, None)))
+        .map(|address| failure(address, ServerFailureKind::NoAnswer, None))
         .collect();
     let all = async {
-        while let Some(answer) = asking.join_next().await {
-            if let Ok((place, answer)) = answer {
-                if let Some(known) = answers.get_mut(place) {
-                    *known = Some(answer);
-                }
+        while let Some((place, answer)) = told.recv().await {
+            if let Some(known) = answers.get_mut(place) {
+                *known = answer;
             }
         }
     };
     // A little longer than the threads take, which keep the time by themselves.
     let _ = tokio::time::timeout(window + SHORTEST, all).await;
-    asking.detach_all();
-    answers.into_iter().flatten().collect()
+    answers
 }
 
 fn failure(address: &Address, kind: ServerFailureKind, detail: Option<String>) -> ServerFailure {
