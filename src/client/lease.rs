@@ -34,7 +34,8 @@ struct Leases {
 
 /// What the thread looks after.
 struct Armed {
-    running: bool,
+    /// The process in which the thread runs: a child that was forked has none of its parent's threads.
+    runs_in: Option<u32>,
     /// The epochs in which something is held. Not kept: a session ends with its last handle or guard.
     epochs: Vec<Weak<Epoch>>,
     /// Counts what was added, so that nothing is slept through that was added while the thread was awake.
@@ -43,21 +44,37 @@ struct Armed {
 
 impl Armed {
     const fn new() -> Self {
-        Self { running: false, epochs: Vec::new(), additions: 0 }
+        Self { runs_in: None, epochs: Vec::new(), additions: 0 }
+    }
+
+    /// Whether there is no thread in this process. What the parent's looked after is not this one's: its sessions belong to
+    /// the parent, and other threads may have been in the middle of them.
+    fn is_without_thread(&mut self, process: u32) -> bool {
+        let without = self.runs_in != Some(process);
+        if without {
+            self.epochs.clear();
+        }
+        without
     }
 }
 
-/// Starts the thread, unless it runs.
+/// Starts the thread, unless it runs. Called for each new client, so that one made by a child that was forked has it too.
+/// (What a fork is never safe from is a lock that was held at that moment; this one is for microseconds.)
 pub(super) fn start() -> io::Result<()> {
     let mut armed = LEASES.lock();
-    if !armed.running {
+    let process = std::process::id();
+    if armed.is_without_thread(process) {
         thread::Builder::new().name(NAME.to_owned()).spawn(|| LEASES.run())?;
-        armed.running = true;
+        armed.runs_in = Some(process);
     }
     Ok(())
 }
 
 /// Looks after an epoch in which something is held, from now on until nothing is.
+///
+/// The thread is woken for the first hold alone: another has the same lease, whose end is in its plan. Only a hold that is
+/// registered after its lease was over (its thread was paused since the grant) is told late: at the next look, within T/6 and
+/// [`LONGEST_SLEEP`]. Its guard, which asks the clock, knows at once.
 pub(super) fn arm(epoch: &Arc<Epoch>) {
     let mut armed = LEASES.lock();
     if !armed.epochs.iter().any(|known| known.as_ptr() == Arc::as_ptr(epoch)) {
@@ -118,6 +135,18 @@ mod tests {
 
     use super::*;
     use crate::{Client, InterProcessMutex};
+
+    #[test]
+    fn a_forked_child_starts_a_thread_of_its_own_and_leaves_the_parents_sessions_alone() {
+        let mut armed = Armed::new();
+        assert!(armed.is_without_thread(1));
+        armed.runs_in = Some(1);
+        armed.epochs.push(Weak::new());
+        assert!(!armed.is_without_thread(1));
+        assert_eq!(armed.epochs.len(), 1);
+        assert!(armed.is_without_thread(2));
+        assert_eq!(armed.epochs.len(), 0);
+    }
 
     #[tokio::test]
     async fn an_epoch_that_has_ended_is_not_looked_after_although_its_guards_live() {
