@@ -27,7 +27,9 @@ pub(crate) use self::look::{participants, position};
 use self::requests::perform;
 pub(crate) use self::revocation::{ask_back, asked_back};
 pub(crate) use self::transaction::transact;
-use super::contender::{Contender, Ending, Event, Leave, Outcome, Patience, Request, Step, Trouble, Waits};
+use super::contender::{
+    Contender, Ending, Event, Failure, Leave, Outcome, Patience, Request, Step, Trouble, Waits,
+};
 use super::name::Kind;
 use super::pending::{Ahead, NoAnswer, Progress, WaitsFor};
 use super::places::Place;
@@ -99,6 +101,8 @@ async fn contend(
     let _turn = Turn { room, number: caller.number };
     // A caller that is answered or gone has completed `interrupted`, which must not be polled again.
     while caller.reply.is_some() {
+        // Who was ahead in an earlier session may have gone since.
+        caller.set_ahead(None);
         caller.set_waits_for(WaitsFor::Session);
         let epoch = tokio::select! {
             biased;
@@ -221,7 +225,7 @@ impl Caller<'_> {
         });
     }
 
-    /// Who is ahead, by the last list.
+    /// Who is ahead, by the last list; nothing where that may have changed since.
     fn set_ahead(&self, ahead: Option<Ahead>) {
         self.progress.send_if_modified(|progress| {
             progress.ahead = ahead;
@@ -412,7 +416,13 @@ impl<'a> Contest<'a> {
                     let came = async {
                         tokio::select! {
                             biased;
-                            came = work.as_mut() => came,
+                            came = work.as_mut() => {
+                                if let (Event::Changed | Event::WatchFailed(Failure::NoNode), _) = came {
+                                    // Who was waited for may have gone; the list that follows says who is left.
+                                    caller.set_ahead(None);
+                                }
+                                came
+                            }
                             // A node before ours may have become an orphan, which is never told.
                             () = refused_in(self.room, self.epoch, &mut refusals), if watching => {
                                 (Event::Changed, None)
@@ -434,6 +444,10 @@ impl<'a> Contest<'a> {
                     }
                 }
                 Step::Pause { failures, why } => {
+                    if why == Trouble::NodeDeleted {
+                        // The next node queues behind those that are there then.
+                        caller.set_ahead(None);
+                    }
                     let Some(pause) = self.pause(failures, why) else {
                         let error = self.exhausted(why, contender.times_deleted());
                         self.clean_up(contender.leave(step), caller);

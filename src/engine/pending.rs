@@ -22,7 +22,8 @@ const ANOTHER_NODE: Duration = Duration::from_secs(1);
 pub(crate) struct Progress {
     /// The node that queues.
     pub(crate) node: Option<Arc<str>>,
-    /// The live contenders that it has to wait for, by the last list; nothing if there are none, or there was no list.
+    /// The live contenders that it has to wait for, by the last list in this session; nothing if there are none, there was
+    /// no list, or the one that was waited for has gone since.
     pub(crate) ahead: Option<Ahead>,
     /// What it waits for where there is nobody ahead.
     pub(crate) waits_for: WaitsFor,

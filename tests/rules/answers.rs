@@ -3,12 +3,12 @@
 use std::error::Error;
 use std::time::Duration;
 
-use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, TryLockError};
+use zookeeper_recipes::{AcquireError, Client, InterProcessFairLock, InterProcessMutex, TryLockError};
 use zookeeper_test_server::{Direction, Loss, Match, NodeKind, Op, Server};
 
 use crate::support::{
     ByHand, DIRECTORY, SOON, assert_clean, connect, connect_as, connect_with, eager, enqueue, granted, mutex,
-    poll_once, queue, session, start, within,
+    poll_once, queue, session, start, until, within,
 };
 
 /// Long enough for any answer that is not held back, short enough to be waited for.
@@ -191,6 +191,67 @@ async fn a_timeout_says_how_many_are_ahead_and_whose_node_is_first() {
     held.release().await.unwrap();
     granted(waiting.attempt).await.release().await.unwrap();
     assert_eq!(queue(&server), [""; 0]);
+}
+
+/// A waiter knows the contenders of the session in which it saw them.
+#[tokio::test]
+async fn a_contender_seen_in_an_earlier_session_is_not_in_the_way_of_the_next() {
+    let server = start();
+    let (other, client) = (connect(&server).await, connect(&server).await);
+    let held =
+        within("the grant", InterProcessFairLock::new(&other, DIRECTORY).unwrap().lock()).await.unwrap();
+    let mut place =
+        within("a place", InterProcessFairLock::new(&client, DIRECTORY).unwrap().enqueue()).await.unwrap();
+    let (node, id) = (held.node(), session(&client));
+    until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
+    // The next session is answered nothing.
+    let creates = server.hold_request(Match::op(Op::Create).always());
+    assert!(server.expire_session(id));
+    within("the next create", creates.wait_hit()).await;
+    held.release().await.unwrap();
+    assert_eq!(queue(&server), [""; 0], "the lock is free");
+    let error = within("the end", place.acquire(BRIEFLY)).await.unwrap_err();
+    assert_no_answer_to(&error, "no answer to the creation of the lock node");
+    creates.release();
+}
+
+#[tokio::test]
+async fn a_predecessor_that_has_gone_is_not_in_the_way() {
+    let server = start();
+    let (other, client) = (connect(&server).await, connect(&server).await);
+    let held = within("the grant", mutex(&other).lock()).await.unwrap();
+    let attempt = tokio::spawn(mutex(&client).acquire(Duration::from_secs(1)));
+    let (node, id) = (held.node(), session(&client));
+    until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
+    let lists = server.hold_request(Match::op(Op::GetChildren).session(id).always());
+    held.release().await.unwrap();
+    within("the list", lists.wait_hit()).await;
+    let error = within("the end", attempt).await.unwrap().unwrap_err();
+    assert_no_answer_to(&error, "no answer to the list");
+    lists.release();
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "after a list without an answer").await;
+}
+
+#[tokio::test]
+async fn a_contender_that_was_ahead_of_a_node_deleted_by_hand_is_not_in_the_way() {
+    let server = start();
+    let (other, first, waiter) = (connect(&server).await, connect(&server).await, connect(&server).await);
+    let held = within("the grant", mutex(&other).lock()).await.unwrap();
+    let between = enqueue(&server, &first).await;
+    let attempt = tokio::spawn(mutex(&waiter).acquire(Duration::from_secs(1)));
+    let (node, id) = (between.node.clone(), session(&waiter));
+    until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
+    let own = queue(&server).pop().expect("its node");
+    let creates = server.hold_request(Match::op(Op::Create).session(id).always());
+    server.delete(&own).unwrap();
+    // It finds out when its predecessor goes.
+    between.attempt.abort();
+    within("the next create", creates.wait_hit()).await;
+    held.release().await.unwrap();
+    let error = within("the end", attempt).await.unwrap().unwrap_err();
+    assert_no_answer_to(&error, "no answer to the creation of the lock node");
+    creates.release();
 }
 
 #[tokio::test]
