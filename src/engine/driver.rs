@@ -22,8 +22,8 @@ use zookeeper_client as zk;
 
 pub(crate) use self::conversion::{ConversionOutcome, downgrade, upgrade};
 pub(crate) use self::lists::SharedLists;
-use self::look::{About, Sight, busy, no_auth, orphaned, sight, unusable_directory};
-pub(crate) use self::look::{participants, position};
+use self::look::{About, no_auth, orphaned, sight, unusable_directory};
+pub(crate) use self::look::{Sight, busy, participants, position};
 use self::requests::perform;
 pub(crate) use self::revocation::{ask_back, asked_back};
 pub(crate) use self::transaction::transact;
@@ -71,13 +71,17 @@ pub(crate) async fn run(attempt: Attempt) {
     // Without a place nothing has been sent and nothing is to be cleaned up.
     let place = tokio::select! {
         biased;
-        place = room.enter(budget, gate) => place,
+        place = room.enter(kind, budget, gate) => place,
         interruption = &mut interrupted => {
             let now = room.census();
-            caller.set_waits_for(WaitsFor::Place(room.places_in_clean_up()));
+            caller.set_waits_for(match now.live() {
+                0 => WaitsFor::Place(room.places_in_clean_up()),
+                _ => WaitsFor::Others,
+            });
             // Live contenders of this client had the places, whatever the connection was like.
-            if before.live > 0 || now.live > 0 || now.taken != before.taken {
-                caller.set_ahead(Some(Ahead { count: now.live.max(1), first: None }));
+            let (before, now) = (before.in_the_way(kind), now.in_the_way(kind));
+            if before.now > 0 || now.now > 0 || now.ever != before.ever {
+                caller.set_ahead(Some(Ahead { count: now.now.max(1), first: None }));
             }
             caller.interrupted(interruption);
             return;
@@ -102,7 +106,7 @@ async fn contend(
     // A caller that is answered or gone has completed `interrupted`, which must not be polled again.
     while caller.reply.is_some() {
         // Who was ahead in an earlier session may have gone since.
-        caller.set_ahead(None);
+        saw(caller, &place, None);
         caller.set_waits_for(WaitsFor::Session);
         let epoch = tokio::select! {
             biased;
@@ -128,6 +132,13 @@ async fn contend(
         }
         // A waiter whose session ended starts again in the next (rule 8).
     }
+}
+
+/// Who is ahead, by the last list, or nothing where that may have changed since: for the caller, and for those that wait for
+/// a place.
+fn saw(caller: &Caller<'_>, place: &Place, ahead: Option<Ahead>) {
+    place.set_waits(ahead.is_some());
+    caller.set_ahead(ahead);
 }
 
 /// An attempt's part in the order of creates, until its end.
@@ -384,7 +395,7 @@ impl<'a> Contest<'a> {
                         if let (Some(own), Some(ahead)) = (own, &ahead) {
                             self.epoch.line().looked(own, ahead.count);
                         }
-                        caller.set_ahead(ahead);
+                        saw(caller, self.place, ahead);
                         let orphan = orphaned(self.room, self.epoch, caller.kind, Some((list, own)));
                         let stopped = match self.wait(orphan, interrupted.as_mut()).await {
                             Ok(None) => None,
@@ -401,7 +412,7 @@ impl<'a> Contest<'a> {
                     } else if let (Request::WaitFor { .. }, Some(own)) = (&request, contender.queued_as()) {
                         // Known without a list.
                         let count = self.epoch.line().ahead(own);
-                        caller.set_ahead(Some(Ahead { count, first: None }));
+                        saw(caller, self.place, Some(Ahead { count, first: None }));
                     }
                     drop(list);
                     caller.queued_as(contender.queued_as());
@@ -419,7 +430,7 @@ impl<'a> Contest<'a> {
                             came = work.as_mut() => {
                                 if let (Event::Changed | Event::WatchFailed(Failure::NoNode), _) = came {
                                     // Who was waited for may have gone; the list that follows says who is left.
-                                    caller.set_ahead(None);
+                                    saw(caller, self.place, None);
                                 }
                                 came
                             }
@@ -446,7 +457,7 @@ impl<'a> Contest<'a> {
                 Step::Pause { failures, why } => {
                     if why == Trouble::NodeDeleted {
                         // The next node queues behind those that are there then.
-                        caller.set_ahead(None);
+                        saw(caller, self.place, None);
                     }
                     let Some(pause) = self.pause(failures, why) else {
                         let error = self.exhausted(why, contender.times_deleted());
@@ -466,7 +477,7 @@ impl<'a> Contest<'a> {
                     }
                 }
                 Step::Finish(Outcome::Granted { name, czxid, also }) => {
-                    caller.set_ahead(None);
+                    saw(caller, self.place, None);
                     caller.set_waits_for(WaitsFor::Proof);
                     self.clean_up(also, caller);
                     caller.queued_as(Some(&name));

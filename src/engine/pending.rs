@@ -44,6 +44,8 @@ pub(crate) enum WaitsFor {
     Session,
     /// A place in the gate, which the deletion of this many nodes would free.
     Place(usize),
+    /// A place in the gate, which live contenders have that are not in the way.
+    Others,
     Parents,
     Create,
     List,
@@ -61,6 +63,7 @@ impl fmt::Display for WaitsFor {
             Self::Place(nodes) => {
                 return write!(f, "no answer to the deletions of {nodes} earlier nodes of this client, which have all its places");
             }
+            Self::Others => "no answer to this client's other contenders, which have all its places",
             Self::Parents => "no answer to the creation of the lock's directory",
             Self::Create => "no answer to the creation of the lock node",
             Self::List => "no answer to the list of the lock's directory",

@@ -174,8 +174,13 @@ impl Room {
     }
 
     /// A place in the queue of this client, in order of arrival.
-    pub(crate) async fn enter(&self, budget: Budget, how: Gate) -> Result<Arc<Place>, Denied> {
-        if let Some(place) = self.places.try_take() {
+    pub(crate) async fn enter(
+        self: &Arc<Self>,
+        kind: Kind,
+        budget: Budget,
+        how: Gate,
+    ) -> Result<Arc<Place>, Denied> {
+        if let Some(place) = self.places.try_take(kind) {
             return Ok(place);
         }
         if self.options.recipe == Recipe::FairLock && how == Gate::New {
@@ -183,21 +188,55 @@ impl Room {
             return Err(Denied::Error(AcquireError::TooManyWaiters { path, max }));
         }
         let place = async {
-            match self.places.take().await {
+            match self.places.take(kind).await {
                 Some(place) => Ok(place),
                 None => Err(Denied::Error(self.client.why_ended(&self.path))),
             }
         };
         let Budget::Try { .. } = budget else { return place.await };
-        // While all places are being cleaned up, it may be that no process has the lock; the deadline is the caller's.
-        let mut census = self.places.census();
         tokio::select! {
             biased;
             place = place => place,
-            Ok(census) = census.wait_for(|census| census.live > 0) => {
-                Err(Denied::Busy(Ahead { count: census.live, first: None }))
+            denied = self.denied(kind) => Err(denied),
+        }
+    }
+
+    /// Resolves when one that only asks cannot have the lock, as far as can be told without a place.
+    async fn denied(self: &Arc<Self>, kind: Kind) -> Denied {
+        let mut census = self.places.census();
+        let mut asked = None;
+        loop {
+            // While all places are being cleaned up, it may be that no process has the lock; the deadline is the caller's.
+            let new = |census: &Census| {
+                let those = census.in_the_way(kind);
+                those.now > 0 && asked != Some(those.ever)
+            };
+            let Ok(those) = census.wait_for(new).await.map(|census| census.in_the_way(kind)) else {
+                // Not the census, which lives as long as the room, ends the wait.
+                return std::future::pending().await;
+            };
+            if kind == Kind::Exclusive {
+                return Denied::Busy(Ahead { count: those.now, first: None });
+            }
+            // The writer that a reader saw may have gone since. On the heap: those that wait for a place are many.
+            match Box::pin(self.asked(kind)).await {
+                Ok(Some(ahead)) => return Denied::Busy(ahead),
+                Ok(None) => asked = Some(those.ever),
+                Err(denied) => return denied,
             }
         }
+    }
+
+    /// Whom a newcomer of this kind would have to wait for, by the servers.
+    async fn asked(self: &Arc<Self>, kind: Kind) -> Result<Option<Ahead>, Denied> {
+        let epoch = match self.client.epoch().await {
+            Ok(epoch) => epoch,
+            Err(no_epoch) => return Err(Denied::Error(no_epoch.into_error(&self.path))),
+        };
+        Ok(match driver::busy(self, &epoch, kind).await {
+            driver::Sight::Live(ahead) => Some(ahead),
+            driver::Sight::Clear | driver::Sight::Leaving(_) => None,
+        })
     }
 
     /// How the places are used now.

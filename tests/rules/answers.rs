@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use zookeeper_recipes::{AcquireError, Client, InterProcessFairLock, InterProcessMutex, TryLockError};
+use zookeeper_recipes::{
+    AcquireError, Client, InterProcessFairLock, InterProcessMutex, InterProcessReadWriteLock, TryLockError,
+};
 use zookeeper_test_server::{Direction, Loss, Match, NodeKind, Op, Server};
 
 use crate::support::{
@@ -252,6 +254,68 @@ async fn a_contender_that_was_ahead_of_a_node_deleted_by_hand_is_not_in_the_way(
     let error = within("the end", attempt).await.unwrap().unwrap_err();
     assert_no_answer_to(&error, "no answer to the creation of the lock node");
     creates.release();
+}
+
+fn narrow(client: &Client, max_znodes: usize) -> InterProcessReadWriteLock {
+    InterProcessReadWriteLock::builder(client, DIRECTORY).max_znodes(max_znodes).build().unwrap()
+}
+
+#[tokio::test]
+async fn more_readers_than_there_are_places_get_a_free_lock_by_asking() {
+    let server = start();
+    let client = connect(&server).await;
+    let lock = InterProcessReadWriteLock::new(&client, DIRECTORY).unwrap();
+    let questions: Vec<_> = (0..200).map(|_| tokio::spawn(lock.read_lock().try_lock())).collect();
+    let mut guards = Vec::new();
+    for question in questions {
+        guards.push(within("the answer", question).await.unwrap().unwrap());
+    }
+    assert_eq!(queue(&server).len(), 200);
+    drop(guards);
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "after two hundred readers").await;
+}
+
+#[tokio::test]
+async fn readers_without_an_answer_are_in_no_readers_way() {
+    let server = start();
+    let client = impatient(&server).await;
+    let lock = narrow(&client, 1);
+    let id = session(&client);
+    let create = server.hold_reply(Match::op(Op::Create).session(id));
+    let first = tokio::spawn(lock.read_lock().acquire(SOON));
+    within("the create", create.wait_hit()).await;
+    // Nor is it answered on another connection.
+    server.refuse_connections(true);
+    let error = within("the end", lock.read_lock().acquire(BRIEFLY)).await.unwrap_err();
+    assert_no_answer_to(&error, "this client's other contenders, which have all its places");
+    let error = acquired(within("a question", lock.read_lock().try_lock()).await.unwrap_err());
+    assert_no_answer_to(&error, "this client's other contenders, which have all its places");
+    // A writer has to wait for them.
+    let error = within("the end", lock.write_lock().acquire(BRIEFLY)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { .. }), "{error:?}");
+    server.refuse_connections(false);
+    create.release();
+    granted(first).await.release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "after a late answer").await;
+}
+
+#[tokio::test]
+async fn readers_that_wait_for_another_clients_writer_are_ahead_of_the_next_reader() {
+    let server = start();
+    let (other, client) = (connect(&server).await, connect(&server).await);
+    let held = within("the grant", narrow(&other, 1).write_lock().lock()).await.unwrap();
+    let lock = narrow(&client, 1);
+    let reader = tokio::spawn(lock.read_lock().lock());
+    until(&server, "the wait", |view| view.watches() == 1).await;
+    let error = within("the end", lock.read_lock().acquire(BRIEFLY)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { .. }), "{error:?}");
+    let error = within("the answer", lock.read_lock().try_lock()).await.unwrap_err();
+    let TryLockError::WouldBlock { first, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(first.as_deref(), Some(&*held.node()), "as the servers say");
+    held.release().await.unwrap();
+    granted(reader).await.release().await.unwrap();
 }
 
 #[tokio::test]

@@ -116,7 +116,7 @@ pub(super) async fn orphaned(
 
 /// Whom a contender has to wait for.
 #[derive(Debug)]
-pub(super) enum Sight {
+pub(crate) enum Sight {
     Clear,
     /// Live contenders.
     Live(Ahead),
@@ -140,7 +140,7 @@ pub(super) fn sight(room: &Room, epoch: &Epoch, queue: &Queue, name: Option<&str
 
 /// Whom a contender of this kind would have to wait for: asked before a try creates anything. A member may lag behind, so
 /// live contenders are believed only in a list that was sent right behind a `sync` (rule 19). Errors are left to the create.
-pub(super) async fn busy(room: &Arc<Room>, epoch: &Arc<Epoch>, kind: Kind) -> Sight {
+pub(crate) async fn busy(room: &Arc<Room>, epoch: &Arc<Epoch>, kind: Kind) -> Sight {
     let sight = |listing: Listing| match listing {
         Ok(queue) if queue.usable().is_ok() => sight(room, epoch, &queue, None, kind),
         _ => Sight::Clear,
