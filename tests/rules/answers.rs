@@ -6,7 +6,7 @@ use std::time::Duration;
 use zookeeper_recipes::{
     AcquireError, Client, InterProcessFairLock, InterProcessMutex, InterProcessReadWriteLock, TryLockError,
 };
-use zookeeper_test_server::{Direction, Loss, Match, NodeKind, Op, Server};
+use zookeeper_test_server::{Cut, Direction, Loss, Match, NodeKind, Op, Server};
 
 use crate::support::{
     ByHand, DIRECTORY, SOON, assert_clean, connect, connect_as, connect_with, eager, enqueue, granted, mutex,
@@ -238,21 +238,22 @@ async fn a_predecessor_that_has_gone_is_not_in_the_way() {
 #[tokio::test]
 async fn a_contender_that_was_ahead_of_a_node_deleted_by_hand_is_not_in_the_way() {
     let server = start();
-    let (other, first, waiter) = (connect(&server).await, connect(&server).await, connect(&server).await);
+    let (other, client) = (connect(&server).await, connect(&server).await);
     let held = within("the grant", mutex(&other).lock()).await.unwrap();
-    let between = enqueue(&server, &first).await;
-    let attempt = tokio::spawn(mutex(&waiter).acquire(Duration::from_secs(1)));
-    let (node, id) = (between.node.clone(), session(&waiter));
-    until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
-    let own = queue(&server).pop().expect("its node");
+    let id = session(&client);
+    let watch = server.hold_request(Match::op(Op::GetData).session(id).path_contains("lock-"));
+    let attempt = tokio::spawn(mutex(&client).acquire(Duration::from_secs(1)));
+    within("the watch", watch.wait_hit()).await;
     let creates = server.hold_request(Match::op(Op::Create).session(id).always());
+    let own = queue(&server).pop().expect("its node");
     server.delete(&own).unwrap();
-    // It finds out when its predecessor goes.
-    between.attempt.abort();
+    // It looks again, and finds out.
+    assert!(server.cut(id, Cut::Reset));
     within("the next create", creates.wait_hit()).await;
     held.release().await.unwrap();
     let error = within("the end", attempt).await.unwrap().unwrap_err();
     assert_no_answer_to(&error, "no answer to the creation of the lock node");
+    watch.release();
     creates.release();
 }
 
