@@ -6,16 +6,15 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::fmt::Debug;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use support::{SOON, connect_as, mutex, session, until, within};
+use test_support::listen_to_log;
 use tokio::sync::Notify;
-use tracing::field::{Field, Visit};
-use tracing::span;
+use tracing::Metadata;
 use zookeeper_recipes::{Client, InterProcessMutex, LockState, LostReason, ReleaseError};
 use zookeeper_test_server::{Direction, Server};
 
@@ -60,51 +59,30 @@ impl Drop for OpenOnDrop {
     }
 }
 
-struct Blocking;
-
-impl tracing::Subscriber for Blocking {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
+/// Keeps the session's thread while it is closed; remembers who has logged then, and what was lost.
+fn block_if_closed(metadata: &Metadata<'_>, text: &str) {
+    // What the server in this process logs is not the client's.
+    if !metadata.target().starts_with("zookeeper_recipes") {
+        return;
     }
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
+    let mut state = state();
+    if text.contains("lock lost") {
+        state.losses.push(text.to_owned());
+        LOGGED.notify_one();
     }
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Text(String);
-        impl Visit for Text {
-            fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
-                self.0 += &format!("{value:?} ");
+    if state.closed {
+        let name = thread::current().name().unwrap_or_default().to_owned();
+        let blocks = name == SESSION_THREAD;
+        state.threads.insert(name);
+        if blocks {
+            state.inside += 1;
+            ENTERED.notify_one();
+            while state.closed {
+                state = OPENED.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-        }
-        // What the server in this process logs is not the client's.
-        if !event.metadata().target().starts_with("zookeeper_recipes") {
-            return;
-        }
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        let mut state = state();
-        if text.0.contains("lock lost") {
-            state.losses.push(text.0);
-            LOGGED.notify_one();
-        }
-        if state.closed {
-            let name = thread::current().name().unwrap_or_default().to_owned();
-            let blocks = name == SESSION_THREAD;
-            state.threads.insert(name);
-            if blocks {
-                state.inside += 1;
-                ENTERED.notify_one();
-                while state.closed {
-                    state = OPENED.wait(state).unwrap_or_else(PoisonError::into_inner);
-                }
-                state.inside -= 1;
-            }
+            state.inside -= 1;
         }
     }
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
 }
 
 /// A waker of an executor that does not work.
@@ -119,7 +97,7 @@ impl Wake for Broken {
 /// One test: the subscriber is everybody's.
 #[tokio::test]
 async fn losses_are_told_without_the_log_and_logged_once() {
-    tracing::subscriber::set_global_default(Blocking).unwrap();
+    listen_to_log(block_if_closed).unwrap();
     a_close_frees_the_locks_before_their_loss_is_logged().await;
     a_loss_is_told_while_the_sessions_thread_is_blocked_by_a_logger().await;
     every_loss_is_logged_once_whatever_the_reason().await;

@@ -4,12 +4,11 @@
 #[path = "rules/support.rs"]
 mod support;
 
-use std::fmt::Debug;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use support::{connect, connect_as, mutex, session, start, within};
-use tracing::field::{Field, Visit};
-use tracing::{Level, span};
+use test_support::listen_to_log;
+use tracing::{Level, Metadata};
 use zookeeper_recipes::{Client, ConnectionState, InterProcessMutex};
 use zookeeper_test_server::{Cut, Match, Op};
 
@@ -21,36 +20,16 @@ fn entries() -> MutexGuard<'static, Vec<(Level, String)>> {
     ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct Collecting;
-
-impl tracing::Subscriber for Collecting {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target().starts_with("zookeeper_recipes")
+fn collect(metadata: &Metadata<'_>, text: &str) {
+    if metadata.target().starts_with("zookeeper_recipes") {
+        entries().push((*metadata.level(), text.to_owned()));
     }
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Text(String);
-        impl Visit for Text {
-            fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
-                self.0 += &format!("{value:?} ");
-            }
-        }
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        entries().push((*event.metadata().level(), text.0));
-    }
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
 }
 
 /// One test: the subscriber is everybody's.
 #[tokio::test]
 async fn what_becomes_of_locks_is_logged() {
-    tracing::subscriber::set_global_default(Collecting).unwrap();
+    listen_to_log(collect).unwrap();
     a_loss_by_refused_credentials_is_logged_with_the_end_of_the_session().await;
     entries().clear();
     locks_that_are_given_back_by_close_are_no_warnings().await;

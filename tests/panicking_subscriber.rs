@@ -4,14 +4,12 @@
 #[path = "rules/support.rs"]
 mod support;
 
-use std::fmt::Debug;
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
 use support::{DIRECTORY, SOON, connect, connect_as, session, start, start_impatient, until, within};
-use test_support::poll_until;
-use tracing::field::{Field, Visit};
-use tracing::span;
+use test_support::{listen_to_log, poll_until};
+use tracing::Metadata;
 use zookeeper_client as zk;
 use zookeeper_recipes::{Client, InterProcessMutex, InterProcessReadWriteLock, LockGuard};
 use zookeeper_test_server::{Match, Op};
@@ -24,43 +22,22 @@ static TRIGGER: Mutex<Option<String>> = Mutex::new(None);
 /// What was logged of locks that were lost, and of sessions that are over.
 static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-struct Panicky;
-
-impl tracing::Subscriber for Panicky {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
+/// Panics where a test has asked for it; remembers what was logged of losses.
+fn panic_if_asked(_: &Metadata<'_>, text: &str) {
+    let mut trigger = TRIGGER.lock().unwrap_or_else(PoisonError::into_inner);
+    if trigger.as_ref().is_some_and(|trigger| text.contains(trigger)) {
+        *trigger = None;
+        drop(trigger);
+        panic!("as the test asked for");
     }
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
+    if text.contains("lock lost") || text.contains("session over") {
+        LOGGED.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
     }
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Text(String);
-        impl Visit for Text {
-            fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
-                self.0 += &format!("{value:?} ");
-            }
-        }
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        let mut trigger = TRIGGER.lock().unwrap_or_else(PoisonError::into_inner);
-        if trigger.as_ref().is_some_and(|trigger| text.0.contains(trigger)) {
-            *trigger = None;
-            drop(trigger);
-            panic!("as the test asked for");
-        }
-        if text.0.contains("lock lost") || text.0.contains("session over") {
-            LOGGED.lock().unwrap_or_else(PoisonError::into_inner).push(text.0);
-        }
-    }
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
 }
 
 fn panic_at(what: &str) {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| tracing::subscriber::set_global_default(Panicky).unwrap());
+    ONCE.call_once(|| listen_to_log(panic_if_asked).unwrap());
     *TRIGGER.lock().unwrap_or_else(PoisonError::into_inner) = Some(what.to_owned());
 }
 

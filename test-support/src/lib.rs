@@ -4,6 +4,7 @@
 //!
 //! Everything blocks; nothing here needs an async runtime.
 
+mod log;
 pub mod peers;
 mod poll;
 mod ports;
@@ -12,6 +13,7 @@ mod shared;
 mod suite;
 mod zookeeper;
 
+pub use log::listen_to_log;
 pub use poll::{TimedOut, poll_until};
 pub use proxy::{Cut, Direction, Proxy};
 pub use shared::{shared_ensemble, shared_standalone, stop_shared, unique_path};

@@ -1,0 +1,44 @@
+//! What is logged in this process, for tests that look at it or get in its way.
+
+use std::fmt::Debug;
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Metadata, span};
+
+/// Has every `tracing` event of this process given to `listener`, with the text of its fields.
+///
+/// # Errors
+/// If a subscriber was set before: there is one for the whole process.
+pub fn listen_to_log(
+    listener: fn(&Metadata<'_>, &str),
+) -> Result<(), tracing::subscriber::SetGlobalDefaultError> {
+    tracing::subscriber::set_global_default(Listener(listener))
+}
+
+struct Listener(fn(&Metadata<'_>, &str));
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
+        self.0 += &format!("{value:?} ");
+    }
+}
+
+impl tracing::Subscriber for Listener {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        (self.0)(event.metadata(), &text.0);
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
