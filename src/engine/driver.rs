@@ -236,6 +236,10 @@ impl Caller<'_> {
         });
     }
 
+    fn ahead(&self) -> Option<Ahead> {
+        self.progress.borrow().ahead.clone()
+    }
+
     /// Who is ahead, by the last list; nothing where that may have changed since.
     fn set_ahead(&self, ahead: Option<Ahead>) {
         self.progress.send_if_modified(|progress| {
@@ -429,8 +433,9 @@ impl<'a> Contest<'a> {
                             biased;
                             came = work.as_mut() => {
                                 if let (Event::Changed | Event::WatchFailed(Failure::NoNode), _) = came {
-                                    // Who was waited for may have gone; the list that follows says who is left.
-                                    saw(caller, self.place, None);
+                                    // Whom we watched may have gone; the list that follows says who is left.
+                                    let left = caller.ahead().and_then(Ahead::without_one);
+                                    saw(caller, self.place, left);
                                 }
                                 came
                             }

@@ -37,6 +37,14 @@ pub(crate) struct Ahead {
     pub(crate) first: Option<Arc<str>>,
 }
 
+impl Ahead {
+    /// Those that are left when the nearest has gone.
+    pub(crate) fn without_one(self) -> Option<Self> {
+        let count = self.count.checked_sub(1).filter(|count| *count > 0)?;
+        Some(Self { count, ..self })
+    }
+}
+
 /// What an attempt waits for that is not another contender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
