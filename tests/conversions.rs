@@ -6,6 +6,7 @@ mod support;
 
 use std::time::Duration;
 
+use support::read_write::{lock, read, write};
 use support::{
     ByHand, DIRECTORY, connect, connect_as, eager, session, start, start_impatient, until, within,
 };
@@ -21,21 +22,9 @@ const NO_AUTH: i32 = -102;
 
 type Converted = Result<ReadGuard, ConversionError<WriteGuard>>;
 
-fn lock(client: &Client) -> InterProcessReadWriteLock {
-    InterProcessReadWriteLock::new(client, DIRECTORY).unwrap()
-}
-
 /// All contenders of this client share one place in the queue.
 fn narrow(client: &Client) -> InterProcessReadWriteLock {
     InterProcessReadWriteLock::builder(client, DIRECTORY).max_znodes(1).build().unwrap()
-}
-
-async fn read(client: &Client) -> ReadGuard {
-    within("a read lock", lock(client).read_lock().lock()).await.unwrap()
-}
-
-async fn write(client: &Client) -> WriteGuard {
-    within("the write lock", lock(client).write_lock().lock()).await.unwrap()
 }
 
 /// `flush` waits for what was dropped before it: a downgrade too, whose answer is still out.

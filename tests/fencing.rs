@@ -6,24 +6,12 @@ mod support;
 
 use proptest::prelude::*;
 use rusqlite::{Connection, params};
+use support::read_write::{lock, read, write};
 use support::{DIRECTORY, connect, session, start, until, within};
 use zookeeper_recipes::{
-    AnyGuard, Client, FenceGate, FencingToken, InterProcessLock, InterProcessMutex,
-    InterProcessReadWriteLock, ReadGuard, ReadToken, Token, WriteGuard,
+    AnyGuard, Client, FenceGate, FencingToken, InterProcessLock, InterProcessMutex, ReadToken, Token,
 };
 use zookeeper_test_server::{Direction, Match, Op, Server};
-
-fn lock(client: &Client) -> InterProcessReadWriteLock {
-    InterProcessReadWriteLock::new(client, DIRECTORY).unwrap()
-}
-
-async fn read(client: &Client) -> ReadGuard {
-    within("a read lock", lock(client).read_lock().lock()).await.unwrap()
-}
-
-async fn write(client: &Client) -> WriteGuard {
-    within("the write lock", lock(client).write_lock().lock()).await.unwrap()
-}
 
 /// Its process is paused, and its session ends without its hearing of it.
 async fn pause_for_long(server: &Server, client: &Client) {

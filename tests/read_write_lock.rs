@@ -7,6 +7,7 @@ mod support;
 
 use std::time::Duration;
 
+use support::read_write::{lock, read, write};
 use support::{
     ByHand, DIRECTORY, SOON, connect, connect_as, eager, numbers, session, start, start_impatient, until,
     within,
@@ -14,21 +15,9 @@ use support::{
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
     AcquireError, BuildError, Client, ConversionFailure, Dialect, InterProcessFairLock, InterProcessMutex,
-    InterProcessReadWriteLock, LockState, LostReason, ReadGuard, TryLockError, WriteGuard,
+    InterProcessReadWriteLock, LockState, LostReason, TryLockError, WriteGuard,
 };
 use zookeeper_test_server::{Loss, Match, Op, Server};
-
-fn lock(client: &Client) -> InterProcessReadWriteLock {
-    InterProcessReadWriteLock::new(client, DIRECTORY).unwrap()
-}
-
-async fn read(client: &Client) -> ReadGuard {
-    within("a read lock", lock(client).read_lock().lock()).await.unwrap()
-}
-
-async fn write(client: &Client) -> WriteGuard {
-    within("the write lock", lock(client).write_lock().lock()).await.unwrap()
-}
 
 /// The nodes below the lock as paths, in order.
 fn nodes(server: &Server) -> Vec<String> {

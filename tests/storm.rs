@@ -6,17 +6,9 @@ mod support;
 
 use std::time::Duration;
 
+use support::read_write::{lock, write};
 use support::{ByHand, DIRECTORY, connect, session, start, until, within};
-use zookeeper_recipes::{Client, InterProcessReadWriteLock, WriteGuard};
 use zookeeper_test_server::{Match, Op};
-
-fn lock(client: &Client) -> InterProcessReadWriteLock {
-    InterProcessReadWriteLock::new(client, DIRECTORY).unwrap()
-}
-
-async fn write(client: &Client) -> WriteGuard {
-    within("the write lock", lock(client).write_lock().lock()).await.unwrap()
-}
 
 #[tokio::test]
 async fn who_waits_to_be_asked_keeps_neither_the_session_nor_the_client() {

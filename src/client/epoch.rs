@@ -792,12 +792,12 @@ impl Epoch {
     /// Waits until a node of ours that is to be deleted is gone, or the servers have refused that.
     pub(crate) async fn until_gone(&self, path: &str) {
         let gone = self.lock_nodes().all.get_mut(path).filter(|node| !node.stuck).map(|node| {
-            let (told, word) = oneshot::channel();
+            let (told, gone) = oneshot::channel();
             node.waiting.push(told);
-            word
+            gone
         });
         if let Some(gone) = gone {
-            // Told by a word, or by the drop of the other end.
+            // Told by the drop of the other end.
             let _ = gone.await;
         }
     }

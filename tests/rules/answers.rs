@@ -319,17 +319,22 @@ async fn readers_that_wait_for_another_clients_writer_are_ahead_of_the_next_read
     granted(reader).await.release().await.unwrap();
 }
 
+/// Makes two directories by taking locks in them; they are no containers.
+async fn make_ordinary_directories(server: &Server, client: &Client) {
+    for path in ["/old/first", "/old/second"] {
+        let lock = InterProcessMutex::new(client, path).unwrap();
+        within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+        assert_eq!(server.node(path).unwrap().kind, NodeKind::Persistent);
+    }
+}
+
 #[tokio::test]
 async fn servers_that_do_not_know_containers_get_ordinary_directories() {
     let server = Server::start().unwrap();
     let client = connect(&server).await;
     let containers = || Match::any().opcode(CREATE_CONTAINER).session(session(&client)).always();
     let fault = server.fail(containers(), -6);
-    for path in ["/old/first", "/old/second"] {
-        let lock = InterProcessMutex::new(&client, path).unwrap();
-        within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
-        assert_eq!(server.node(path).unwrap().kind, NodeKind::Persistent);
-    }
+    make_ordinary_directories(&server, &client).await;
     assert_eq!(fault.hits().len(), 1, "the client remembers it");
 }
 
@@ -340,11 +345,7 @@ async fn servers_that_close_the_connection_at_containers_get_ordinary_directorie
     let client = connect_with(&server, zookeeper_recipes::RetryPolicy::n_times(0, BRIEFLY)).await;
     let containers = || Match::any().opcode(CREATE_CONTAINER).session(session(&client)).always();
     let fault = server.drop_request(containers(), Loss::Close);
-    for path in ["/old/first", "/old/second"] {
-        let lock = InterProcessMutex::new(&client, path).unwrap();
-        within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
-        assert_eq!(server.node(path).unwrap().kind, NodeKind::Persistent);
-    }
+    make_ordinary_directories(&server, &client).await;
     assert_eq!(fault.hits().len(), 2, "twice is proof, and the client remembers it");
 }
 
