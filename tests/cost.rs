@@ -208,7 +208,7 @@ fn last_zxid(server: &Server) -> i64 {
 
 /// Where this client alone has all its places in the queue taken, it knows without asking.
 #[tokio::test]
-async fn a_try_in_a_full_room_costs_nothing() {
+async fn a_try_costs_nothing_while_all_places_are_taken() {
     let server = start();
     let client = connect(&server).await;
     let mutex = InterProcessMutex::builder(&client, DIRECTORY).max_znodes(1).build().unwrap();

@@ -69,8 +69,8 @@ async fn place(lock: &InterProcessFairLock) -> QueuedLock {
     place
 }
 
-/// What was written under the lock is written before the next holder is let in (review finding 11): a transaction whose
-/// answer nobody waited for is decided before, not after.
+/// What was written under the lock is written before the next holder is let in (docs/protocol.md#transaction): a
+/// transaction whose answer nobody waited for is decided before, not after.
 #[tokio::test]
 async fn a_transaction_that_was_given_up_is_not_committed_under_the_next_holder() {
     let server = server();
@@ -184,7 +184,7 @@ async fn a_directory_deleted_by_hand_lets_nobody_in_without_a_node() {
     }
 }
 
-/// No grant, remote or local, while locks are suspended (design rule 10).
+/// No grant, remote or local, while locks are suspended (docs/protocol.md#suspended).
 #[tokio::test]
 async fn nothing_is_granted_while_suspended() {
     let server = server();

@@ -1,4 +1,5 @@
-//! What a guard knows: rules 8 to 12 of the protocol, against the in-process server and its faults.
+//! What a guard knows, against the in-process server and its faults: docs/protocol.md#renewal to
+//! docs/protocol.md#paused-process, and docs/protocol.md#transaction.
 //!
 //! The session timeouts are short; every wait is for an event, with a bound that only a failure reaches.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
@@ -72,7 +73,7 @@ async fn until_state(server: &Server, guard: &LockGuard, wanted: impl Fn(LockSta
 }
 
 #[tokio::test]
-async fn rule_09_a_held_lock_beats_by_committed_checks_every_sixth_of_the_timeout() {
+async fn a_held_lock_is_renewed_by_committed_checks_every_sixth_of_the_timeout() {
     let server = server();
     let client = client(&server).await;
     let guard = hold(&client).await;
@@ -92,7 +93,7 @@ async fn rule_09_a_held_lock_beats_by_committed_checks_every_sixth_of_the_timeou
 
 /// Other writes prove that the session lives, but not that a held node does.
 #[tokio::test]
-async fn rule_09_a_busy_client_still_checks_its_held_nodes() {
+async fn a_busy_client_still_checks_its_held_nodes() {
     let server = server();
     let client = client(&server).await;
     let guard = hold(&client).await;
@@ -115,7 +116,7 @@ async fn rule_09_a_busy_client_still_checks_its_held_nodes() {
 
 /// A beat that was sent for two locks comes back after one of them was released: that one is not lost.
 #[tokio::test]
-async fn rule_09_a_released_lock_is_not_reported_as_deleted() {
+async fn a_released_lock_is_not_reported_as_deleted() {
     let server = server();
     let client = client(&server).await;
     let first = hold(&client).await;
@@ -132,7 +133,7 @@ async fn rule_09_a_released_lock_is_not_reported_as_deleted() {
 }
 
 #[tokio::test]
-async fn rule_10_a_cut_off_holder_is_suspended_then_lost_before_anybody_else_is_granted() {
+async fn a_cut_off_holder_is_suspended_then_lost_before_another_client_is_granted() {
     for direction in [Direction::Both, Direction::ToServer, Direction::ToClient] {
         let server = server();
         let (holder, waiter) = (client(&server).await, client(&server).await);
@@ -167,11 +168,11 @@ async fn rule_10_a_cut_off_holder_is_suspended_then_lost_before_anybody_else_is_
     }
 }
 
-/// Review finding 1: the member that the holder is connected to has lost the others, but goes on answering reads (and,
-/// if it was the leader, `sync`). The holder is told before the others give its lock away; with a heartbeat that only
+/// docs/protocol.md#renewal: the member that the holder is connected to has lost the others, but goes on answering reads
+/// (and, if it was the leader, `sync`). The holder is told before the others give its lock away; with a heartbeat that only
 /// reads it is not, which shows that this scenario can tell.
 #[tokio::test]
-async fn rule_09_a_member_that_is_cut_off_does_not_fool_the_holder() {
+async fn a_member_that_is_cut_off_does_not_fool_the_holder() {
     let cases = [
         (Isolation::Follower, Heartbeat::Commit, true),
         (Isolation::DeposedLeader, Heartbeat::Commit, true),
@@ -206,7 +207,7 @@ async fn rule_09_a_member_that_is_cut_off_does_not_fool_the_holder() {
 
 /// The same, but the client can reach another member: it moves there in time and keeps its lock.
 #[tokio::test]
-async fn rule_09_a_holder_moves_from_a_member_that_is_cut_off_and_keeps_its_lock() {
+async fn a_holder_moves_from_a_member_that_is_cut_off_and_keeps_its_lock() {
     for isolation in [Isolation::Follower, Isolation::DeposedLeader] {
         let server = server();
         let client = client(&server).await;
@@ -223,7 +224,7 @@ async fn rule_09_a_holder_moves_from_a_member_that_is_cut_off_and_keeps_its_lock
 }
 
 #[tokio::test]
-async fn rule_10_the_strict_margin_gives_up_earlier() {
+async fn the_strict_margin_gives_up_earlier() {
     let server = server();
     let strict = Client::builder()
         .session_timeout(T)
@@ -239,7 +240,7 @@ async fn rule_10_the_strict_margin_gives_up_earlier() {
 }
 
 #[tokio::test]
-async fn rule_10_a_short_interruption_suspends_and_loses_nothing() {
+async fn a_short_interruption_suspends_and_loses_nothing() {
     let server = server();
     let client = client(&server).await;
     let guard = hold(&client).await;
@@ -253,7 +254,7 @@ async fn rule_10_a_short_interruption_suspends_and_loses_nothing() {
 
 /// By the clock alone, on a connection that stands.
 #[tokio::test]
-async fn rule_10_changes_of_state_are_told() {
+async fn changes_of_state_are_told() {
     let tick = Duration::from_millis(50);
     let server = Server::builder().tick(tick).max_session_timeout(2 * T).start().unwrap();
     let builder = Client::builder().session_timeout(2 * T);
@@ -274,7 +275,7 @@ async fn rule_10_changes_of_state_are_told() {
 
 /// By the connection, long before a proof would be overdue.
 #[tokio::test]
-async fn rule_10_an_interruption_and_its_end_are_told() {
+async fn an_interruption_and_its_end_are_told() {
     let tick = Duration::from_millis(50);
     let server = Server::builder().tick(tick).max_session_timeout(10 * LONG).start().unwrap();
     let builder = Client::builder().session_timeout(10 * LONG);
@@ -302,7 +303,7 @@ impl Wake for Count {
 
 /// Proofs come several times a second, or thousands of times in a busy client: who waits for a change does not pay for them.
 #[tokio::test]
-async fn rule_10_those_who_wait_for_a_change_are_woken_by_changes_alone() {
+async fn those_who_wait_for_a_change_are_woken_by_changes_alone() {
     const WAITING: usize = 100;
     let server = Server::builder().max_session_timeout(10 * LONG).start().unwrap();
     let builder = Client::builder().session_timeout(10 * LONG);
@@ -328,9 +329,9 @@ async fn rule_10_those_who_wait_for_a_change_are_woken_by_changes_alone() {
     assert!(count.0.load(Ordering::SeqCst) <= 2 * WAITING, "woken by one change: {count:?}");
 }
 
-/// Review finding 6: the session outlives the belief in it. The lost hold leaves no node, waiters keep their places.
+/// docs/protocol.md#lost-lock-keeps-its-node: the session outlives its leases. The lost hold leaves no node, waiters keep their places.
 #[tokio::test]
-async fn rule_10_a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
+async fn a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
     let server = server();
     server.freeze_expiry(true);
     let (first, second) = (client(&server).await, client(&server).await);
@@ -393,7 +394,7 @@ fn deletions(server: &Server, node: &str) -> Vec<Instant> {
 
 /// The session and its timeout are the holder's: what it does when it is told, it does before the next holder comes in.
 #[tokio::test]
-async fn rule_10_a_lost_lock_stays_until_its_last_guard_is_gone() {
+async fn a_lost_lock_stays_until_its_last_guard_is_gone() {
     for release in [false, true] {
         let server = patient_server();
         let (holder, waiter) = (slow_client(&server).await, slow_client(&server).await);
@@ -420,7 +421,7 @@ async fn rule_10_a_lost_lock_stays_until_its_last_guard_is_gone() {
 
 /// A holder that does not stop keeps the others waiting no longer than its session would have.
 #[tokio::test]
-async fn rule_10_a_lost_lock_whose_guard_is_kept_goes_when_the_session_timeout_is_over() {
+async fn a_lost_lock_whose_guard_is_kept_goes_when_the_session_timeout_is_over() {
     let server = patient_server();
     let (holder, waiter) = (slow_client(&server).await, slow_client(&server).await);
     let suspect = suspect_hold(&server, &holder, &waiter).await;
@@ -456,7 +457,7 @@ async fn suspect_hold_and_contender(server: &Server, client: &Client) -> (LockGu
 type Contender = tokio::task::JoinHandle<Result<LockGuard, AcquireError>>;
 
 #[tokio::test]
-async fn rule_10_a_lost_lock_keeps_its_place_as_long_as_its_node() {
+async fn a_lost_lock_keeps_its_place_as_long_as_its_node() {
     let server = patient_server();
     let client = slow_client(&server).await;
     let (guard, contender, answers) = suspect_hold_and_contender(&server, &client).await;
@@ -471,7 +472,7 @@ async fn rule_10_a_lost_lock_keeps_its_place_as_long_as_its_node() {
 }
 
 #[tokio::test]
-async fn rule_10_a_lost_lock_gives_its_place_back_at_the_end_of_its_session() {
+async fn a_lost_lock_gives_its_place_back_at_the_end_of_its_session() {
     let server = patient_server();
     let client = slow_client(&server).await;
     let (guard, contender, _answers) = suspect_hold_and_contender(&server, &client).await;
@@ -483,7 +484,7 @@ async fn rule_10_a_lost_lock_gives_its_place_back_at_the_end_of_its_session() {
 }
 
 #[tokio::test]
-async fn rule_10_a_client_on_a_borrowed_session_deletes_what_a_lost_lock_has_kept() {
+async fn a_client_on_a_borrowed_session_deletes_what_a_lost_lock_has_kept() {
     let server = patient_server();
     let connector = zookeeper_client::Client::connector().with_session_timeout(SLOW);
     let owner = connector.connect(&server.connect_string()).await.unwrap();
@@ -499,7 +500,7 @@ async fn rule_10_a_client_on_a_borrowed_session_deletes_what_a_lost_lock_has_kep
 
 /// The event that a predecessor went arrives, but nothing that we send does: no grant before the servers answer.
 #[tokio::test]
-async fn rule_10_nothing_is_granted_while_the_session_is_in_doubt() {
+async fn nothing_is_granted_while_the_session_is_in_doubt() {
     let server = server();
     server.freeze_expiry(true);
     let (holder, waiter) = (client(&server).await, client(&server).await);
@@ -519,7 +520,7 @@ async fn rule_10_nothing_is_granted_while_the_session_is_in_doubt() {
 }
 
 #[tokio::test]
-async fn rule_09_a_node_deleted_by_hand_is_noticed_within_a_beat() {
+async fn a_node_deleted_by_hand_is_noticed_within_a_heartbeat() {
     let server = server();
     let client = client(&server).await;
     let guard = hold(&client).await;
@@ -560,7 +561,7 @@ async fn delete_all(server: &Server, client: &Client, guards: &[LockGuard]) {
 }
 
 #[tokio::test]
-async fn rule_09_many_nodes_deleted_at_once_cost_two_requests() {
+async fn many_nodes_deleted_at_once_cost_two_requests() {
     let server = rarely_beating_server();
     let (client, guards) = many_holds(&server, 201).await;
     server.reset_counters();
@@ -575,7 +576,7 @@ async fn rule_09_many_nodes_deleted_at_once_cost_two_requests() {
 
 /// Servers before 3.6 refuse that read, or close the connection over it.
 #[tokio::test]
-async fn rule_09_many_nodes_deleted_at_once_are_noticed_without_multi_reads() {
+async fn many_nodes_deleted_at_once_are_noticed_without_multi_reads() {
     for closes in [false, true] {
         let server = rarely_beating_server();
         let (client, guards) = many_holds(&server, 8).await;
@@ -670,7 +671,7 @@ async fn close_tells_the_guards_first() {
 }
 
 #[tokio::test]
-async fn rule_12_a_transaction_commits_only_while_the_node_is_there() {
+async fn a_transaction_commits_only_while_the_node_is_there() {
     let server = server();
     let client = client(&server).await;
     server.create("/data", b"0").unwrap();
@@ -705,7 +706,7 @@ async fn rule_12_a_transaction_commits_only_while_the_node_is_there() {
 }
 
 #[tokio::test]
-async fn rule_12_a_transaction_without_an_answer_is_unknown() {
+async fn a_transaction_without_an_answer_is_unknown() {
     let server = server();
     let client = client(&server).await;
     server.create("/data", b"0").unwrap();
@@ -745,7 +746,7 @@ async fn tokens_rise_from_holder_to_holder() {
 
 /// A waiter whose session is lost starts again; a lock that it would have got meanwhile is not granted twice.
 #[tokio::test]
-async fn rule_08_a_waiter_goes_on_in_the_next_session() {
+async fn a_waiter_goes_on_in_the_next_session() {
     let server = server();
     let (holder, waiter) = (client(&server).await, client(&server).await);
     let guard = hold(&holder).await;

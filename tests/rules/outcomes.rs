@@ -1,4 +1,5 @@
-//! Rules 5 and 6: what is known of a request that was not answered, and what is done about it.
+//! What is known of a request that was not answered, and what is done about it: docs/protocol.md#unknown-outcome to
+//! docs/protocol.md#bounded-retries.
 
 use std::collections::HashSet;
 use std::error::Error as _;
@@ -34,7 +35,7 @@ async fn one_node_then_none(server: &Server, client: &Client, what: &str) {
 }
 
 #[tokio::test]
-async fn rule_05_a_lost_reply_to_the_create() {
+async fn an_unanswered_create_leaves_one_node() {
     let server = start_impatient();
     for loss in LOSSES {
         let client = impatient(&server).await;
@@ -45,7 +46,7 @@ async fn rule_05_a_lost_reply_to_the_create() {
 }
 
 #[tokio::test]
-async fn rule_05_a_lost_create() {
+async fn a_create_that_never_arrived_is_repeated() {
     let server = start_impatient();
     for loss in LOSSES {
         let client = impatient(&server).await;
@@ -57,7 +58,7 @@ async fn rule_05_a_lost_create() {
 
 /// The repetition is lost as the first was, in every mixture of before and after the commit.
 #[tokio::test]
-async fn rule_05_both_the_create_and_its_repetition_are_lost() {
+async fn a_create_and_its_repetition_that_are_both_lost_leave_one_node() {
     let server = start();
     for first_applied in [true, false] {
         for second_applied in [true, false] {
@@ -88,7 +89,7 @@ async fn rule_05_both_the_create_and_its_repetition_are_lost() {
 
 /// Of the nodes that one attempt made, the oldest queues: the repetition does not cost the place.
 #[tokio::test]
-async fn rule_05_a_create_that_was_found_keeps_its_place() {
+async fn a_create_that_was_found_keeps_its_place() {
     let server = start();
     let (holder, client, later) = (connect(&server).await, connect(&server).await, connect(&server).await);
     let held = within("the grant", mutex(&holder).lock()).await.unwrap();
@@ -117,7 +118,7 @@ async fn rule_05_a_create_that_was_found_keeps_its_place() {
 }
 
 #[tokio::test]
-async fn rule_05_lost_lists_watches_and_looks() {
+async fn lost_lists_watches_and_looks_are_repeated() {
     let server = start_impatient();
     for loss in LOSSES {
         for op in [Op::GetChildren, Op::GetData] {
@@ -146,7 +147,7 @@ async fn rule_05_lost_lists_watches_and_looks() {
 
 /// A release is repeated until the node is gone, and says so.
 #[tokio::test]
-async fn rule_07_a_lost_release() {
+async fn a_release_without_an_answer_is_repeated() {
     let server = start_impatient();
     for loss in LOSSES {
         for applied in [true, false] {
@@ -164,7 +165,7 @@ async fn rule_07_a_lost_release() {
 }
 
 #[tokio::test]
-async fn rule_07_a_release_that_the_server_puts_off_or_refuses() {
+async fn a_release_that_the_server_puts_off_or_refuses() {
     let server = start();
     let client = connect(&server).await;
     let mutex = mutex(&client);
@@ -190,7 +191,7 @@ async fn rule_07_a_release_that_the_server_puts_off_or_refuses() {
 
 /// What is definitely not done is repeated by the policy, as often as it says and no more.
 #[tokio::test]
-async fn rule_05_repetitions_end_with_the_policy() {
+async fn repetitions_end_with_the_policy() {
     for retries in [0, 1, 3] {
         let server = start();
         let client = connect_with(&server, RetryPolicy::n_times(retries, Duration::from_millis(1))).await;
@@ -226,7 +227,7 @@ async fn rule_05_repetitions_end_with_the_policy() {
 
 /// The same for the requests behind the create.
 #[tokio::test]
-async fn rule_05_repetitions_of_lists_and_watches_end_with_the_policy() {
+async fn repetitions_of_lists_and_watches_end_with_the_policy() {
     let server = start();
     let holder = connect(&server).await;
     let client = connect_with(&server, RetryPolicy::n_times(2, Duration::from_millis(1))).await;
@@ -247,7 +248,7 @@ async fn rule_05_repetitions_of_lists_and_watches_end_with_the_policy() {
 
 /// What no repetition changes is said at once.
 #[tokio::test]
-async fn rule_05_a_refusal_is_not_repeated() {
+async fn a_refusal_is_not_repeated() {
     let server = start();
     let client = connect(&server).await;
     for (code, no_auth) in [(-102, true), (-108, false), (-114, false), (-125, false)] {
@@ -266,7 +267,7 @@ async fn rule_05_a_refusal_is_not_repeated() {
 
 /// No two creates share an id: a late commit of one can never be taken for another.
 #[tokio::test]
-async fn rule_06_every_create_has_an_id_of_its_own() {
+async fn every_create_has_an_id_of_its_own() {
     let server = start();
     let client = connect(&server).await;
     let id = session(&client);
@@ -291,7 +292,7 @@ async fn rule_06_every_create_has_an_id_of_its_own() {
 
 /// The caller goes while the outcome of its create is unknown, before the commit and after: it is settled.
 #[tokio::test]
-async fn rule_06_an_unknown_create_of_a_cancelled_attempt_is_settled() {
+async fn an_unknown_create_of_a_cancelled_attempt_is_settled() {
     let server = start_impatient();
     for loss in LOSSES {
         for applied in [true, false] {
@@ -335,7 +336,7 @@ async fn give_up_a_create(server: &Server, client: &Client) -> String {
 
 /// A create that comes to light after everybody has given it up is found by the next list and deleted.
 #[tokio::test]
-async fn rule_06_a_late_create_is_deleted_by_the_next_acquire() {
+async fn a_late_create_is_deleted_by_the_next_acquire() {
     let server = start();
     let client = connect(&server).await;
     let path = give_up_a_create(&server, &client).await;
@@ -349,7 +350,7 @@ async fn rule_06_a_late_create_is_deleted_by_the_next_acquire() {
 
 /// The same when nobody does anything but try, or look.
 #[tokio::test]
-async fn rule_06_a_late_create_is_deleted_by_the_next_try_or_look() {
+async fn a_late_create_is_deleted_by_the_next_try_or_look() {
     let server = start();
     let client = connect(&server).await;
     for look in [false, true] {
@@ -371,7 +372,7 @@ async fn rule_06_a_late_create_is_deleted_by_the_next_try_or_look() {
 
 /// A node with our id that another session owns is not ours: nothing is granted by it, and it is not deleted.
 #[tokio::test]
-async fn rule_06_a_find_must_be_this_sessions() {
+async fn a_node_found_by_its_id_must_be_this_sessions() {
     let server = start();
     for planted_as in [CreateMode::EphemeralSequential, CreateMode::PersistentSequential] {
         let (client, other) = (connect(&server).await, connect(&server).await);
@@ -399,7 +400,7 @@ async fn rule_06_a_find_must_be_this_sessions() {
 
 /// Whoever's node is deleted by hand queues again, at the end.
 #[tokio::test]
-async fn rule_06_a_waiter_whose_node_is_deleted_queues_again_at_the_end() {
+async fn a_waiter_whose_node_is_deleted_queues_again_at_the_end() {
     let server = start();
     let clients =
         [connect(&server).await, connect(&server).await, connect(&server).await, connect(&server).await];
@@ -425,7 +426,7 @@ async fn rule_06_a_waiter_whose_node_is_deleted_queues_again_at_the_end() {
 
 /// Whoever's node is deleted again and again is told so, after as many repetitions as the policy has.
 #[tokio::test]
-async fn rule_06_a_node_deleted_three_times_ends_the_attempt() {
+async fn a_node_deleted_three_times_ends_the_attempt() {
     let server = start();
     let client = connect_with(&server, RetryPolicy::n_times(2, Duration::from_millis(1))).await;
     let id = session(&client);
@@ -445,7 +446,7 @@ async fn rule_06_a_node_deleted_three_times_ends_the_attempt() {
 
 /// The directory goes between its making and the create: a container that was reaped, or somebody tidying up.
 #[tokio::test]
-async fn rule_05_a_directory_that_vanishes_is_made_again() {
+async fn a_directory_that_vanishes_is_made_again() {
     let server = start();
     let client = connect(&server).await;
     let path = "/vanishing/lock";

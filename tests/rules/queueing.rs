@@ -1,4 +1,4 @@
-//! Rules 1 to 3 and 19: who is next, and how a waiter knows.
+//! Who is next, and how a waiter knows: docs/protocol.md#create-and-list to docs/protocol.md#try-lock.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::{
 
 /// Neither waits for the other's answer: the list arrives while the create is neither applied nor answered.
 #[tokio::test]
-async fn rule_01_create_and_list_in_one_flight() {
+async fn create_and_list_go_out_in_one_flight() {
     let server = start();
     let client = connect(&server).await;
     let id = session(&client);
@@ -38,7 +38,7 @@ async fn rule_01_create_and_list_in_one_flight() {
 
 /// The list is answered, the create is not known: somebody else may be first, and is.
 #[tokio::test]
-async fn rule_01_a_list_without_our_node_grants_nothing() {
+async fn a_list_without_our_node_grants_nothing() {
     let server = start();
     let (hasty, other) = (connect(&server).await, connect(&server).await);
     let create = || Match::op(Op::Create).session(session(&hasty));
@@ -63,7 +63,7 @@ async fn rule_01_a_list_without_our_node_grants_nothing() {
 
 /// Our node was there and is not in the list: deleted by hand in between, with and without another holder.
 #[tokio::test]
-async fn rule_01_a_node_deleted_before_the_list_grants_nothing() {
+async fn a_node_deleted_before_the_list_grants_nothing() {
     let server = start();
     let (client, other) = (connect(&server).await, connect(&server).await);
     let id = session(&client);
@@ -111,7 +111,7 @@ async fn line(server: &zookeeper_test_server::Server, length: usize) -> Line {
 }
 
 #[tokio::test]
-async fn rule_02_each_waiter_watches_its_predecessor_and_nothing_else() {
+async fn each_waiter_watches_its_predecessor_and_nothing_else() {
     let server = start();
     let holder = connect(&server).await;
     let guard = within("the grant", mutex(&holder).lock()).await.unwrap();
@@ -132,7 +132,7 @@ async fn rule_02_each_waiter_watches_its_predecessor_and_nothing_else() {
 
 /// One in the middle gives up, or its process dies: its successor watches the one before it, and nobody is granted.
 #[tokio::test]
-async fn rule_02_a_waiter_that_goes_closes_the_line() {
+async fn a_waiter_that_goes_closes_the_line() {
     for dies in [false, true] {
         let server = start();
         let holder = connect(&server).await;
@@ -173,7 +173,7 @@ async fn rule_02_a_waiter_that_goes_closes_the_line() {
 /// The first waiter goes while the lock is held: the second has only seen "one deleted of two", and must not take the
 /// short cut.
 #[tokio::test]
-async fn rule_02_no_short_cut_past_the_holder() {
+async fn no_short_cut_past_the_holder() {
     let server = start();
     let holder = connect(&server).await;
     let held = within("the grant", mutex(&holder).lock()).await.unwrap();
@@ -189,7 +189,7 @@ async fn rule_02_no_short_cut_past_the_holder() {
 }
 
 #[tokio::test]
-async fn rule_02_a_change_of_the_predecessor_is_no_deletion() {
+async fn a_change_of_the_predecessor_is_no_deletion() {
     let server = start();
     let (holder, waiter) = (connect(&server).await, connect(&server).await);
     let held = within("the grant", mutex(&holder).lock()).await.unwrap();
@@ -210,7 +210,7 @@ async fn rule_02_a_change_of_the_predecessor_is_no_deletion() {
 
 /// The predecessor went between the list and the watch.
 #[tokio::test]
-async fn rule_02_a_predecessor_gone_before_the_watch_is_not_waited_for() {
+async fn a_predecessor_gone_before_the_watch_is_not_waited_for() {
     let server = start();
     let (holder, waiter) = (connect(&server).await, connect(&server).await);
     let held = within("the grant", mutex(&holder).lock()).await.unwrap();
@@ -225,7 +225,7 @@ async fn rule_02_a_predecessor_gone_before_the_watch_is_not_waited_for() {
 
 /// The predecessor goes while its successor has no connection: the watch that is set again tells it.
 #[tokio::test]
-async fn rule_02_a_deletion_missed_while_disconnected_is_made_up_for() {
+async fn a_deletion_missed_while_disconnected_is_made_up_for() {
     let server = start();
     let (holder, waiter) = (connect(&server).await, connect(&server).await);
     for how in [Cut::Fin, Cut::Reset] {
@@ -246,7 +246,7 @@ async fn rule_02_a_deletion_missed_while_disconnected_is_made_up_for() {
 /// Patched servers tell of a node's end only those who may read it: a waiter without the permission would wait for ever,
 /// whichever watch it sets, so it is told at once.
 #[tokio::test]
-async fn rule_02_a_predecessor_that_may_not_be_read_is_refused() {
+async fn a_predecessor_that_may_not_be_read_is_refused() {
     let server = start();
     let owner = connect_as(Client::builder().auth("digest", "owner:secret"), &server).await;
     let private = InterProcessMutex::builder(&owner, DIRECTORY).acl([Acl::creator_all()]).build().unwrap();
@@ -265,7 +265,7 @@ async fn rule_02_a_predecessor_that_may_not_be_read_is_refused() {
 
 /// Whatever ends in `lock-` and a number as ZooKeeper prints it queues with us, whoever made it.
 #[tokio::test]
-async fn rule_03_contenders_of_other_makers_are_waited_for() {
+async fn contenders_of_other_makers_are_waited_for() {
     let server = start();
     let (client, other) = (connect(&server).await, connect(&server).await);
     for maker in [
@@ -285,7 +285,7 @@ async fn rule_03_contenders_of_other_makers_are_waited_for() {
 
 /// Children that no lock made are neither waited for nor deleted.
 #[tokio::test]
-async fn rule_03_strays_are_left_alone() {
+async fn foreign_children_are_left_alone() {
     let server = start();
     let client = connect(&server).await;
     let strays = ["0", "0000000000", "lock-", "lock-1", "lease-0000000000", "zzz", "库存"];
@@ -306,7 +306,7 @@ async fn rule_03_strays_are_left_alone() {
 
 /// Recipes that queue in an order of their own would let both sides in.
 #[tokio::test]
-async fn rule_03_contenders_of_other_orders_are_refused() {
+async fn contenders_of_other_orders_are_refused() {
     let server = start();
     let (client, other) = (connect(&server).await, connect(&server).await);
     for name in [
@@ -337,7 +337,7 @@ async fn rule_03_contenders_of_other_orders_are_refused() {
 
 /// A wait may be long, and deletions by hand far apart: only those in a row are counted against the retry policy.
 #[tokio::test]
-async fn rule_02_a_deletion_by_hand_is_forgotten_after_a_turn_that_went_well() {
+async fn a_deletion_by_hand_is_forgotten_after_a_turn_that_went_well() {
     let server = start();
     let policy = RetryPolicy::n_times(1, Duration::from_millis(1));
     let (holder, client) = (connect(&server).await, connect_with(&server, policy).await);
@@ -373,7 +373,7 @@ async fn rule_02_a_deletion_by_hand_is_forgotten_after_a_turn_that_went_well() {
 
 /// It has to wait itself, or is refused; those that were there before it have nothing to do with it.
 #[tokio::test]
-async fn rule_03_a_contender_of_another_order_that_comes_later_ends_no_wait() {
+async fn a_contender_of_another_order_that_comes_later_ends_no_wait() {
     let server = start();
     let (client, second, third) = (connect(&server).await, connect(&server).await, connect(&server).await);
     let held = within("the grant", mutex(&client).lock()).await.unwrap();
@@ -402,7 +402,7 @@ async fn rule_03_a_contender_of_another_order_that_comes_later_ends_no_wait() {
 
 /// Beyond the last number Java's peers sort newcomers first: nobody can queue with them.
 #[tokio::test]
-async fn rule_03_numbers_that_wrap_are_refused() {
+async fn numbers_that_wrap_are_refused() {
     let server = start();
     let (client, other) = (connect(&server).await, connect(&server).await);
     server.set_next_sequence(DIRECTORY, i32::MAX).unwrap();
@@ -417,7 +417,7 @@ async fn rule_03_numbers_that_wrap_are_refused() {
 
 /// "Busy" is only said by a list right behind a `sync`; whoever was there may have gone meanwhile.
 #[tokio::test]
-async fn rule_19_a_try_asks_again_behind_a_sync() {
+async fn a_try_asks_again_behind_a_sync() {
     let server = start();
     let (holder, other) = (connect(&server).await, connect(&server).await);
     let id = session(&other);
@@ -437,7 +437,7 @@ async fn rule_19_a_try_asks_again_behind_a_sync() {
 
 /// A try that lost the race for a free lock does not wait, and leaves nothing.
 #[tokio::test]
-async fn rule_19_a_try_that_comes_second_goes_again() {
+async fn a_try_that_comes_second_goes_again() {
     let server = start();
     let (first, second) = (connect(&server).await, connect(&server).await);
     let gate = server.hold_request(Match::op(Op::Create).session(session(&second)));
@@ -454,7 +454,7 @@ async fn rule_19_a_try_that_comes_second_goes_again() {
 
 /// A try does not wait for a server for ever either.
 #[tokio::test]
-async fn rule_19_a_try_without_an_answer_ends() {
+async fn a_try_without_an_answer_ends() {
     let server = start();
     let patience = Duration::from_millis(200);
     let client = connect_as(Client::builder().connect_timeout(patience), &server).await;

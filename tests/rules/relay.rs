@@ -1,5 +1,6 @@
-//! Rule 8, a session that is replaced: a server that hands out another session where ours was asked for, as ClickHouse Keeper
-//! does once it has forgotten it. The test server is honest, so a relay in front of it forgets.
+//! A session that is replaced (docs/protocol.md#replaced-session): a server that hands out another session where ours was
+//! asked for, as ClickHouse Keeper does once it has forgotten it. The test server is honest, so a relay in front of it
+//! forgets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -73,7 +74,7 @@ async fn replace(server: &Server, relay: &Relay, id: i64) {
 
 /// Its node lives as long as its session does, which nobody keeps any more; with the node the lock is lost.
 #[tokio::test]
-async fn rule_08_a_holder_whose_session_is_replaced_loses_the_lock_with_its_node() {
+async fn a_holder_whose_session_is_replaced_loses_the_lock_with_its_node() {
     let server = start_impatient();
     let relay = Relay::start(server.addr()).await;
     let (client, other) = (client_behind(&relay).await, connect(&server).await);
@@ -98,7 +99,7 @@ async fn rule_08_a_holder_whose_session_is_replaced_loses_the_lock_with_its_node
 
 /// Nothing was held, so nothing was lost; the first create tells by its owner.
 #[tokio::test]
-async fn rule_08_an_idle_session_that_is_replaced_is_found_out_by_the_next_create() {
+async fn an_idle_session_that_is_replaced_is_found_out_by_the_next_create() {
     let server = start();
     let relay = Relay::start(server.addr()).await;
     let client = client_behind(&relay).await;

@@ -1,4 +1,5 @@
-//! Rules 13 and 15: the handles of one client for one path, and the gate in front of the servers.
+//! The handles of one client for one path share one queue and its places for nodes: docs/protocol.md#one-path-lock and
+//! docs/protocol.md#places.
 
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -65,20 +66,20 @@ async fn a_thousand_tasks(max_znodes: usize) -> Server {
 }
 
 #[tokio::test]
-async fn rule_13_a_thousand_tasks_are_served_in_order() {
+async fn a_thousand_tasks_are_served_in_order() {
     let server = a_thousand_tasks(64).await;
     assert_clean(&server, "a thousand tasks").await;
 }
 
 #[tokio::test]
-async fn rule_13_a_thousand_tasks_behind_one_node_are_served_in_order() {
+async fn a_thousand_tasks_behind_one_node_are_served_in_order() {
     let server = a_thousand_tasks(1).await;
     assert_clean(&server, "a thousand tasks behind one node").await;
 }
 
 /// A contender keeps its place in the gate until its node is gone, not only until its caller is.
 #[tokio::test]
-async fn rule_13_a_place_is_free_when_its_node_is_gone() {
+async fn a_place_is_free_when_its_node_is_gone() {
     let server = start();
     let client = connect(&server).await;
     let id = session(&client);
@@ -113,7 +114,7 @@ async fn rule_13_a_place_is_free_when_its_node_is_gone() {
 
 /// A waiter in memory whose time is over, or whose caller has gone, is not counted and delays nobody.
 #[tokio::test]
-async fn rule_13_waiters_in_memory_come_and_go() {
+async fn waiters_in_memory_come_and_go() {
     let server = start();
     let client = connect(&server).await;
     let mutex = narrow(&client, 1);
@@ -130,7 +131,7 @@ async fn rule_13_waiters_in_memory_come_and_go() {
 }
 
 #[tokio::test]
-async fn rule_13_by_default_a_client_has_64_nodes_below_a_path() {
+async fn by_default_a_client_has_64_nodes_below_a_path() {
     let server = start();
     let client = connect(&server).await;
     let mutex = mutex(&client);
@@ -146,7 +147,7 @@ async fn rule_13_by_default_a_client_has_64_nodes_below_a_path() {
 
 /// Rooms are of one client and one path: others neither share the gate nor wait for it.
 #[tokio::test]
-async fn rule_13_another_path_and_another_client_have_gates_of_their_own() {
+async fn another_path_and_another_client_have_places_of_their_own() {
     let server = start();
     let (client, other) = (connect(&server).await, connect(&server).await);
     let mutex = narrow(&client, 1);
@@ -160,7 +161,7 @@ async fn rule_13_another_path_and_another_client_have_gates_of_their_own() {
 }
 
 #[tokio::test]
-async fn rule_15_the_first_handle_decides_and_a_conflict_is_an_error() {
+async fn the_first_handle_decides_and_a_conflict_is_an_error() {
     let server = start();
     let client = connect(&server).await;
     let builder = || InterProcessMutex::builder(&client, DIRECTORY);

@@ -1,5 +1,5 @@
-//! Rules 7, 8 and 20: what outlives what. Guards and attempts outlive their callers, clients outlive sessions, sessions outlive
-//! a blocked executor.
+//! What outlives what: attempts outlive their callers (docs/protocol.md#attempt-outlives-caller), clients outlive sessions
+//! (docs/protocol.md#session-end), sessions outlive a blocked executor (docs/protocol.md#session-thread).
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -31,7 +31,7 @@ async fn next_session(client: &Client, old: i64) -> i64 {
 }
 
 #[tokio::test]
-async fn rule_07_flush_waits_for_what_runs_in_the_background() {
+async fn flush_waits_for_what_runs_in_the_background() {
     let server = start();
     let client = connect(&server).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
@@ -46,7 +46,7 @@ async fn rule_07_flush_waits_for_what_runs_in_the_background() {
 
 /// A release that nobody waits for goes on.
 #[tokio::test]
-async fn rule_07_a_cancelled_release_goes_on() {
+async fn a_cancelled_release_goes_on() {
     let server = start();
     let client = connect(&server).await;
     for poll in [false, true] {
@@ -59,7 +59,7 @@ async fn rule_07_a_cancelled_release_goes_on() {
 }
 
 #[tokio::test]
-async fn rule_07_drops_need_no_runtime_and_no_session() {
+async fn drops_need_no_runtime_and_no_session() {
     let server = start();
     let client = connect(&server).await;
     let elsewhere = |drops: Box<dyn FnOnce() + Send>| std::thread::spawn(drops).join().unwrap();
@@ -106,7 +106,7 @@ async fn rule_07_drops_need_no_runtime_and_no_session() {
 
 /// A guard keeps its session, whatever else is dropped.
 #[tokio::test]
-async fn rule_07_a_guard_keeps_the_session() {
+async fn a_guard_keeps_the_session() {
     let server = start();
     let client = connect(&server).await;
     let id = session(&client);
@@ -124,7 +124,7 @@ async fn rule_07_a_guard_keeps_the_session() {
 
 /// `close` tells guards and waiters before it tells the server.
 #[tokio::test]
-async fn rule_07_close_ends_guards_and_waiters() {
+async fn close_ends_guards_and_waiters() {
     let server = start();
     let (client, other) = (connect(&server).await, connect(&server).await);
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
@@ -160,7 +160,7 @@ async fn rule_07_close_ends_guards_and_waiters() {
 }
 
 #[tokio::test]
-async fn rule_08_a_waiter_starts_again_in_the_next_session() {
+async fn a_waiter_starts_again_in_the_next_session() {
     let server = start();
     let (holder, client) = (connect(&server).await, connect(&server).await);
     let held = within("the grant", mutex(&holder).lock()).await.unwrap();
@@ -181,7 +181,7 @@ async fn rule_08_a_waiter_starts_again_in_the_next_session() {
 
 /// The deadline of the call goes on over sessions.
 #[tokio::test]
-async fn rule_08_a_waiter_keeps_its_deadline_over_sessions() {
+async fn the_deadline_of_a_call_goes_on_in_the_next_session() {
     let server = start();
     let (holder, client) = (connect(&server).await, connect(&server).await);
     let held = within("the grant", mutex(&holder).lock()).await.unwrap();
@@ -203,7 +203,7 @@ async fn rule_08_a_waiter_keeps_its_deadline_over_sessions() {
 
 /// A holder whose session ends is told, and nothing of it is used afterwards: its late release deletes nothing.
 #[tokio::test]
-async fn rule_08_a_holder_whose_session_ends_has_lost_the_lock() {
+async fn a_holder_whose_session_ends_has_lost_the_lock() {
     let server = start();
     let client = connect(&server).await;
     let (old, handle) = (session(&client), mutex(&client));
@@ -248,7 +248,7 @@ async fn rule_08_a_holder_whose_session_ends_has_lost_the_lock() {
 
 /// The token of a later grant is greater, over sessions and over directories that were removed.
 #[tokio::test]
-async fn rule_12_tokens_grow() {
+async fn tokens_grow_over_sessions_and_directories() {
     let server = start();
     let (a, b) = (connect(&server).await, connect(&server).await);
     let mut last = None;
@@ -270,7 +270,7 @@ async fn rule_12_tokens_grow() {
 
 /// A borrowed session whose runtime is gone: nobody says so, and what is asked of it is never answered.
 #[test]
-fn rule_08_a_dead_session_task_ends_the_epoch() {
+fn a_dead_session_task_ends_the_session() {
     let server = start();
     let (theirs, ours) = (tokio::runtime::Runtime::new().unwrap(), tokio::runtime::Runtime::new().unwrap());
     let borrowed = theirs.block_on(async {
@@ -301,7 +301,7 @@ fn rule_08_a_dead_session_task_ends_the_epoch() {
 
 /// On a borrowed session `close` deletes what is ours and leaves the session to its owner.
 #[tokio::test]
-async fn rule_08_a_borrowed_session_is_given_back() {
+async fn a_borrowed_session_is_given_back() {
     let server = start();
     let owner =
         within("the session", zookeeper_client::Client::connect(&server.connect_string())).await.unwrap();
@@ -324,7 +324,7 @@ async fn rule_08_a_borrowed_session_is_given_back() {
 
 /// The session has a thread of its own: a user's executor that is busy for twice the session timeout loses nothing.
 #[tokio::test(flavor = "current_thread")]
-async fn rule_20_a_blocked_executor_does_not_lose_the_lock() {
+async fn a_blocked_executor_does_not_lose_the_lock() {
     const TIMEOUT: Duration = Duration::from_secs(1);
     let server = start_impatient();
     let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
