@@ -492,6 +492,25 @@ fn the_library_depends_on_seven_crates() {
     assert_eq!(server, ["thiserror", "tokio", "tracing"], "the test server has its own codec");
 }
 
+#[test]
+fn both_published_crates_say_what_they_are_and_carry_their_licences() {
+    for member in ["", "test-server/"] {
+        let manifest = read(format!("{member}Cargo.toml"));
+        let fields = keys(&manifest, "[package]");
+        for field in
+            ["description", "keywords", "categories", "documentation", "readme", "rust-version", "license"]
+        {
+            assert!(fields.iter().any(|name| name == field), "{member}Cargo.toml has no {field}");
+        }
+        // A package holds its own directory only.
+        for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
+            let file = root().join(format!("{member}{licence}"));
+            assert!(std::fs::symlink_metadata(&file).unwrap().is_file(), "{}", file.display());
+            assert_eq!(read(file), read(licence));
+        }
+    }
+}
+
 /// A source file without its comments and unit tests.
 fn code(path: &Path) -> String {
     let text = read(path);
