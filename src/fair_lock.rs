@@ -1,17 +1,19 @@
 //! The fair lock.
 
+use crate::engine::attempt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::client::Client;
-use crate::engine::name::Kind;
+use crate::engine::hold::Hold;
+use crate::engine::lock_options::{Asked, Recipe};
+use crate::engine::path_lock::{Budget, Denied, Gate, PathLock};
 use crate::engine::pending::Pending;
-use crate::engine::room::{Budget, Denied, Gate, Hold, Room};
 use crate::error::{AcquireError, BuildError};
 use crate::guard::{LockGuard, after};
 use crate::lock::{lock_builder, lock_methods};
-use crate::options::{Asked, Recipe};
+use crate::protocol::node_name::Kind;
 
 /// A mutual exclusion lock whose order cannot be weakened: every contender has a node of its own from the beginning, and
 /// they are served in the order of the nodes, over all processes.
@@ -54,7 +56,7 @@ use crate::options::{Asked, Recipe};
 /// ```
 #[derive(Clone)]
 pub struct InterProcessFairLock {
-    room: Arc<Room>,
+    path_lock: Arc<PathLock>,
 }
 
 impl InterProcessFairLock {
@@ -81,10 +83,10 @@ impl InterProcessFairLock {
     #[track_caller]
     pub fn enqueue(&self) -> impl Future<Output = Result<QueuedLock, AcquireError>> + Send + 'static {
         let location = Location::caller();
-        let room = Arc::clone(&self.room);
+        let path_lock = Arc::clone(&self.path_lock);
         async move {
-            let pending = room.attempt(Kind::Exclusive, Budget::Forever, Gate::New, location);
-            let mut place = QueuedLock { room, pending, came: None, location };
+            let pending = attempt::start(&path_lock, Kind::Exclusive, Budget::Forever, Gate::New, location);
+            let mut place = QueuedLock { path_lock, pending, came: None, location };
             match place.pending.queued().await {
                 Some(Err(denied)) => Err(place.error(denied)),
                 // It is ours already, and kept for who asks for it.
@@ -122,7 +124,7 @@ impl InterProcessFairLockBuilder {
 /// is handed out is never a lock that was lost while it waited here.
 #[must_use = "dropping the place leaves the queue"]
 pub struct QueuedLock {
-    room: Arc<Room>,
+    path_lock: Arc<PathLock>,
     pending: Pending,
     /// What has come of it and nobody has asked for yet.
     came: Option<Result<LockGuard, AcquireError>>,
@@ -202,7 +204,7 @@ impl QueuedLock {
     /// The lock's path, as it was given.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.room.path().user()
+        self.path_lock.path().user()
     }
 
     /// Looks whether the lock has come, and takes the place anew if it was lost before anybody asked for it.
@@ -212,7 +214,8 @@ impl QueuedLock {
         }
         if matches!(&self.came, Some(Ok(guard)) if !guard.is_held()) {
             self.came = None;
-            self.pending = self.room.attempt(Kind::Exclusive, Budget::Forever, Gate::Again, self.location);
+            self.pending =
+                attempt::start(&self.path_lock, Kind::Exclusive, Budget::Forever, Gate::Again, self.location);
         }
     }
 
@@ -226,7 +229,7 @@ impl QueuedLock {
             Denied::Error(error) => error,
             // Nobody who waits for ever is answered so.
             Denied::Busy(ahead) => {
-                self.room.timed_out(Kind::Exclusive, Duration::ZERO, Duration::ZERO, ahead)
+                self.path_lock.timed_out(Kind::Exclusive, Duration::ZERO, Duration::ZERO, ahead)
             }
         }
     }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::client::{AbortOnDrop, waker};
-use crate::engine::driver;
-use crate::engine::room::Hold;
+use crate::engine::hold::Hold;
+use crate::engine::revoke;
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::mode::{Any, Exclusive, Mode, Read, Write, sealed};
+use crate::session::core::AbortOnDrop;
+use crate::session::waker;
 use crate::shown::Quoted;
 use crate::transaction::Transaction;
 
@@ -116,7 +117,7 @@ impl<M: Mode> LockGuard<M> {
     pub fn state(&self) -> LockState {
         match self.hold.lost() {
             Some(reason) => LockState::Lost(reason),
-            None if self.hold.epoch().is_suspended() => LockState::Suspended,
+            None if self.hold.session().is_suspended() => LockState::Suspended,
             None => LockState::Held,
         }
     }
@@ -146,11 +147,11 @@ impl<M: Mode> LockGuard<M> {
     /// # }
     /// ```
     pub async fn state_changed(&self, known: LockState) -> LockState {
-        let epoch = self.hold.epoch();
-        let mut standing = epoch.watch_standing();
+        let session = self.hold.session();
+        let mut standing = session.watch_lease();
         let mut lost = pin!(self.hold.when_lost());
         loop {
-            let sound = epoch.tell_standing();
+            let sound = session.tell_lease();
             let state = match self.hold.lost() {
                 Some(reason) => LockState::Lost(reason),
                 None if sound => LockState::Held,
@@ -161,7 +162,7 @@ impl<M: Mode> LockGuard<M> {
             }
             tokio::select! {
                 reason = &mut lost => return LockState::Lost(reason),
-                // The epoch has the sender, so this is never an error.
+                // The session has the sender, so this is never an error.
                 _ = waker::contain(standing.changed()) => {}
             }
         }
@@ -285,12 +286,13 @@ impl<M: Mode> LockGuard<M> {
     /// Dropping the future ends the watch; a later one sees the same request.
     #[doc(alias = "makeRevocable")]
     pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
-        let (epoch, held) = (Arc::downgrade(self.hold.epoch()), Arc::clone(self.hold.held()));
-        let directory = self.hold.room().path().clone();
-        let runtime = self.hold.room().client().runtime();
+        let (session, held) = (Arc::downgrade(self.hold.session()), Arc::clone(self.hold.held()));
+        let directory = self.hold.path_lock().path().clone();
+        let runtime = self.hold.path_lock().client().runtime();
         async move {
             // Where the session runs: this future may be polled without any runtime.
-            let mut watch = AbortOnDrop(runtime.spawn(driver::asked_back(epoch, directory, held)));
+            let mut watch =
+                AbortOnDrop(runtime.spawn(revoke::revocation_requested(session, directory, held)));
             match (&mut watch.0).await {
                 Ok(true) => {}
                 // Given back, or over: nobody will ask any more.
@@ -302,13 +304,13 @@ impl<M: Mode> LockGuard<M> {
     /// The path of the lock node, without the client's namespace.
     #[must_use]
     pub fn node(&self) -> String {
-        self.hold.room().path().user_child(&self.hold.node())
+        self.hold.path_lock().path().user_child(&self.hold.node())
     }
 
     /// The lock's path, as it was given.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.hold.room().path().user()
+        self.hold.path_lock().path().user()
     }
 
     /// Gives the lock back and waits until a server has confirmed it. While other guards [share](Self::reenter) the

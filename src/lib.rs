@@ -107,6 +107,7 @@
 //! names through, for use with [`ClientBuilder::connector`].
 
 mod client;
+mod client_builder;
 mod engine;
 mod error;
 mod fair_lock;
@@ -117,18 +118,20 @@ pub mod mode;
 mod mutex;
 mod options;
 mod path;
+mod protocol;
 mod read_write_lock;
+mod session;
 mod shown;
 mod token;
 mod transaction;
 
-pub use client::{Client, ClientBuilder, ConnectionState, Heartbeat, Margin, RetryPolicy};
-pub use engine::name::Dialect;
+pub use client::Client;
+pub use client_builder::ClientBuilder;
 pub use error::Acquisition::{Acquired, Busy};
 pub use error::{
     AcquireError, Acquisition, BuildError, ConnectError, ConversionError, ConversionFailure, InvalidPath,
     LocalHolder, Lost, LostReason, OptionalExt, ReleaseError, RevokeError, ServerFailure, ServerFailureKind,
-    ServerFailures, TryLockError,
+    ServerFailures, TransactionError, TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
 pub use fence::{FenceGate, Fenced};
@@ -136,11 +139,16 @@ pub use guard::{AnyGuard, LockGuard, LockState, ReadGuard, WriteGuard};
 pub use lock::InterProcessLock;
 pub use mutex::{InterProcessMutex, InterProcessMutexBuilder};
 pub use options::{Acl, Parents, Permissions};
+pub use protocol::lease::Margin;
+pub use protocol::node_name::Dialect;
 pub use read_write_lock::{
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessWriteLock,
 };
+pub use session::heartbeat::Heartbeat;
+pub use session::retry::RetryPolicy;
+pub use session::supervisor::ConnectionState;
 pub use token::{FencingToken, ReadToken, Token};
-pub use transaction::{Transaction, TransactionError};
+pub use transaction::Transaction;
 
 /// The README's code is compiled with the documentation's.
 #[cfg(doctest)]

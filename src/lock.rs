@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
-use crate::engine::driver;
-use crate::engine::name::Kind;
-use crate::engine::room::{Budget, Denied, Gate, Hold, Room};
+use crate::engine::hold::Hold;
+use crate::engine::path_lock::{Budget, Denied, Gate, PathLock};
+use crate::engine::{attempt, look};
 use crate::error::{AcquireError, TryLockError};
 use crate::guard::{AnyGuard, after};
+use crate::protocol::node_name::Kind;
 
 /// Any of the locks, for code that does not care which; Curator's interface of this name.
 ///
@@ -93,27 +94,27 @@ pub trait InterProcessLock: fmt::Debug + Send + Sync {
 }
 
 /// Only to ask: waits for nobody but the servers.
-pub(crate) fn ask(room: &Room) -> Budget {
-    Budget::Try { patience: room.client().connect_timeout() }
+pub(crate) fn ask(path_lock: &PathLock) -> Budget {
+    Budget::Try { patience: path_lock.client().connect_timeout() }
 }
 
 /// The budget of a call with a timeout.
-pub(crate) fn within(room: &Room, timeout: Duration) -> Budget {
+pub(crate) fn within(path_lock: &PathLock, timeout: Duration) -> Budget {
     if timeout.is_zero() {
-        return ask(room);
+        return ask(path_lock);
     }
     after(timeout).map_or(Budget::Forever, |deadline| Budget::Until { deadline, asked: timeout })
 }
 
 /// The budget of a call with a deadline.
-pub(crate) fn until(room: &Room, deadline: Instant) -> Budget {
+pub(crate) fn until(path_lock: &PathLock, deadline: Instant) -> Budget {
     let asked = deadline.saturating_duration_since(Instant::now());
-    if asked.is_zero() { ask(room) } else { Budget::Until { deadline, asked } }
+    if asked.is_zero() { ask(path_lock) } else { Budget::Until { deadline, asked } }
 }
 
 /// Gets a lock, or says why not, where nobody minds which of "busy" and "not in time" it was.
 pub(crate) async fn acquire(
-    room: Arc<Room>,
+    path_lock: Arc<PathLock>,
     kind: Kind,
     budget: Budget,
     location: &'static Location<'static>,
@@ -121,20 +122,20 @@ pub(crate) async fn acquire(
     let started = Instant::now();
     let mut gate = Gate::New;
     loop {
-        match Arc::clone(&room).acquire(kind, budget, gate, location).await {
+        match attempt::acquire(Arc::clone(&path_lock), kind, budget, gate, location).await {
             // Granted, and lost before it got here: a caller that was paused that long, or not polled, has nothing yet.
             Ok(hold) => match (hold.lost(), budget) {
                 (None, _) => return Ok(hold),
                 (Some(_), Budget::Forever) => {}
                 (Some(_), Budget::Until { deadline, .. }) if Instant::now() < deadline => {}
-                (Some(reason), _) => return Err(room.lost_at_once(reason)),
+                (Some(reason), _) => return Err(path_lock.lost_at_once(reason)),
             },
             Err(Denied::Busy(ahead)) => {
                 let asked = match budget {
                     Budget::Until { asked, .. } => asked,
                     Budget::Try { .. } | Budget::Forever => Duration::ZERO,
                 };
-                return Err(room.timed_out(kind, asked, started.elapsed(), ahead));
+                return Err(path_lock.timed_out(kind, asked, started.elapsed(), ahead));
             }
             Err(Denied::Error(error)) => return Err(error),
         }
@@ -144,29 +145,33 @@ pub(crate) async fn acquire(
 
 /// Gets a lock if it is free.
 pub(crate) async fn try_lock(
-    room: Arc<Room>,
+    path_lock: Arc<PathLock>,
     kind: Kind,
     location: &'static Location<'static>,
 ) -> Result<Hold, TryLockError> {
-    match Arc::clone(&room).acquire(kind, ask(&room), Gate::New, location).await {
+    match attempt::acquire(Arc::clone(&path_lock), kind, ask(&path_lock), Gate::New, location).await {
         Ok(hold) => match hold.lost() {
             None => Ok(hold),
             // Lost before it got here.
-            Some(reason) => Err(room.lost_at_once(reason).into()),
+            Some(reason) => Err(path_lock.lost_at_once(reason).into()),
         },
-        Err(Denied::Busy(ahead)) => Err(room.would_block(kind, ahead)),
+        Err(Denied::Busy(ahead)) => Err(path_lock.would_block(kind, ahead)),
         Err(Denied::Error(error)) => Err(error.into()),
     }
 }
 
 /// The nodes in the queue.
-pub(crate) async fn participants(room: Arc<Room>, kind: Option<Kind>) -> Result<Vec<String>, AcquireError> {
-    let work = Arc::clone(&room);
-    let participants = room.client().run_while_polled(async move { driver::participants(&work, kind).await });
-    participants.await.unwrap_or_else(|| Err(room.client().why_ended(room.path())))
+pub(crate) async fn participants(
+    path_lock: Arc<PathLock>,
+    kind: Option<Kind>,
+) -> Result<Vec<String>, AcquireError> {
+    let work = Arc::clone(&path_lock);
+    let participants =
+        path_lock.client().run_while_polled(async move { look::participants(&work, kind).await });
+    participants.await.unwrap_or_else(|| Err(path_lock.client().why_ended(path_lock.path())))
 }
 
-/// What every lock can do, for a type with a `room`: the methods, and the trait.
+/// What every lock can do, for a type with a `path_lock`: the methods, and the trait.
 macro_rules! lock_methods {
     ($lock:ident, $guard:ident, $kind:expr, $listed:expr) => {
         impl $lock {
@@ -190,9 +195,10 @@ macro_rules! lock_methods {
                 &self,
                 timeout: std::time::Duration,
             ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static {
-                let budget = $crate::lock::within(&self.room, timeout);
+                let budget = $crate::lock::within(&self.path_lock, timeout);
                 let location = std::panic::Location::caller();
-                let hold = $crate::lock::acquire(std::sync::Arc::clone(&self.room), $kind, budget, location);
+                let hold =
+                    $crate::lock::acquire(std::sync::Arc::clone(&self.path_lock), $kind, budget, location);
                 async move { hold.await.map($guard::new) }
             }
 
@@ -208,9 +214,10 @@ macro_rules! lock_methods {
                 &self,
                 deadline: std::time::Instant,
             ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static {
-                let budget = $crate::lock::until(&self.room, deadline);
+                let budget = $crate::lock::until(&self.path_lock, deadline);
                 let location = std::panic::Location::caller();
-                let hold = $crate::lock::acquire(std::sync::Arc::clone(&self.room), $kind, budget, location);
+                let hold =
+                    $crate::lock::acquire(std::sync::Arc::clone(&self.path_lock), $kind, budget, location);
                 async move { hold.await.map($guard::new) }
             }
 
@@ -225,9 +232,10 @@ macro_rules! lock_methods {
             /// As [`acquire`](Self::acquire).
             #[track_caller]
             pub fn lock(&self) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static {
-                let budget = $crate::engine::room::Budget::Forever;
+                let budget = $crate::engine::path_lock::Budget::Forever;
                 let location = std::panic::Location::caller();
-                let hold = $crate::lock::acquire(std::sync::Arc::clone(&self.room), $kind, budget, location);
+                let hold =
+                    $crate::lock::acquire(std::sync::Arc::clone(&self.path_lock), $kind, budget, location);
                 async move { hold.await.map($guard::new) }
             }
 
@@ -248,7 +256,7 @@ macro_rules! lock_methods {
                 &self,
             ) -> impl Future<Output = Result<$guard, crate::TryLockError>> + Send + 'static {
                 let location = std::panic::Location::caller();
-                let hold = $crate::lock::try_lock(std::sync::Arc::clone(&self.room), $kind, location);
+                let hold = $crate::lock::try_lock(std::sync::Arc::clone(&self.path_lock), $kind, location);
                 async move { hold.await.map($guard::new) }
             }
 
@@ -263,20 +271,20 @@ macro_rules! lock_methods {
             /// It only reads.
             #[doc(alias = "getParticipantNodes")]
             pub async fn participants(&self) -> Result<Vec<String>, crate::AcquireError> {
-                $crate::lock::participants(std::sync::Arc::clone(&self.room), $listed).await
+                $crate::lock::participants(std::sync::Arc::clone(&self.path_lock), $listed).await
             }
 
             /// Whether a guard of this client holds the lock, as far as it knows.
             #[must_use]
             #[doc(alias = "isAcquiredInThisProcess")]
             pub fn is_acquired_in_this_process(&self) -> bool {
-                self.room.is_held($kind)
+                self.path_lock.is_held($kind)
             }
 
             /// The lock's path, as it was given.
             #[must_use]
             pub fn path(&self) -> &str {
-                self.room.path().user()
+                self.path_lock.path().user()
             }
         }
 
@@ -331,7 +339,7 @@ macro_rules! lock_builder {
         pub struct $builder {
             client: crate::Client,
             path: String,
-            asked: crate::options::Asked,
+            asked: crate::engine::lock_options::Asked,
         }
 
         impl std::fmt::Debug for $builder {
@@ -378,10 +386,8 @@ macro_rules! lock_builder {
             /// client was made with others, and [`BuildError::MixedRecipes`](crate::BuildError::MixedRecipes) when one
             /// uses the path for a recipe of another order.
             pub fn build(self) -> Result<$lock, crate::BuildError> {
-                let inner = self.client.inner();
-                let path = crate::path::LockPath::parse(inner.namespace(), &self.path)?;
-                let room = inner.room(path, $recipe, &self.asked)?;
-                Ok($lock { room })
+                let path_lock = self.client.path_lock(&self.path, $recipe, &self.asked)?;
+                Ok($lock { path_lock })
             }
         }
     };

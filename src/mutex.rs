@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::client::Client;
-use crate::engine::name::Kind;
-use crate::engine::room::Room;
+use crate::engine::lock_options::{Asked, Recipe};
+use crate::engine::path_lock::PathLock;
 use crate::error::BuildError;
 use crate::guard::LockGuard;
 use crate::lock::{lock_builder, lock_methods};
-use crate::options::{Asked, Recipe};
+use crate::protocol::node_name::Kind;
 
 /// A mutual exclusion lock over all processes that use the same path, first come, first served.
 ///
@@ -52,7 +52,7 @@ use crate::options::{Asked, Recipe};
 /// ```
 #[derive(Clone)]
 pub struct InterProcessMutex {
-    room: Arc<Room>,
+    path_lock: Arc<PathLock>,
 }
 
 impl InterProcessMutex {

@@ -9,7 +9,7 @@ use crate::error::InvalidPath;
 ///
 /// ZooKeeper sets no limit of its own below the 1 MiB of a whole request (`jute.maxbuffer`), but a session's
 /// watched paths have to be sent again in one piece after a reconnect, and `zookeeper-client` 0.11.2 cannot do
-/// that for more than 128 KiB. A path of this size leaves room for several watches.
+/// that for more than 128 KiB. A path of this size leaves path lock for several watches.
 pub(crate) const MAX_PATH_BYTES: usize = 16 * 1024;
 
 /// A directory in ZooKeeper under which contenders queue, as the server sees it, with the part that the user

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use crate::client::Client;
-use crate::engine::driver;
-use crate::engine::name::Kind;
-use crate::engine::room::{Hold, Room};
+use crate::engine::convert;
+use crate::engine::hold::Hold;
+use crate::engine::lock_options::{Asked, Recipe};
+use crate::engine::path_lock::PathLock;
 use crate::error::{AcquireError, BuildError, ConversionError, ConversionFailure, Lost, LostReason};
 use crate::guard::{LockGuard, ReadGuard, WriteGuard};
 use crate::lock::{lock_builder, lock_methods, participants};
 use crate::mode::{Mode, Read, Write};
-use crate::options::{Asked, Recipe};
+use crate::protocol::node_name::Kind;
 
 /// Readers together, writers alone, over all processes that use the same path, in order of arrival: neither side starves.
 ///
@@ -60,7 +61,7 @@ use crate::options::{Asked, Recipe};
 /// ```
 #[derive(Clone)]
 pub struct InterProcessReadWriteLock {
-    room: Arc<Room>,
+    path_lock: Arc<PathLock>,
 }
 
 impl InterProcessReadWriteLock {
@@ -86,14 +87,14 @@ impl InterProcessReadWriteLock {
     #[must_use]
     #[doc(alias = "readLock")]
     pub fn read_lock(&self) -> InterProcessReadLock {
-        InterProcessReadLock { room: Arc::clone(&self.room) }
+        InterProcessReadLock { path_lock: Arc::clone(&self.path_lock) }
     }
 
     /// The lock that one writer has alone.
     #[must_use]
     #[doc(alias = "writeLock")]
     pub fn write_lock(&self) -> InterProcessWriteLock {
-        InterProcessWriteLock { room: Arc::clone(&self.room) }
+        InterProcessWriteLock { path_lock: Arc::clone(&self.path_lock) }
     }
 
     /// The paths of the nodes of all readers and writers, of all processes, in order.
@@ -104,13 +105,13 @@ impl InterProcessReadWriteLock {
     /// # Cancel safety
     /// It only reads.
     pub async fn participants(&self) -> Result<Vec<String>, AcquireError> {
-        participants(Arc::clone(&self.room), None).await
+        participants(Arc::clone(&self.path_lock), None).await
     }
 
     /// The lock's path, as it was given.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.room.path().user()
+        self.path_lock.path().user()
     }
 }
 
@@ -132,7 +133,7 @@ impl InterProcessReadWriteLockBuilder {
 /// The side of an [`InterProcessReadWriteLock`] that readers share.
 #[derive(Clone)]
 pub struct InterProcessReadLock {
-    room: Arc<Room>,
+    path_lock: Arc<PathLock>,
 }
 
 lock_methods!(InterProcessReadLock, ReadGuard, Kind::Shared, Some(Kind::Shared));
@@ -140,7 +141,7 @@ lock_methods!(InterProcessReadLock, ReadGuard, Kind::Shared, Some(Kind::Shared))
 /// The side of an [`InterProcessReadWriteLock`] that one writer has alone.
 #[derive(Clone)]
 pub struct InterProcessWriteLock {
-    room: Arc<Room>,
+    path_lock: Arc<PathLock>,
 }
 
 lock_methods!(InterProcessWriteLock, WriteGuard, Kind::Exclusive, Some(Kind::Exclusive));
@@ -180,7 +181,7 @@ impl LockGuard<Read> {
     /// # }
     /// ```
     pub async fn try_upgrade(self) -> Result<WriteGuard, ConversionError<Self>> {
-        convert(self, Kind::Exclusive, driver::upgrade).await
+        convert(self, Kind::Exclusive, convert::upgrade).await
     }
 }
 
@@ -206,7 +207,7 @@ impl LockGuard<Write> {
     /// Dropping the future gives the lock back. It waits for the server's answer: with none in reach until the session
     /// is over.
     pub async fn downgrade(self) -> Result<ReadGuard, ConversionError<Self>> {
-        convert(self, Kind::Shared, driver::downgrade).await
+        convert(self, Kind::Shared, convert::downgrade).await
     }
 }
 
@@ -219,7 +220,7 @@ async fn convert<M, N, W>(
 where
     M: Mode + Default,
     N: Mode + Default,
-    W: Future<Output = Option<driver::ConversionOutcome>>,
+    W: Future<Output = Option<convert::ConversionOutcome>>,
 {
     let path = guard.path().to_owned();
     let hold = match guard.into_hold() {

@@ -1,14 +1,13 @@
 //! Writes to ZooKeeper that happen only while the lock is held.
 
+use crate::engine::transact::Operation;
+use crate::error::TransactionError;
 use std::fmt;
 
-use thiserror::Error;
-
-use crate::engine::driver;
-use crate::engine::room::Hold;
-use crate::error::{Cause, InvalidPath, Lost};
+use crate::engine::hold::Hold;
+use crate::engine::transact;
 use crate::path::LockPath;
-use crate::shown::{Quoted, debug_as_text};
+use crate::shown::Quoted;
 
 /// Writes to ZooKeeper that are committed together, and only if the lock is still held by this guard's node at that
 /// moment: the servers themselves check it, so not even a process that was paused can write too late.
@@ -42,14 +41,6 @@ pub struct Transaction<'a> {
     refused: Option<TransactionError>,
 }
 
-/// One write, with the path as the server knows it.
-pub(crate) enum Operation {
-    Create { path: LockPath, data: Vec<u8> },
-    SetData { path: LockPath, data: Vec<u8>, version: Option<i32> },
-    Delete { path: LockPath, version: Option<i32> },
-    Check { path: LockPath, version: Option<i32> },
-}
-
 /// ZooKeeper's limit for a whole request is 1 MiB, and a larger one looks like a lost connection.
 const MAX_BYTES: usize = 1_000_000;
 
@@ -81,7 +72,7 @@ impl<'a> Transaction<'a> {
     }
 
     fn with(mut self, path: &str, operation: impl FnOnce(LockPath) -> Operation) -> Self {
-        match LockPath::parse(self.hold.room().client().namespace(), path) {
+        match LockPath::parse(self.hold.path_lock().client().namespace(), path) {
             Ok(path) => self.operations.push(operation(path)),
             Err(error) => self.refused = self.refused.or(Some(error.into())),
         }
@@ -102,12 +93,13 @@ impl<'a> Transaction<'a> {
         if let Some(refused) = self.refused {
             return Err(refused);
         }
-        let acl = self.hold.room().options().acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + 12).sum();
+        let acl =
+            self.hold.path_lock().options().acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + 12).sum();
         let bytes: usize = self.operations.iter().map(|operation| operation.bytes(acl)).sum();
         if bytes > MAX_BYTES {
             return Err(TransactionError::TooLarge { bytes });
         }
-        driver::transact(self.hold, self.operations).await
+        transact::transact(self.hold, self.operations).await
     }
 }
 
@@ -115,105 +107,11 @@ impl fmt::Debug for Transaction<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The data may be large, and no business of a log's.
         let bytes: usize = self.operations.iter().map(|operation| operation.data().len()).sum();
-        let path = Quoted(self.hold.room().path().user());
+        let path = Quoted(self.hold.path_lock().path().user());
         write!(
             f,
             "Transaction {{ lock: {path}, operations: {}, data: {bytes} bytes }}",
             self.operations.len()
         )
-    }
-}
-
-impl fmt::Debug for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self {
-            Self::Create { .. } => "Create",
-            Self::SetData { .. } => "SetData",
-            Self::Delete { .. } => "Delete",
-            Self::Check { .. } => "Check",
-        };
-        write!(f, "{name}({}, {} bytes)", Quoted(self.path().user()), self.data().len())
-    }
-}
-
-impl Operation {
-    pub(crate) fn path(&self) -> &LockPath {
-        match self {
-            Self::Create { path, .. }
-            | Self::SetData { path, .. }
-            | Self::Delete { path, .. }
-            | Self::Check { path, .. } => path,
-        }
-    }
-
-    fn data(&self) -> &[u8] {
-        match self {
-            Self::Create { data, .. } | Self::SetData { data, .. } => data,
-            Self::Delete { .. } | Self::Check { .. } => &[],
-        }
-    }
-
-    fn bytes(&self, acl: usize) -> usize {
-        let acl = if matches!(self, Self::Create { .. }) { acl } else { 0 };
-        // The headers of an operation have less than fifty bytes.
-        self.path().server().len() + self.data().len() + acl + 50
-    }
-}
-
-/// Why a transaction was not known to be committed.
-#[derive(Clone, Error)]
-#[non_exhaustive]
-pub enum TransactionError {
-    /// The lock is not held any more. Nothing was written.
-    #[error(transparent)]
-    Lost(#[from] Lost),
-    /// The lock is held, but one of the writes is not possible: the node exists or does not, has another version, has
-    /// children, or the ACL forbids it. Nothing was written.
-    #[error("write number {index} of the transaction on {path} was rejected", path = Quoted(path))]
-    Rejected {
-        /// Which one, from 0.
-        index: usize,
-        /// The path of that write.
-        path: String,
-        /// What the server said.
-        #[source]
-        source: Cause,
-    },
-    /// No answer came: everything was written, or nothing. Read the data before you go on.
-    #[error("whether the transaction under the lock {path} was committed is not known", path = Quoted(path))]
-    Unknown {
-        /// The lock's path.
-        path: String,
-        /// What the connection said.
-        #[source]
-        source: Cause,
-    },
-    /// A path cannot be used. Nothing was sent.
-    #[error(transparent)]
-    InvalidPath(#[from] InvalidPath),
-    /// It is larger than ZooKeeper's limit for one request (1 MiB). Nothing was sent.
-    #[error("the transaction has {bytes} bytes; ZooKeeper takes at most 1 MiB at a time")]
-    TooLarge {
-        /// Its size.
-        bytes: usize,
-    },
-}
-
-debug_as_text!(TransactionError);
-
-impl TransactionError {
-    /// Whether the same transaction may succeed later, and do no harm, without anything else being changed. None may at
-    /// present: after [`Unknown`](Self::Unknown) the writes may have been made already, and would be made twice, so the
-    /// data have to be read first; [`Rejected`](Self::Rejected) needs the data changed, and the others another guard,
-    /// path or size.
-    #[must_use]
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            Self::Lost(_)
-            | Self::Rejected { .. }
-            | Self::Unknown { .. }
-            | Self::InvalidPath(_)
-            | Self::TooLarge { .. } => false,
-        }
     }
 }

@@ -187,13 +187,13 @@ async fn a_loss_is_told_while_the_sessions_thread_is_blocked_by_a_logger() {
         "another process may have been granted the lock before it was told"
     );
     assert!(!broken.is_held());
-    assert_eq!(lost.reason(), LostReason::Suspect);
-    assert_eq!(work.unwrap_err().reason(), LostReason::Suspect);
+    assert_eq!(lost.reason(), LostReason::LeaseExpired);
+    assert_eq!(work.unwrap_err().reason(), LostReason::LeaseExpired);
     assert_eq!(within("a change", guard.state_changed(LockState::Suspended)).await, guard.state());
 
     // No question and no release logs where it is asked.
     assert!(!guard.is_held());
-    assert_eq!(guard.state(), LockState::Lost(LostReason::Suspect));
+    assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseExpired));
     assert!(guard.reenter().is_err());
     assert!(guard.while_held(async {}).await.is_err());
     assert!(guard.transaction().check("/locks", None).commit().await.is_err());

@@ -130,7 +130,9 @@ async fn a_lock_that_is_lost_during_a_downgrade_gives_its_place_up() {
     within("the loss", by_clock).await;
     server.resume(id);
     let failed = within("an answer", downgrade).await.unwrap().unwrap_err();
-    assert!(matches!(failed.reason(), ConversionFailure::Lost(lost) if lost.reason() == LostReason::Suspect));
+    assert!(
+        matches!(failed.reason(), ConversionFailure::Lost(lost) if lost.reason() == LostReason::LeaseExpired)
+    );
     until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
     assert_eq!(client.session_id(), Some(id));
     let next = lock.write_lock().acquire(Duration::from_secs(2)).await;

@@ -201,7 +201,7 @@ async fn a_lost_lock_is_not_handed_over() {
     let (next, node) = waits(&server, &client).await;
     let gate = server.hold_request(Match::op(Op::Delete).path(holder.node()));
     let beats = server.hold_reply(Match::op(Op::Multi).session(session(&client)).always());
-    assert_eq!(within("the loss", holder.lost()).await.reason(), LostReason::Suspect);
+    assert_eq!(within("the loss", holder.lost()).await.reason(), LostReason::LeaseExpired);
     // Nothing but the loss itself is against a grant: the servers answer again.
     beats.release();
     let other = InterProcessFairLock::new(&client, "/locks/other").unwrap();

@@ -153,7 +153,7 @@ async fn a_cut_off_holder_is_suspended_then_lost_before_another_client_is_grante
         assert!(guard.is_held());
         let lost = within(guard.lost()).await;
         let lost_at = Instant::now();
-        assert_eq!(lost.reason(), LostReason::Suspect);
+        assert_eq!(lost.reason(), LostReason::LeaseExpired);
         assert!(!guard.is_held());
         let granted_at = within(was_granted).await.unwrap();
         assert!(lost_at < granted_at, "{direction:?}: granted {:?} before the loss", lost_at - granted_at);
@@ -164,7 +164,7 @@ async fn a_cut_off_holder_is_suspended_then_lost_before_another_client_is_grante
         );
         let (next, _waiter) = within(next).await.unwrap();
         assert!(next.fencing_token() > guard.fencing_token());
-        assert!(matches!(guard.reenter(), Err(lost) if lost.reason() == LostReason::Suspect));
+        assert!(matches!(guard.reenter(), Err(lost) if lost.reason() == LostReason::LeaseExpired));
     }
 }
 
@@ -268,7 +268,7 @@ async fn changes_of_state_are_told() {
     assert_eq!(within(guard.state_changed(LockState::Suspended)).await, LockState::Held);
     server.fail(Match::op(Op::Multi).always(), THROTTLED);
     assert_eq!(within(guard.state_changed(LockState::Held)).await, LockState::Suspended);
-    let lost = LockState::Lost(LostReason::Suspect);
+    let lost = LockState::Lost(LostReason::LeaseExpired);
     assert_eq!(within(guard.state_changed(LockState::Suspended)).await, lost);
     assert_eq!(within(guard.state_changed(lost)).await, lost, "at once");
 }
@@ -348,7 +348,7 @@ async fn a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
 
     let id = session(&first);
     server.stall(id, Direction::Both);
-    assert_eq!(within(guard.lost()).await.reason(), LostReason::Suspect);
+    assert_eq!(within(guard.lost()).await.reason(), LostReason::LeaseExpired);
     server.resume(id);
     // The next in line is the waiter of the very session that was suspect, in its old place and with its old node.
     let next = within(waiting).await.unwrap().unwrap();
@@ -357,7 +357,7 @@ async fn a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
     assert!(!server.exists(&lost_node));
     assert!(before.iter().any(|name| next.node().ends_with(name.as_str())));
     assert!(
-        matches!(guard.release().await, Err(ReleaseError::Lost(lost)) if lost.reason() == LostReason::Suspect)
+        matches!(guard.release().await, Err(ReleaseError::Lost(lost)) if lost.reason() == LostReason::LeaseExpired)
     );
     assert_eq!(server.children(PATH).len(), 2, "the late release deleted nobody else's node");
     next.release().await.unwrap();
@@ -381,7 +381,7 @@ async fn suspect_hold(server: &Server, holder: &Client, waiter: &Client) -> Susp
     let waiter = mutex(waiter);
     let next = tokio::spawn(async move { waiter.acquire(LONG).await });
     assert!(server.wait_until(|view| view.children(PATH).len() == 2, LONG).await);
-    assert_eq!(within(guard.lost()).await.reason(), LostReason::Suspect);
+    assert_eq!(within(guard.lost()).await.reason(), LostReason::LeaseExpired);
     SuspectHold { guard, before, next, _answers: answers }
 }
 
@@ -450,7 +450,7 @@ async fn suspect_hold_and_contender(server: &Server, client: &Client) -> (LockGu
     let guard = within(one_place(client).lock()).await.unwrap();
     let mutex = one_place(client);
     let contender = tokio::spawn(async move { mutex.acquire(LONG).await });
-    assert_eq!(within(guard.lost()).await.reason(), LostReason::Suspect);
+    assert_eq!(within(guard.lost()).await.reason(), LostReason::LeaseExpired);
     (guard, contender, answers)
 }
 
@@ -478,7 +478,7 @@ async fn a_lost_lock_gives_its_place_back_at_the_end_of_its_session() {
     let (guard, contender, _answers) = suspect_hold_and_contender(&server, &client).await;
     server.expire_session(session(&client));
     let next = within(contender).await.unwrap().unwrap();
-    assert_eq!(guard.state(), LockState::Lost(LostReason::Suspect));
+    assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseExpired));
     next.release().await.unwrap();
     drop(guard);
 }

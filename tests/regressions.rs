@@ -847,7 +847,7 @@ fn a_holder_in_a_borrowed_session_is_told_in_time_while_the_runtime_is_blocked()
         });
     });
     let guard = held.recv().unwrap();
-    assert_eq!(block_on(guard.lost()).reason(), LostReason::Suspect);
+    assert_eq!(block_on(guard.lost()).reason(), LostReason::LeaseExpired);
     assert!(server.exists(&guard.node()), "it could have been granted to another before");
     unblock.send(()).unwrap();
     owner.join().unwrap();
@@ -1099,7 +1099,7 @@ async fn a_client_becomes_usable_again_when_every_write_takes_longer_than_a_serv
     for write in [Op::Create, Op::Delete, Op::Multi] {
         server.delay_reply(Match::op(write).always(), ms(800));
     }
-    assert_eq!(within(guard.lost()).await.reason(), LostReason::Suspect);
+    assert_eq!(within(guard.lost()).await.reason(), LostReason::LeaseExpired);
     drop(guard);
     within(mutex(&client).lock()).await.unwrap().release().await.unwrap();
     // With twice the patience, a second, it is answered.

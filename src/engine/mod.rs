@@ -1,19 +1,18 @@
-//! The one engine under all recipes.
-//!
-//! `name`, `queue`, `contender`, `conversion`, `line` and `turns` decide and do no I/O; `driver` does the I/O of one contender on one session;
-//! `room` is where the handles of one client for one path meet.
+//! The one engine under all recipes: what the handles of one path share, attempts to get a lock, and holds of it.
 
-pub(crate) mod contender;
-pub(crate) mod conversion;
-pub(crate) mod driver;
-pub(crate) mod line;
-pub(crate) mod name;
+pub(crate) mod admission;
+mod ask;
+pub(crate) mod attempt;
+pub(crate) mod convert;
+pub(crate) mod hold;
+mod lists;
+pub(crate) mod lock_options;
+pub(crate) mod look;
+pub(crate) mod path_lock;
 pub(crate) mod pending;
 pub(crate) mod places;
-pub(crate) mod queue;
-pub(crate) mod room;
-#[cfg(test)]
-mod simulation;
-pub(crate) mod turns;
-#[cfg(test)]
-mod upgrade_model;
+pub(crate) mod progress;
+pub(crate) mod registry;
+mod requests;
+pub(crate) mod revoke;
+pub(crate) mod transact;

@@ -1,4 +1,4 @@
-//! The places of a room: how many contenders of one client may have a node below one path, and how many of them are live.
+//! The places of a path lock: how many contenders of one client may have a node below one path, and how many of them are live.
 //!
 //! A place is taken until its node is gone, which may be long after its contender has gone: the servers may be out of
 //! reach. So the places in use are of two kinds, and only the live ones are an answer to "who is in the way". A reader is
@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::name::Kind;
+use crate::protocol::node_name::Kind;
 
-/// The places of one room, handed out in order of arrival ([`Semaphore`] is fair).
+/// The places of one path lock, handed out in order of arrival ([`Semaphore`] is fair).
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     free: Arc<Semaphore>,

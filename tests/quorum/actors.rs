@@ -334,7 +334,7 @@ pub(crate) async fn told_first(
     for told in told {
         let (lost, at) = within("the loss to be told", told).await??;
         // By the clock, before anybody on the other side of the cut could say so.
-        assert_eq!(lost.reason(), LostReason::Suspect, "{title}");
+        assert_eq!(lost.reason(), LostReason::LeaseExpired, "{title}");
         last = last.max(at);
     }
     let (granted, at) = rival.granted().await?;

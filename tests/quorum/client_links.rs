@@ -89,7 +89,7 @@ pub(crate) fn silent_with_shares_and_work(title: &str, direction: Direction) -> 
         holder.link(2).stall(direction);
         let granted = told_first(title, cut, &holder, losses, rival).await?;
         assert!(at_work.upgrade().is_none(), "the work was dropped");
-        assert_eq!(share.reenter().expect_err("lost").reason(), LostReason::Suspect);
+        assert_eq!(share.reenter().expect_err("lost").reason(), LostReason::LeaseExpired);
         drop(share);
         holder.link(2).resume();
         afterwards(holder, granted, servers).await

@@ -294,8 +294,8 @@ async fn it_is_suspended_and_lost_before_anybody_else_is_granted(env: &Env) {
     assert_eq!(guard.state(), LockState::Suspended);
     assert!(guard.is_held());
     let lost = soon("the loss", guard.lost()).await;
-    assert_eq!(lost.reason(), LostReason::Suspect);
-    assert_eq!(guard.state(), LockState::Lost(LostReason::Suspect));
+    assert_eq!(lost.reason(), LostReason::LeaseExpired);
+    assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseExpired));
     // The servers give it away later only.
     assert!(!waiter.is_finished());
     soon("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();

@@ -136,7 +136,7 @@ impl Env {
     pub(crate) fn is_loss(&self, reason: LostReason) -> bool {
         match &self.servers {
             Servers::Ours(_) => reason == LostReason::SessionExpired,
-            Servers::Real(_) => matches!(reason, LostReason::SessionExpired | LostReason::Suspect),
+            Servers::Real(_) => matches!(reason, LostReason::SessionExpired | LostReason::LeaseExpired),
         }
     }
 

@@ -1,0 +1,150 @@
+//! A held lock, as the guards share it.
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::oneshot;
+
+use crate::engine::path_lock::{Holder, PathLock};
+use crate::error::{Lost, LostReason, ReleaseError};
+use crate::protocol::node_name::Kind;
+use crate::session::held::Held;
+use crate::session::waker;
+use crate::session::zk_session::Session;
+
+/// The lock, held by one node of one session. Dropping it hands the node to the cleanup.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    path_lock: Arc<PathLock>,
+    session: Arc<Session>,
+    held: Arc<Held>,
+    /// The two numbers of its fencing token; what they are is the guard's business.
+    token: (i64, u64),
+    released: bool,
+}
+
+impl Hold {
+    pub(crate) fn new(
+        path_lock: Arc<PathLock>,
+        session: Arc<Session>,
+        held: Arc<Held>,
+        token: (i64, u64),
+        location: &'static Location<'static>,
+    ) -> Self {
+        session.hold(&held);
+        // Known in the process from here on, also while the caller has not looked at its future yet.
+        let holder = Holder {
+            held: Arc::clone(&held),
+            session: Arc::downgrade(&session),
+            since: Instant::now(),
+            location,
+        };
+        path_lock.lock_holders().insert(held.number(), holder);
+        Self { path_lock, session, held, token, released: false }
+    }
+
+    /// The same hold once more, for one that gives nothing back.
+    pub(crate) fn shadow(&self) -> Self {
+        Self {
+            path_lock: Arc::clone(&self.path_lock),
+            session: Arc::clone(&self.session),
+            held: Arc::clone(&self.held),
+            token: self.token,
+            released: true,
+        }
+    }
+
+    pub(crate) fn path_lock(&self) -> &Arc<PathLock> {
+        &self.path_lock
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// How it was lost, if it was: by the clock, so that a task that was starved cannot hide it.
+    pub(crate) fn lost(&self) -> Option<LostReason> {
+        self.session.check(&self.held)
+    }
+
+    /// It has turned out that it was lost.
+    pub(crate) fn lose(&self, reason: LostReason) {
+        self.session.lose(&self.held, reason);
+    }
+
+    /// Resolves when it is lost. Keeps neither the session nor the client.
+    pub(crate) fn when_lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+        let mut lost = self.held.watch_lost();
+        let ended = self.session.ended();
+        let session = Arc::downgrade(&self.session);
+        let held = Arc::clone(&self.held);
+        waker::contain(async move {
+            // By the clock first, which may know before anybody else has looked.
+            if let Some(reason) = session.upgrade().and_then(|session| session.check(&held)) {
+                return reason;
+            }
+            tokio::select! {
+                biased;
+                // `held` keeps the sender alive, so this is never an error.
+                Ok(reason) = lost.wait_for(Option::is_some) => reason.unwrap_or(LostReason::Closed),
+                // A hold that has been released is not told any more, but is over at the end of its session.
+                reason = ended => reason,
+            }
+        })
+    }
+
+    pub(crate) fn token(&self) -> (i64, u64) {
+        self.token
+    }
+
+    /// It has become the writer's by a conversion: a grant of its own, with this zxid ([`conversion`](crate::protocol::convert)).
+    pub(crate) fn upgraded(&mut self, zxid: i64) {
+        self.token = (zxid, self.token.1.saturating_add(1));
+    }
+
+    /// The node's name.
+    pub(crate) fn node(&self) -> Arc<str> {
+        self.held.name()
+    }
+
+    /// What it is held as.
+    pub(crate) fn kind(&self) -> Kind {
+        self.held.kind()
+    }
+
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        &self.held
+    }
+
+    /// Gives the lock back and answers when the node is gone. The work is the cleanup's, so dropping the future does
+    /// not stop it.
+    pub(crate) fn release(mut self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static {
+        let (done, result) = oneshot::channel();
+        self.release_once(Some(done));
+        // Kept until the answer: with the last handle the client would be closed, and the session ended before it.
+        let path_lock = Arc::clone(&self.path_lock);
+        async move {
+            result.await.unwrap_or_else(|_| {
+                // The cleanup answers every item; it has gone with the client.
+                Err(Lost { path: path_lock.path().user().into(), reason: LostReason::Closed }.into())
+            })
+        }
+    }
+
+    fn release_once(&mut self, done: Option<oneshot::Sender<Result<(), ReleaseError>>>) {
+        if std::mem::replace(&mut self.released, true) {
+            return;
+        }
+        let holder = self.path_lock.lock_holders().remove(&self.held.number());
+        // Not while the holders are locked: it may be the last to know its session.
+        drop(holder);
+        self.session.release(&self.held, done);
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.release_once(None);
+    }
+}

@@ -1,0 +1,204 @@
+//! The options of a lock: what a handle asks for, and what all handles of a path share.
+
+use std::sync::Arc;
+
+use crate::error::BuildError;
+use crate::options::{Acl, Parents};
+use crate::path::LockPath;
+use crate::protocol::node_name::{Dialect, Family, Naming};
+
+/// The most data a lock node can carry: ZooKeeper's limit for a whole request (`jute.maxbuffer`, 1 MiB less one
+/// byte) less path lock for the path and the ACL. A larger request is answered by a closed connection, which looks
+/// like a network fault.
+const MAX_DATA_BYTES: usize = 1_000_000;
+
+/// Curator writes its host's address into its nodes, nobody reads it; ours say what they are.
+const DEFAULT_DATA: &[u8] = b"zookeeper-recipes";
+
+/// Which of the recipes a path lock serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Recipe {
+    Mutex,
+    FairLock,
+    ReadWriteLock,
+}
+
+impl Recipe {
+    pub(crate) const ALL: [Self; 3] = [Self::Mutex, Self::FairLock, Self::ReadWriteLock];
+
+    pub(crate) const fn family(self) -> Family {
+        match self {
+            Self::Mutex | Self::FairLock => Family::Exclusive,
+            Self::ReadWriteLock => Family::ReadWrite,
+        }
+    }
+
+    /// The option that says how many contenders may have a node: its name, its default and the most it can be.
+    const fn nodes(self) -> (&'static str, usize, usize, &'static str) {
+        match self {
+            Self::Mutex | Self::ReadWriteLock => ("max_znodes", 64, 10_000, "it is between 1 and 10,000"),
+            Self::FairLock => ("max_waiters", 5_000, 15_000, "it is between 1 and 15,000"),
+        }
+    }
+}
+
+/// The options that one handle was given; what it left open is taken from the path lock, or from the defaults.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asked {
+    pub(crate) max_nodes: Option<usize>,
+    pub(crate) data: Option<Arc<[u8]>>,
+    pub(crate) acl: Option<Arc<[Acl]>>,
+    pub(crate) parents: Option<Parents>,
+    pub(crate) dialect: Option<Dialect>,
+}
+
+/// The options of a path lock, which all handles of one client for one path and recipe share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LockOptions {
+    pub(crate) recipe: Recipe,
+    /// How many contenders of the path lock may have a node.
+    pub(crate) max_nodes: usize,
+    pub(crate) data: Arc<[u8]>,
+    pub(crate) acl: Arc<[Acl]>,
+    pub(crate) parents: Parents,
+    pub(crate) dialect: Dialect,
+}
+
+impl LockOptions {
+    pub(crate) fn naming(&self) -> Naming {
+        Naming { family: self.recipe.family(), dialect: self.dialect }
+    }
+}
+
+impl Asked {
+    /// Checks the values and fills what was left open.
+    pub(crate) fn resolve(
+        &self,
+        path: &LockPath,
+        recipe: Recipe,
+        client_acl: &Arc<[Acl]>,
+        has_credentials: Option<bool>,
+    ) -> Result<LockOptions, BuildError> {
+        let invalid =
+            |option, reason| Err(BuildError::InvalidOption { path: path.user().to_owned(), option, reason });
+        let (option, default, most, range) = recipe.nodes();
+        let max_nodes = self.max_nodes.unwrap_or(default);
+        if max_nodes == 0 || max_nodes > most {
+            return invalid(option, range);
+        }
+        let data = self.data.clone().unwrap_or_else(|| DEFAULT_DATA.into());
+        if data.len() > MAX_DATA_BYTES {
+            return invalid("data", "it is at most 1,000,000 bytes: ZooKeeper refuses requests over 1 MiB");
+        }
+        let acl = self.acl.clone().unwrap_or_else(|| Arc::clone(client_acl));
+        if acl.is_empty() {
+            return invalid("acl", "it needs an entry: ZooKeeper refuses nodes without any");
+        }
+        if has_credentials == Some(false) && acl.iter().any(Acl::needs_credentials) {
+            return invalid(
+                "acl",
+                "it is for the client's own credentials, and it has none: call `ClientBuilder::auth`",
+            );
+        }
+        let dialect = self.dialect.unwrap_or_default();
+        let parents = self.parents.unwrap_or(match dialect {
+            Dialect::Curator => Parents::Container,
+            Dialect::Kazoo => Parents::Persistent,
+        });
+        Ok(LockOptions { recipe, max_nodes, data, acl, parents, dialect })
+    }
+
+    /// Whether a path lock that was made with `path_lock` serves this handle too; otherwise the option that differs.
+    pub(crate) fn agrees_with(&self, path_lock: &LockOptions) -> Result<(), &'static str> {
+        fn same<T: PartialEq + ?Sized>(asked: Option<&T>, path_lock: &T) -> bool {
+            asked.is_none_or(|asked| asked == path_lock)
+        }
+        if !same(self.max_nodes.as_ref(), &path_lock.max_nodes) {
+            Err(path_lock.recipe.nodes().0)
+        } else if !same(self.data.as_ref(), &path_lock.data) {
+            Err("data")
+        } else if !same(self.acl.as_ref(), &path_lock.acl) {
+            Err("acl")
+        } else if !same(self.parents.as_ref(), &path_lock.parents) {
+            Err("parents")
+        } else if !same(self.dialect.as_ref(), &path_lock.dialect) {
+            Err("dialect")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path() -> LockPath {
+        LockPath::parse("", "/l").unwrap()
+    }
+
+    fn open() -> Arc<[Acl]> {
+        [Acl::open()].into()
+    }
+
+    #[test]
+    fn defaults() {
+        let options = Asked::default().resolve(&path(), Recipe::Mutex, &open(), None).unwrap();
+        assert_eq!(options.max_nodes, 64);
+        assert_eq!(options.parents, Parents::Container);
+        assert_eq!(*options.acl, [Acl::open()]);
+        assert_eq!(options.dialect, Dialect::Curator);
+        let fair = Asked::default().resolve(&path(), Recipe::FairLock, &open(), None).unwrap();
+        assert_eq!(fair.max_nodes, 5_000);
+        let kazoo = Asked { dialect: Some(Dialect::Kazoo), ..Asked::default() };
+        let kazoo = kazoo.resolve(&path(), Recipe::ReadWriteLock, &open(), None).unwrap();
+        assert_eq!((kazoo.parents, kazoo.max_nodes), (Parents::Persistent, 64));
+    }
+
+    #[test]
+    fn values_that_cannot_work_are_refused_by_name() {
+        let bad = [
+            (Asked { max_nodes: Some(0), ..Asked::default() }, "max_znodes"),
+            (Asked { max_nodes: Some(10_001), ..Asked::default() }, "max_znodes"),
+            (Asked { data: Some(vec![0; 1_000_001].into()), ..Asked::default() }, "data"),
+            (Asked { acl: Some([].into()), ..Asked::default() }, "acl"),
+        ];
+        for (asked, name) in bad {
+            match asked.resolve(&path(), Recipe::Mutex, &open(), None).unwrap_err() {
+                BuildError::InvalidOption { path, option, .. } => assert_eq!((&*path, option), ("/l", name)),
+                other => panic!("{other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_acl_of_the_creator_s_needs_credentials() {
+        let asked = Asked { acl: Some([Acl::creator_all()].into()), ..Asked::default() };
+        for (has_credentials, good) in [(Some(true), true), (None, true), (Some(false), false)] {
+            let resolved = asked.resolve(&path(), Recipe::Mutex, &open(), has_credentials);
+            assert_eq!(resolved.is_ok(), good, "{has_credentials:?}");
+            if let Err(error) = resolved {
+                assert!(error.to_string().contains("ClientBuilder::auth"), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_handle_leaves_open_never_conflicts() {
+        let path_lock = Asked { max_nodes: Some(3), ..Asked::default() }
+            .resolve(&path(), Recipe::Mutex, &open(), None)
+            .unwrap();
+        assert_eq!(Asked::default().agrees_with(&path_lock), Ok(()));
+        assert_eq!(Asked { max_nodes: Some(3), ..Asked::default() }.agrees_with(&path_lock), Ok(()));
+        assert_eq!(
+            Asked { max_nodes: Some(4), ..Asked::default() }.agrees_with(&path_lock),
+            Err("max_znodes")
+        );
+        let data = Asked { data: Some(b"x"[..].into()), ..Asked::default() };
+        assert_eq!(data.agrees_with(&path_lock), Err("data"));
+        let parents = Asked { parents: Some(Parents::Persistent), ..Asked::default() };
+        assert_eq!(parents.agrees_with(&path_lock), Err("parents"));
+        let acl = Asked { acl: Some([Acl::creator_all()].into()), ..Asked::default() };
+        assert_eq!(acl.agrees_with(&path_lock), Err("acl"));
+    }
+}

@@ -1,0 +1,177 @@
+//! Looking at the queue without being in it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use zookeeper_client as zk;
+
+use crate::engine::ask::{Unanswered, ask};
+use crate::engine::path_lock::PathLock;
+use crate::engine::progress::Ahead;
+use crate::engine::requests::{list, list_alone};
+use crate::error::AcquireError;
+use crate::protocol::node_name::Kind;
+use crate::protocol::queue::{Listing, Queue, Unusable};
+use crate::session::cleanup::first_refused;
+use crate::session::zk_session::{Session, cause};
+
+/// The nodes that queue for a lock, all or those of one kind, in order, as the user would write their paths.
+pub(crate) async fn participants(
+    path_lock: &Arc<PathLock>,
+    kind: Option<Kind>,
+) -> Result<Vec<String>, AcquireError> {
+    let queue = look(path_lock).await?;
+    if let Some(queue) = &queue {
+        queue.usable().map_err(|unusable| unusable_directory(path_lock, unusable))?;
+    }
+    let nodes = queue.iter().flat_map(|queue| queue.in_order(kind));
+    Ok(nodes.map(|name| path_lock.path().user_child(name)).collect())
+}
+
+/// How many contenders are before the node `name`; nothing if it is not in the queue.
+pub(crate) async fn position(path_lock: &Arc<PathLock>, name: &str) -> Result<Option<usize>, AcquireError> {
+    let Some(queue) = look(path_lock).await? else { return Ok(None) };
+    queue.usable_by(name).map_err(|unusable| unusable_directory(path_lock, unusable))?;
+    Ok(queue.rank(name))
+}
+
+/// The queue as it is now; nothing if there is no directory.
+async fn look(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, AcquireError> {
+    let path = path_lock.path();
+    let listing = ask(path_lock.client(), |session, handle| async move {
+        match list(path_lock, &session, &handle).await {
+            Ok(listing) => Ok(Some(listing)),
+            Err(zk::Error::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        }
+    });
+    let user = || path.user().to_owned();
+    match listing.await {
+        Ok(None) => Ok(None),
+        Ok(Some(Ok(queue))) => Ok(Some(queue)),
+        Ok(Some(Err(unusable))) => Err(unusable_directory(path_lock, unusable)),
+        Err(Unanswered::NoSession(no_session)) => Err(no_session.into_error(path)),
+        Err(Unanswered::Refused(zk::Error::NoAuth)) => Err(no_auth(path_lock, About::Directory)),
+        Err(Unanswered::Refused(error)) => Err(AcquireError::Rejected { path: user(), source: cause(error) }),
+        Err(Unanswered::GaveUp(error)) => {
+            Err(AcquireError::Connection { path: user(), source: cause(error) })
+        }
+    }
+}
+
+/// What a request was about.
+#[derive(Debug)]
+pub(super) enum About {
+    Directory,
+    /// The directory above the lock's, or one above that.
+    Parent,
+    /// Another contender's node.
+    Node(Box<str>),
+}
+
+/// The error of a request that an ACL does not allow.
+pub(super) fn no_auth(path_lock: &PathLock, about: About) -> AcquireError {
+    let path = path_lock.path().user();
+    let node = match about {
+        About::Directory => path.to_owned(),
+        About::Parent => match path.rsplit_once('/') {
+            Some(("", _)) | None => "/".to_owned(),
+            Some((parent, _)) => parent.to_owned(),
+        },
+        About::Node(name) => path_lock.path().user_child(&name),
+    };
+    AcquireError::NoAuth {
+        path: path.to_owned(),
+        node,
+        has_credentials: path_lock.client().has_credentials(),
+    }
+}
+
+/// What a directory that cannot be queued in means to a caller.
+pub(super) fn unusable_directory(path_lock: &PathLock, unusable: Unusable) -> AcquireError {
+    let path = path_lock.path();
+    match unusable {
+        Unusable::OtherOrder(name) => {
+            AcquireError::MixedRecipes { path: path.user().to_owned(), node: path.user_child(&name) }
+        }
+        Unusable::Exhausted => AcquireError::SequenceExhausted { path: path.user().to_owned() },
+    }
+}
+
+/// The error of a directory in which this client has left nodes that it may not delete, after asking for that once more;
+/// `ahead`, if given, is a list and the contender for which only those in its way count.
+pub(super) async fn orphaned(
+    path_lock: &PathLock,
+    session: &Session,
+    kind: Kind,
+    ahead: Option<(&Queue, Option<&str>)>,
+) -> Option<AcquireError> {
+    let mut orphans = session.orphans(Some(path_lock.path()));
+    if orphans.is_empty() {
+        return None;
+    }
+    // Without a list any of them counts: another contender would leave another.
+    if let Some((queue, name)) = ahead {
+        let in_the_way: HashSet<&str> = queue.in_the_way(name, kind).1.collect();
+        orphans.retain(|orphan| in_the_way.contains(orphan.name.as_str()));
+    }
+    // On the heap: those that wait, perhaps by the thousand, keep path lock for what hardly ever happens otherwise.
+    let (orphan, source) = Box::pin(first_refused(session, orphans)).await?;
+    let node = path_lock.path().user_child(&orphan.name);
+    Some(AcquireError::Orphaned { path: path_lock.path().user().to_owned(), node, source })
+}
+
+/// Whom a contender has to wait for.
+#[derive(Debug)]
+pub(crate) enum Sight {
+    Clear,
+    /// Live contenders.
+    Live(Ahead),
+    /// Only nodes of our own session that are to be deleted, the last of them this one, by its server path.
+    Leaving(String),
+}
+
+/// Whom the contender `name`, or a newcomer of this kind, has to wait for, by a list.
+pub(super) fn sight(
+    path_lock: &PathLock,
+    session: &Session,
+    queue: &Queue,
+    name: Option<&str>,
+    kind: Kind,
+) -> Sight {
+    let (count, names) = queue.in_the_way(name, kind);
+    let mut leaving = None;
+    for name in names {
+        let path = path_lock.path().child(name);
+        if !session.is_leaving(&path) {
+            return Sight::Live(Ahead { count, first: Some(name.into()) });
+        }
+        leaving = Some(path);
+    }
+    leaving.map_or(Sight::Clear, Sight::Leaving)
+}
+
+/// Whom a contender of this kind would have to wait for: asked before a try creates anything. A member may lag behind, so
+/// live contenders are believed only in a list that was sent right behind a `sync` (rule 19). Errors are left to the create.
+pub(crate) async fn busy(path_lock: &Arc<PathLock>, session: &Arc<Session>, kind: Kind) -> Sight {
+    let sight = |listing: Listing| match listing {
+        Ok(queue) if queue.usable().is_ok() => sight(path_lock, session, &queue, None, kind),
+        _ => Sight::Clear,
+    };
+    // A late create of our own would be in the way of every try; looking has it deleted.
+    let list = session.request(|handle| async move { list_alone(path_lock, session, &handle).await });
+    match list.await {
+        Ok(Ok(listing)) => match sight(listing) {
+            Sight::Live(_) => {}
+            seen => return seen,
+        },
+        _ => return Sight::Clear,
+    }
+    let certain = session.request(|handle| async move {
+        tokio::join!(handle.sync(path_lock.path().server()), list_alone(path_lock, session, &handle))
+    });
+    match certain.await {
+        Ok((Ok(()), Ok(listing))) => sight(listing),
+        _ => Sight::Clear,
+    }
+}

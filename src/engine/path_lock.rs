@@ -1,0 +1,299 @@
+//! Where all handles of one client for one path meet: a fair gate, and the local holder.
+
+use crate::engine::registry::Registry;
+use crate::error::BuildError;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::engine::lists::SharedLists;
+use crate::engine::lock_options::{Asked, LockOptions, Recipe};
+use crate::engine::places::{Census, Places};
+use crate::engine::progress::Ahead;
+use crate::error::{AcquireError, LocalHolder, Lost, LostReason, TryLockError};
+use crate::path::LockPath;
+use crate::protocol::arrival::ArrivalOrder;
+use crate::protocol::node_name::{Kind, Naming};
+use crate::protocol::queue::Queue;
+use crate::session::core::Core;
+use crate::session::held::Held;
+use crate::session::zk_session::Session;
+
+/// What the path locks of a client are known by.
+pub(crate) type Key = (LockPath, Recipe);
+
+/// How long to try.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Budget {
+    /// Only ask; wait for the servers' answers no longer than `patience`.
+    Try {
+        patience: Duration,
+    },
+    /// As long as the caller asked for, from its call on.
+    Until {
+        deadline: Instant,
+        asked: Duration,
+    },
+    Forever,
+}
+
+/// How a contender comes to the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    New,
+    /// It had a place, and lost its lock before it could use it: it waits until the place is free again where a newcomer
+    /// would be refused.
+    Again,
+}
+
+/// No grant.
+#[derive(Debug)]
+pub(crate) enum Denied {
+    /// A live contender is in the way.
+    Busy(Ahead),
+    Error(AcquireError),
+}
+
+/// The handles of one client for one path and recipe.
+///
+/// Contenders of one path lock queue by znodes of their own, at most `max_nodes` at a time. Whoever finds no place waits in
+/// memory, in order of arrival ([`Places`]): so a thousand tasks cost the servers no more than `max_nodes`
+/// nodes, and none of them is overtaken by another of them: when the session ends, those that had nodes queue again in the
+/// next in the order in which they came ([`ArrivalOrder`]). A fair lock's contenders do not wait like that: its order is that of
+/// the nodes, so whoever finds no place is refused.
+pub(crate) struct PathLock {
+    registry: Arc<Registry<Key, Self>>,
+    client: Arc<Core>,
+    path: LockPath,
+    options: LockOptions,
+    places: Places,
+    lists: SharedLists,
+    arrivals: Mutex<ArrivalOrder<oneshot::Sender<()>>>,
+    /// The holds of this path lock, by the number of the attempt that got them: the oldest is the first.
+    holders: Mutex<BTreeMap<u64, Holder>>,
+    foreign_reported: AtomicBool,
+}
+
+/// This process's own hold, for error messages and `is_acquired_in_this_process`.
+#[derive(Clone, Debug)]
+pub(super) struct Holder {
+    pub(super) held: Arc<Held>,
+    /// Not kept: its session would be, for as long as the path lock.
+    pub(super) session: Weak<Session>,
+    pub(super) since: Instant,
+    pub(super) location: &'static Location<'static>,
+}
+
+impl Holder {
+    /// Whether it still holds, by the clock.
+    fn holds(&self) -> bool {
+        self.session.upgrade().is_some_and(|session| session.check(&self.held).is_none())
+    }
+
+    fn as_local(&self) -> LocalHolder {
+        LocalHolder { held_for: self.since.elapsed(), location: self.location }
+    }
+}
+
+impl PathLock {
+    /// What the handles of one recipe at `path` share: what there is, if the options agree, or a new one.
+    pub(crate) fn get(
+        registry: &Arc<Registry<Key, Self>>,
+        client: &Arc<Core>,
+        path: &str,
+        recipe: Recipe,
+        asked: &Asked,
+    ) -> Result<Arc<Self>, BuildError> {
+        let path = LockPath::parse(client.namespace(), path)?;
+        let options = asked.resolve(&path, recipe, client.acl(), client.has_credentials())?;
+        let mut entries = registry.lock();
+        let other_family = Recipe::ALL.into_iter().filter(|other| other.family() != recipe.family());
+        for other in other_family {
+            if entries.get(&(path.clone(), other)).is_some_and(|other| other.strong_count() > 0) {
+                return Err(BuildError::MixedRecipes { path: path.user().to_owned() });
+            }
+        }
+        let key = (path.clone(), recipe);
+        if let Some(path_lock) = entries.get(&key).and_then(Weak::upgrade) {
+            return match asked.agrees_with(path_lock.options()) {
+                Ok(()) => Ok(path_lock),
+                Err(option) => {
+                    // Not while the registry is locked: this may be the last handle, whose drop locks it.
+                    drop(entries);
+                    Err(BuildError::ConflictingOptions { path: path.user().to_owned(), option })
+                }
+            };
+        }
+        let path_lock = Arc::new(Self::new(Arc::clone(registry), Arc::clone(client), path, options));
+        entries.insert(key, Arc::downgrade(&path_lock));
+        Ok(path_lock)
+    }
+
+    fn new(
+        registry: Arc<Registry<Key, Self>>,
+        client: Arc<Core>,
+        path: LockPath,
+        options: LockOptions,
+    ) -> Self {
+        let places = Places::new(options.max_nodes);
+        Self {
+            registry,
+            client,
+            path,
+            options,
+            places,
+            lists: SharedLists::default(),
+            arrivals: Mutex::default(),
+            holders: Mutex::default(),
+            foreign_reported: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn client(&self) -> &Arc<Core> {
+        &self.client
+    }
+
+    pub(crate) fn path(&self) -> &LockPath {
+        &self.path
+    }
+
+    pub(crate) fn naming(&self) -> Naming {
+        self.options.naming()
+    }
+
+    pub(crate) fn options(&self) -> &LockOptions {
+        &self.options
+    }
+
+    /// The rights to a node.
+    pub(super) fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// Where contenders that arrive together get one list for all; nothing if each has its own, sent together with its
+    /// create, as the mutex promises.
+    pub(crate) fn lists(&self) -> Option<&SharedLists> {
+        (self.options.recipe != Recipe::Mutex).then_some(&self.lists)
+    }
+
+    /// Who of the path lock's contenders creates first.
+    pub(crate) fn arrivals(&self) -> MutexGuard<'_, ArrivalOrder<oneshot::Sender<()>>> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a contender waits in memory for a predecessor of its own session. The others' queue looks from outside
+    /// as the recipe says (design rule 4); the fair lock has waiters by the thousand, and their watches no place.
+    pub(crate) fn waits_in_memory(&self) -> bool {
+        self.options.recipe == Recipe::FairLock
+    }
+
+    /// How the places are used now.
+    pub(crate) fn census(&self) -> Census {
+        *self.places.census().borrow()
+    }
+
+    /// How many places belong to nodes that are still to be deleted.
+    pub(crate) fn places_in_clean_up(&self) -> usize {
+        self.places.in_clean_up()
+    }
+
+    /// The hold of this process's own that a contender of this kind would have to wait for, if there is one.
+    fn holder_for(&self, kind: Kind) -> Option<Holder> {
+        let in_the_way = |holder: &Holder| kind == Kind::Exclusive || holder.held.kind() == Kind::Exclusive;
+        self.holders().into_iter().find(|holder| in_the_way(holder) && holder.holds())
+    }
+
+    /// The same, as a contender that was seen.
+    pub(crate) fn own_ahead(&self, kind: Kind) -> Option<Ahead> {
+        self.holder_for(kind).map(|holder| Ahead { count: 1, first: Some(holder.held.name()) })
+    }
+
+    /// The error of a wait for others that was too long.
+    pub(crate) fn timed_out(
+        &self,
+        kind: Kind,
+        asked: Duration,
+        waited: Duration,
+        ahead: Ahead,
+    ) -> AcquireError {
+        AcquireError::TimedOut {
+            path: self.path.user().to_owned(),
+            timeout: asked,
+            waited,
+            ahead: ahead.count,
+            first: ahead.first.map(|name| self.path.user_child(&name)),
+            holder: self.holder_for(kind).map(|holder| holder.as_local()),
+        }
+    }
+
+    /// The error of a question that was answered: others are there.
+    pub(crate) fn would_block(&self, kind: Kind, ahead: Ahead) -> TryLockError {
+        TryLockError::WouldBlock {
+            path: self.path.user().to_owned(),
+            first: ahead.first.map(|name| self.path.user_child(&name)),
+            holder: self.holder_for(kind).map(|holder| holder.as_local()),
+        }
+    }
+
+    /// The error of a lock that was granted, and lost before its caller could have it, with no time left.
+    pub(crate) fn lost_at_once(&self, reason: LostReason) -> AcquireError {
+        let path = self.path.user();
+        match reason {
+            LostReason::NodeDeleted => AcquireError::NodeDeleted { path: path.to_owned(), times: 1 },
+            reason => {
+                let lost = Lost { path: path.into(), reason };
+                AcquireError::Connection { path: path.to_owned(), source: Arc::new(lost) }
+            }
+        }
+    }
+
+    /// Whether a guard of this path lock holds the lock, as this kind.
+    pub(crate) fn is_held(&self, kind: Kind) -> bool {
+        self.holders().iter().any(|holder| holder.held.kind() == kind && holder.holds())
+    }
+
+    /// Copies: asking the clock may end in a tracing subscriber, which must find the mutex free.
+    fn holders(&self) -> Vec<Holder> {
+        self.lock_holders().values().cloned().collect()
+    }
+
+    pub(super) fn lock_holders(&self) -> MutexGuard<'_, BTreeMap<u64, Holder>> {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says once that there are nodes here that no lock recipe made.
+    pub(crate) fn report_foreign_children(&self, queue: &Queue) {
+        let [foreign_child, ..] = queue.foreign_children() else { return };
+        if !self.foreign_reported.swap(true, Ordering::Relaxed) {
+            let (path, count) = (self.path.user(), queue.foreign_children().len());
+            tracing::warn!(
+                path,
+                foreign_child,
+                count,
+                "a lock's directory has children that are not contenders; they are ignored, but Curator peers would wait for them"
+            );
+        }
+    }
+}
+
+impl fmt::Debug for PathLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the data, which may be large, nor the client, which knows the path locks.
+        f.debug_struct("PathLock")
+            .field("path", &self.path)
+            .field("recipe", &self.options.recipe)
+            .field("max_nodes", &self.options.max_nodes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for PathLock {
+    fn drop(&mut self) {
+        self.registry.forget(&(self.path.clone(), self.options.recipe));
+    }
+}

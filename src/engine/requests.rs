@@ -1,0 +1,373 @@
+//! The requests of an attempt, and what their answers mean to a contender.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+
+use tokio::sync::oneshot;
+use uuid::Uuid;
+use zookeeper_client as zk;
+
+use super::attempt::Contest;
+use crate::engine::path_lock::PathLock;
+use crate::error::LostReason;
+use crate::options::{Acl, Parents, Permissions};
+use crate::protocol::acquire::{AcquireEvent, AcquireRequest, OwnNode};
+use crate::protocol::failure::{Answer, Failure};
+use crate::protocol::line::{Neighbour, ReleaseNotice};
+use crate::protocol::node_name::{Child, Dialect, Family, Kind, Naming, classify};
+use crate::protocol::queue::{Listing, Queue};
+use crate::session::cleanup::{Item, Orphan};
+use crate::session::clock;
+use crate::session::watches::WatchUse;
+use crate::session::window::Slot;
+use crate::session::zk_session::{Handle, Session, SessionOver};
+
+/// An event, and the error that it came from.
+pub(super) type Came = (AcquireEvent, Option<zk::Error>);
+
+/// An id for one create request and no other (rule 6), as the dialect writes it.
+pub(super) fn new_id(naming: Naming) -> String {
+    let id = Uuid::new_v4();
+    match naming.dialect {
+        Dialect::Curator => id.to_string(),
+        Dialect::Kazoo => id.simple().to_string(),
+    }
+}
+
+/// Sends the create and the list together: the client library sends when the method is called, and a session's
+/// requests are answered in order (rule 1). Where a node of our own session that can be waited for in memory is in the
+/// directory, the answer to the create may say that it is right before ours, and the list is not sent.
+async fn create(contest: &Contest<'_>, kind: Kind, slot: Option<Slot>) -> Came {
+    let (path_lock, session) = (contest.path_lock, contest.session);
+    let id = new_id(path_lock.naming());
+    let beginning = path_lock.naming().prefix(&id, kind);
+    let path = path_lock.path().child(&beginning);
+    let acls = to_library(&path_lock.options().acl);
+    let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&acls));
+    let sent = clock::now();
+    let (path, options, beginning) = (&path, &options, &beginning);
+    let list_too = !path_lock.waits_in_memory() || !session.line().is_in(path_lock.path().server());
+    let both = session.request(|handle| async move {
+        let create = handle.create(path, &path_lock.options().data, options);
+        path_lock.arrivals().sent(contest.number, session.number());
+        let list = list_too.then(|| list(path_lock, session, &handle));
+        let create = async move {
+            let answer = create.await;
+            drop(slot);
+            // Known before the list is there: others may come meanwhile, who wait for it.
+            answer.map(|(stat, sequence)| {
+                session.renewed(sent);
+                let name = format!("{beginning}{sequence}");
+                session.adopt(path_lock.path().child(&name));
+                let before = created(path_lock, session, &name);
+                (owned(session, name, &stat), before)
+            })
+        };
+        let list = async move {
+            match list {
+                Some(list) => Some(list.await),
+                None => None,
+            }
+        };
+        tokio::join!(create, list)
+    });
+    let Ok((create, list)) = both.await else {
+        let over = || Failure::SessionOver;
+        let (create, list) = (Answer::No(over()), list_too.then(|| Answer::No(over())));
+        return (AcquireEvent::Created { id, create, list, before: None }, None);
+    };
+    let mut error = None;
+    let (create, before) = match create {
+        Ok(created) => created,
+        Err(failed) => {
+            session.renewed_by_refusal(sent, &failed);
+            let failure = failure(session, failed, &mut error);
+            if failure == Failure::NoNode {
+                // Before anybody can make the directory: those that come later must not be in it first.
+                path_lock.arrivals().failed(contest.number, session.number());
+            }
+            (Answer::No(failure), None)
+        }
+    };
+    let list = list.map(|list| listed(session, list, &mut error));
+    (AcquireEvent::Created { id, create, list, before }, error)
+}
+
+/// A node of ours exists, which fair contenders of the session may wait for in memory. Answers with whom it is behind, if
+/// that is certain.
+fn created(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighbour> {
+    match classify(name, path_lock.naming()) {
+        Child::Contender { sequence, .. } if path_lock.naming().family == Family::Exclusive => {
+            let leaving = |name: &str| session.is_leaving(&path_lock.path().child(name));
+            let mut line = session.line();
+            let before = line.created(path_lock.path().server(), name, sequence);
+            // A waiter says of its wait that live contenders are ahead: where that is not certain, it looks.
+            before.filter(|before| line.is_live(&before.name, &leaving))
+        }
+        _ => None,
+    }
+}
+
+/// Asks the server, for the node `own` if it is there. What is sent, is sent by the first poll.
+///
+/// Each request has a future of its own on the heap: those that wait, perhaps by the thousand, are the smallest.
+pub(super) fn perform<'a>(
+    contest: &'a Contest<'_>,
+    kind: Kind,
+    request: AcquireRequest,
+    own: Option<String>,
+    slot: Option<Slot>,
+) -> Pin<Box<dyn Future<Output = Came> + Send + 'a>> {
+    let (path_lock, session) = (contest.path_lock, contest.session);
+    match request {
+        AcquireRequest::Create => Box::pin(create(contest, kind, slot)),
+        AcquireRequest::MakeParents => Box::pin(async move {
+            let mut error = None;
+            let made = match session.request(|handle| make_parents(path_lock, handle)).await {
+                Ok(Ok(())) => Answer::Is(()),
+                Ok(Err(failed)) => Answer::No(failure(session, failed, &mut error)),
+                Err(SessionOver) => Answer::No(Failure::SessionOver),
+            };
+            (AcquireEvent::ParentsMade(made), error)
+        }),
+        AcquireRequest::List => Box::pin(async move {
+            if let Some(own) = own {
+                session.line().settled(&own);
+            }
+            let mut error = None;
+            let list = session.request(|handle| async move { list(path_lock, session, &handle).await }).await;
+            let list = match list {
+                Ok(list) => listed(session, list, &mut error),
+                Err(SessionOver) => Answer::No(Failure::SessionOver),
+            };
+            (AcquireEvent::Listed(list), error)
+        }),
+        AcquireRequest::Inspect { name } => Box::pin(inspect(path_lock, session, name)),
+        AcquireRequest::Watch { predecessor } => {
+            if let Some(own) = own.filter(|_| path_lock.waits_in_memory()) {
+                session.line().watch(&own, &predecessor);
+            }
+            Box::pin(watch_within_budget(session, path_lock.path().child(&predecessor)))
+        }
+        AcquireRequest::WaitFor { before } => Box::pin(async move {
+            let (tell, told) = oneshot::channel();
+            let waits = own.is_some_and(|own| {
+                let mut line = session.line();
+                line.know(path_lock.path().server(), &own);
+                line.wait(&own, &before, tell)
+            });
+            if !waits {
+                // It has gone since it was looked for.
+                return (AcquireEvent::WatchFailed(Failure::NoNode), None);
+            }
+            let event = match told.await {
+                Ok(ReleaseNotice::HandedOver) => AcquireEvent::HandedOver,
+                Ok(ReleaseNotice::Watch { predecessor }) => AcquireEvent::Inherited { predecessor },
+                Ok(ReleaseNotice::Look) | Err(_) => AcquireEvent::Changed,
+            };
+            (event, None)
+        }),
+    }
+}
+
+/// Looks at a node of ours that is known from a list only.
+async fn inspect(path_lock: &PathLock, session: &Arc<Session>, name: String) -> Came {
+    let mut error = None;
+    let path = path_lock.path().child(&name);
+    let node = match session.request(|handle| async move { handle.check_stat(&path).await }).await {
+        Ok(Ok(Some(stat))) => {
+            session.adopt(path_lock.path().child(&name));
+            if path_lock.naming().family == Family::Exclusive {
+                session.line().know(path_lock.path().server(), &name);
+            }
+            owned(session, name, &stat)
+        }
+        Ok(Ok(None)) => Answer::No(Failure::NoNode),
+        Ok(Err(failed)) => Answer::No(failure(session, failed, &mut error)),
+        Err(SessionOver) => Answer::No(Failure::SessionOver),
+    };
+    (AcquireEvent::Inspected(node), error)
+}
+
+/// Watches a predecessor at the servers, if the session can watch one more node.
+async fn watch_within_budget(session: &Arc<Session>, path: String) -> Came {
+    let Some(_watching) = session.watch(&path, WatchUse::Queue) else {
+        return (AcquireEvent::WatchFailed(Failure::TooManyWatches), None);
+    };
+    let mut error = None;
+    let event = match watch(session, &path).await {
+        Ok(Ok(event)) => event,
+        Ok(Err(failed)) => AcquireEvent::WatchFailed(failure(session, failed, &mut error)),
+        Err(SessionOver) => AcquireEvent::WatchFailed(Failure::SessionOver),
+    };
+    (event, error)
+}
+
+/// Lists the directory: sent by the call, or behind everything that the caller has sent when it is shared.
+pub(super) fn list<'a>(
+    path_lock: &'a Arc<PathLock>,
+    session: &'a Arc<Session>,
+    handle: &'a zk::Client,
+) -> Pin<Box<dyn Future<Output = Result<Listing, zk::Error>> + Send + 'a>> {
+    match path_lock.lists() {
+        Some(lists) => Box::pin(lists.ask(path_lock, session)),
+        None => Box::pin(list_alone(path_lock, session, handle)),
+    }
+}
+
+/// Lists the directory; sent by the call.
+pub(super) fn list_alone(
+    path_lock: &Arc<PathLock>,
+    session: &Arc<Session>,
+    handle: &zk::Client,
+) -> impl Future<Output = Result<Listing, zk::Error>> {
+    let children = handle.list_children(path_lock.path().server());
+    async move {
+        let children = children.await?;
+        reap_late(path_lock, session, &children);
+        let listing = Queue::read(children, path_lock.naming());
+        if let Ok(queue) = &listing {
+            path_lock.report_foreign_children(queue);
+        }
+        Ok(listing)
+    }
+}
+
+/// A node that the server says exists, if it is this session's.
+fn owned(session: &Arc<Session>, name: String, stat: &zk::Stat) -> Answer<OwnNode> {
+    if stat.is_invalid() {
+        return Answer::Is(OwnNode { name, czxid: None });
+    }
+    if stat.ephemeral_owner != session.session_id() {
+        // The server gave us another session and did not say so (ClickHouse Keeper does). What we made belongs to
+        // that one and goes when the connection is closed, which the end of the session does.
+        session.end(LostReason::SessionReplaced);
+        return Answer::No(Failure::SessionOver);
+    }
+    Answer::Is(OwnNode { name, czxid: Some(stat.czxid) })
+}
+
+pub(super) fn failure(session: &Session, error: zk::Error, last: &mut Option<zk::Error>) -> Failure {
+    let failure = session.judge(&error);
+    tracing::debug!(%error, ?failure, "request failed");
+    *last = Some(error);
+    failure
+}
+
+/// Has late creates deleted that a list of the directory shows and nobody waits for any more (rule 6).
+fn reap_late(path_lock: &PathLock, session: &Arc<Session>, children: &[String]) {
+    for late in session.find_late_creates(path_lock.path(), children) {
+        let path = path_lock.path().user();
+        tracing::debug!(path, node = late, "a create came through after it was given up");
+        path_lock.client().cleanup().reap(Item {
+            session: Arc::clone(session),
+            directory: path_lock.path().clone(),
+            orphan: Orphan::Node(late.to_owned()),
+            number: path_lock.client().cleanup().number(),
+            permit: None,
+            done: None,
+        });
+    }
+}
+
+/// Judges a list.
+fn listed(
+    session: &Arc<Session>,
+    list: Result<Listing, zk::Error>,
+    last: &mut Option<zk::Error>,
+) -> Answer<Listing> {
+    match list {
+        Ok(listing) => Answer::Is(listing),
+        // The create's error says more, if there is one.
+        Err(error) => {
+            let mut own = None;
+            let failure = failure(session, error, &mut own);
+            *last = last.take().or(own);
+            Answer::No(failure)
+        }
+    }
+}
+
+/// Watches a node and waits until something happens to it.
+async fn watch(session: &Session, path: &str) -> Result<Result<AcquireEvent, zk::Error>, SessionOver> {
+    let watcher = match session.request(|handle| async move { handle.get_and_watch_data(path).await }).await?
+    {
+        Ok((_, _, watcher)) => watcher,
+        Err(zk::Error::NoNode) => return Ok(Ok(AcquireEvent::WatchFailed(Failure::NoNode))),
+        // Also NoAuth, which ends the attempt. An `exists` would set a watch without READ permission, but servers with
+        // the fix of CVE-2024-23944 do not deliver its event to a session that lacks it: we would wait for ever.
+        Err(error) => return Ok(Err(error)),
+    };
+    Ok(match changed(watcher).await {
+        Some(event) => match (event.event_type, event.session_state) {
+            (zk::EventType::Session, zk::SessionState::Expired) => Err(zk::Error::SessionExpired),
+            (zk::EventType::Session, state) if state.is_terminated() => Err(zk::Error::ClientClosed),
+            _ => Ok(AcquireEvent::Changed),
+        },
+        None => Err(zk::Error::UnexpectedError("the session's task has died".to_owned())),
+    })
+}
+
+/// Waits for the event of a watch; nothing if the task that serves the session dies, in which case the library panics
+/// (review finding 18).
+pub(super) async fn changed(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEvent> {
+    let mut changed = pin!(watcher.changed());
+    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| changed.as_mut().poll(context))) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(event)) => Poll::Ready(Some(event)),
+        Err(_) => Poll::Ready(None),
+    })
+    .await
+}
+
+/// Creates the lock's directory and those above it that are missing, as containers if the servers know them.
+async fn make_parents(path_lock: &PathLock, handle: Handle) -> Result<(), zk::Error> {
+    let client = path_lock.client();
+    if path_lock.options().parents == Parents::Persistent || !client.makes_containers() {
+        return make_directory(path_lock, &handle, zk::CreateMode::Persistent).await;
+    }
+    // Servers that do not know the request say so, or close the connection at it (ZooKeeper 3.4, ClickHouse Keeper), which
+    // is proof once it has happened twice in a row while another request is answered.
+    for _ in 0..2 {
+        match make_directory(path_lock, &handle, zk::CreateMode::Container).await {
+            Err(zk::Error::Unimplemented) => break,
+            Err(zk::Error::ConnectionLoss) => drop(handle.check_stat("/").await?),
+            made => return made,
+        }
+    }
+    client.make_no_containers();
+    make_directory(path_lock, &handle, zk::CreateMode::Persistent).await
+}
+
+/// Creates the lock's directory and those above it that are missing, from the leaf upwards as long as there is
+/// none, then down again.
+async fn make_directory(
+    path_lock: &PathLock,
+    handle: &zk::Client,
+    mode: zk::CreateMode,
+) -> Result<(), zk::Error> {
+    let acls = to_library(&path_lock.options().acl);
+    let options = mode.with_acls(zk::Acls::new(&acls));
+    handle.mkdir(path_lock.path().server(), &options).await
+}
+
+pub(super) fn to_library(acl: &[Acl]) -> Vec<zk::Acl> {
+    let permission = |set: Permissions| {
+        [
+            (Permissions::READ, zk::Permission::READ),
+            (Permissions::WRITE, zk::Permission::WRITE),
+            (Permissions::CREATE, zk::Permission::CREATE),
+            (Permissions::DELETE, zk::Permission::DELETE),
+            (Permissions::ADMIN, zk::Permission::ADMIN),
+        ]
+        .into_iter()
+        .filter(|(ours, _)| set.contains(*ours))
+        .fold(zk::Permission::NONE, |all, (_, theirs)| all | theirs)
+    };
+    acl.iter()
+        .map(|acl| zk::Acl::new(permission(acl.permissions), zk::AuthId::new(&acl.scheme, &acl.id)))
+        .collect()
+}

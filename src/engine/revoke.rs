@@ -1,0 +1,98 @@
+//! Asking a holder to give its lock back, and hearing of it: Curator's protocol. Whoever asks writes a marker into the
+//! holder's node; the holder watches the data of its own node. Nothing is taken away: the holder decides.
+
+use std::pin::pin;
+use std::sync::Weak;
+
+use zookeeper_client as zk;
+
+use crate::engine::ask::{Unanswered, ask};
+use crate::engine::requests::changed;
+use crate::error::RevokeError;
+use crate::path::LockPath;
+use crate::session::core::Core;
+use crate::session::held::Held;
+use crate::session::watches::WatchUse;
+use crate::session::zk_session::{Session, cause};
+
+/// What Curator's `Revoker` writes.
+pub(super) const MARKER: &[u8] = b"__REVOKE__";
+
+/// Waits until somebody asks for a lock back; false if the lock is given back, or the session over, before.
+///
+/// It looks at the node's data when it sets the watch, so a request that came before is not missed.
+pub(crate) async fn revocation_requested(
+    session: Weak<Session>,
+    directory: LockPath,
+    held: std::sync::Arc<Held>,
+) -> bool {
+    loop {
+        if held.is_revocation_requested() {
+            return true;
+        }
+        let Some(session) = session.upgrade().filter(|_| !held.is_released()) else { return false };
+        let path = directory.child(&held.name());
+        let period = session.lease().heartbeat_interval();
+        let watching = session.watch(&path, WatchUse::Revocation);
+        let mut ended = pin!(session.ended());
+        let (path_of_node, watched) = (path.as_str(), watching.is_some());
+        // The session is kept for the request only.
+        let look = async move {
+            let answer = session.request(|handle| async move {
+                if watched {
+                    let (data, _, watcher) = handle.get_and_watch_data(path_of_node).await?;
+                    return Ok((data, Some(watcher)));
+                }
+                // The session watches too much already: look from time to time.
+                handle.get_data(path_of_node).await.map(|(data, _)| (data, None))
+            });
+            answer.await.unwrap_or(Err(zk::Error::ClientClosed))
+        };
+        let wait = async {
+            match look.await? {
+                (data, _) if data == MARKER => return Ok(true),
+                // Whatever happened: look again. A conversion reads what was written before it exchanges the node.
+                (_, Some(watcher)) => drop(changed(watcher).await),
+                (_, None) => tokio::time::sleep(period).await,
+            }
+            Ok::<_, zk::Error>(false)
+        };
+        let result = tokio::select! {
+            biased;
+            result = wait => result,
+            _ = &mut ended => return false,
+        };
+        match result {
+            Ok(false) => {}
+            Ok(true) => held.request_revocation(),
+            Err(error) => {
+                tracing::debug!(path, %error, "whether the lock is asked for back is looked at again");
+                tokio::select! {
+                    () = tokio::time::sleep(period) => {}
+                    _ = &mut ended => return false,
+                }
+            }
+        }
+    }
+}
+
+/// Asks the holder, or waiter, with this node to give up. That there is no such node any more is no error.
+pub(crate) async fn request_revocation(client: &Core, path: &LockPath) -> Result<(), RevokeError> {
+    let node = || path.user().to_owned();
+    let asked = ask(client, |_, handle| async move {
+        match handle.set_data(path.server(), MARKER, None).await {
+            Ok(_) | Err(zk::Error::NoNode) => Ok(()),
+            Err(error) => Err(error),
+        }
+    });
+    asked.await.map_err(|unanswered| match unanswered {
+        Unanswered::NoSession(no_session) => match no_session.into_error(path) {
+            crate::AcquireError::Connection { source, .. } => {
+                RevokeError::Connection { node: node(), source }
+            }
+            _ => RevokeError::Closed { node: node() },
+        },
+        Unanswered::Refused(error) => RevokeError::Refused { node: node(), source: cause(error) },
+        Unanswered::GaveUp(error) => RevokeError::Connection { node: node(), source: cause(error) },
+    })
+}

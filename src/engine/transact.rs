@@ -1,0 +1,184 @@
+//! Writes under a lock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use zookeeper_client as zk;
+
+use crate::engine::hold::Hold;
+use crate::engine::requests::to_library;
+use crate::error::TransactionError;
+use crate::error::{Lost, LostReason};
+use crate::path::LockPath;
+use crate::protocol::failure::Failure;
+use crate::session::clock;
+use crate::session::held::Held;
+use crate::session::zk_session::{SessionOver, cause};
+use crate::shown::Quoted;
+
+/// One write, with the path as the server knows it.
+pub(crate) enum Operation {
+    Create { path: LockPath, data: Vec<u8> },
+    SetData { path: LockPath, data: Vec<u8>, version: Option<i32> },
+    Delete { path: LockPath, version: Option<i32> },
+    Check { path: LockPath, version: Option<i32> },
+}
+
+impl fmt::Debug for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::Create { .. } => "Create",
+            Self::SetData { .. } => "SetData",
+            Self::Delete { .. } => "Delete",
+            Self::Check { .. } => "Check",
+        };
+        write!(f, "{name}({}, {} bytes)", Quoted(self.path().user()), self.data().len())
+    }
+}
+
+impl Operation {
+    pub(crate) fn path(&self) -> &LockPath {
+        match self {
+            Self::Create { path, .. }
+            | Self::SetData { path, .. }
+            | Self::Delete { path, .. }
+            | Self::Check { path, .. } => path,
+        }
+    }
+
+    pub(crate) fn data(&self) -> &[u8] {
+        match self {
+            Self::Create { data, .. } | Self::SetData { data, .. } => data,
+            Self::Delete { .. } | Self::Check { .. } => &[],
+        }
+    }
+
+    pub(crate) fn bytes(&self, acl: usize) -> usize {
+        let acl = if matches!(self, Self::Create { .. }) { acl } else { 0 };
+        // The headers of an operation have less than fifty bytes.
+        self.path().server().len() + self.data().len() + acl + 50
+    }
+}
+
+/// Commits writes on the condition that the node of a hold exists. The name of that node was never used before and
+/// will never be again, so that it exists means that this hold is still the one (rule 12).
+///
+/// The work is done where the session runs: a caller that does not poll on must not keep the session, which could not be
+/// closed, and one that goes away must not keep the outcome from being known.
+pub(crate) async fn transact(hold: &Hold, operations: Vec<Operation>) -> Result<(), TransactionError> {
+    let lost = |reason| TransactionError::Lost(Lost { path: hold.path_lock().path().user().into(), reason });
+    if let Some(reason) = hold.lost() {
+        return Err(lost(reason));
+    }
+    let write = Write::begin(hold.held());
+    let sent = Arc::clone(&write.sent);
+    match hold.path_lock().client().run(commit(hold.shadow(), operations, write)).await {
+        Some(result) => result,
+        // The client has ended, and what ran there with it.
+        None if sent.load(Ordering::Acquire) => Err(unknown(hold, zk::Error::ClientClosed)),
+        None => Err(lost(hold.lost().unwrap_or(LostReason::Closed))),
+    }
+}
+
+fn unknown(hold: &Hold, error: zk::Error) -> TransactionError {
+    TransactionError::Unknown { path: hold.path_lock().path().user().to_owned(), source: cause(error) }
+}
+
+/// A write under a hold, from before it can be sent. Until its outcome is known the lock is not handed over in memory: the
+/// next holder would come in before it. That includes that its caller has gone.
+struct Write {
+    held: Arc<Held>,
+    sent: Arc<AtomicBool>,
+    /// Its outcome, or that it was never sent.
+    known: bool,
+}
+
+impl Write {
+    fn begin(held: &Arc<Held>) -> Self {
+        held.begin_write();
+        Self { held: Arc::clone(held), sent: Arc::default(), known: false }
+    }
+}
+
+impl Drop for Write {
+    fn drop(&mut self) {
+        if self.known || !self.sent.load(Ordering::Acquire) {
+            self.held.end_write();
+        }
+    }
+}
+
+async fn commit(hold: Hold, operations: Vec<Operation>, mut write: Write) -> Result<(), TransactionError> {
+    let path = hold.path_lock().path();
+    let lost = |reason| TransactionError::Lost(Lost { path: path.user().into(), reason });
+    let unknown = |error| unknown(&hold, error);
+    let session = hold.session();
+    let acls = to_library(&hold.path_lock().options().acl);
+    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
+    let guard = path.child(&hold.node());
+    let moment = clock::now();
+    let (options, operations, begun) = (&options, &operations, &write.sent);
+    let reply = session.request(|handle| async move {
+        let mut writer = handle.new_multi_writer();
+        let mut put = writer.add_check_version(&guard, -1);
+        for operation in operations {
+            put = put.and_then(|()| match operation {
+                Operation::Create { path, data } => writer.add_create(path.server(), data, options),
+                Operation::SetData { path, data, version } => {
+                    writer.add_set_data(path.server(), data, *version)
+                }
+                Operation::Delete { path, version } => writer.add_delete(path.server(), *version),
+                Operation::Check { path, version } => {
+                    writer.add_check_version(path.server(), version.unwrap_or(-1))
+                }
+            });
+        }
+        // The paths were checked and the ACL is not empty, so the library has nothing to refuse here.
+        put.map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
+        begun.store(true, Ordering::Release);
+        writer.commit().await
+    });
+    let result = match reply.await {
+        Ok(result) => result,
+        // The session went while it was under way.
+        Err(SessionOver) if write.sent.load(Ordering::Acquire) => {
+            return Err(unknown(zk::Error::ClientClosed));
+        }
+        Err(SessionOver) => return Err(lost(session.end_reason().unwrap_or(LostReason::Closed))),
+    };
+    write.known = matches!(result, Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. }));
+    match result {
+        Ok(results) if results.len() == operations.len() + 1 => {
+            session.renewed(moment);
+            Ok(())
+        }
+        Ok(_) => Err(unknown(zk::Error::UnexpectedError("an answer of another length".to_owned()))),
+        Err(zk::MultiWriteError::OperationFailed { index, source }) => {
+            session.renewed_by_check(moment, &source);
+            if session.judge(&source) == Failure::SessionOver {
+                return Err(lost(hold.lost().unwrap_or(LostReason::SessionExpired)));
+            }
+            match index.checked_sub(1).and_then(|index| Some((index, operations.get(index)?))) {
+                None if source == zk::Error::NoNode => {
+                    hold.lose(LostReason::NodeDeleted);
+                    Err(lost(hold.lost().unwrap_or(LostReason::NodeDeleted)))
+                }
+                // The ACL of the lock node does not let its own creator read it.
+                None => {
+                    let path = path.user_child(&hold.node());
+                    Err(TransactionError::Rejected { index: 0, path, source: cause(source) })
+                }
+                Some((index, operation)) => {
+                    let path = operation.path().user().to_owned();
+                    Err(TransactionError::Rejected { index, path, source: cause(source) })
+                }
+            }
+        }
+        Err(zk::MultiWriteError::RequestFailed { source }) => {
+            // Whatever it means for the session, for this request it means that nobody knows.
+            session.judge(&source);
+            Err(unknown(source))
+        }
+    }
+}

@@ -1,0 +1,555 @@
+//! Turning a held write lock into a read lock and back, as a state machine. Pure.
+//!
+//! The [driver](crate::engine::attempt) does what a [`ConvertStep`] says and hands back the [`ConvertEvent`] it led to, until the step is
+//! [`ConvertStep::Finish`]. Nobody waits for other contenders here.
+//!
+//! # Invariants
+//! 1. **Downgrade** is one transaction: a read node with the number of the write node is created, and the write node
+//!    deleted. At no moment is neither there, so no queued writer is let in between (CURATOR-621).
+//! 2. **Upgrade**: a write node with the number of the read node is put beside it, and only then the list is judged
+//!    ([`Queue::upgrade`](crate::protocol::queue::Queue::upgrade)). It names its read node, so that other upgraders do not take it
+//!    for a writer that came when its number says.
+//! 3. A conversion ends with exactly one node, or the hold is lost: also where the servers refuse to delete the other.
+//! 4. **Each grant to write has a fencing token of its own**, in order: above those of all contenders that have been
+//!    inside, below those of all that come in later. An upgraded writer's zxid is that of its write node's creation, or, if
+//!    it is lower, the one before the creation of the first node that waits behind it: the first to wait is a writer, and
+//!    while it waits no contender with a greater number comes in. If that node is gone when the servers are asked, the next
+//!    in the list counts, which has been waiting as well. A counter puts the token above that of a reader with just that
+//!    zxid, and grows with each upgrade of the hold.
+//! 5. A request whose outcome is unknown is repeated with the same name until it is known. The names are no
+//!    sequential ones, so the repetition finds what the first one did, and as a committed write of the same session
+//!    it decides the first one too.
+
+use std::sync::Arc;
+
+use crate::protocol::failure::{Answer, Failure};
+use crate::protocol::queue::{Listing, Queue, Unusable, Upgrade};
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ConvertStep {
+    Do(ConvertRequest),
+    /// Wait a little, longer with each failure in a row (from 0), then `Retry`.
+    Pause {
+        failures: u32,
+    },
+    Finish(Converted),
+}
+
+/// What to ask the server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ConvertRequest {
+    /// One transaction: create an ephemeral node of this whole name, delete the other.
+    Swap { create: String, delete: String },
+    /// Create an ephemeral node of this whole name.
+    Create { name: String },
+    /// List the directory.
+    List,
+    /// Ask when a node was created.
+    Inspect { name: String },
+    /// Delete a node.
+    Delete { name: String },
+}
+
+/// What came of a step.
+#[derive(Debug)]
+pub(crate) enum ConvertEvent {
+    /// Of [`ConvertRequest::Swap`] and [`ConvertRequest::Create`].
+    Made(Made),
+    /// Of [`ConvertRequest::List`].
+    Listed(Answer<Listing>),
+    /// Of [`ConvertRequest::Inspect`]: the zxid of its creation.
+    Inspected(Answer<i64>),
+    /// Of [`ConvertRequest::Delete`]; that it was gone already is no failure.
+    Deleted(Answer<()>),
+    /// Of [`ConvertStep::Pause`].
+    Retry,
+}
+
+/// How the making of a node ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// With the zxid of its creation, if the reply says it.
+    Done {
+        czxid: Option<i64>,
+    },
+    /// There is a node of that name. Names are unique, so it is ours: an earlier request came through.
+    Exists,
+    /// The directory, or the node to delete, does not exist.
+    Missing,
+    Failed(Failure),
+}
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Converted {
+    /// The lock is held by `node` from now on, and the other node is gone. An upgrade has the zxid of a new fencing token.
+    Done { node: String, zxid: Option<i64> },
+    /// The lock is held as it was.
+    Kept(Why),
+    /// Our node is `gone`; or a node that has to go could not be deleted, or what has happened cannot be known. The rest has
+    /// to go, in this order, each before the next.
+    Lost { gone: bool, leave: Vec<String> },
+    /// The session is over.
+    SessionOver,
+}
+
+/// Why a lock could not be converted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Why {
+    /// Another reader may be inside.
+    Contended,
+    /// The server refused for good; the driver knows with which words.
+    Refused,
+    /// The directory cannot be queued in any more.
+    Unusable(Unusable),
+}
+
+/// The state machine; see the module.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Conversion {
+    /// The node that the lock is held by.
+    own: String,
+    /// The node that it is to be held by.
+    new: String,
+    doing: Doing,
+    /// Of the creation of the new node, where it is known; then, of the fencing token.
+    zxid: Option<i64>,
+    /// A request to make the new node ended unknown.
+    uncertain: bool,
+    failures: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Doing {
+    Downgrade,
+    Upgrade,
+    /// The new node exists: see who else is there.
+    Judge,
+    /// The new node has to go.
+    Retreat(Why),
+    /// No other reader can be inside: see when the new node was created, if that is not known, and the `next` of those in the
+    /// list that wait behind it.
+    Weigh {
+        queue: Arc<Queue>,
+        next: usize,
+    },
+    /// The lock is ours alone: the old node has to go. It would look like a reader that is inside to the next
+    /// upgrade, also one of our own.
+    Settle,
+}
+
+impl Conversion {
+    /// Of the write node `own` into the read node `new`.
+    pub(crate) fn downgrade(own: String, new: String) -> (Self, ConvertStep) {
+        Self::start(own, new, Doing::Downgrade)
+    }
+
+    /// Of the read node `own` into the write node `new`.
+    pub(crate) fn upgrade(own: String, new: String) -> (Self, ConvertStep) {
+        Self::start(own, new, Doing::Upgrade)
+    }
+
+    fn start(own: String, new: String, doing: Doing) -> (Self, ConvertStep) {
+        let conversion = Self { own, new, doing, zxid: None, uncertain: false, failures: 0 };
+        let first = conversion.ask();
+        (conversion, first)
+    }
+
+    /// The request of what is being done.
+    fn ask(&self) -> ConvertStep {
+        ConvertStep::Do(match &self.doing {
+            Doing::Downgrade => ConvertRequest::Swap { create: self.new.clone(), delete: self.own.clone() },
+            Doing::Upgrade => ConvertRequest::Create { name: self.new.clone() },
+            Doing::Judge => ConvertRequest::List,
+            Doing::Weigh { queue, next } => {
+                let name = self.zxid.and_then(|_| queue.others(&self.own, &self.new).nth(*next));
+                ConvertRequest::Inspect { name: name.unwrap_or(&self.new).to_owned() }
+            }
+            Doing::Retreat(_) => ConvertRequest::Delete { name: self.new.clone() },
+            Doing::Settle => ConvertRequest::Delete { name: self.own.clone() },
+        })
+    }
+
+    /// Takes what came of the last step and answers with the next.
+    pub(crate) fn on(&mut self, event: ConvertEvent) -> ConvertStep {
+        match event {
+            ConvertEvent::Retry => self.ask(),
+            ConvertEvent::Made(made @ (Made::Done { .. } | Made::Exists)) => match (&self.doing, made) {
+                (Doing::Downgrade, _) => self.done(),
+                (_, Made::Done { czxid }) => {
+                    self.zxid = czxid;
+                    self.go_on(Doing::Judge)
+                }
+                _ => self.go_on(Doing::Judge),
+            },
+            // Had an earlier request come through, the new node would exist.
+            ConvertEvent::Made(Made::Missing) => Self::lost(true, Vec::new()),
+            ConvertEvent::Made(Made::Failed(failure)) => {
+                self.uncertain |= failure == Failure::Unknown;
+                let doing = self.doing.clone();
+                self.failed(failure, |conversion| match doing {
+                    _ if !conversion.uncertain => ConvertStep::Finish(Converted::Kept(Why::Refused)),
+                    // Allowed a moment ago, then no answer, then not allowed any more: it happened or not.
+                    Doing::Downgrade => conversion.stuck(),
+                    _ => conversion.go_on(Doing::Retreat(Why::Refused)),
+                })
+            }
+            ConvertEvent::Listed(Answer::Is(Ok(queue))) => {
+                match (queue.usable(), queue.upgrade(&self.own, &self.new)) {
+                    (_, Upgrade::Gone) if queue.rank(&self.own).is_none() => {
+                        Self::lost(true, vec![self.new.clone()])
+                    }
+                    (Err(unusable), _) => self.go_on(Doing::Retreat(Why::Unusable(unusable))),
+                    (_, Upgrade::Alone) => self.weigh(queue, 0),
+                    (_, Upgrade::Contended | Upgrade::Gone) => self.go_on(Doing::Retreat(Why::Contended)),
+                }
+            }
+            ConvertEvent::Listed(Answer::Is(Err(unusable))) => {
+                self.go_on(Doing::Retreat(Why::Unusable(unusable)))
+            }
+            // The directory can be gone only if our nodes went first.
+            ConvertEvent::Listed(Answer::No(Failure::NoNode)) => Self::lost(true, vec![self.new.clone()]),
+            ConvertEvent::Listed(Answer::No(failure)) => {
+                self.failed(failure, |conversion| conversion.go_on(Doing::Retreat(Why::Refused)))
+            }
+            ConvertEvent::Inspected(answer) => self.weighed(answer),
+            ConvertEvent::Deleted(Answer::Is(()) | Answer::No(Failure::NoNode)) => self.settled(),
+            // With both nodes it would be neither the one nor the other.
+            ConvertEvent::Deleted(Answer::No(failure)) => {
+                self.failed(failure, |conversion| conversion.stuck())
+            }
+        }
+    }
+
+    fn failed(&mut self, failure: Failure, refused: impl FnOnce(&mut Self) -> ConvertStep) -> ConvertStep {
+        match failure {
+            Failure::SessionOver => ConvertStep::Finish(Converted::SessionOver),
+            Failure::Refused | Failure::TooManyWatches => refused(self),
+            Failure::NoNode | Failure::NotNow | Failure::Unknown => {
+                let failures = self.failures;
+                self.failures = failures.saturating_add(1);
+                ConvertStep::Pause { failures }
+            }
+        }
+    }
+
+    /// Goes on with the zxids that a fencing token needs, if there are any left.
+    fn weigh(&mut self, queue: Arc<Queue>, next: usize) -> ConvertStep {
+        if self.zxid.is_some() && queue.others(&self.own, &self.new).nth(next).is_none() {
+            return self.go_on(Doing::Settle);
+        }
+        self.go_on(Doing::Weigh { queue, next })
+    }
+
+    fn weighed(&mut self, answer: Answer<i64>) -> ConvertStep {
+        let Doing::Weigh { queue, next } = self.doing.clone() else { return self.ask() };
+        match (answer, self.zxid) {
+            (Answer::Is(czxid), None) => {
+                self.zxid = Some(czxid);
+                self.weigh(queue, next)
+            }
+            (Answer::Is(czxid), Some(own)) => {
+                self.zxid = Some(own.min(czxid - 1));
+                self.go_on(Doing::Settle)
+            }
+            // Our own, deleted by hand.
+            (Answer::No(Failure::NoNode), None) => self.go_on(Doing::Retreat(Why::Contended)),
+            // It will never come in. Those behind it in the list have been waiting as well.
+            (Answer::No(Failure::NoNode), Some(_)) => self.weigh(queue, next + 1),
+            (Answer::No(failure), _) => {
+                self.failed(failure, |conversion| conversion.go_on(Doing::Retreat(Why::Refused)))
+            }
+        }
+    }
+
+    fn go_on(&mut self, doing: Doing) -> ConvertStep {
+        self.doing = doing;
+        self.failures = 0;
+        self.ask()
+    }
+
+    fn done(&self) -> ConvertStep {
+        ConvertStep::Finish(Converted::Done { node: self.new.clone(), zxid: self.zxid })
+    }
+
+    /// One of the two nodes is gone.
+    fn settled(&self) -> ConvertStep {
+        match &self.doing {
+            Doing::Retreat(why) => ConvertStep::Finish(Converted::Kept(why.clone())),
+            _ => self.done(),
+        }
+    }
+
+    /// There may be two nodes, and no way to one.
+    fn stuck(&self) -> ConvertStep {
+        Self::lost(false, vec![self.new.clone(), self.own.clone()])
+    }
+
+    fn lost(gone: bool, leave: Vec<String>) -> ConvertStep {
+        ConvertStep::Finish(Converted::Lost { gone, leave })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::node_name::{Dialect, Family, Naming};
+
+    const READ: &str = "_c_me-__READ__0000000005";
+    const WRITE: &str = "_c_up-of-me-__WRIT__0000000005";
+
+    fn upgrade() -> Conversion {
+        let (conversion, step) = Conversion::upgrade(READ.to_owned(), WRITE.to_owned());
+        assert_eq!(step, ConvertStep::Do(ConvertRequest::Create { name: WRITE.to_owned() }));
+        conversion
+    }
+
+    fn downgrade() -> Conversion {
+        let (conversion, step) = Conversion::downgrade(WRITE.to_owned(), READ.to_owned());
+        assert_eq!(step, swap());
+        conversion
+    }
+
+    fn swap() -> ConvertStep {
+        ConvertStep::Do(ConvertRequest::Swap { create: READ.to_owned(), delete: WRITE.to_owned() })
+    }
+
+    fn retreat() -> ConvertStep {
+        ConvertStep::Do(ConvertRequest::Delete { name: WRITE.to_owned() })
+    }
+
+    fn listed(names: &[&str]) -> ConvertEvent {
+        let naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator };
+        ConvertEvent::Listed(Answer::Is(Queue::read(names.iter().map(ToString::to_string).collect(), naming)))
+    }
+
+    fn done(node: &str, zxid: Option<i64>) -> ConvertStep {
+        ConvertStep::Finish(Converted::Done { node: node.to_owned(), zxid })
+    }
+
+    fn made() -> ConvertEvent {
+        ConvertEvent::Made(Made::Done { czxid: Some(70) })
+    }
+
+    fn settle() -> ConvertStep {
+        ConvertStep::Do(ConvertRequest::Delete { name: READ.to_owned() })
+    }
+
+    fn inspect(name: &str) -> ConvertStep {
+        ConvertStep::Do(ConvertRequest::Inspect { name: name.to_owned() })
+    }
+
+    #[test]
+    fn a_downgrade_is_one_transaction() {
+        assert_eq!(downgrade().on(ConvertEvent::Made(Made::Done { czxid: None })), done(READ, None));
+    }
+
+    #[test]
+    fn a_lost_reply_is_asked_for_again_by_the_same_names() {
+        let mut conversion = downgrade();
+        let lost = || ConvertEvent::Made(Made::Failed(Failure::Unknown));
+        assert_eq!(conversion.on(lost()), ConvertStep::Pause { failures: 0 });
+        assert_eq!(conversion.on(ConvertEvent::Retry), swap());
+        assert_eq!(conversion.on(lost()), ConvertStep::Pause { failures: 1 });
+        assert_eq!(conversion.on(ConvertEvent::Retry), swap());
+        assert_eq!(conversion.on(ConvertEvent::Made(Made::Exists)), done(READ, None));
+    }
+
+    #[test]
+    fn a_refused_downgrade_keeps_the_write_lock() {
+        let refused = || ConvertEvent::Made(Made::Failed(Failure::Refused));
+        assert_eq!(downgrade().on(refused()), ConvertStep::Finish(Converted::Kept(Why::Refused)));
+        // Unless it may have happened before.
+        let mut conversion = downgrade();
+        conversion.on(ConvertEvent::Made(Made::Failed(Failure::Unknown)));
+        let leave = vec![READ.to_owned(), WRITE.to_owned()];
+        assert_eq!(conversion.on(refused()), ConvertStep::Finish(Converted::Lost { gone: false, leave }));
+    }
+
+    #[test]
+    fn a_node_deleted_by_hand_is_a_lost_lock() {
+        let lost = |leave: &[&str]| {
+            let leave = leave.iter().map(ToString::to_string).collect();
+            ConvertStep::Finish(Converted::Lost { gone: true, leave })
+        };
+        assert_eq!(downgrade().on(ConvertEvent::Made(Made::Missing)), lost(&[]));
+        assert_eq!(upgrade().on(ConvertEvent::Made(Made::Missing)), lost(&[]));
+        let mut conversion = upgrade();
+        conversion.on(made());
+        assert_eq!(conversion.on(listed(&[WRITE])), lost(&[WRITE]));
+    }
+
+    #[test]
+    fn an_upgrade_puts_the_write_node_beside_and_looks() {
+        let mut conversion = upgrade();
+        assert_eq!(conversion.on(made()), ConvertStep::Do(ConvertRequest::List));
+        assert_eq!(conversion.on(listed(&[READ, WRITE])), settle());
+        let lost = ConvertEvent::Deleted(Answer::No(Failure::Unknown));
+        assert_eq!(conversion.on(lost), ConvertStep::Pause { failures: 0 });
+        assert_eq!(conversion.on(ConvertEvent::Retry), settle());
+        assert_eq!(conversion.on(ConvertEvent::Deleted(Answer::No(Failure::NoNode))), done(WRITE, Some(70)));
+    }
+
+    /// The zxid before that of the first that waits, if that is older than the write node.
+    #[test]
+    fn the_token_of_an_upgraded_writer_is_below_that_of_the_first_that_waits() {
+        let (first, second) = ("w-__WRIT__0000000006", "r-__READ__0000000007");
+        let weighing = || {
+            let mut conversion = upgrade();
+            conversion.on(made());
+            assert_eq!(conversion.on(listed(&[READ, WRITE, first, second])), inspect(first));
+            conversion
+        };
+        let is = |czxid| ConvertEvent::Inspected(Answer::Is(czxid));
+        let no = |failure| ConvertEvent::Inspected(Answer::No(failure));
+        let deleted = || ConvertEvent::Deleted(Answer::Is(()));
+        for (czxid, zxid) in [(60, 59), (90, 70)] {
+            let mut conversion = weighing();
+            assert_eq!(conversion.on(is(czxid)), settle());
+            assert_eq!(conversion.on(deleted()), done(WRITE, Some(zxid)));
+        }
+        // Once it has gone, the next has been waiting all the same.
+        let mut conversion = weighing();
+        assert_eq!(conversion.on(no(Failure::Unknown)), ConvertStep::Pause { failures: 0 });
+        assert_eq!(conversion.on(ConvertEvent::Retry), inspect(first));
+        assert_eq!(conversion.on(no(Failure::NoNode)), inspect(second));
+        assert_eq!(conversion.on(is(60)), settle());
+        assert_eq!(conversion.on(deleted()), done(WRITE, Some(59)));
+        let mut conversion = weighing();
+        conversion.on(no(Failure::NoNode));
+        assert_eq!(conversion.on(no(Failure::NoNode)), settle());
+        assert_eq!(conversion.on(deleted()), done(WRITE, Some(70)));
+        let mut conversion = weighing();
+        assert_eq!(conversion.on(no(Failure::Refused)), retreat());
+    }
+
+    #[test]
+    fn an_upgrade_whose_reply_was_lost_asks_when_its_write_node_was_created() {
+        let waits = "w-__WRIT__0000000006";
+        let weighing = |list: &[&str]| {
+            let mut conversion = upgrade();
+            conversion.on(ConvertEvent::Made(Made::Failed(Failure::Unknown)));
+            conversion.on(ConvertEvent::Retry);
+            conversion.on(ConvertEvent::Made(Made::Exists));
+            assert_eq!(conversion.on(listed(list)), inspect(WRITE));
+            conversion
+        };
+        let is = |czxid| ConvertEvent::Inspected(Answer::Is(czxid));
+        assert_eq!(weighing(&[READ, WRITE]).on(is(70)), settle());
+        assert_eq!(weighing(&[READ, WRITE, waits]).on(is(70)), inspect(waits));
+        let gone = ConvertEvent::Inspected(Answer::No(Failure::NoNode));
+        assert_eq!(weighing(&[READ, WRITE]).on(gone), retreat());
+    }
+
+    #[test]
+    fn an_upgrade_beside_another_reader_takes_its_write_node_back_and_waits_until_it_is_gone() {
+        let mut conversion = upgrade();
+        conversion.on(made());
+        assert_eq!(conversion.on(listed(&[READ, WRITE, "r-__READ__0000000006"])), retreat());
+        let lost = ConvertEvent::Deleted(Answer::No(Failure::Unknown));
+        assert_eq!(conversion.on(lost), ConvertStep::Pause { failures: 0 });
+        assert_eq!(conversion.on(ConvertEvent::Retry), retreat());
+        let gone = ConvertEvent::Deleted(Answer::No(Failure::NoNode));
+        assert_eq!(conversion.on(gone), ConvertStep::Finish(Converted::Kept(Why::Contended)));
+    }
+
+    /// All later contenders would wait for it.
+    #[test]
+    fn a_write_node_that_may_exist_is_never_left() {
+        let refused = || ConvertEvent::Made(Made::Failed(Failure::Refused));
+        assert_eq!(upgrade().on(refused()), ConvertStep::Finish(Converted::Kept(Why::Refused)));
+        let mut conversion = upgrade();
+        conversion.on(ConvertEvent::Made(Made::Failed(Failure::Unknown)));
+        assert_eq!(conversion.on(refused()), retreat());
+        let mut conversion = upgrade();
+        conversion.on(made());
+        assert_eq!(conversion.on(ConvertEvent::Listed(Answer::No(Failure::Refused))), retreat());
+        let mut conversion = upgrade();
+        conversion.on(made());
+        assert_eq!(conversion.on(listed(&[READ, WRITE, "x-lock-0000000001"])), retreat());
+        let why = Why::Unusable(Unusable::OtherOrder("x-lock-0000000001".to_owned()));
+        assert_eq!(
+            conversion.on(ConvertEvent::Deleted(Answer::Is(()))),
+            ConvertStep::Finish(Converted::Kept(why))
+        );
+    }
+
+    /// The write node first: with it alone others wait, with the read node alone they come in.
+    #[test]
+    fn a_node_that_may_not_be_deleted_is_a_lost_lock() {
+        let refused = || ConvertEvent::Deleted(Answer::No(Failure::Refused));
+        let lost = || {
+            let leave = vec![WRITE.to_owned(), READ.to_owned()];
+            ConvertStep::Finish(Converted::Lost { gone: false, leave })
+        };
+        let mut retreating = upgrade();
+        retreating.on(made());
+        assert_eq!(retreating.on(listed(&[READ, WRITE, "r-__READ__0000000006"])), retreat());
+        assert_eq!(retreating.on(refused()), lost());
+        let mut settling = upgrade();
+        settling.on(made());
+        assert_eq!(settling.on(listed(&[READ, WRITE])), settle());
+        // Also when it was under way before.
+        settling.on(ConvertEvent::Deleted(Answer::No(Failure::Unknown)));
+        settling.on(ConvertEvent::Retry);
+        assert_eq!(settling.on(refused()), lost());
+    }
+
+    #[test]
+    fn a_write_node_that_is_not_there_is_no_lock() {
+        // Deleted by hand: to make sure that it is, too.
+        let mut conversion = upgrade();
+        conversion.on(made());
+        assert_eq!(conversion.on(listed(&[READ])), retreat());
+        assert_eq!(
+            conversion.on(ConvertEvent::Deleted(Answer::Is(()))),
+            ConvertStep::Finish(Converted::Kept(Why::Contended))
+        );
+        // The directory is gone, and all nodes with it.
+        let mut conversion = upgrade();
+        conversion.on(made());
+        let gone = ConvertEvent::Listed(Answer::No(Failure::NoNode));
+        let leave = vec![WRITE.to_owned()];
+        assert_eq!(conversion.on(gone), ConvertStep::Finish(Converted::Lost { gone: true, leave }));
+    }
+
+    #[test]
+    fn a_server_that_asks_for_patience_gets_it() {
+        let later = || Failure::NotNow;
+        let mut conversion = downgrade();
+        assert_eq!(
+            conversion.on(ConvertEvent::Made(Made::Failed(later()))),
+            ConvertStep::Pause { failures: 0 }
+        );
+        assert_eq!(conversion.on(ConvertEvent::Retry), swap());
+        let mut conversion = upgrade();
+        conversion.on(made());
+        assert_eq!(
+            conversion.on(ConvertEvent::Listed(Answer::No(later()))),
+            ConvertStep::Pause { failures: 0 }
+        );
+        assert_eq!(conversion.on(ConvertEvent::Retry), ConvertStep::Do(ConvertRequest::List));
+        assert_eq!(
+            conversion.on(ConvertEvent::Listed(Answer::No(later()))),
+            ConvertStep::Pause { failures: 1 }
+        );
+        conversion.on(ConvertEvent::Retry);
+        conversion.on(listed(&[READ, WRITE]));
+        // Another request, another count.
+        assert_eq!(
+            conversion.on(ConvertEvent::Deleted(Answer::No(later()))),
+            ConvertStep::Pause { failures: 0 }
+        );
+    }
+
+    #[test]
+    fn the_end_of_the_session_ends_it() {
+        let over = || Failure::SessionOver;
+        let ended = ConvertStep::Finish(Converted::SessionOver);
+        assert_eq!(downgrade().on(ConvertEvent::Made(Made::Failed(over()))), ended);
+        let mut conversion = upgrade();
+        conversion.on(made());
+        assert_eq!(conversion.on(ConvertEvent::Listed(Answer::No(over()))), ended);
+    }
+}

@@ -1,0 +1,16 @@
+//! What the protocol decides. Pure: no I/O, task, clock or random number, so that models and simulations can drive it.
+
+pub(crate) mod acquire;
+pub(crate) mod arrival;
+pub(crate) mod convert;
+pub(crate) mod failure;
+pub(crate) mod lease;
+pub(crate) mod line;
+pub(crate) mod moment;
+pub(crate) mod node_name;
+pub(crate) mod queue;
+pub(crate) mod server_timeout;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod upgrade_model;

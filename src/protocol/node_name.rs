@@ -1,0 +1,364 @@
+//! The grammar of node names in a lock directory. Pure.
+//!
+//! ZooKeeper appends a sequence number to the name that a contender asked for, printed with Java's `%010d`: ten
+//! digits, or a minus sign and nine or ten digits once the number has wrapped. What stands before the marker is
+//! the contender's own business: Curator writes `_c_` and a UUID of 36 characters, go-zookeeper `_c_` and 32 hex
+//! digits, kazoo 32 hex digits, others nothing at all.
+
+/// Whose node names a lock uses. All contenders of one path have to agree on it: those of another dialect are refused
+/// with [`MixedRecipes`](crate::AcquireError::MixedRecipes).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// Those of Apache Curator, which go-zookeeper uses for its mutex too: `…lock-N`, `…__READ__N`, `…__WRIT__N`. The
+    /// default.
+    #[default]
+    Curator,
+    /// Those of kazoo (Python): `…__lock__N` for its `Lock` and `WriteLock`, `…__rlock__N` for its `ReadLock`. Kazoo
+    /// does not make a missing directory twice, so directories are then by default ordinary nodes and not containers,
+    /// and it reads nodes' data as UTF-8.
+    ///
+    /// Of kazoo 2.8 know that its `Lock` does not see readers (give mutexes and read-write locks paths of their own, here
+    /// too), and that its `ReadLock` waits for every writer in the directory, those behind it included: where such a
+    /// writer waits for it, both wait until one gives up (kazoo issue 649). Use deadlines.
+    Kazoo,
+}
+
+/// The recipes that may share a directory because they sort each other the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Family {
+    /// Mutex, fair lock and multi-lock: every contender excludes every other.
+    Exclusive,
+    /// Readers exclude writers only.
+    ReadWrite,
+}
+
+/// What a contender wants. In a tie of sequence numbers, which only a conversion makes, the reader is first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    /// To be inside together with its like: a reader.
+    Shared,
+    /// To be inside alone: a writer, a mutex.
+    Exclusive,
+}
+
+/// How the contenders of a directory are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Naming {
+    pub(crate) family: Family,
+    pub(crate) dialect: Dialect,
+}
+
+/// All markers there are; those that are not a directory's own queue in an order of their own.
+const MARKERS: [&str; 5] = ["lock-", "__READ__", "__WRIT__", "__lock__", "__rlock__"];
+
+impl Naming {
+    /// What a node has between the unique part and the sequence number.
+    const fn marker(self, kind: Kind) -> &'static str {
+        match (self.dialect, self.family, kind) {
+            (Dialect::Curator, Family::Exclusive, _) => "lock-",
+            (Dialect::Curator, Family::ReadWrite, Kind::Shared) => "__READ__",
+            (Dialect::Curator, Family::ReadWrite, Kind::Exclusive) => "__WRIT__",
+            (Dialect::Kazoo, Family::ReadWrite, Kind::Shared) => "__rlock__",
+            (Dialect::Kazoo, ..) => "__lock__",
+        }
+    }
+
+    /// The kinds of contenders that the family has.
+    const fn kinds(self) -> &'static [Kind] {
+        match self.family {
+            Family::Exclusive => &[Kind::Exclusive],
+            Family::ReadWrite => &[Kind::Shared, Kind::Exclusive],
+        }
+    }
+
+    /// The name to ask the server for, with an id that stands for one create request
+    /// and no other.
+    pub(crate) fn prefix(self, id: &str, kind: Kind) -> String {
+        let marker = self.marker(kind);
+        match self.dialect {
+            Dialect::Curator => format!("_c_{id}-{marker}"),
+            Dialect::Kazoo => format!("{id}{marker}"),
+        }
+    }
+
+    /// The whole name of the node that a conversion of `own`, a node of ours, makes: it has the place of `own` in the
+    /// queue. A write node says of which read node it is, and thereby that it came later than its number says
+    /// ([`converts`]). Nothing for a name that is no contender's.
+    pub(crate) fn beside(self, own: &str, id: &str, kind: Kind) -> Option<String> {
+        let (before, sequence) = self.kinds().iter().find_map(|&kind| split(own, self.marker(kind)))?;
+        let beginning = match kind {
+            Kind::Shared => self.prefix(id, kind),
+            Kind::Exclusive => {
+                let of = self.id_before_marker(before)?;
+                self.prefix(&format!("{id}{}{of}", self.of()), kind)
+            }
+        };
+        Some(format!("{beginning}{sequence:010}"))
+    }
+
+    /// What stands between the id of a conversion's write node and that of its read node.
+    const fn of(self) -> &'static str {
+        match self.dialect {
+            Dialect::Curator => "-of-",
+            Dialect::Kazoo => "__of__",
+        }
+    }
+
+    /// The unique part of a name that was made by [`prefix`](Self::prefix), from what stands before its marker.
+    fn id_before_marker(self, before: &str) -> Option<&str> {
+        match self.dialect {
+            Dialect::Curator => before.strip_prefix("_c_")?.strip_suffix('-'),
+            Dialect::Kazoo => Some(before),
+        }
+    }
+}
+
+/// The id of the read node that this write node was put beside by a conversion ([`Naming::beside`]); nothing for every other
+/// node, whose number says when it came.
+pub(crate) fn converts(name: &str, naming: Naming) -> Option<&str> {
+    if naming.family != Family::ReadWrite {
+        return None;
+    }
+    let (before, _) = split(name, naming.marker(Kind::Exclusive))?;
+    let (_, of) = naming.id_before_marker(before)?.split_once(naming.of())?;
+    Some(of)
+}
+
+/// What a child of a lock directory is, to contenders of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Child {
+    /// It queues with us, by this number.
+    Contender { sequence: i32, kind: Kind },
+    /// It queues, by this number, but in an order that does not exclude ours.
+    OtherOrder { sequence: i32 },
+    /// It is nothing that a lock recipe made: never waited for, never deleted.
+    Foreign,
+}
+
+/// Reads a child's name.
+pub(crate) fn classify(name: &str, naming: Naming) -> Child {
+    for &kind in naming.kinds() {
+        if let Some((_, sequence)) = split(name, naming.marker(kind)) {
+            return Child::Contender { sequence, kind };
+        }
+    }
+    match MARKERS.iter().find_map(|marker| split(name, marker)) {
+        Some((_, sequence)) => Child::OtherOrder { sequence },
+        None => Child::Foreign,
+    }
+}
+
+/// What stands before `marker`, and the sequence number, in a name that ends with the two as ZooKeeper prints them.
+fn split<'a>(name: &'a str, marker: &str) -> Option<(&'a str, i32)> {
+    // Ten characters (digits, or a sign and nine digits) or eleven (a sign and ten digits). A name may be any UTF-8: a cut in
+    // the middle of a character is no cut.
+    [10, 11].into_iter().find_map(|length| {
+        let (head, number) = name.split_at_checked(name.len().checked_sub(length)?)?;
+        Some((head.strip_suffix(marker)?, parse(number.as_bytes())?))
+    })
+}
+
+fn parse(number: &[u8]) -> Option<i32> {
+    let (negative, digits) = match number {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    if !matches!((negative, digits.len()), (false | true, 10) | (true, 9)) {
+        return None;
+    }
+    let mut value = 0_i64;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        value = value * 10 + i64::from(digit - b'0');
+    }
+    // A number that no i32 holds was not made by ZooKeeper.
+    i32::try_from(if negative { -value } else { value }).ok()
+}
+
+/// The id in a name that was asked for by [`Naming::prefix`]: a UUID as Curator writes it, or as kazoo does.
+pub(crate) fn id(name: &str) -> Option<&str> {
+    /// The lengths of a UUID with and without its hyphens.
+    const UUID: usize = 36;
+    const HEX: usize = 32;
+    match name.strip_prefix("_c_") {
+        Some(rest) => rest.get(..UUID),
+        None => name
+            .get(..HEX)
+            .filter(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit()) && name[HEX..].starts_with("__")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MUTEX: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Curator };
+    const READ_WRITE: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator };
+    const KAZOO: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Kazoo };
+    const KAZOO_READ_WRITE: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Kazoo };
+
+    fn exclusive(name: &str) -> Child {
+        classify(name, MUTEX)
+    }
+
+    fn writer(sequence: i32) -> Child {
+        Child::Contender { sequence, kind: Kind::Exclusive }
+    }
+
+    fn reader(sequence: i32) -> Child {
+        Child::Contender { sequence, kind: Kind::Shared }
+    }
+
+    #[test]
+    fn curator_go_and_bare_names_are_contenders() {
+        for (name, sequence) in [
+            ("_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-0000000042", 42),
+            ("_c_0123456789abcdef0123456789abcdef-lock-0000000042", 42),
+            ("lock-0000000000", 0),
+            ("_c_null-lock-2147483647", i32::MAX),
+            ("_c_x-lock--000000001", -1),
+            ("_c_x-lock--999999999", -999_999_999),
+            ("_c_x-lock--1000000000", -1_000_000_000),
+            ("_c_x-lock--2147483648", i32::MIN),
+            ("锁lock-0000000007", 7),
+        ] {
+            assert_eq!(exclusive(name), writer(sequence), "{name}");
+        }
+    }
+
+    #[test]
+    fn other_orders_are_known_and_the_rest_is_stray() {
+        for name in [
+            "_c_x-__READ__0000000001",
+            "_c_x-__WRIT__-000000001",
+            "0123456789abcdef0123456789abcdef__lock__0000000003",
+            "x__rlock__0000000003",
+        ] {
+            assert!(matches!(exclusive(name), Child::OtherOrder { .. }), "{name}");
+        }
+        for name in [
+            "",
+            "0",
+            "zzz",
+            "lock-",
+            "lock-1",
+            "lock-000000001",
+            "lock-00000000012",
+            "lock-000000000x",
+            "lock-+000000001",
+            "lock-3000000000",
+            "lock--3000000000",
+            "lock-0000000001x",
+            "_c_x-lease-0000000001",
+            "latch-0000000001",
+            "锁锁锁锁",
+            "lock-锁000000001",
+            "0000000001",
+            "-000000001",
+        ] {
+            assert_eq!(exclusive(name), Child::Foreign, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_dialect_and_family_knows_its_own_and_refuses_the_others() {
+        let names = [
+            "_c_x-lock-0000000007",
+            "_c_x-__READ__0000000007",
+            "_c_x-__WRIT__0000000007",
+            "0123456789abcdef0123456789abcdef__lock__0000000007",
+            "0123456789abcdef0123456789abcdef__rlock__0000000007",
+        ];
+        let (no, r, w) = (Child::OtherOrder { sequence: 7 }, reader(7), writer(7));
+        for (naming, expected) in [
+            (MUTEX, [w, no, no, no, no]),
+            (READ_WRITE, [no, r, w, no, no]),
+            (KAZOO, [no, no, no, w, no]),
+            (KAZOO_READ_WRITE, [no, no, no, w, r]),
+        ] {
+            assert_eq!(names.map(|name| classify(name, naming)), expected, "{naming:?}");
+        }
+    }
+
+    #[test]
+    fn the_id_of_an_own_name_is_found_again() {
+        let uuid = "5f3b2a10-8c1d-4f6e-9a7b-0123456789ab";
+        let hex = "5f3b2a108c1d4f6e9a7b0123456789ab";
+        for naming in [MUTEX, READ_WRITE, KAZOO, KAZOO_READ_WRITE] {
+            let given = if naming.dialect == Dialect::Curator { uuid } else { hex };
+            for &kind in naming.kinds() {
+                let name = format!("{}0000000001", naming.prefix(given, kind));
+                assert_eq!(id(&name), Some(given));
+                assert_eq!(classify(&name, naming), Child::Contender { sequence: 1, kind });
+            }
+        }
+        for other in [
+            "",
+            "_c_",
+            "lock-0000000001",
+            "_c_short-lock-0000000001",
+            "锁锁锁锁锁锁锁锁锁锁锁锁锁锁锁",
+            hex,
+            "5f3b2a108c1d4f6e9a7b0123456789a锁__lock__0000000001",
+        ] {
+            assert_eq!(id(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_converted_node_has_the_place_of_the_one_before() {
+        let own = format!("{}0000000042", READ_WRITE.prefix("5f3b", Kind::Exclusive));
+        let name = READ_WRITE.beside(&own, "7a", Kind::Shared).unwrap();
+        assert_eq!(name, "_c_7a-__READ__0000000042");
+        assert_eq!(READ_WRITE.beside("stray", "7a", Kind::Shared), None);
+    }
+
+    #[test]
+    fn the_write_node_of_a_conversion_names_its_read_node() {
+        let uuids = ["5f3b2a10-8c1d-4f6e-9a7b-0123456789ab", "0c0c0c0c-8c1d-4f6e-9a7b-0123456789ab"];
+        for naming in [READ_WRITE, KAZOO_READ_WRITE] {
+            let ids = uuids.map(|uuid| match naming.dialect {
+                Dialect::Curator => uuid.to_owned(),
+                Dialect::Kazoo => uuid.replace('-', ""),
+            });
+            let [of, own] = &ids;
+            let read = format!("{}0000000042", naming.prefix(of, Kind::Shared));
+            let write = naming.beside(&read, own, Kind::Exclusive).unwrap();
+            assert_eq!(converts(&write, naming), Some(of.as_str()));
+            // To all others it is a writer of that number, with an id of its own.
+            assert_eq!(classify(&write, naming), writer(42));
+            assert_eq!(id(&write), Some(own.as_str()));
+            // What it turns into says nothing of it.
+            let again = naming.beside(&write, of, Kind::Shared);
+            assert_eq!(again, Some(read.clone()));
+            let genuine = format!("{}0000000042", naming.prefix(of, Kind::Exclusive));
+            assert_eq!([converts(&read, naming), converts(&genuine, naming)], [None; 2]);
+        }
+        for other in
+            ["", "stray", "__WRIT__0000000001", "x-of-y-__WRIT__0000000001", "_c_x-of-y-lock-0000000001"]
+        {
+            assert_eq!(converts(other, READ_WRITE), None, "{other}");
+        }
+        assert_eq!(converts("_c_x-of-y-lock-0000000001", MUTEX), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_zookeeper_prints_is_read_back(sequence: i32, before in ".{0,40}") {
+            // Java's %010d counts the sign, as Rust's {:010} does.
+            let name = format!("{before}lock-{sequence:010}");
+            prop_assert_eq!(exclusive(&name), writer(sequence));
+        }
+
+        #[test]
+        fn no_name_panics(name in any::<String>(), tail in "[-0-9锁]{0,12}") {
+            let _ = exclusive(&name);
+            let _ = exclusive(&format!("{name}lock-{tail}"));
+            let _ = converts(&format!("_c_{name}__WRIT__{tail}"), READ_WRITE);
+        }
+    }
+}

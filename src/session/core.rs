@@ -1,0 +1,228 @@
+//! The core of a client: where its tasks run, and the present session. It outlives sessions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::cleanup::{Cleanup, delete_orphans};
+use super::retry::RetryPolicy;
+use super::supervisor::{Closing, ConnectionState, Phase, Shared};
+use super::waker;
+use super::zk_session::Session;
+use crate::error::{AcquireError, ConnectError, ReleaseError};
+use crate::options::Acl;
+use crate::path::LockPath;
+
+/// What everything of one client shares: where its tasks run, and the present session. Its drop closes the client.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(super) shared: Arc<Shared>,
+    pub(super) runtime: Handle,
+    pub(super) cleanup: Cleanup,
+    pub(super) retry: RetryPolicy,
+    pub(super) connect_timeout: Duration,
+    pub(super) namespace: String,
+    pub(super) acl: Arc<[Acl]>,
+    /// Whether it was given credentials; nothing if its session or connector may have some of its own.
+    pub(super) has_credentials: Option<bool>,
+    /// The servers have shown that they do not know containers.
+    pub(super) no_containers: AtomicBool,
+}
+
+/// There is no session to be had.
+#[derive(Debug)]
+pub(crate) enum NoSession {
+    Unreachable(ConnectError),
+    AuthFailed,
+    Closed,
+}
+
+impl NoSession {
+    pub(crate) fn into_error(self, path: &LockPath) -> AcquireError {
+        let path = path.user().to_owned();
+        match self {
+            Self::Unreachable(error) => AcquireError::Connection { path, source: Arc::new(error) },
+            Self::AuthFailed => AcquireError::AuthFailed { path },
+            Self::Closed => AcquireError::Closed { path },
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn cleanup(&self) -> &Cleanup {
+        &self.cleanup
+    }
+
+    pub(crate) fn retry(&self) -> &RetryPolicy {
+        &self.retry
+    }
+
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.connect_timeout
+    }
+
+    pub(crate) fn has_credentials(&self) -> Option<bool> {
+        self.has_credentials
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Where the session runs, without keeping it.
+    pub(crate) fn runtime(&self) -> Handle {
+        self.runtime.clone()
+    }
+
+    /// Runs a task where the session runs. After the end of the client it is dropped at once.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(task);
+    }
+
+    /// Runs work where the session runs, so that its timers need nothing of the caller's runtime; nothing if the
+    /// client has ended. Dropping the future does not stop the work.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        self.runtime.spawn(work).await.ok()
+    }
+
+    /// The same, for work that nobody needs when the future is dropped.
+    pub(crate) async fn run_while_polled<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let mut task = AbortOnDrop(self.runtime.spawn(work));
+        (&mut task.0).await.ok()
+    }
+
+    /// Waits until everything that was left before this call has been cleaned up; see [`Client::flush`](crate::Client::flush).
+    pub(crate) async fn flush(&self, timeout: Duration) -> Result<(), ReleaseError> {
+        let mut pending = self.cleanup.pending();
+        // What comes after this call is not waited for.
+        let limit = pending.borrow().next();
+        let session = self.live();
+        let live = session.clone();
+        let flushed = self.run(async move {
+            let clean = async {
+                // An error cannot come: the cleanup lives as long as its thread.
+                let _ = pending.wait_for(|pending| pending.none_before(limit)).await;
+                match live {
+                    Some(session) => delete_orphans(&session).await,
+                    None => Ok(()),
+                }
+            };
+            tokio::time::timeout(timeout, clean).await
+        });
+        match flushed.await {
+            // A client that has ended has no nodes.
+            None => Ok(()),
+            Some(Ok(flushed)) => flushed,
+            Some(Err(_)) => {
+                let pending = self.cleanup.pending().borrow().count_before(limit);
+                let refused = session.map_or(0, |session| session.orphans(None).len());
+                match pending + refused {
+                    // The answers have come meanwhile.
+                    0 => Ok(()),
+                    nodes => Err(ReleaseError::TimedOut { nodes, waited: timeout }),
+                }
+            }
+        }
+    }
+
+    /// Closes the session, and waits until that is confirmed; see [`Client::close`](crate::Client::close).
+    pub(crate) async fn close(&self) -> Result<(), ReleaseError> {
+        let started = Instant::now();
+        self.shared.stop.send_replace(true);
+        let mut closed = self.shared.session_closed.subscribe();
+        let confirmed = waker::contain(closed.wait_for(Option::is_some)).await;
+        match confirmed.as_deref() {
+            Ok(Some(true)) => Ok(()),
+            _ => Err(ReleaseError::SessionNotClosed { waited: started.elapsed() }),
+        }
+    }
+
+    /// How the client is connected now, and whenever that changes.
+    pub(crate) fn watch_state(&self) -> watch::Receiver<ConnectionState> {
+        self.shared.state.subscribe()
+    }
+
+    /// The ACL of what is created, unless a recipe has its own.
+    pub(crate) fn acl(&self) -> &Arc<[Acl]> {
+        &self.acl
+    }
+
+    /// Whether missing directories are to be containers, as far as the servers know them.
+    pub(crate) fn makes_containers(&self) -> bool {
+        !self.no_containers.load(Ordering::Relaxed)
+    }
+
+    /// The servers do not know containers: from here on ordinary nodes are made.
+    pub(crate) fn make_no_containers(&self) {
+        if !self.no_containers.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "the servers make no containers: directories of locks are made as ordinary nodes from here on, and stay"
+            );
+        }
+    }
+
+    /// Why nothing runs any more where the session ran.
+    pub(crate) fn why_ended(&self, path: &LockPath) -> AcquireError {
+        match *self.shared.phase.borrow() {
+            Phase::Closed(Closing::AuthFailed) => NoSession::AuthFailed.into_error(path),
+            _ => NoSession::Closed.into_error(path),
+        }
+    }
+
+    pub(crate) fn live(&self) -> Option<Arc<Session>> {
+        match &*self.shared.phase.borrow() {
+            Phase::Live(session) if session.end_reason().is_none() => Some(Arc::clone(session)),
+            _ => None,
+        }
+    }
+
+    /// The present session, or the next, for as long as the retry policy allows.
+    pub(crate) async fn session(&self) -> Result<Arc<Session>, NoSession> {
+        let mut phases = self.shared.phase.subscribe();
+        // A round of connecting that had failed before we came does not count: ask for another.
+        let mut before = None;
+        let mut first = true;
+        loop {
+            match &*phases.borrow_and_update() {
+                Phase::Live(session) if session.end_reason().is_none() => return Ok(Arc::clone(session)),
+                Phase::Live(_) | Phase::Connecting => {}
+                Phase::Down { round, .. } if first => {
+                    before = Some(*round);
+                    self.shared.wanted.notify_one();
+                }
+                Phase::Down { round, .. } if before == Some(*round) => {}
+                Phase::Down { error, .. } => return Err(NoSession::Unreachable(error.clone())),
+                Phase::Closed(Closing::Asked) => return Err(NoSession::Closed),
+                Phase::Closed(Closing::AuthFailed) => return Err(NoSession::AuthFailed),
+            }
+            first = false;
+            if phases.changed().await.is_err() {
+                return Err(NoSession::Closed);
+            }
+        }
+    }
+}
+
+/// A task that nobody needs without whom it was started for.
+pub(crate) struct AbortOnDrop<T>(pub(crate) tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.shared.stop.send_replace(true);
+    }
+}

@@ -1,0 +1,258 @@
+//! Keeps the proof of contact young while something is at stake, and gives up what cannot be believed any more.
+//!
+//! One task per session. While the session has nodes and no proof younger than T/6, it sends a beat; beats are
+//! pipelined, so that one that stalls does not hold up the next, and one is sent at once after a reconnect. When no
+//! proof has come for T less the margin, every lock of the session is lost as [`LostReason::LeaseExpired`], which is not for this
+//! task alone to notice ([`lease`](crate::session::lease_timer)). The session may well live: then the nodes are deleted as soon as the
+//! guards are gone, or from here when T has passed since the proof.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use zookeeper_client as zk;
+
+use crate::error::LostReason;
+use crate::protocol::moment::Moment;
+use crate::session::clock;
+use crate::session::held::Held;
+use crate::session::zk_session::Session;
+
+/// What is asked of the servers to prove that they keep the session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Heartbeat {
+    /// A committed transaction that checks the held nodes, every T/6 while something is held, or waited for and no
+    /// other write was answered (T/10 with the strict margin). The only proof that a quorum keeps the session, and
+    /// it notices within that time that a lock node was deleted. The default. Costs the ensemble one transaction per
+    /// T/6 and client.
+    #[default]
+    Commit,
+    /// `sync`: the leader answers, nothing is written. Gives up: a leader that was deposed, and does not know it
+    /// yet, answers as well, for up to its sync limit (10 s by default), while the lock is given away elsewhere; and
+    /// a deleted lock node is not noticed.
+    Sync,
+    /// A read. Gives up, beyond what [`Sync`](Self::Sync) does: a member that is cut off from the leader answers
+    /// as well, for up to its sync limit. With any server older than this one's promise, it is what others offer.
+    Read,
+}
+
+/// A transaction checks no more than fits into this many bytes, far below ZooKeeper's limit of 1 MiB per request.
+const BYTES_PER_BEAT: usize = 256 * 1024;
+
+/// The loop looks at the clock at least this often: a sleep of the machine does not count for its timers.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Paces the beats of one session until it ends.
+pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
+    let Some(mut states) = session.states() else { return };
+    let mut connected = states.peek_state() != zk::SessionState::Disconnected;
+    let mut stake = session.live_nodes();
+    let mut beats = JoinSet::new();
+    let reads_together = Arc::new(AtomicBool::new(true));
+    let mut sent: Option<Moment> = None;
+    let mut at_once = false;
+    loop {
+        session.tell_time();
+        let kept = session.release_kept();
+        session.log();
+        let at_stake = *stake.borrow_and_update() > 0;
+        if sent.is_none() && session.has_holds() {
+            // The first proof of the session came with the node. From here on the beats look after it.
+            sent = session.last_renewal();
+        }
+        let beating = at_stake && connected;
+        let wait = if beating && at_once { Duration::ZERO } else { pause(&session, sent, beating) };
+        if wait.is_zero() {
+            at_once = false;
+            sent = Some(clock::now());
+            let (session, reads_together) = (Arc::clone(&session), Arc::clone(&reads_together));
+            beats.spawn(async move { beat(&session, heartbeat, &reads_together).await });
+            continue;
+        }
+        let wait = if at_stake {
+            wait.min(LONGEST_PAUSE).min(session.lease().heartbeat_interval() / 4)
+        } else {
+            wait
+        };
+        let wait = kept.map_or(wait, |kept| kept.min(wait));
+        tokio::select! {
+            // The nodes and the clock are looked at again above; it does not matter who woke us.
+            () = tokio::time::sleep(wait) => {}
+            _ = stake.changed() => {}
+            () = session.news() => {}
+            Some(_) = beats.join_next() => {}
+            state = states.changed() => {
+                let now = state != zk::SessionState::Disconnected;
+                // States are merged: a connection may have come and gone between two looks.
+                at_once |= now;
+                connected = now;
+            }
+            _ = session.ended() => return session.log(),
+        }
+    }
+}
+
+/// How long until there is something to do: a beat to send (zero: now), or a hold to give up.
+fn pause(session: &Session, sent: Option<Moment>, beating: bool) -> Duration {
+    let now = clock::now();
+    let lease = session.lease();
+    let age = |moment: Option<Moment>| moment.map(|moment| now.since(moment));
+    let left = age(session.last_renewal()).and_then(|age| lease.duration().checked_sub(age));
+    // Once it is over it stays so until the next proof, which is not waited for here.
+    let until_over = left.filter(|left| !left.is_zero()).unwrap_or_else(|| lease.duration());
+    if !beating {
+        return until_over;
+    }
+    // Any answered write proves that the session lives, and spares those that only wait a beat. That a held node
+    // exists is proved by the beat alone.
+    let quiet = match age(sent) {
+        Some(sent) if session.has_holds() => Some(sent),
+        sent => age(session.last_renewal()).into_iter().chain(sent).min(),
+    };
+    let Some(quiet) = quiet else { return Duration::ZERO };
+    lease.heartbeat_interval().saturating_sub(quiet).min(until_over)
+}
+
+async fn beat(session: &Arc<Session>, heartbeat: Heartbeat, reads_together: &AtomicBool) {
+    let sent = clock::now();
+    let reply = match heartbeat {
+        Heartbeat::Commit => return commit(session, reads_together).await,
+        Heartbeat::Sync => session.request(|handle| async move { handle.sync("/").await }).await,
+        Heartbeat::Read => {
+            session.request(|handle| async move { handle.check_stat("/").await.map(drop) }).await
+        }
+    };
+    if let Ok(reply) = reply {
+        note(session, sent, reply);
+    }
+}
+
+fn note(session: &Session, sent: Moment, reply: Result<(), zk::Error>) {
+    match reply {
+        Ok(()) => session.renewed(sent),
+        Err(error) => {
+            let failure = session.judge(&error);
+            tracing::debug!(session = session.number(), %error, ?failure, "no heartbeat");
+        }
+    }
+}
+
+/// Checks the held nodes, in as many transactions as it takes. A failed check is a proof like any other: it is a
+/// transaction too. It names one node; which others are gone a read behind it says, and where the servers have no such
+/// read, a transaction for each.
+async fn commit(session: &Arc<Session>, reads_together: &AtomicBool) {
+    let mut nodes = session.held_nodes();
+    loop {
+        // What was released or converted since does not exist any more, and need not.
+        nodes.retain(|(path, held)| held.is_held_by(path));
+        let mut bytes = 0;
+        let fits = |(path, _): &&(String, Arc<Held>)| {
+            bytes += path.len();
+            bytes <= BYTES_PER_BEAT
+        };
+        let count = nodes.iter().take_while(fits).count();
+        let rest = nodes.split_off(count);
+        // With nothing held there still is a proof to be had, for those that wait.
+        let root = ["/".to_owned()];
+        let paths: Vec<&String> = match nodes.len() {
+            0 => root.iter().collect(),
+            _ => nodes.iter().map(|(path, _)| path).collect(),
+        };
+        let sent = clock::now();
+        let paths = &paths;
+        let reply = session.request(|handle| async move {
+            let mut writer = handle.new_multi_writer();
+            for path in paths {
+                writer
+                    .add_check_version(path, -1)
+                    .map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
+            }
+            writer.commit().await
+        });
+        let Ok(reply) = reply.await else { return };
+        match reply {
+            Ok(results) if results.len() == paths.len() => {
+                session.renewed(sent);
+                nodes.clear();
+            }
+            Ok(_) => return,
+            Err(zk::MultiWriteError::OperationFailed { index, source }) => {
+                session.renewed_by_check(sent, &source);
+                if index >= nodes.len() {
+                    return;
+                }
+                let failed = nodes.swap_remove(index);
+                match source {
+                    zk::Error::NoNode => deleted(session, &failed),
+                    zk::Error::SessionExpired => {
+                        session.judge(&source);
+                    }
+                    // Its ACL does not let us look at it; whether it exists cannot be told. It is asked again next time.
+                    error => tracing::debug!(node = failed.0, %error, "a held node cannot be checked"),
+                }
+                if let Some(missing) = missing(session, &nodes, reads_together).await {
+                    missing.into_iter().for_each(|node| deleted(session, node));
+                    nodes.clear();
+                }
+            }
+            Err(zk::MultiWriteError::RequestFailed { source }) => {
+                return note(session, sent, Err(source));
+            }
+        }
+        nodes.extend(rest);
+        if nodes.is_empty() || session.end_reason().is_some() {
+            return;
+        }
+    }
+}
+
+/// A node that was asked for does not exist.
+fn deleted(session: &Arc<Session>, (path, held): &(String, Arc<Held>)) {
+    // Unless it was released or converted since.
+    if held.is_held_by(path) {
+        session.lose(held, LostReason::NodeDeleted);
+    }
+}
+
+/// Which of these nodes do not exist, by one read; nothing if that cannot be told. What is read is at least as new as the
+/// transaction that was answered before, but no proof of contact.
+///
+/// ZooKeeper has this read since 3.6. An older server, or another product, may refuse it or close the connection over it:
+/// whatever goes wrong, it is not asked for again in this session.
+async fn missing<'a>(
+    session: &Session,
+    nodes: &'a [(String, Arc<Held>)],
+    reads_together: &AtomicBool,
+) -> Option<Vec<&'a (String, Arc<Held>)>> {
+    if nodes.is_empty() {
+        return Some(Vec::new());
+    }
+    if !reads_together.load(Ordering::Relaxed) {
+        return None;
+    }
+    let reply = session.request(|handle| async move {
+        let mut reader = handle.new_multi_reader();
+        for (path, _) in nodes {
+            // Less than the data: a lock node has no children.
+            reader.add_get_children(path)?;
+        }
+        reader.commit().await
+    });
+    let results = match reply.await.ok()? {
+        Ok(results) if results.len() == nodes.len() => results,
+        Ok(_) => Vec::new(),
+        Err(error) => {
+            let failure = session.judge(&error);
+            tracing::debug!(session = session.number(), %error, ?failure, "held nodes cannot be read together");
+            Vec::new()
+        }
+    };
+    if results.is_empty() {
+        reads_together.store(false, Ordering::Relaxed);
+        return None;
+    }
+    let missing = |result: &_| matches!(result, zk::MultiReadResult::Error { err: zk::Error::NoNode });
+    Some(nodes.iter().zip(results).filter(|(_, result)| missing(result)).map(|(node, _)| node).collect())
+}

@@ -1,0 +1,19 @@
+//! Sessions: gets them from the servers, keeps one, proves that it is alive, and cleans up what is left in it.
+
+pub(crate) mod cleanup;
+pub(crate) mod clock;
+pub(crate) mod connect;
+pub(crate) mod core;
+pub(crate) mod heartbeat;
+pub(crate) mod held;
+mod lease_timer;
+mod probe;
+pub(crate) mod retry;
+mod servers;
+pub(crate) mod setup;
+pub(crate) mod supervisor;
+pub(crate) mod tickets;
+pub(crate) mod waker;
+pub(crate) mod watches;
+pub(crate) mod window;
+pub(crate) mod zk_session;

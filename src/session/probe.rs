@@ -1,0 +1,217 @@
+//! Why there is no session: asks each server once by itself, since the client library does not say what became of its tries.
+//!
+//! The question is the four-letter word `srvr`, which ZooKeeper answers by default and which makes no session.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use crate::error::{ServerFailure, ServerFailureKind};
+use crate::session::servers::{Address, Servers};
+
+/// The longest that the servers are asked for.
+const LONGEST: Duration = Duration::from_secs(1);
+/// The shortest, even where the connect timeout is shorter.
+const SHORTEST: Duration = Duration::from_millis(100);
+/// As many servers are asked.
+const MOST_SERVERS: usize = 16;
+/// As many of the addresses of a name are tried.
+const MOST_ADDRESSES: usize = 4;
+/// As much of an answer is looked at.
+const ANSWER_BYTES: usize = 512;
+/// As many threads of the process ask. A name may take longer to be looked up than there is time, and that cannot be stopped:
+/// where it takes for ever, round after round of connecting would leave more of them.
+const MOST_THREADS: usize = 4 * MOST_SERVERS;
+
+/// The threads that ask.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// One of them.
+struct Counted;
+
+impl Counted {
+    fn new() -> Option<Self> {
+        let counted = Self;
+        (THREADS.fetch_add(1, Ordering::Relaxed) < MOST_THREADS).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        THREADS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Asks the servers near the end of a connect timeout that begins now.
+pub(super) async fn ask_before(timeout: Duration, servers: &Servers) -> Vec<ServerFailure> {
+    let window = (timeout / 2).clamp(SHORTEST, LONGEST);
+    tokio::time::sleep(timeout.saturating_sub(window)).await;
+    let deadline = Instant::now() + window;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    for (place, address) in servers.addresses().iter().take(MOST_SERVERS).cloned().enumerate() {
+        let Some(counted) = Counted::new() else { break };
+        let tell = tell.clone();
+        let asking = move || {
+            let answer = ask(&address, deadline);
+            drop(counted);
+            // No one waits any more, if this was a name that took its time.
+            let _ = tell.send((place, answer));
+        };
+        // Not the runtime's threads: it waits for them when it goes, and panics where no more can be had.
+        if let Err(error) = thread::Builder::new().name("zookeeper-probe".to_owned()).spawn(asking) {
+            tracing::debug!(%error, "no thread to ask a server by");
+        }
+    }
+    drop(tell);
+    let mut answers: Vec<ServerFailure> = servers
+        .addresses()
+        .iter()
+        .take(MOST_SERVERS)
+        .map(|address| failure(address, ServerFailureKind::NoAnswer, None))
+        .collect();
+    let all = async {
+        while let Some((place, answer)) = told.recv().await {
+            if let Some(known) = answers.get_mut(place) {
+                *known = answer;
+            }
+        }
+    };
+    // A little longer than the threads take, which keep the time by themselves.
+    let _ = tokio::time::timeout(window + SHORTEST, all).await;
+    answers
+}
+
+fn failure(address: &Address, kind: ServerFailureKind, detail: Option<String>) -> ServerFailure {
+    ServerFailure { server: address.given.clone(), kind, detail }
+}
+
+fn ask(address: &Address, deadline: Instant) -> ServerFailure {
+    let addresses = match (&*address.host, address.port).to_socket_addrs() {
+        Ok(addresses) => addresses,
+        Err(error) => return failure(address, ServerFailureKind::UnknownHost, Some(error.to_string())),
+    };
+    let mut last = None;
+    for socket in addresses.take(MOST_ADDRESSES) {
+        let Some(left) = left(deadline) else { break };
+        match TcpStream::connect_timeout(&socket, left) {
+            Ok(stream) => {
+                let (answer, ended) = converse(stream, deadline);
+                let (kind, detail) = judge(&answer, ended, address.tls);
+                return failure(address, kind, detail);
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    match last {
+        Some(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            failure(address, ServerFailureKind::ConnectionRefused, None)
+        }
+        Some(error) if error.kind() != ErrorKind::TimedOut => {
+            failure(address, ServerFailureKind::Unreachable, Some(error.to_string()))
+        }
+        _ => failure(address, ServerFailureKind::NoAnswer, None),
+    }
+}
+
+fn left(deadline: Instant) -> Option<Duration> {
+    Some(deadline.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+}
+
+/// Asks, and reads what comes until there is enough, the end, or no more time. Answers with it, and whether the other side
+/// has closed the connection.
+fn converse(mut stream: TcpStream, deadline: Instant) -> (Vec<u8>, bool) {
+    let mut answer = Vec::new();
+    if stream.write_all(b"srvr").is_err() {
+        return (answer, true);
+    }
+    let mut buffer = [0; ANSWER_BYTES];
+    // What speaks something else may be waiting for the end of a line. Not at once: a ZooKeeper server that closes the
+    // connection with bytes unread may lose its answer.
+    let mut prodded = false;
+    while answer.len() < ANSWER_BYTES {
+        let Some(left) = left(deadline) else { break };
+        let wait = if prodded { left } else { (left / 2).max(Duration::from_millis(1)) };
+        if stream.set_read_timeout(Some(wait)).is_err() {
+            break;
+        }
+        match stream.read(&mut buffer) {
+            Ok(0) => return (answer, true),
+            Ok(read) => answer.extend_from_slice(buffer.get(..read).unwrap_or_default()),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                if prodded || !answer.is_empty() {
+                    break;
+                }
+                prodded = true;
+                // If that fails, the next read says why.
+                let _ = stream.write_all(b"\r\n\r\n");
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return (answer, true),
+        }
+    }
+    (answer, false)
+}
+
+/// What an answer to the question says of a server. Pure.
+fn judge(answer: &[u8], ended: bool, tls: bool) -> (ServerFailureKind, Option<String>) {
+    // Records of TLS: an alert, or a handshake, of version 3.x.
+    let speaks_tls = matches!(answer, [0x15 | 0x16, 3, ..]);
+    let text = String::from_utf8_lossy(answer);
+    let zookeeper = text.contains("ookeeper version:") || text.contains("Keeper version:");
+    let kind = if speaks_tls {
+        if tls { ServerFailureKind::NoSession } else { ServerFailureKind::SpeaksTls }
+    } else if text.contains("not currently serving requests") {
+        ServerFailureKind::NotServing
+    } else if zookeeper || text.contains("not in the whitelist") {
+        if tls { ServerFailureKind::SpeaksNoTls } else { ServerFailureKind::NoSession }
+    } else if !answer.is_empty() {
+        let line: String = text.lines().next().unwrap_or_default().chars().take(40).collect();
+        // What is no text says nothing to a reader, and may say something to a terminal.
+        let readable = !line.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER);
+        return (ServerFailureKind::NotZooKeeper, Some(line).filter(|line| readable && !line.is_empty()));
+    } else if ended {
+        // A server that speaks TLS may close the connection at what is none.
+        if tls { ServerFailureKind::NoSession } else { ServerFailureKind::ClosedAtOnce }
+    } else {
+        ServerFailureKind::NoAnswer
+    };
+    (kind, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_says_what_a_server_is() {
+        use ServerFailureKind as Kind;
+        let version =
+            b"Zookeeper version: 3.8.0-5a02a05, built on 2022-02-25\nLatency min/avg/max: 0/0.0/0\n";
+        let clickhouse = b"ClickHouse Keeper version: v23.8\n";
+        let unlisted = b"srvr is not executed because it is not in the whitelist.\n";
+        let idle = b"This ZooKeeper instance is not currently serving requests\n";
+        for (answer, ended, tls, kind) in [
+            (&version[..], true, false, Kind::NoSession),
+            (&clickhouse[..], true, false, Kind::NoSession),
+            (&unlisted[..], true, false, Kind::NoSession),
+            (&version[..], true, true, Kind::SpeaksNoTls),
+            (&idle[..], true, false, Kind::NotServing),
+            (&[0x15, 3, 3, 0, 2, 2, 80][..], false, false, Kind::SpeaksTls),
+            (&[0x15, 3, 1, 0, 2, 2, 70][..], true, true, Kind::NoSession),
+            (&b""[..], true, false, Kind::ClosedAtOnce),
+            (&b""[..], true, true, Kind::NoSession),
+            (&b""[..], false, false, Kind::NoAnswer),
+        ] {
+            assert_eq!(judge(answer, ended, tls), (kind, None), "{}", String::from_utf8_lossy(answer));
+        }
+        let http = judge(b"HTTP/1.1 400 Bad Request\r\nX: y\r\n", true, false);
+        assert_eq!(http, (Kind::NotZooKeeper, Some("HTTP/1.1 400 Bad Request".to_owned())));
+        for binary in [&b"a\x1b[2J\0"[..], &[0, 0, 0, 37], b"\xff\xfe", b"\r\n"] {
+            assert_eq!(judge(binary, false, false), (Kind::NotZooKeeper, None), "{binary:?}");
+        }
+    }
+}
