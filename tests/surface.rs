@@ -543,32 +543,6 @@ fn assert_without(path: &Path, words: &[&str]) {
     }
 }
 
-/// What the page promises names the tests that show it.
-#[test]
-fn the_tests_that_the_promises_name_exist() {
-    let page = std::fs::read_to_string(root().join("RELIABILITY.md")).unwrap();
-    let (mut tests, mut rest) = (String::new(), vec![root().join("tests")]);
-    while let Some(directory) = rest.pop() {
-        for entry in std::fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                rest.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                tests.push_str(&std::fs::read_to_string(&path).unwrap());
-            }
-        }
-    }
-    let is_name = |word: &&str| word.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_' | ':'));
-    let named: Vec<&str> = page.split('`').filter(is_name).filter(|word| word.contains("::")).collect();
-    assert!(named.len() > 30, "{named:?}");
-    for name in named {
-        let function = name.rsplit("::").next().unwrap();
-        // A function, or in a suite that names its tests itself that name.
-        let exists = tests.contains(&format!("fn {function}(")) || tests.contains(&format!("{name:?}"));
-        assert!(exists, "{name}");
-    }
-}
-
 #[test]
 fn what_decides_is_pure() {
     let pure = sources().into_iter().filter(|path| path.starts_with("src/protocol"));
