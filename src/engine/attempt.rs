@@ -1,8 +1,9 @@
 //! Does the I/O of one attempt to get a lock: runs a [`Acquiring`] on one session after the other.
 //!
-//! The attempt is a task of its own, so that it outlives the caller (design rule 7): a caller that goes away sends
-//! it a message, and what it created it has deleted. All decisions are the contender's; here are the requests, the
-//! deadline, and what errors mean.
+//! The attempt is a task of its own, so that it outlives the caller
+//! (docs/protocol.md#attempt-outlives-caller): a caller that goes away sends it a message, and what it
+//! created it has deleted. All decisions are the contender's; here are the requests, the deadline, and what
+//! errors mean.
 
 use crate::engine::admission::enter;
 use crate::engine::pending::Pending;
@@ -163,7 +164,7 @@ async fn contend(
         if !caller.keeps_place {
             place.set_live(false);
         }
-        // A waiter whose session ended starts again in the next (rule 8).
+        // A waiter whose session ended starts again in the next (docs/protocol.md#session-end).
     }
 }
 
@@ -527,8 +528,8 @@ impl<'a> Contest<'a> {
                     caller.set_waits_for(WaitsFor::Proof);
                     self.clean_up(also, caller);
                     caller.queued_as(Some(&name));
-                    // First in the queue is not enough: the servers must be known to keep the session, or this
-                    // would be a grant in the moment that it is taken away (rule 10).
+                    // First in the queue is not enough: the servers must be known to keep the session, or
+                    // this would be a grant in the moment that it is taken away (docs/protocol.md#suspended).
                     let ticket = match self.wait(self.session.sound(), interrupted.as_mut()).await {
                         Ok(()) => return self.grant(&name, czxid, caller),
                         Err(stop) => self.stopped(stop, caller),
@@ -632,8 +633,8 @@ impl<'a> Contest<'a> {
 
     fn grant(&self, name: &str, czxid: i64, caller: &mut Caller<'_>) {
         let token = (czxid, 0);
-        // Made first: if the session ends from here on, this is a hold that is lost, not one that is forgotten.
-        // The gate bounds the queue, not the number of readers inside (rule 13).
+        // Made first: if the session ends from here on, this is a hold that is lost, not one that is
+        // forgotten. The gate bounds the queue, not the number of readers inside (docs/protocol.md#places).
         let permit = match caller.kind {
             Kind::Shared => None,
             Kind::Exclusive => Some(Arc::clone(self.place)),

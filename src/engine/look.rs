@@ -151,8 +151,9 @@ pub(super) fn sight(
     leaving.map_or(Sight::Clear, Sight::Leaving)
 }
 
-/// Whom a contender of this kind would have to wait for: asked before a try creates anything. A member may lag behind, so
-/// live contenders are believed only in a list that was sent right behind a `sync` (rule 19). Errors are left to the create.
+/// Whom a contender of this kind would have to wait for: asked before a try creates anything. A member may
+/// lag behind, so live contenders are believed only in a list that was sent right behind a `sync`
+/// (docs/protocol.md#try-lock). Errors are left to the create.
 pub(crate) async fn busy(path_lock: &Arc<PathLock>, session: &Arc<Session>, kind: Kind) -> Sight {
     let sight = |listing: Listing| match listing {
         Ok(queue) if queue.usable().is_ok() => sight(path_lock, session, &queue, None, kind),

@@ -186,8 +186,9 @@ impl PathLock {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a contender waits in memory for a predecessor of its own session. The others' queue looks from outside
-    /// as the recipe says (design rule 4); the fair lock has waiters by the thousand, and their watches no place.
+    /// Whether a contender waits in memory for a predecessor of its own session. The others' queue looks from
+    /// outside as the recipe says (docs/protocol.md#seen-from-outside); the fair lock has waiters by the
+    /// thousand, and their watches no place.
     pub(crate) fn waits_in_memory(&self) -> bool {
         self.options.recipe == Recipe::FairLock
     }

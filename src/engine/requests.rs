@@ -28,7 +28,7 @@ use crate::session::zk_session::{Handle, Session, SessionOver};
 /// An event, and the error that it came from.
 pub(super) type Came = (AcquireEvent, Option<zk::Error>);
 
-/// An id for one create request and no other (rule 6), as the dialect writes it.
+/// An id for one create request and no other (docs/protocol.md#one-id-per-create), as the dialect writes it.
 pub(super) fn new_id(naming: Naming) -> String {
     let id = Uuid::new_v4();
     match naming.dialect {
@@ -37,9 +37,10 @@ pub(super) fn new_id(naming: Naming) -> String {
     }
 }
 
-/// Sends the create and the list together: the client library sends when the method is called, and a session's
-/// requests are answered in order (rule 1). Where a node of our own session that can be waited for in memory is in the
-/// directory, the answer to the create may say that it is right before ours, and the list is not sent.
+/// Sends the create and the list together: the client library sends when the method is called, and a
+/// session's requests are answered in order (docs/protocol.md#create-and-list). Where a node of our own
+/// session that can be waited for in memory is in the directory, the answer to the create may say that it is
+/// right before ours, and the list is not sent.
 async fn create(contest: &Contest<'_>, kind: Kind, slot: Option<Slot>) -> Came {
     let (path_lock, session) = (contest.path_lock, contest.session);
     let id = new_id(path_lock.naming());
@@ -257,7 +258,8 @@ pub(super) fn failure(session: &Session, error: zk::Error, last: &mut Option<zk:
     failure
 }
 
-/// Has late creates deleted that a list of the directory shows and nobody waits for any more (rule 6).
+/// Has late creates deleted that a list of the directory shows and nobody waits for any more
+/// (docs/protocol.md#write-barrier).
 fn reap_late(path_lock: &PathLock, session: &Arc<Session>, children: &[String]) {
     for late in session.find_late_creates(path_lock.path(), children) {
         let path = path_lock.path().user();
@@ -311,8 +313,8 @@ async fn watch(session: &Session, path: &str) -> Result<Result<AcquireEvent, zk:
     })
 }
 
-/// Waits for the event of a watch; nothing if the task that serves the session dies, in which case the library panics
-/// (review finding 18).
+/// Waits for the event of a watch; nothing if the task that serves the session dies, in which case the
+/// library panics (docs/protocol.md#session-end).
 pub(super) async fn changed(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEvent> {
     let mut changed = pin!(watcher.changed());
     poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| changed.as_mut().poll(context))) {

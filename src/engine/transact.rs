@@ -61,8 +61,9 @@ impl Operation {
     }
 }
 
-/// Commits writes on the condition that the node of a hold exists. The name of that node was never used before and
-/// will never be again, so that it exists means that this hold is still the one (rule 12).
+/// Commits writes on the condition that the node of a hold exists. The name of that node was never used
+/// before and will never be again, so that it exists means that this hold is still the one
+/// (docs/protocol.md#transaction).
 ///
 /// The work is done where the session runs: a caller that does not poll on must not keep the session, which could not be
 /// closed, and one that goes away must not keep the outcome from being known.

@@ -4,13 +4,13 @@
 //! the step is [`AcquireStep::Finish`]. Every decision about unknown outcomes is made here.
 //!
 //! # Invariants
-//! 1. A grant needs a list that contains our own node with nobody before it, or a transaction that deleted the holder's
-//!    node, directly before ours, and found ours there. A list without our node grants nothing and proves nothing: the
-//!    create may still be under way (design rule 1, review finding 13).
+//! 1. A grant needs a list that contains our own node with nobody before it, or a transaction that deleted
+//!    the holder's node, directly before ours, and found ours there. A list without our node grants nothing
+//!    and proves nothing: the create may still be under way (docs/protocol.md#grant).
 //! 2. Only a definite answer of the server says that a create did not happen. Everything else leaves an
-//!    *unsettled* id: the node may exist, or may come to exist later (rule 5).
-//! 3. An id belongs to one create request. A repetition has an id of its own, so a late commit of the first can be
-//!    told from the second (rule 6, finding 8).
+//!    *unsettled* id: the node may exist, or may come to exist later (docs/protocol.md#unknown-outcome).
+//! 3. An id belongs to one create request. A repetition has an id of its own, so a late commit of the first
+//!    can be told from the second (docs/protocol.md#one-id-per-create).
 //! 4. Whatever way it ends, the outcome names every node that may be left: what is known to exist by name, what may
 //!    exist by id ([`Leave`]). Nobody but the driver's caller may keep one of them.
 //! 5. Each repetition is counted against the retry policy, except those that an answer from a peer asked for.
@@ -314,7 +314,8 @@ impl Acquiring {
             Answer::No(Failure::Unknown) => {
                 self.unsettled.push(id);
                 // A list of the same flight may already show that it did happen. If it does not, that means
-                // nothing, and only a repetition can tell: its own create is the barrier (rule 6).
+                // nothing, and only a repetition can tell: its own create is the barrier
+                // (docs/protocol.md#write-barrier).
                 return match list {
                     None => AcquireStep::Do(AcquireRequest::List),
                     Some(Answer::Is(listing)) if self.finds_itself(&listing) => self.look(listing, ours),
@@ -664,7 +665,8 @@ mod tests {
         assert_eq!(contender.step(AcquireEvent::Listed(list(&[name(A, 3)]))), granted(A, 3));
     }
 
-    /// Review finding 13: the create's reply is lost, the list comes over the new connection and shows nobody.
+    /// The create's reply is lost, the list comes over the new connection and shows nobody
+    /// (docs/protocol.md#grant).
     #[test]
     fn a_list_that_lacks_our_node_grants_nothing() {
         let mut contender = waiting();

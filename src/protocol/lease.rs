@@ -1,16 +1,17 @@
 //! For how long a lock is believed to be held after the last proof that the servers keep the session. Pure.
 //!
 //! # What counts as a proof
-//! The reply to a *committed write* of the session, counted from the moment the write was sent. A write needs the
-//! leader and a quorum. Reads, pings and even `sync` are answered for ten seconds and more by a member that is cut
-//! off from the quorum, while the rest of the ensemble expires the session and gives its locks away (design rule 9;
-//! measured, review finding 1).
+//! The reply to a *committed write* of the session, counted from the moment the write was sent. A write needs
+//! the leader and a quorum. Reads, pings and even `sync` are answered for ten seconds and more by a member
+//! that is cut off from the quorum, while the rest of the ensemble expires the session and gives its locks
+//! away (measured: docs/protocol.md#renewal).
 //!
 //! # How long it lasts
-//! The servers expire a session no earlier than its timeout T after they last heard from it. The leader may have
-//! heard of it last somewhat before our write was sent: a follower passes contacts on every half tick only. With the
-//! margin of T/3 that is covered for any single interruption, with members attached to the leader directly. The
-//! strict margin of 0.7 T also covers links that come and go, and observers behind an observer master (finding 9).
+//! The servers expire a session no earlier than its timeout T after they last heard from it. The leader may
+//! have heard of it last somewhat before our write was sent: a follower passes contacts on every half tick
+//! only. With the margin of T/3 that is covered for any single interruption, with members attached to the
+//! leader directly. The strict margin of 0.7 T also covers links that come and go, and observers behind an
+//! observer master (docs/protocol.md#lease).
 
 use std::time::Duration;
 

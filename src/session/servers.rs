@@ -119,9 +119,10 @@ impl Servers {
         &self.namespace
     }
 
-    /// The addresses several times over. `zookeeper-client` pauses longer and longer after each full pass over its
-    /// list, up to many seconds, but at most 0.8 s within one: a list written out several times keeps the tries
-    /// close together for the first seconds of an outage, when a lock can still be kept (review finding 10).
+    /// The addresses several times over. `zookeeper-client` pauses longer and longer after each full pass
+    /// over its list, up to many seconds, but at most 0.8 s within one: a list written out several times
+    /// keeps the tries close together for the first seconds of an outage, when a lock can still be kept
+    /// (docs/protocol.md#reconnect).
     pub(crate) fn repeated(&self) -> &str {
         &self.repeated
     }

@@ -98,7 +98,8 @@ pub(crate) async fn connect(setup: Setup, servers: &str) -> Result<Arc<Core>, Co
     });
     let contact = setup.lease;
     let (connected, first) = oneshot::channel();
-    // A thread of its own, as Java's client has: an executor that is blocked must not lose the lock (rule 20).
+    // A thread of its own, as Java's client has: an executor that is blocked must not lose the lock
+    // (docs/protocol.md#session-thread).
     let run = move || {
         runtime.block_on(async move {
             let mut stop = shared.stop.subscribe();

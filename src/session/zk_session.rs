@@ -642,7 +642,7 @@ impl Session {
             self.let_go_of(&held.directory().child(own));
         }
         if kind == Kind::Shared {
-            // The gate bounds the queue, not the number of readers inside (rule 13).
+            // The gate bounds the queue, not the number of readers inside (docs/protocol.md#places).
             drop(held.take_permit());
         }
         self.hold(held);
@@ -824,8 +824,8 @@ impl Session {
         self.lock_nodes().all.keys().cloned().collect()
     }
 
-    /// Remembers a create whose outcome nobody could establish: should a later list of its directory show it, it is
-    /// deleted (design rule 6).
+    /// Remembers a create whose outcome nobody could establish: should a later list of its directory show it,
+    /// it is deleted (docs/protocol.md#write-barrier).
     pub(crate) fn owe(&self, directory: &LockPath, id: &str) {
         let directory = directory.server().to_owned();
         let mut unknown_creates = self.unknown_creates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -851,7 +851,8 @@ impl Session {
         found
     }
 
-    /// What an error of the client library means for the request that got it (design rule 5).
+    /// What an error of the client library means for the request that got it
+    /// (docs/protocol.md#unknown-outcome).
     pub(crate) fn judge(&self, error: &zk::Error) -> Failure {
         match error {
             zk::Error::NoNode => Failure::NoNode,
@@ -884,8 +885,9 @@ impl Session {
         }
     }
 
-    /// Ends the session if the task that serves the session is gone. Nothing else says so: the state stays what it
-    /// was (review finding 18). A live session never answers a request before it has been sent.
+    /// Ends the session if the task that serves the session is gone. Nothing else says so: the state stays
+    /// what it was (docs/protocol.md#session-end). A live session never answers a request before it has been
+    /// sent.
     fn end_if_dead(&self) {
         let Some(handle) = self.handle() else { return };
         let mut probe = std::pin::pin!(handle.sync("/"));
