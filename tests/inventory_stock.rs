@@ -12,7 +12,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use test_support::{Suite, peers, poll_until, shared_ensemble, shared_standalone};
+use test_support::{Suite, peers, poll_until, shared_ensemble, shared_standalone, shown_on_a_terminal};
 use zookeeper_test_server::{LogEntry, LogKind, Op, Server};
 
 type TestResult = Result<(), Box<dyn Error>>;
@@ -52,6 +52,13 @@ fn main() {
     suite.add("in-process", "sale::a_lock_per_product", a_lock_per_product);
     suite.add("in-process", "sale::the_rush", || the_rush(None));
     suite.add("in-process", "sale::draws_what_happened", draws_what_happened);
+    suite.add("in-process", "sale::draws_overlaps_as_such", draws_overlaps_as_such);
+    suite.add("in-process", "sale::a_terminal_shows_why_it_waits", a_terminal_shows_why_it_waits);
+    suite.add(
+        "in-process",
+        "sale::says_that_a_lock_is_released_before_the_next_one_gets_it",
+        says_that_a_lock_is_released_before_the_next_one_gets_it,
+    );
     suite.add(
         "in-process",
         "sale::a_stopped_worker_does_not_outlive_a_killed_sale",
@@ -271,6 +278,7 @@ fn draws_what_happened() -> TestResult {
         ">worker 4<",
         "<title>killed</title>",
         "<title>stopped for ",
+        "<title>session expired</title>",
         "<title>lost: ",
         "bought one, left 0</title>",
         "was refused by the token</title>",
@@ -278,6 +286,57 @@ fn draws_what_happened() -> TestResult {
     ] {
         assert!(picture.contains(words), "{words} in {picture}");
     }
+    Ok(())
+}
+
+/// What must not happen is drawn in a colour and with words of its own, and only where it happened.
+fn draws_overlaps_as_such() -> TestResult {
+    let directory = tempfile::tempdir()?;
+    for (lock, exit_code) in [("none", 1), ("mutex", 0)] {
+        let file = directory.path().join(format!("{lock}.svg"));
+        let mut sale = sale(&["--think", "5ms", "--wait", "30s", "--lock", lock, "--timeline"])?;
+        sale.arg(&file);
+        let report = report(sale, exit_code)?;
+        let picture = std::fs::read_to_string(&file)?;
+        let drawn = picture.matches("<title>two inside at once").count() as u64;
+        assert_eq!(drawn, number(&report, "overlaps"), "{report}");
+        assert_eq!(drawn > 0, lock == "none", "{report}");
+    }
+    Ok(())
+}
+
+/// While the lock of a worker that was killed or stopped is not free, no user leaves.
+fn a_terminal_shows_why_it_waits() -> TestResult {
+    for (fault, words) in
+        [("--kill-one", "was killed with the lock"), ("--pause-one", "is stopped with the lock")]
+    {
+        let (status, shown) = shown_on_a_terminal(sale(&[fault, "--session-timeout", SHORT])?)?;
+        assert!(status.success(), "{status}: {shown}");
+        assert!(shown.contains(" 0/99 users"), "{shown}");
+        assert!(shown.contains(words), "{shown}");
+    }
+    Ok(())
+}
+
+/// Each process says what it does, so the order of the lines is that of what happened.
+fn says_that_a_lock_is_released_before_the_next_one_gets_it() -> TestResult {
+    let output = sale(&["--verbose", "--wait", "30s"])?.output()?;
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let stderr = String::from_utf8(output.stderr)?;
+    let user =
+        |line: &str| line.split("  user ").nth(1).and_then(|rest| rest.split(':').next().map(str::to_owned));
+    let (mut holder, mut holds) = (None, 0);
+    for line in stderr.lines() {
+        if line.contains(": got the lock") {
+            assert_eq!(holder, None, "{line} in {text}");
+            holder = user(line);
+            holds += 1;
+        } else if line.contains("releases") {
+            assert_eq!(holder.take(), user(line), "{line} in {text}");
+        }
+    }
+    assert!(holder.is_none() && holds >= 3, "{text}");
     Ok(())
 }
 
@@ -319,8 +378,9 @@ fn leaves_other_databases_alone() -> TestResult {
 }
 
 fn says_what_is_wrong() -> TestResult {
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["--wait", "200"], "such as 200ms"),
+        (&["--users", "4294967295"], "--users"),
         (&["--workers", "0"], "--workers"),
         (&["--connect", "127.0.0.1:1"], "no ZooKeeper server of 127.0.0.1:1"),
         (&["--db", "/nowhere/shop.sqlite"], "/nowhere/shop.sqlite"),

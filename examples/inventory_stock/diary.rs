@@ -41,11 +41,32 @@ pub(crate) enum Mark {
     Lost(String),
 }
 
-/// What was done to a worker.
+/// What was done to a worker, and what came of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Incident {
-    Killed { worker: u32, at: u64 },
-    Paused { worker: u32, from: u64, until: u64 },
+    Killed {
+        worker: u32,
+        at: u64,
+    },
+    Paused {
+        worker: u32,
+        from: u64,
+        until: u64,
+    },
+    /// The servers have deleted the node of its lock.
+    Expired {
+        worker: u32,
+        at: u64,
+    },
+}
+
+/// A time during which two users who wanted the same product were inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overlap {
+    /// The turn of the second one: its index in [`Diary::turns`].
+    pub(crate) turn: usize,
+    pub(crate) from: u64,
+    pub(crate) until: u64,
 }
 
 impl Diary {
@@ -99,7 +120,7 @@ impl Diary {
     pub(crate) fn killed(&self) -> Option<u32> {
         self.incidents.iter().find_map(|incident| match incident {
             Incident::Killed { worker, .. } => Some(*worker),
-            Incident::Paused { .. } => None,
+            Incident::Paused { .. } | Incident::Expired { .. } => None,
         })
     }
 
@@ -107,25 +128,26 @@ impl Diary {
     pub(crate) fn paused(&self) -> Option<(u32, f64)> {
         self.incidents.iter().find_map(|incident| match incident {
             Incident::Paused { worker, from, until } => Some((*worker, (until - from) as f64 / 1e9)),
-            Incident::Killed { .. } => None,
+            Incident::Killed { .. } | Incident::Expired { .. } => None,
         })
     }
 
-    /// How many went in while another who wanted the same product was still known to have the lock.
-    pub(crate) fn overlaps(&self) -> u32 {
+    /// The turns that began while another who wanted the same product was still known to have the lock.
+    pub(crate) fn overlaps(&self) -> Vec<Overlap> {
+        let turns = self.turns.iter().enumerate();
         let mut sections: Vec<_> =
-            self.turns.iter().map(|turn| (turn.product, turn.from, turn.until)).collect();
+            turns.map(|(index, turn)| (turn.product, turn.from, turn.until, index)).collect();
         sections.sort_unstable();
-        let mut overlaps = 0;
-        let mut latest = (usize::MAX, 0);
-        for (product, from, until) in sections {
-            if product != latest.0 {
-                latest = (product, 0);
+        let mut overlaps = Vec::new();
+        let (mut current, mut latest) = (usize::MAX, 0);
+        for (product, from, until, turn) in sections {
+            if product != current {
+                (current, latest) = (product, 0);
             }
-            if from < latest.1 {
-                overlaps += 1;
+            if from < latest {
+                overlaps.push(Overlap { turn, from, until: latest.min(until) });
             }
-            latest.1 = latest.1.max(until);
+            latest = latest.max(until);
         }
         overlaps
     }

@@ -22,8 +22,8 @@ pub(crate) struct Options {
     /// Items in stock of each product [article-sale: 3, article-rush: 10]
     #[arg(long, value_name = "N")]
     stock: Option<u32>,
-    /// Users who each want one item [article-sale: 99, article-rush: 100000]
-    #[arg(long, value_name = "N")]
+    /// Users who each want one item, at most a million [article-sale: 99, article-rush: 100000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     users: Option<u32>,
     /// Processes that serve them
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]

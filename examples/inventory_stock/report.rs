@@ -75,8 +75,8 @@ impl Books {
             // Noticed again.
             What::Lost(_) if turn.marks.iter().all(|(at, _)| *at != event.at) => return None,
             What::Lost(reason) => format!("has lost the lock: {reason}"),
-            What::Ended { how: How::Sold { left }, .. } => format!("bought one, left {left}, and released"),
-            What::Ended { how: How::SoldOut, .. } => "found nothing, and released".to_owned(),
+            What::Ended { how: How::Sold { left }, .. } => format!("bought one, left {left}, and releases"),
+            What::Ended { how: How::SoldOut, .. } => "found nothing, and releases".to_owned(),
             What::Ended { how: How::Refused, .. } => "was refused: the token is too old".to_owned(),
             What::Ended { how: How::Failed, .. } => "failed".to_owned(),
         };
@@ -159,7 +159,7 @@ impl Books {
             timed_out,
             lost,
             oversold: skus.iter().map(|shelf| shelf.oversold).sum(),
-            overlaps: self.diary.overlaps(),
+            overlaps: self.diary.overlaps().len() as u32,
             fenced,
             winners: winners.iter().map(|winner| winner.user).collect(),
             seconds: round(self.diary.seconds(self.diary.closed)),

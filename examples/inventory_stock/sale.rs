@@ -1,5 +1,6 @@
 //! The sale as a whole: the server, the database, the workers, and the books.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write as _;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tokio::time::MissedTickBehavior;
 use zookeeper_recipes::Client;
 
 use crate::common::crew::{Crew, Heard};
-use crate::common::{Error, Servers};
+use crate::common::{Error, Servers, monotonic};
 use crate::fault::Saboteur;
 use crate::lock::ShelfLock;
 use crate::options::{Options, Terms};
@@ -24,6 +25,9 @@ use crate::timeline;
 
 /// How often the lock's queue is counted.
 const SAMPLE_EVERY: Duration = Duration::from_millis(5);
+
+/// For how long a line of the log is kept back, so that what another process has reported meanwhile comes in its place.
+const REORDERING: Duration = Duration::from_millis(100);
 
 /// How often it is looked whether it is time to do something to a worker that is stopped.
 const FAULT_TICK: Duration = Duration::from_millis(20);
@@ -112,6 +116,9 @@ async fn sell(
     let queue = QueueSampler::start(locks);
     let bar = progress_bar(terms.users);
     let mut ticks = tokio::time::interval(FAULT_TICK);
+    let mut log = Log::default();
+    // Until the first user leaves there is nothing else to show.
+    bar.tick();
     books.open();
     crew.tell_all("open").await;
     let mut at_work = vec![true; crew.len()];
@@ -121,8 +128,11 @@ async fn sell(
                 Some(heard) => heard,
                 None => break,
             },
-            _ = ticks.tick(), if saboteur.is_busy() => {
-                saboteur.tick(books.diary_mut())?;
+            _ = ticks.tick(), if saboteur.is_busy() || !log.0.is_empty() => {
+                log.print(&bar, monotonic().saturating_sub(REORDERING.as_nanos() as u64));
+                if let Some(news) = saboteur.tick(books.diary_mut())? {
+                    bar.set_message(news);
+                }
                 continue;
             }
         };
@@ -131,9 +141,11 @@ async fn sell(
                 // It comes first: the worker goes on thinking meanwhile.
                 let pid = crew.pid(worker);
                 books.write(worker, &event);
-                saboteur.hear(&event, pid, store, books.diary_mut())?;
+                if let Some(news) = saboteur.hear(&event, pid, locks, store, books.diary_mut())? {
+                    bar.set_message(news);
+                }
                 if let Some(line) = books.log_line(&event) {
-                    bar.suspend(|| eprintln!("{line}"));
+                    log.add(event.at, line);
                 }
             }
             Heard::Said(Message::Left(visits)) => {
@@ -155,8 +167,29 @@ async fn sell(
         }
     }
     books.shut(queue.peak());
+    log.print(&bar, u64::MAX);
     bar.finish_and_clear();
     Ok(())
+}
+
+/// What is said about the turns, in the order in which it happened. Each worker reports in order, but the pipes of two
+/// workers are read in any.
+#[derive(Default)]
+struct Log(VecDeque<(u64, String)>);
+
+impl Log {
+    fn add(&mut self, at: u64, line: String) {
+        let place = self.0.partition_point(|(other, _)| *other <= at);
+        self.0.insert(place, (at, line));
+    }
+
+    /// Prints what had happened by then.
+    fn print(&mut self, bar: &ProgressBar, until: u64) {
+        let due = self.0.partition_point(|(at, _)| *at <= until);
+        for (_, line) in self.0.drain(..due) {
+            bar.suspend(|| eprintln!("{line}"));
+        }
+    }
 }
 
 /// Counts the nodes under each lock, now and then, until it is dropped.
@@ -193,7 +226,7 @@ async fn sample(locks: Vec<ShelfLock>, peak: Arc<AtomicUsize>) {
 /// Draws to the terminal, if stderr is one.
 fn progress_bar(users: u32) -> ProgressBar {
     let bar = ProgressBar::new(users.into());
-    match ProgressStyle::with_template("{bar:40} {pos}/{len} users  {msg}") {
+    match ProgressStyle::with_template("{bar:20} {pos}/{len} users  {wide_msg}") {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::diary::{Diary, Incident, Mark, Turn};
+use crate::diary::{Diary, Incident, Mark, Overlap, Turn};
 use crate::options::{Lock, Terms};
 use crate::protocol::How;
 
@@ -24,6 +24,7 @@ const SOLD_OUT: &str = "#9aa5b1";
 const REFUSED: &str = "#d1495b";
 const OPEN: &str = "#3d405b";
 const SUSPENDED: &str = "#edae49";
+const OVERLAP: &str = "#e6007e";
 
 const HEAD: &str = r##"<style>text{font:12px sans-serif;fill:#222} .big{font-size:16px} .faint{fill:#667}</style>
 <defs><pattern id="stopped" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
@@ -34,7 +35,7 @@ const HEAD: &str = r##"<style>text{font:12px sans-serif;fill:#222} .big{font-siz
 pub(crate) fn draw(diary: &Diary, terms: &Terms) -> String {
     let rows = rows(diary, terms);
     let bottom = rows.last().map_or(TOP, |row| row.y + row.height + GAP);
-    let (width, height) = (LEFT + PLOT + RIGHT, bottom + 80.0);
+    let (width, height) = (LEFT + PLOT + RIGHT, bottom + 102.0);
     let scale = Scale { diary, seconds: diary.seconds(diary.closed).max(1e-3) };
     let mut svg = Svg::default();
     svg.line(&format!(
@@ -66,6 +67,10 @@ pub(crate) fn draw(diary: &Diary, terms: &Terms) -> String {
         for (turn, lane) in &row.turns {
             draw_turn(&mut svg, &scale, row.y + *lane as f64 * LANE, turn, killed_at(diary, worker));
         }
+    }
+    // Over everything else: they must not be overlooked.
+    for overlap in &diary.overlaps() {
+        draw_overlap(&mut svg, &scale, &rows, overlap);
     }
     legend(&mut svg, bottom + 44.0);
     svg.line("</svg>");
@@ -172,7 +177,21 @@ fn draw_incident(svg: &mut Svg, scale: &Scale<'_>, rows: &[Row<'_>], incident: &
                 format!("stopped for {:.3} s", scale.diary.seconds(until) - scale.diary.seconds(from));
             svg.rect((x, row.y - 3.0, end - x, row.height + 6.0), "url(#stopped)", &title);
         }
+        Incident::Expired { worker, at } => {
+            let row = &rows[worker as usize];
+            expiry(svg, scale.x(at), (row.y - 3.0, row.y + row.height + 3.0));
+        }
     }
+}
+
+fn draw_overlap(svg: &mut Svg, scale: &Scale<'_>, rows: &[Row<'_>], overlap: &Overlap) {
+    let turn = &scale.diary.turns[overlap.turn];
+    let row = &rows[turn.worker as usize];
+    let Some((_, lane)) = row.turns.iter().find(|(drawn, _)| std::ptr::eq(*drawn, turn)) else { return };
+    let (x, end) = (scale.x(overlap.from), scale.x(overlap.until));
+    let y = row.y + *lane as f64 * LANE;
+    let title = format!("two inside at once: user {} came in beside another", turn.user);
+    svg.rect((x, y + 2.0, (end - x).max(THINNEST), LANE - 4.0), OVERLAP, &title);
 }
 
 fn draw_turn(svg: &mut Svg, scale: &Scale<'_>, y: f64, turn: &Turn, killed: Option<u64>) {
@@ -223,6 +242,13 @@ fn lost(svg: &mut Svg, x: f64, y: f64, title: &str) {
     ));
 }
 
+/// The sign for the end of a session.
+fn expiry(svg: &mut Svg, x: f64, (top, bottom): (f64, f64)) {
+    svg.line(&format!(
+        r##"<path d="M{x:.1} {top:.1}V{bottom:.1}" stroke="#000" stroke-width="2" stroke-dasharray="2 2"><title>session expired</title></path>"##
+    ));
+}
+
 /// The sign for an end.
 fn cross(svg: &mut Svg, x: f64, y: f64) {
     let (left, right, top, bottom) = (x - 5.0, x + 5.0, y - 5.0, y + 5.0);
@@ -238,17 +264,20 @@ fn legend(svg: &mut Svg, y: f64) {
         (REFUSED, "refused"),
         (OPEN, "never came out"),
     ];
-    let more = [(SUSPENDED, "suspended"), ("url(#stopped)", "stopped")];
+    let more = [(OVERLAP, "two inside at once"), (SUSPENDED, "suspended"), ("url(#stopped)", "stopped")];
     let mut x = LEFT;
     for (colour, words) in bars.into_iter().chain(more) {
         svg.rect((x, y - 9.0, 18.0, 10.0), colour, "");
         svg.text(x + 24.0, y, "", words);
         x += 46.0 + 7.0 * words.len() as f64;
     }
-    lost(svg, x + 6.0, y - 4.0, "lost");
-    svg.text(x + 18.0, y, "", "lost");
-    cross(svg, x + 70.0, y - 4.0);
-    svg.text(x + 82.0, y, "", "killed");
+    let y = y + 22.0;
+    lost(svg, LEFT + 9.0, y - 4.0, "lost");
+    svg.text(LEFT + 24.0, y, "", "lost");
+    cross(svg, LEFT + 83.0, y - 4.0);
+    svg.text(LEFT + 98.0, y, "", "killed");
+    expiry(svg, LEFT + 164.0, (y - 11.0, y + 3.0));
+    svg.text(LEFT + 174.0, y, "", "session expired");
     let words = "Dashed: the worker went on without knowing whether it still held the lock. A bar has a title: point at it.";
     svg.text(LEFT, y + 22.0, "faint", words);
 }

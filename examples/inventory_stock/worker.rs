@@ -211,6 +211,8 @@ impl Counter {
             known.store(left, Ordering::Relaxed);
         }
         let until = known.into_inner();
+        // Before the release: when the next user says that they have got the lock, this has been said.
+        tell_at(left, user, What::Ended { how: *bought.as_ref().unwrap_or(&How::Failed), until })?;
         if let Some(guard) = guard {
             match guard.release().await {
                 Ok(()) => {}
@@ -218,7 +220,6 @@ impl Counter {
                 Err(error) => eprintln!("user {user}: {}", chain(&error)),
             }
         }
-        tell(user, What::Ended { how: *bought.as_ref().unwrap_or(&How::Failed), until })?;
         bought
     }
 

@@ -11,6 +11,7 @@ mod ports;
 mod proxy;
 mod shared;
 mod suite;
+mod terminal;
 mod zookeeper;
 
 pub use log::listen_to_log;
@@ -18,4 +19,5 @@ pub use poll::{TimedOut, poll_until};
 pub use proxy::{Cut, Direction, Proxy};
 pub use shared::{shared_ensemble, shared_standalone, stop_shared, unique_path};
 pub use suite::{IntoOutcome, Suite};
+pub use terminal::shown_on_a_terminal;
 pub use zookeeper::{MemberAddrs, Mode, Options, ServerError, ZooKeeper};
