@@ -307,7 +307,7 @@ async fn a_request_that_comes_late_in_an_upgrade_is_not_missed() {
 
 /// A client that has no node sends no beats, however its last lock was lost.
 #[tokio::test]
-async fn an_upgrade_whose_directory_is_deleted_leaves_no_beats() {
+async fn an_upgrade_whose_directory_is_deleted_leaves_no_heartbeats() {
     let server = start_impatient();
     let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_millis(1500));
     let client = connect_as(builder, &server).await;

@@ -364,8 +364,8 @@ async fn a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
     within(other).await.unwrap().release().await.unwrap();
 }
 
-/// A hold that has turned suspect while the servers keep its session: they get every beat, and their answers are held back.
-struct SuspectHold {
+/// A hold whose lease has expired while the servers keep its session: they get every beat, and their answers are held back.
+struct ExpiredHold {
     guard: LockGuard,
     /// The last proof was sent after this.
     before: Instant,
@@ -374,7 +374,7 @@ struct SuspectHold {
     _answers: Gate,
 }
 
-async fn suspect_hold(server: &Server, holder: &Client, waiter: &Client) -> SuspectHold {
+async fn expired_hold(server: &Server, holder: &Client, waiter: &Client) -> ExpiredHold {
     let answers = server.hold_reply(Match::op(Op::Multi).session(session(holder)).always());
     let before = Instant::now();
     let guard = hold(holder).await;
@@ -382,7 +382,7 @@ async fn suspect_hold(server: &Server, holder: &Client, waiter: &Client) -> Susp
     let next = tokio::spawn(async move { waiter.acquire(LONG).await });
     assert!(server.wait_until(|view| view.children(PATH).len() == 2, LONG).await);
     assert_eq!(within(guard.lost()).await.reason(), LostReason::LeaseExpired);
-    SuspectHold { guard, before, next, _answers: answers }
+    ExpiredHold { guard, before, next, _answers: answers }
 }
 
 /// When the server was asked to delete a node.
@@ -398,7 +398,7 @@ async fn a_lost_lock_stays_until_its_last_guard_is_gone() {
     for release in [false, true] {
         let server = patient_server();
         let (holder, waiter) = (slow_client(&server).await, slow_client(&server).await);
-        let SuspectHold { guard, next, _answers, .. } = suspect_hold(&server, &holder, &waiter).await;
+        let ExpiredHold { guard, next, _answers, .. } = expired_hold(&server, &holder, &waiter).await;
         let node = guard.node();
         assert!(!mutex(&holder).is_acquired_in_this_process(), "it is not held any more");
         // Whatever was to be deleted at the loss would have been by now.
@@ -424,8 +424,8 @@ async fn a_lost_lock_stays_until_its_last_guard_is_gone() {
 async fn a_lost_lock_whose_guard_is_kept_goes_when_the_session_timeout_is_over() {
     let server = patient_server();
     let (holder, waiter) = (slow_client(&server).await, slow_client(&server).await);
-    let suspect = suspect_hold(&server, &holder, &waiter).await;
-    let SuspectHold { guard, before, next, _answers } = suspect;
+    let suspect = expired_hold(&server, &holder, &waiter).await;
+    let ExpiredHold { guard, before, next, _answers } = suspect;
     let next = within(next).await.unwrap().unwrap();
     let deleted = deletions(&server, &guard.node());
     assert_eq!(deleted.len(), 1);
@@ -444,8 +444,8 @@ fn one_place(client: &Client) -> InterProcessMutex {
     InterProcessMutex::builder(client, PATH).max_znodes(1).build().unwrap()
 }
 
-/// A hold that is suspect, of a client that may have one node for the lock, and another contender of that client.
-async fn suspect_hold_and_contender(server: &Server, client: &Client) -> (LockGuard, Contender, Gate) {
+/// A hold whose lease has expired, of a client that may have one node for the lock, and another contender of that client.
+async fn expired_hold_and_contender(server: &Server, client: &Client) -> (LockGuard, Contender, Gate) {
     let answers = server.hold_reply(Match::op(Op::Multi).session(session(client)).always());
     let guard = within(one_place(client).lock()).await.unwrap();
     let mutex = one_place(client);
@@ -460,7 +460,7 @@ type Contender = tokio::task::JoinHandle<Result<LockGuard, AcquireError>>;
 async fn a_lost_lock_keeps_its_place_as_long_as_its_node() {
     let server = patient_server();
     let client = slow_client(&server).await;
-    let (guard, contender, answers) = suspect_hold_and_contender(&server, &client).await;
+    let (guard, contender, answers) = expired_hold_and_contender(&server, &client).await;
     answers.release();
     client.flush(LONG).await.unwrap();
     let node = guard.node();
@@ -475,7 +475,7 @@ async fn a_lost_lock_keeps_its_place_as_long_as_its_node() {
 async fn a_lost_lock_gives_its_place_back_at_the_end_of_its_session() {
     let server = patient_server();
     let client = slow_client(&server).await;
-    let (guard, contender, _answers) = suspect_hold_and_contender(&server, &client).await;
+    let (guard, contender, _answers) = expired_hold_and_contender(&server, &client).await;
     server.expire_session(session(&client));
     let next = within(contender).await.unwrap().unwrap();
     assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseExpired));
@@ -490,7 +490,7 @@ async fn a_client_on_a_borrowed_session_deletes_what_a_lost_lock_has_kept() {
     let owner = connector.connect(&server.connect_string()).await.unwrap();
     let holder = Client::from_session(owner.clone()).unwrap();
     let waiter = slow_client(&server).await;
-    let SuspectHold { guard, next, _answers, .. } = suspect_hold(&server, &holder, &waiter).await;
+    let ExpiredHold { guard, next, _answers, .. } = expired_hold(&server, &holder, &waiter).await;
     within(holder.close()).await.unwrap();
     assert!(!server.exists(&guard.node()));
     within(next).await.unwrap().unwrap().release().await.unwrap();

@@ -226,7 +226,7 @@ async fn a_downgrade_whose_reply_is_lost_is_found_out() {
 
 /// The beats that go out while a conversion is under way ask for neither of its nodes.
 #[tokio::test]
-async fn a_beat_during_a_conversion_loses_nothing() {
+async fn a_heartbeat_during_a_conversion_loses_nothing() {
     let server = start_impatient();
     let client =
         connect_as(Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(2)), &server)

@@ -1040,7 +1040,7 @@ fn sessions_established(server: &Server) -> Vec<i64> {
 /// How long a server may be silent is an eighth of the session timeout, of the one that was granted; the library fixes it
 /// when it connects, by the one that was asked for.
 #[tokio::test]
-async fn a_session_of_another_timeout_than_was_asked_for_is_exchanged_once_for_one_with_the_right_patience() {
+async fn a_session_of_another_timeout_is_exchanged_once_for_one_with_the_right_server_timeout() {
     let server = server();
     // Of 40 s it would be 5 s, of the 20 s that are granted it is 2.5 s.
     let builder = Client::builder().session_timeout(2 * LONG).connect_timeout(3 * LONG);

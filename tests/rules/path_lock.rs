@@ -231,7 +231,7 @@ const NO_NODE: i32 = -101;
 
 /// A contender that the server puts off, or whose directory keeps vanishing, comes back when its pause is over.
 #[tokio::test]
-async fn one_that_pauses_keeps_no_other_of_its_room_waiting() {
+async fn one_that_pauses_keeps_no_other_of_its_path_waiting() {
     // Without a directory, the first repetition goes out at once.
     for (code, times) in [(THROTTLED, 1), (NO_NODE, 3)] {
         let server = start();

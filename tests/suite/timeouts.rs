@@ -25,7 +25,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         optional_turns_only_busy_into_an_answer,
         the_error_names_this_process_s_own_hold,
         the_error_names_nobody_when_others_hold,
-        a_full_room_answers_a_question_at_once,
+        a_try_is_answered_at_once_while_all_places_are_taken,
     ]
 }
 
@@ -237,7 +237,7 @@ async fn the_error_names_nobody_when_others_hold(env: &Env) {
     drop(guard);
 }
 
-async fn a_full_room_answers_a_question_at_once(env: &Env) {
+async fn a_try_is_answered_at_once_while_all_places_are_taken(env: &Env) {
     let client = env.client().await;
     let mutex = InterProcessMutex::builder(&client, &env.lock_path()).max_znodes(1).build().unwrap();
     let guard = mutex.lock().await.unwrap();
