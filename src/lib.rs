@@ -107,7 +107,6 @@
 //! names through, for use with [`ClientBuilder::connector`].
 
 mod client;
-mod client_builder;
 mod engine;
 mod error;
 mod fair_lock;
@@ -125,8 +124,7 @@ mod shown;
 mod token;
 mod transaction;
 
-pub use client::Client;
-pub use client_builder::ClientBuilder;
+pub use client::{Client, ClientBuilder};
 pub use error::Acquisition::{Acquired, Busy};
 pub use error::{
     AcquireError, Acquisition, BuildError, ConnectError, ConversionError, ConversionFailure, InvalidPath,

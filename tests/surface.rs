@@ -570,7 +570,7 @@ fn what_decides_is_pure() {
 #[test]
 fn only_the_session_and_the_engine_speak_zookeeper() {
     for path in sources() {
-        let allowed = ["src/client.rs", "src/client_builder.rs", "src/session", "src/engine"];
+        let allowed = ["src/client.rs", "src/session", "src/engine"];
         if !allowed.iter().any(|allowed| path.starts_with(allowed)) {
             assert_without(&path, &["zookeeper_client", "zk::"]);
         }
