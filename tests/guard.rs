@@ -350,7 +350,7 @@ async fn a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
     server.stall(id, Direction::Both);
     assert_eq!(within(guard.lost()).await.reason(), LostReason::LeaseExpired);
     server.resume(id);
-    // The next in line is the waiter of the very session that was suspect, in its old place and with its old node.
+    // The next in line is the waiter of the very session whose lease had expired, in its old place and with its old node.
     let next = within(waiting).await.unwrap().unwrap();
     assert_eq!(session(&first), id, "the session survived");
     let lost_node = guard.node();
@@ -424,8 +424,8 @@ async fn a_lost_lock_stays_until_its_last_guard_is_gone() {
 async fn a_lost_lock_whose_guard_is_kept_goes_when_the_session_timeout_is_over() {
     let server = patient_server();
     let (holder, waiter) = (slow_client(&server).await, slow_client(&server).await);
-    let suspect = expired_hold(&server, &holder, &waiter).await;
-    let ExpiredHold { guard, before, next, _answers } = suspect;
+    let expired = expired_hold(&server, &holder, &waiter).await;
+    let ExpiredHold { guard, before, next, _answers } = expired;
     let next = within(next).await.unwrap().unwrap();
     let deleted = deletions(&server, &guard.node());
     assert_eq!(deleted.len(), 1);
