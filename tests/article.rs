@@ -7,15 +7,11 @@ use std::collections::HashSet;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
-use test_support::{Suite, peers, shared_standalone};
+use test_support::{Suite, peers, shared_standalone, within};
 use zookeeper_test_server::{Gate, Match, Op, Server};
 
 type TestResult = Result<(), Box<dyn Error>>;
-
-/// How long anything may take that has to happen. Nothing waits for it to pass.
-const SOON: Duration = Duration::from_secs(30);
 
 const MUTEX_PATH: &str = "/lock/lockId_111/111";
 const READ_WRITE_PATH: &str = "/lock/lockId_111/1111";
@@ -82,10 +78,10 @@ fn mutex_sells_three(servers: Option<&str>) -> TestResult {
     sold_three(&lines(example("article_mutex", servers)?.output()?)?)
 }
 
-/// Runs what follows the server's hand. What it waits for must come soon.
-fn soon<T>(steps: impl Future<Output = T>) -> Result<T, Box<dyn Error>> {
+/// Runs what controls the example through the server.
+fn block_on<T>(steps: impl Future<Output = T>) -> Result<T, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    Ok(runtime.block_on(async { tokio::time::timeout(SOON, steps).await })?)
+    Ok(runtime.block_on(async { within("the example to end", steps).await }))
 }
 
 fn server_with(path: &str) -> Result<Server, Box<dyn Error>> {
@@ -100,7 +96,7 @@ fn mutex_runs_eight_tasks_of_one_client() -> TestResult {
     let server = server_with(MUTEX_PATH)?;
     let creates = server.hold_reply(Match::op(Op::Create).path_prefix(MUTEX_PATH).times(8));
     let program = example("article_mutex", Some(&server.connect_string()))?.spawn()?;
-    soon(creates.wait_hits(8))?;
+    block_on(creates.wait_hits(8))?;
     let sessions: HashSet<_> = creates.hits().iter().map(|hit| hit.session).collect();
     creates.release();
     assert_eq!(sessions.len(), 1);
@@ -114,7 +110,7 @@ fn mutex_exits_1_when_a_lock_is_lost() -> TestResult {
     let server = server_with(MUTEX_PATH)?;
     let release = server.hold_request(Match::op(Op::Delete).path_prefix(MUTEX_PATH));
     let program = example("article_mutex", Some(&server.connect_string()))?.spawn()?;
-    soon(release.wait_hits(1))?;
+    block_on(release.wait_hits(1))?;
     server.expire_session(server.sessions()[0].id);
     release.release();
     let output = program.wait_with_output()?;
@@ -164,7 +160,7 @@ fn read_write_in_the_articles_order() -> TestResult {
         gate.wait_hits(hits).await;
         gate.release();
     };
-    soon(async {
+    block_on(async {
         pass(&first_readers_come, 8).await;
         pass(&first_readers_leave, 8).await;
         pass(&first_writers_come, 8).await;

@@ -2,17 +2,15 @@
 //! and nothing that a holder is promised.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "rules/support.rs"]
-mod support;
-
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use support::{SOON, connect_as, mutex, session, until, within};
+use test_support::in_process::{connect_as, mutex, session, until};
 use test_support::listen_to_log;
+use test_support::{SOON, within};
 use tokio::sync::Notify;
 use tracing::Metadata;
 use zookeeper_recipes::{Client, InterProcessMutex, LockState, LostReason, ReleaseError};

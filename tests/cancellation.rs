@@ -2,17 +2,14 @@
 //! stopping it. The points are held by gates, so each is reached for certain.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "rules/support.rs"]
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use support::{
-    ByHand, DIRECTORY, Dice, SOON, assert_clean, connect, connect_with, enqueue, mutex, queue, session,
-    start, until, within,
+use test_support::in_process::{
+    self, DIRECTORY, assert_clean, connect, connect_with, enqueue, mutex, queue, session, start, until,
 };
+use test_support::{ByHand, Random, SOON, within};
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
     AcquireError, Client, ConnectionState, InterProcessMutex, LockGuard, OptionalExt, RetryPolicy,
@@ -91,7 +88,7 @@ struct Scene {
     mutex: InterProcessMutex,
     gate: Option<Gate>,
     held: Option<LockGuard>,
-    ahead: Option<support::Waiter>,
+    ahead: Option<in_process::Waiter>,
 }
 
 /// Between two repetitions, where an acquire is to be stopped between them.
@@ -103,7 +100,7 @@ impl Scene {
         let server = start();
         let policy = match point {
             Point::Pausing => RetryPolicy::n_times(100_000, PAUSE),
-            _ => support::eager(),
+            _ => in_process::eager(),
         };
         let client = connect_with(&server, policy).await;
         let id = session(&client);
@@ -119,11 +116,11 @@ impl Scene {
             Point::InMemory => held = Some(within("the local holder", mutex.lock()).await.unwrap()),
             Point::WatchArrived | Point::WatchApplied | Point::Waiting => {
                 let holder = connect(&server).await;
-                held = Some(within("the holder", support::mutex(&holder).lock()).await.unwrap());
+                held = Some(within("the holder", in_process::mutex(&holder).lock()).await.unwrap());
             }
             Point::LookingAgain => {
                 let (holder, second) = (connect(&server).await, connect(&server).await);
-                held = Some(within("the holder", support::mutex(&holder).lock()).await.unwrap());
+                held = Some(within("the holder", in_process::mutex(&holder).lock()).await.unwrap());
                 ahead = Some(enqueue(&server, &second).await);
             }
             Point::ParentArrived | Point::ParentApplied | Point::CreateInNewDirectory => {
@@ -417,7 +414,7 @@ async fn cut_at_every_point() {
     }
 }
 
-async fn served_once(scene: &Scene, attempt: tokio::task::JoinHandle<support::Acquired>, how: &str) {
+async fn served_once(scene: &Scene, attempt: tokio::task::JoinHandle<in_process::Acquired>, how: &str) {
     let what = scene.what(how);
     let mut guard = within(&what, attempt).await.unwrap().unwrap();
     if !scene.server.exists(&guard.node()) {
@@ -608,7 +605,7 @@ async fn random_timeouts_leave_nothing() {
         let mutex = mutex(&clients[usize::from(task >= 2)]);
         let busy = Arc::clone(&busy);
         tasks.spawn(async move {
-            let mut dice = Dice(task);
+            let mut dice = Random::new(task);
             let mut served = 0;
             for _ in 0..50 {
                 let limit = Duration::from_micros(50 + dice.below(4000));
@@ -659,7 +656,7 @@ async fn random_timeouts_and_cuts_leave_nothing() {
         let mutex = mutex(&clients[usize::from(task >= 2)]);
         let busy = Arc::clone(&busy);
         tasks.spawn(async move {
-            let mut dice = Dice(100 + task);
+            let mut dice = Random::new(100 + task);
             for _ in 0..30 {
                 let limit = Duration::from_micros(500 + dice.below(10_000));
                 if let Ok(guard) = tokio::time::timeout(limit, mutex.lock()).await {
@@ -672,7 +669,7 @@ async fn random_timeouts_and_cuts_leave_nothing() {
             }
         });
     }
-    let mut dice = Dice(7);
+    let mut dice = Random::new(7);
     loop {
         let pause = Duration::from_micros(500 + dice.below(5000));
         match tokio::time::timeout(pause, tasks.join_next()).await {

@@ -3,15 +3,13 @@
 
 #[path = "cost/queues.rs"]
 mod queues;
-#[path = "rules/support.rs"]
-mod support;
 
 use std::time::Duration;
 
-use support::{
-    ByHand, DIRECTORY, SOON, Waiter, assert_clean, connect_as, enqueue, granted, mutex, session, start,
-    until, within,
+use test_support::in_process::{
+    DIRECTORY, Waiter, assert_clean, connect_as, enqueue, granted, mutex, session, start, until,
 };
+use test_support::{ByHand, SOON, within};
 use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, TryLockError};
 use zookeeper_test_server::{Match, Op, Server};
 

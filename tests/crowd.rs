@@ -1,15 +1,13 @@
 //! Crowds of one process: what they ask of the servers is bounded, so that no lock of the process is lost for it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "rules/support.rs"]
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use support::{ByHand, DIRECTORY, SOON, connect, connect_as, session, start, until, within};
+use test_support::in_process::{DIRECTORY, connect, connect_as, session, start, until};
+use test_support::{ByHand, SOON, within};
 use zookeeper_recipes::{Client, InterProcessFairLock, InterProcessMutex, LockState};
 use zookeeper_test_server::{LogKind, Match, Op, Server};
 

@@ -1,18 +1,16 @@
 //! The fair lock against an in-process server: order, places in the queue, and thousands of waiters in one process.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "rules/support.rs"]
-mod support;
-
 use std::error::Error;
-use std::pin::Pin;
 use std::time::Duration;
 
-use support::{
-    Acquired, ByHand, DIRECTORY, SOON, connect, connect_as, eager, granted, mutex, queue, session, start,
-    start_impatient, until, within,
+use test_support::in_process::{
+    Acquired, DIRECTORY, connect, connect_as, eager, granted, mutex, queue, session, start, start_impatient,
+    until,
 };
+use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
+use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
     AcquireError, Client, InterProcessFairLock, InterProcessReadWriteLock, LostReason, TryLockError,
 };
@@ -309,10 +307,10 @@ async fn thousands_of_waiters_cost_a_node_each_and_few_lists() {
 async fn start_together(
     lock: &InterProcessFairLock,
     count: usize,
-) -> Vec<Pin<Box<impl Future<Output = Acquired>>>> {
-    let mut attempts: Vec<_> = (0..count).map(|_| Box::pin(lock.lock())).collect();
+) -> Vec<task::Spawn<impl Future<Output = Acquired>>> {
+    let mut attempts: Vec<_> = (0..count).map(|_| task::spawn(lock.lock())).collect();
     for attempt in &mut attempts {
-        assert!(support::poll_once(attempt.as_mut()).await.is_none());
+        assert_pending!(attempt.poll());
     }
     attempts
 }

@@ -2,32 +2,30 @@
 //! in the process and waits at a gate where a test needs a certain moment.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::pin::pin;
-use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use test_support::in_process::{DIRECTORY, eager, queue, session, until};
+use test_support::{SOON, within};
+use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
     AcquireError, Client, ConnectionState, InterProcessFairLock, InterProcessMutex, LockState, QueuedLock,
     RetryPolicy,
 };
-use zookeeper_test_server::{CreateMode, Cut, Match, Op, Server, View};
+use zookeeper_test_server::{CreateMode, Cut, Match, Op, Server};
 
-const SOON: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_secs(20);
-const PATH: &str = "/tickets/hall-1";
 
 fn server() -> Server {
     let tick = Duration::from_millis(50);
     let server =
         Server::builder().tick(tick).min_session_timeout(tick).max_session_timeout(LONG).start().unwrap();
-    server.create(PATH, "").unwrap();
+    server.create(DIRECTORY, "").unwrap();
     server
 }
 
 async fn client_with(server: &Server, timeout: Duration) -> Client {
-    let policy = RetryPolicy::n_times(100_000, Duration::from_millis(5));
-    let builder = Client::builder().retry_policy(policy).session_timeout(timeout);
+    let builder = Client::builder().retry_policy(eager()).session_timeout(timeout);
     within("the session", builder.connect(&server.connect_string())).await.unwrap()
 }
 
@@ -36,29 +34,7 @@ async fn client(server: &Server) -> Client {
 }
 
 fn fair(client: &Client) -> InterProcessFairLock {
-    InterProcessFairLock::new(client, PATH).unwrap()
-}
-
-fn session(client: &Client) -> i64 {
-    client.session_id().unwrap()
-}
-
-async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(SOON, future).await {
-        Ok(output) => output,
-        Err(_) => panic!("waited in vain for {what}"),
-    }
-}
-
-async fn until(server: &Server, what: &str, condition: impl FnMut(View<'_>) -> bool + Send + 'static) {
-    assert!(server.wait_until(condition, SOON).await, "waited in vain for {what}");
-}
-
-/// The nodes in order.
-fn queue(server: &Server) -> Vec<String> {
-    let mut names = server.children(PATH);
-    names.sort_by_key(|name| name.rsplit_once('-').map(|(_, number)| number.to_owned()));
-    names.into_iter().map(|name| format!("{PATH}/{name}")).collect()
+    InterProcessFairLock::new(client, DIRECTORY).unwrap()
 }
 
 /// A place whose attempt waits for its predecessor already.
@@ -112,7 +88,7 @@ async fn a_transaction_that_was_given_up_is_committed_before_the_next_holder_of_
     let server = server();
     server.create("/stock", "1").unwrap();
     let client = client(&server).await;
-    let mutex = InterProcessMutex::new(&client, PATH).unwrap();
+    let mutex = InterProcessMutex::new(&client, DIRECTORY).unwrap();
     let first = within("the grant", mutex.lock()).await.unwrap();
     let second = tokio::spawn(mutex.lock());
     let node = first.node();
@@ -148,9 +124,9 @@ async fn a_waiter_without_a_node_is_not_handed_the_lock() {
     held.release().await.unwrap();
     let next = within("the grant of who is first", next.lock()).await.unwrap();
     assert_eq!(queue(&server)[0], next.node());
-    until(&server, "another node", |view| view.children(PATH).len() == 2).await;
-    let mut waits = pin!(robbed.lock());
-    assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    until(&server, "another node", |view| view.children(DIRECTORY).len() == 2).await;
+    let mut waits = task::spawn(robbed.lock());
+    assert_pending!(waits.poll());
     assert!(next.is_held());
     next.release().await.unwrap();
     let guard = within("the grant of the other", waits).await.unwrap();
@@ -267,8 +243,8 @@ async fn the_order_among_waiters_of_a_client_outlives_its_session() {
         places.push(place(&fair(&client)).await);
     }
     assert!(server.expire_session(session(&client)));
-    until(&server, "the old nodes to go", |view| view.children(PATH).len() == 1).await;
-    until(&server, "all to be back", |view| view.children(PATH).len() == WAITERS + 1).await;
+    until(&server, "the old nodes to go", |view| view.children(DIRECTORY).len() == 1).await;
+    until(&server, "all to be back", |view| view.children(DIRECTORY).len() == WAITERS + 1).await;
     let mut positions = Vec::new();
     for place in &mut places {
         positions.push(within("a position", place.position()).await.unwrap());
@@ -293,8 +269,8 @@ async fn waiting_in_turns_leaves_no_tasks() {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
     for _ in 0..TURNS {
-        let mut acquire = pin!(place.acquire(Duration::from_secs(3_600)));
-        assert!(acquire.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let mut acquire = task::spawn(place.acquire(Duration::from_secs(3_600)));
+        assert_pending!(acquire.poll());
     }
     let ended = async {
         while tasks() > before + 10 {
@@ -334,7 +310,7 @@ async fn the_waiters_of_two_clients_that_take_turns_have_room() {
     let started = Instant::now();
     // The other side's nodes, one between each two of ours.
     for _ in 0..PAIRS {
-        let between = format!("{PATH}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-");
+        let between = format!("{DIRECTORY}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-");
         server.create_as(&between, "", CreateMode::EphemeralSequential, session(&two)).unwrap();
         match within("a place", fair(&one).enqueue()).await {
             Ok(place) => places.push(place),
@@ -361,7 +337,7 @@ async fn a_crowd_of_unknown_creates_is_settled_by_few_lists() {
     // An unknown code says nothing about what was done; the repetition succeeds.
     let unknown = server.fail(Match::op(Op::Create).session(id).times(CROWD), -999);
     let waiting: Vec<_> = (0..CROWD).map(|_| tokio::spawn(fair(&client).lock())).collect();
-    until(&server, "all in the queue", |view| view.children(PATH).len() == CROWD + 1).await;
+    until(&server, "all in the queue", |view| view.children(DIRECTORY).len() == CROWD + 1).await;
     assert_eq!(unknown.hits().len(), CROWD);
     // Their creates are answered, and with the next list so are their lists.
     for _ in 0..2 {
@@ -448,7 +424,7 @@ async fn a_place_that_cannot_be_taken_anew_says_why() {
         .await
         .unwrap();
     // NoAuth.
-    let _refused = server.fail(Match::op(Op::Create).path_prefix(PATH), -102);
+    let _refused = server.fail(Match::op(Op::Create).path_prefix(DIRECTORY), -102);
     let error = within("the position", place.position()).await.unwrap_err();
     assert!(matches!(error, AcquireError::NoAuth { .. }), "{error} (the client is {:?})", client.state());
 }
@@ -461,7 +437,7 @@ async fn a_place_is_taken_anew_although_its_old_node_is_not_deleted_yet() {
     let policy = RetryPolicy::n_times(100_000, Duration::from_millis(5));
     let builder = Client::builder().retry_policy(policy).session_timeout(Duration::from_secs(3));
     let client = within("the session", builder.connect(&server.connect_string())).await.unwrap();
-    let lock = InterProcessFairLock::builder(&client, PATH).max_waiters(1).build().unwrap();
+    let lock = InterProcessFairLock::builder(&client, DIRECTORY).max_waiters(1).build().unwrap();
     let mut place = place(&lock).await;
     server.freeze_expiry(true);
     server.refuse_connections(true);
@@ -505,7 +481,7 @@ async fn one_refusal_does_not_leave_a_whole_group_behind() {
     let id = session(&client);
     let creates = server.hold_reply(Match::op(Op::Create).session(id).times(CROWD));
     let attempts: Vec<_> = (0..CROWD).map(|_| tokio::spawn(fair(&client).lock())).collect();
-    until(&server, "the nodes", |view| view.children(PATH).len() == CROWD).await;
+    until(&server, "the nodes", |view| view.children(DIRECTORY).len() == CROWD).await;
     // Their own lists fail as well.
     let _unknown = server.fail(Match::op(Op::GetChildren).session(id).times(4), -999);
     // The first is settled alone, so this is the barrier of all others.
@@ -537,10 +513,13 @@ async fn the_order_outlives_the_directory() {
     }
     server.refuse_connections(true);
     assert!(server.expire_session(session(&client)));
-    until(&server, "the old nodes to go", |view| view.children(PATH).is_empty()).await;
-    server.delete(PATH).unwrap();
+    until(&server, "the old nodes to go", |view| view.children(DIRECTORY).is_empty()).await;
+    server.delete(DIRECTORY).unwrap();
     server.refuse_connections(false);
-    until(&server, "all to be back", |view| view.exists(PATH) && view.children(PATH).len() == WAITERS).await;
+    until(&server, "all to be back", |view| {
+        view.exists(DIRECTORY) && view.children(DIRECTORY).len() == WAITERS
+    })
+    .await;
     let mut positions = Vec::new();
     // Without the first, who had the lock already.
     for place in &mut places[1..] {

@@ -1,13 +1,11 @@
 //! Which tokens a resource has to refuse, and what the documentation tells it to compare.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "rules/support.rs"]
-mod support;
-
 use proptest::prelude::*;
 use rusqlite::{Connection, params};
-use support::read_write::{lock, read, write};
-use support::{DIRECTORY, connect, session, start, until, within};
+use test_support::in_process::read_write::{lock, read, write};
+use test_support::in_process::{DIRECTORY, connect, session, start, until};
+use test_support::within;
 use zookeeper_recipes::{
     AnyGuard, Client, FenceGate, FencingToken, InterProcessLock, InterProcessMutex, ReadToken, Token,
 };

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use test_support::in_process::{DIRECTORY, mutex, session, until};
+use test_support::within;
 use tokio::sync::oneshot;
 use zookeeper_recipes::{
     AcquireError, Client, ConnectionState, FencingToken, Heartbeat, InterProcessMutex, LockGuard, LockState,
@@ -18,7 +20,6 @@ use zookeeper_test_server::{Cut, Direction, Gate, Isolation, LogEntry, LogKind, 
 
 const T: Duration = Duration::from_millis(1_500);
 const LONG: Duration = Duration::from_secs(20);
-const PATH: &str = "/locks/a";
 /// ZooKeeper's error codes.
 const THROTTLED: i32 = -127;
 const UNIMPLEMENTED: i32 = -6;
@@ -48,18 +49,6 @@ async fn hold(client: &Client) -> LockGuard {
     mutex(client).acquire(LONG).await.unwrap()
 }
 
-fn mutex(client: &Client) -> InterProcessMutex {
-    InterProcessMutex::new(client, PATH).unwrap()
-}
-
-fn session(client: &Client) -> i64 {
-    client.session_id().unwrap()
-}
-
-async fn within<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LONG, work).await.expect("it did not come")
-}
-
 /// Waits until the guard is in a state that is asked for, looking again whenever the connection state or the number of
 /// requests at the server changes.
 async fn until_state(server: &Server, guard: &LockGuard, wanted: impl Fn(LockState) -> bool + Send + Sync) {
@@ -80,7 +69,7 @@ async fn a_held_lock_is_renewed_by_committed_checks_every_sixth_of_the_timeout()
     server.reset_counters();
     let start = Instant::now();
     let beats = |n| move |view: zookeeper_test_server::View<'_>| view.counters().requests(Op::Multi) >= n;
-    assert!(server.wait_until(beats(4), LONG).await);
+    until(&server, "four beats", beats(4)).await;
     let per_beat = start.elapsed() / 4;
     assert!(per_beat > T / 12 && per_beat < T / 3, "a beat every {per_beat:?}");
     assert_eq!(server.counters().requests(Op::Sync) + server.counters().requests(Op::Exists), 0);
@@ -122,13 +111,13 @@ async fn a_released_lock_is_not_reported_as_deleted() {
     let first = hold(&client).await;
     let second = InterProcessMutex::new(&client, "/locks/other").unwrap().lock().await.unwrap();
     let gate = server.hold_request(Match::op(Op::Multi));
-    within(gate.wait_hit()).await;
+    within("the request", gate.wait_hit()).await;
     server.delete(&first.node()).unwrap();
     let second_lost = second.lost();
     let released = tokio::spawn(second.release());
     gate.release();
-    within(released).await.unwrap().unwrap();
-    assert_eq!(within(first.lost()).await.reason(), LostReason::NodeDeleted);
+    within("the release", released).await.unwrap().unwrap();
+    assert_eq!(within("the loss", first.lost()).await.reason(), LostReason::NodeDeleted);
     assert!(tokio::time::timeout(T / 2, second_lost).await.is_err(), "it was released");
 }
 
@@ -144,25 +133,25 @@ async fn a_cut_off_holder_is_suspended_then_lost_before_another_client_is_grante
             let _ = granted.send(Instant::now());
             (guard, waiter)
         });
-        assert!(server.wait_until(move |view| view.children(PATH).len() == 2, LONG).await);
+        until(&server, "the queue", move |view| view.children(DIRECTORY).len() == 2).await;
 
         let cut = Instant::now();
         server.stall(session(&holder), direction);
         until_state(&server, &guard, |state| state != LockState::Held).await;
         assert_eq!(guard.state(), LockState::Suspended);
         assert!(guard.is_held());
-        let lost = within(guard.lost()).await;
+        let lost = within("the loss", guard.lost()).await;
         let lost_at = Instant::now();
         assert_eq!(lost.reason(), LostReason::LeaseExpired);
         assert!(!guard.is_held());
-        let granted_at = within(was_granted).await.unwrap();
+        let granted_at = within("the grant", was_granted).await.unwrap();
         assert!(lost_at < granted_at, "{direction:?}: granted {:?} before the loss", lost_at - granted_at);
         println!(
             "{direction:?}: lost after {:?}, {:?} before the next grant",
             lost_at - cut,
             granted_at - lost_at
         );
-        let (next, _waiter) = within(next).await.unwrap();
+        let (next, _waiter) = within("the grant", next).await.unwrap();
         assert!(next.fencing_token() > guard.fencing_token());
         assert!(matches!(guard.reenter(), Err(lost) if lost.reason() == LostReason::LeaseExpired));
     }
@@ -188,7 +177,7 @@ async fn a_member_that_is_cut_off_does_not_fool_the_holder() {
         let guard = hold(&holder).await;
         let next = mutex(&waiter);
         let next = tokio::spawn(async move { next.acquire(LONG).await });
-        assert!(server.wait_until(|view| view.children(PATH).len() == 2, LONG).await);
+        until(&server, "the queue", |view| view.children(DIRECTORY).len() == 2).await;
         // It cannot move to a better member.
         server.refuse_connections(true);
         server.isolate(session(&holder), isolation);
@@ -235,7 +224,7 @@ async fn the_strict_margin_gives_up_earlier() {
     let guard = hold(&strict).await;
     server.stall(session(&strict), Direction::Both);
     let cut = Instant::now();
-    within(guard.lost()).await;
+    within("the loss", guard.lost()).await;
     assert!(cut.elapsed() < T / 2, "{:?}", cut.elapsed());
 }
 
@@ -249,7 +238,7 @@ async fn a_short_interruption_suspends_and_loses_nothing() {
     server.resume(session(&client));
     until_state(&server, &guard, |state| state == LockState::Held).await;
     guard.release().await.unwrap();
-    assert_eq!(server.children(PATH), [] as [&str; 0]);
+    assert_eq!(server.children(DIRECTORY), [] as [&str; 0]);
 }
 
 /// By the clock alone, on a connection that stands.
@@ -260,17 +249,21 @@ async fn changes_of_state_are_told() {
     let builder = Client::builder().session_timeout(2 * T);
     let client = builder.connect(&server.connect_string()).await.unwrap();
     let guard = hold(&client).await;
-    assert_eq!(within(guard.state_changed(LockState::Suspended)).await, LockState::Held, "at once");
+    assert_eq!(
+        within("the state", guard.state_changed(LockState::Suspended)).await,
+        LockState::Held,
+        "at once"
+    );
     let throttled = server.fail(Match::op(Op::Multi).always(), THROTTLED);
-    assert_eq!(within(guard.state_changed(LockState::Held)).await, LockState::Suspended);
+    assert_eq!(within("the state", guard.state_changed(LockState::Held)).await, LockState::Suspended);
     assert_eq!(client.state(), ConnectionState::Connected);
     throttled.remove();
-    assert_eq!(within(guard.state_changed(LockState::Suspended)).await, LockState::Held);
+    assert_eq!(within("the state", guard.state_changed(LockState::Suspended)).await, LockState::Held);
     server.fail(Match::op(Op::Multi).always(), THROTTLED);
-    assert_eq!(within(guard.state_changed(LockState::Held)).await, LockState::Suspended);
+    assert_eq!(within("the state", guard.state_changed(LockState::Held)).await, LockState::Suspended);
     let lost = LockState::Lost(LostReason::LeaseExpired);
-    assert_eq!(within(guard.state_changed(LockState::Suspended)).await, lost);
-    assert_eq!(within(guard.state_changed(lost)).await, lost, "at once");
+    assert_eq!(within("the state", guard.state_changed(LockState::Suspended)).await, lost);
+    assert_eq!(within("the state", guard.state_changed(lost)).await, lost, "at once");
 }
 
 /// By the connection, long before a proof would be overdue.
@@ -282,13 +275,13 @@ async fn an_interruption_and_its_end_are_told() {
     let client = builder.connect(&server.connect_string()).await.unwrap();
     let guard = hold(&client).await;
     server.stop();
-    assert_eq!(within(guard.state_changed(LockState::Held)).await, LockState::Suspended);
+    assert_eq!(within("the state", guard.state_changed(LockState::Held)).await, LockState::Suspended);
     server.restart().unwrap();
-    assert_eq!(within(guard.state_changed(LockState::Suspended)).await, LockState::Held);
+    assert_eq!(within("the state", guard.state_changed(LockState::Suspended)).await, LockState::Held);
     let mut closed = Box::pin(guard.state_changed(LockState::Held));
     assert!(tokio::time::timeout(Duration::ZERO, &mut closed).await.is_err());
     client.close().await.unwrap();
-    assert_eq!(within(closed).await, LockState::Lost(LostReason::Closed));
+    assert_eq!(within("the state", closed).await, LockState::Lost(LostReason::Closed));
 }
 
 /// Counts how often it is woken.
@@ -318,13 +311,13 @@ async fn those_who_wait_for_a_change_are_woken_by_changes_alone() {
     }
     let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
     for _ in 0..20 {
-        within(other.lock()).await.unwrap().release().await.unwrap();
+        within("the grant", other.lock()).await.unwrap().release().await.unwrap();
     }
     assert_eq!(count.0.load(Ordering::SeqCst), 0, "woken by proofs");
 
     server.stop();
     for waiting in waiting {
-        assert_eq!(within(waiting).await, LockState::Suspended);
+        assert_eq!(within("the grant", waiting).await, LockState::Suspended);
     }
     assert!(count.0.load(Ordering::SeqCst) <= 2 * WAITING, "woken by one change: {count:?}");
 }
@@ -336,22 +329,22 @@ async fn a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
     server.freeze_expiry(true);
     let (first, second) = (client(&server).await, client(&server).await);
     let guard = hold(&first).await;
-    let own = InterProcessMutex::new(&first, PATH).unwrap();
+    let own = InterProcessMutex::new(&first, DIRECTORY).unwrap();
     let waiting = tokio::spawn(async move { own.acquire(LONG).await });
-    assert!(server.wait_until(move |view| view.children(PATH).len() == 2, LONG).await);
+    until(&server, "the queue", move |view| view.children(DIRECTORY).len() == 2).await;
     let other = tokio::spawn({
         let second = second.clone();
         async move { hold(&second).await }
     });
-    assert!(server.wait_until(move |view| view.children(PATH).len() == 3, LONG).await);
-    let before = server.children(PATH);
+    until(&server, "the queue", move |view| view.children(DIRECTORY).len() == 3).await;
+    let before = server.children(DIRECTORY);
 
     let id = session(&first);
     server.stall(id, Direction::Both);
-    assert_eq!(within(guard.lost()).await.reason(), LostReason::LeaseExpired);
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
     server.resume(id);
     // The next in line is the waiter of the very session whose lease had expired, in its old place and with its old node.
-    let next = within(waiting).await.unwrap().unwrap();
+    let next = within("the grant", waiting).await.unwrap().unwrap();
     assert_eq!(session(&first), id, "the session survived");
     let lost_node = guard.node();
     assert!(!server.exists(&lost_node));
@@ -359,9 +352,9 @@ async fn a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
     assert!(
         matches!(guard.release().await, Err(ReleaseError::Lost(lost)) if lost.reason() == LostReason::LeaseExpired)
     );
-    assert_eq!(server.children(PATH).len(), 2, "the late release deleted nobody else's node");
+    assert_eq!(server.children(DIRECTORY).len(), 2, "the late release deleted nobody else's node");
     next.release().await.unwrap();
-    within(other).await.unwrap().release().await.unwrap();
+    within("the grant", other).await.unwrap().release().await.unwrap();
 }
 
 /// A hold whose lease has expired while the servers keep its session: they get every beat, and their answers are held back.
@@ -380,8 +373,8 @@ async fn expired_hold(server: &Server, holder: &Client, waiter: &Client) -> Expi
     let guard = hold(holder).await;
     let waiter = mutex(waiter);
     let next = tokio::spawn(async move { waiter.acquire(LONG).await });
-    assert!(server.wait_until(|view| view.children(PATH).len() == 2, LONG).await);
-    assert_eq!(within(guard.lost()).await.reason(), LostReason::LeaseExpired);
+    until(server, "the queue", |view| view.children(DIRECTORY).len() == 2).await;
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
     ExpiredHold { guard, before, next, _answers: answers }
 }
 
@@ -406,12 +399,12 @@ async fn a_lost_lock_stays_until_its_last_guard_is_gone() {
         assert_eq!(deletions(&server, &node), [], "before the holder has stopped");
         assert!(server.exists(&node) && !next.is_finished());
         if release {
-            let released = within(guard.release()).await;
+            let released = within("the release", guard.release()).await;
             assert!(matches!(released, Err(ReleaseError::Lost(_))), "{released:?}");
         } else {
             drop(guard);
         }
-        let next = within(next).await.unwrap().unwrap();
+        let next = within("the grant", next).await.unwrap().unwrap();
         assert_eq!(deletions(&server, &node).len(), 1);
         next.release().await.unwrap();
         let survived = server.sessions().iter().any(|known| Some(known.id) == holder.session_id());
@@ -426,14 +419,14 @@ async fn a_lost_lock_whose_guard_is_kept_goes_when_the_session_timeout_is_over()
     let (holder, waiter) = (slow_client(&server).await, slow_client(&server).await);
     let expired = expired_hold(&server, &holder, &waiter).await;
     let ExpiredHold { guard, before, next, _answers } = expired;
-    let next = within(next).await.unwrap().unwrap();
+    let next = within("the grant", next).await.unwrap().unwrap();
     let deleted = deletions(&server, &guard.node());
     assert_eq!(deleted.len(), 1);
     // The create was sent, and with it the last proof, after `before`.
     let kept = deleted[0] - before;
     assert!(kept >= SLOW, "given away {kept:?} after it was got, while a guard was there");
     assert!(!guard.is_held());
-    let released = within(guard.release()).await;
+    let released = within("the release", guard.release()).await;
     assert!(matches!(released, Err(ReleaseError::Lost(_))), "{released:?}");
     assert!(next.is_held());
     let survived = server.sessions().iter().any(|known| Some(known.id) == holder.session_id());
@@ -441,16 +434,16 @@ async fn a_lost_lock_whose_guard_is_kept_goes_when_the_session_timeout_is_over()
 }
 
 fn one_place(client: &Client) -> InterProcessMutex {
-    InterProcessMutex::builder(client, PATH).max_znodes(1).build().unwrap()
+    InterProcessMutex::builder(client, DIRECTORY).max_znodes(1).build().unwrap()
 }
 
 /// A hold whose lease has expired, of a client that may have one node for the lock, and another contender of that client.
 async fn expired_hold_and_contender(server: &Server, client: &Client) -> (LockGuard, Contender, Gate) {
     let answers = server.hold_reply(Match::op(Op::Multi).session(session(client)).always());
-    let guard = within(one_place(client).lock()).await.unwrap();
+    let guard = within("the grant", one_place(client).lock()).await.unwrap();
     let mutex = one_place(client);
     let contender = tokio::spawn(async move { mutex.acquire(LONG).await });
-    assert_eq!(within(guard.lost()).await.reason(), LostReason::LeaseExpired);
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
     (guard, contender, answers)
 }
 
@@ -464,9 +457,9 @@ async fn a_lost_lock_keeps_its_place_as_long_as_its_node() {
     answers.release();
     client.flush(LONG).await.unwrap();
     let node = guard.node();
-    assert!(node.ends_with(&server.children(PATH).concat()), "another node beside it");
+    assert!(node.ends_with(&server.children(DIRECTORY).concat()), "another node beside it");
     drop(guard);
-    let next = within(contender).await.unwrap().unwrap();
+    let next = within("the grant", contender).await.unwrap().unwrap();
     assert_eq!(deletions(&server, &node).len(), 1);
     next.release().await.unwrap();
 }
@@ -477,7 +470,7 @@ async fn a_lost_lock_gives_its_place_back_at_the_end_of_its_session() {
     let client = slow_client(&server).await;
     let (guard, contender, _answers) = expired_hold_and_contender(&server, &client).await;
     server.expire_session(session(&client));
-    let next = within(contender).await.unwrap().unwrap();
+    let next = within("the grant", contender).await.unwrap().unwrap();
     assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseExpired));
     next.release().await.unwrap();
     drop(guard);
@@ -491,11 +484,11 @@ async fn a_client_on_a_borrowed_session_deletes_what_a_lost_lock_has_kept() {
     let holder = Client::from_session(owner.clone()).unwrap();
     let waiter = slow_client(&server).await;
     let ExpiredHold { guard, next, _answers, .. } = expired_hold(&server, &holder, &waiter).await;
-    within(holder.close()).await.unwrap();
+    within("the close", holder.close()).await.unwrap();
     assert!(!server.exists(&guard.node()));
-    within(next).await.unwrap().unwrap().release().await.unwrap();
+    within("the grant", next).await.unwrap().unwrap().release().await.unwrap();
     drop(guard);
-    owner.check_stat(PATH).await.unwrap().unwrap();
+    owner.check_stat(DIRECTORY).await.unwrap().unwrap();
 }
 
 /// The event that a predecessor went arrives, but nothing that we send does: no grant before the servers answer.
@@ -507,16 +500,16 @@ async fn nothing_is_granted_while_the_session_is_in_doubt() {
     let guard = hold(&holder).await;
     let waiting = mutex(&waiter);
     let mut waiting = tokio::spawn(async move { waiting.acquire(LONG).await });
-    assert!(server.wait_until(move |view| view.watches() == 1, LONG).await);
+    until(&server, "the watch", |view| view.watches() == 1).await;
     let id = session(&waiter);
     server.stall(id, Direction::ToServer);
     let mut state = waiter.watch_state();
-    within(state.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
+    within("the state", state.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
     guard.release().await.unwrap();
     let early = tokio::time::timeout(T / 2, &mut waiting).await;
     assert!(early.is_err(), "granted without a server that knows of us");
     server.resume(id);
-    within(waiting).await.unwrap().unwrap().release().await.unwrap();
+    within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -527,7 +520,7 @@ async fn a_node_deleted_by_hand_is_noticed_within_a_heartbeat() {
     let other = InterProcessMutex::new(&client, "/locks/other").unwrap().lock().await.unwrap();
     let deleted = Instant::now();
     server.delete(&guard.node()).unwrap();
-    assert_eq!(within(guard.lost()).await.reason(), LostReason::NodeDeleted);
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
     assert!(deleted.elapsed() < T / 3, "{:?}", deleted.elapsed());
     assert_eq!(other.state(), LockState::Held, "only the one whose node went");
     assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))));
@@ -540,7 +533,7 @@ async fn many_holds(server: &Server, count: usize) -> (Client, Vec<LockGuard>) {
     let mut guards = Vec::new();
     for number in 0..count {
         let mutex = InterProcessMutex::new(&client, &format!("/locks/{number}")).unwrap();
-        guards.push(within(mutex.lock()).await.unwrap());
+        guards.push(within("the grant", mutex.lock()).await.unwrap());
     }
     (client, guards)
 }
@@ -556,7 +549,7 @@ async fn delete_all(server: &Server, client: &Client, guards: &[LockGuard]) {
     }
     server.cut(session(client), Cut::Reset);
     for guard in guards {
-        assert_eq!(within(guard.lost()).await.reason(), LostReason::NodeDeleted);
+        assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
     }
 }
 
@@ -617,8 +610,8 @@ async fn forced_expiry_is_told_to_every_share_of_the_hold() {
     let share = guard.reenter().unwrap();
     assert_eq!((guard.hold_count(), share.hold_count()), (2, 2));
     server.expire_session(session(&client));
-    assert_eq!(within(guard.lost()).await.reason(), LostReason::SessionExpired);
-    assert_eq!(within(share.lost()).await.reason(), LostReason::SessionExpired);
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::SessionExpired);
+    assert_eq!(within("the loss", share.lost()).await.reason(), LostReason::SessionExpired);
     assert!(share.reenter().is_err());
 }
 
@@ -630,12 +623,12 @@ async fn a_shared_hold_is_released_by_the_last_share() {
     let share = guard.reenter().unwrap();
     assert_eq!(share.fencing_token(), guard.fencing_token());
     guard.release().await.unwrap();
-    assert_eq!(server.children(PATH).len(), 1);
+    assert_eq!(server.children(DIRECTORY).len(), 1);
     assert!(mutex(&client).is_acquired_in_this_process());
     assert_eq!(share.hold_count(), 1);
     drop(share);
     client.flush(LONG).await.unwrap();
-    assert_eq!(server.children(PATH).len(), 0);
+    assert_eq!(server.children(DIRECTORY).len(), 0);
     assert!(!mutex(&client).is_acquired_in_this_process());
 }
 
@@ -653,7 +646,7 @@ async fn while_held_answers_with_the_result_and_drops_the_work_on_a_loss() {
         std::future::pending::<()>().await;
     });
     server.expire_session(session(&client));
-    assert_eq!(within(work).await.unwrap_err().reason(), LostReason::SessionExpired);
+    assert_eq!(within("the work", work).await.unwrap_err().reason(), LostReason::SessionExpired);
     assert_eq!(Arc::strong_count(&dropped), 1, "the work is gone");
     // Already lost: not even begun.
     let begun = guard.while_held(async { panic!("must not run") }).await;
@@ -667,7 +660,7 @@ async fn close_tells_the_guards_first() {
     let guard = hold(&client).await;
     client.close().await.unwrap();
     assert_eq!(guard.state(), LockState::Lost(LostReason::Closed));
-    assert!(server.wait_until(move |view| view.children(PATH).is_empty(), LONG).await);
+    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
 }
 
 #[tokio::test]
@@ -752,13 +745,13 @@ async fn a_waiter_goes_on_in_the_next_session() {
     let guard = hold(&holder).await;
     let waiting = mutex(&waiter);
     let waiting = tokio::spawn(async move { waiting.acquire(LONG).await });
-    assert!(server.wait_until(move |view| view.children(PATH).len() == 2, LONG).await);
+    until(&server, "the queue", move |view| view.children(DIRECTORY).len() == 2).await;
     let old = session(&waiter);
     server.expire_session(old);
-    let again = |view: zookeeper_test_server::View<'_>| view.children(PATH).len() == 2;
-    assert!(server.wait_until(again, LONG).await);
+    let again = |view: zookeeper_test_server::View<'_>| view.children(DIRECTORY).len() == 2;
+    until(&server, "its next node", again).await;
     guard.release().await.unwrap();
-    let next: Result<LockGuard, AcquireError> = within(waiting).await.unwrap();
+    let next: Result<LockGuard, AcquireError> = within("the grant", waiting).await.unwrap();
     assert_ne!(session(&waiter), old);
     next.unwrap().release().await.unwrap();
 }

@@ -1,13 +1,11 @@
 //! What is logged, and as how grave.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "rules/support.rs"]
-mod support;
-
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use support::{connect, connect_as, mutex, session, start, within};
+use test_support::in_process::{connect, connect_as, mutex, session, start};
 use test_support::listen_to_log;
+use test_support::within;
 use tracing::{Level, Metadata};
 use zookeeper_recipes::{Client, ConnectionState, InterProcessMutex};
 use zookeeper_test_server::{Cut, Match, Op};

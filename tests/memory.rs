@@ -1,15 +1,14 @@
 //! What a waiter costs this process: the documentation says it. Alone in its process, whose allocations it counts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "rules/support.rs"]
-mod support;
-
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use peak_alloc::PeakAlloc;
-use support::{DIRECTORY, start, within};
+use test_support::in_process::{DIRECTORY, start};
+use test_support::within;
+use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{Client, InterProcessFairLock};
 
 #[global_allocator]
@@ -32,9 +31,9 @@ async fn the_memory_of_a_waiter_is_what_the_documentation_says() {
     let lock = InterProcessFairLock::new(&client, DIRECTORY).unwrap();
     let holder = within("the grant", lock.lock()).await.unwrap();
     let before = ALLOCATED.current_usage();
-    let mut waiting: Vec<_> = (0..WAITERS).map(|_| Box::pin(lock.lock())).collect();
+    let mut waiting: Vec<_> = (0..WAITERS).map(|_| task::spawn(lock.lock())).collect();
     for attempt in &mut waiting {
-        assert!(support::poll_once(attempt.as_mut()).await.is_none());
+        assert_pending!(attempt.poll());
     }
     // The session's requests are answered in order, so by then all are in the queue and have seen where they stand.
     while lock.participants().await.unwrap().len() < WAITERS + 1 {}

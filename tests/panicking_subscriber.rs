@@ -1,13 +1,11 @@
 //! A tracing subscriber that panics, once, in a task of the client's thread: what it takes along is bounded.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "rules/support.rs"]
-mod support;
-
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
-use support::{DIRECTORY, SOON, connect, connect_as, session, start, start_impatient, until, within};
+use test_support::in_process::{DIRECTORY, connect, connect_as, session, start, start_impatient, until};
+use test_support::{SOON, within};
 use test_support::{listen_to_log, poll_until};
 use tracing::Metadata;
 use zookeeper_client as zk;

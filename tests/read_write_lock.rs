@@ -2,16 +2,13 @@
 //! in the middle of them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "rules/support.rs"]
-mod support;
-
 use std::time::Duration;
 
-use support::read_write::{lock, read, write};
-use support::{
-    ByHand, DIRECTORY, SOON, connect, connect_as, eager, numbers, session, start, start_impatient, until,
-    within,
+use test_support::in_process::read_write::{lock, read, write};
+use test_support::in_process::{
+    DIRECTORY, connect, connect_as, eager, numbers, session, start, start_impatient, until,
 };
+use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
     AcquireError, BuildError, Client, ConversionFailure, Dialect, InterProcessFairLock, InterProcessMutex,

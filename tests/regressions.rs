@@ -5,13 +5,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 use std::net::TcpListener;
-use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, Once, PoisonError, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::sync::{Mutex, Once, PoisonError, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use test_support::in_process::{DIRECTORY, mutex, session, until};
+use test_support::{block_on, within};
 use tokio::task::JoinHandle;
+use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
     Acl, AcquireError, Client, ClientBuilder, ConnectError, ConnectionState, InterProcessMutex, LockGuard,
@@ -21,7 +22,6 @@ use zookeeper_test_server::{CreateMode, Cut, Direction, LogKind, Loss, Match, Op
 
 const T: Duration = Duration::from_millis(1_500);
 const LONG: Duration = Duration::from_secs(20);
-const PATH: &str = "/locks/a";
 const OTHER: &str = "/locks/b";
 
 // ZooKeeper's error codes.
@@ -63,62 +63,21 @@ fn mutex_at(client: &Client, path: &str) -> InterProcessMutex {
     InterProcessMutex::new(client, path).unwrap()
 }
 
-fn mutex(client: &Client) -> InterProcessMutex {
-    mutex_at(client, PATH)
-}
-
 /// A mutex all of whose contenders in this client share one node.
 fn narrow(client: &Client) -> InterProcessMutex {
-    InterProcessMutex::builder(client, PATH).max_znodes(1).build().unwrap()
+    InterProcessMutex::builder(client, DIRECTORY).max_znodes(1).build().unwrap()
 }
 
 async fn hold(client: &Client) -> LockGuard {
     mutex(client).acquire(LONG).await.unwrap()
 }
 
-fn session(client: &Client) -> i64 {
-    client.session_id().unwrap()
-}
-
-async fn within<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LONG, work).await.expect("it did not come")
-}
-
 async fn until_state(client: &Client, wanted: ConnectionState) {
-    within(client.watch_state().wait_for(|state| *state == wanted)).await.unwrap();
-}
-
-async fn until(server: &Server, condition: impl FnMut(View<'_>) -> bool + Send + 'static) {
-    assert!(server.wait_until(condition, LONG).await, "the server did not come to it");
+    within("the state", client.watch_state().wait_for(|state| *state == wanted)).await.unwrap();
 }
 
 async fn until_queued(server: &Server, nodes: usize) {
-    until(server, move |view| view.children(PATH).len() == nodes).await;
-}
-
-/// What an executor would do once.
-fn poll_once<F: Future>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
-    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-}
-
-/// The least executor there can be: no reactor, no timers, no tokio.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future);
-    let deadline = Instant::now() + LONG;
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(result) => return result,
-            Poll::Pending => thread::park_timeout(LONG),
-        }
-        assert!(Instant::now() < deadline, "it did not come");
-    }
+    until(server, "the queue", move |view| view.children(DIRECTORY).len() == nodes).await;
 }
 
 /// The panics of sessions' threads since the start of the process; nobody else would see them.
@@ -145,26 +104,29 @@ async fn an_attempt_that_was_given_up_ends_with_its_session() {
         let server = server();
         let client = client(&server).await;
         hold(&client).await.release().await.unwrap();
-        let gate = server.hold_request(Match::op(Op::Create).path_prefix(PATH));
+        let gate = server.hold_request(Match::op(Op::Create).path_prefix(DIRECTORY));
         if cancelled {
-            let mut attempt = Box::pin(mutex(&client).lock());
-            assert!(poll_once(&mut attempt).is_pending());
-            within(gate.wait_hit()).await;
+            let mut attempt = task::spawn(mutex(&client).lock());
+            assert_pending!(attempt.poll());
+            within("the request", gate.wait_hit()).await;
         } else {
             let error = mutex(&client).acquire(ms(300)).await.unwrap_err();
             assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
-            within(gate.wait_hit()).await;
+            within("the request", gate.wait_hit()).await;
         }
         let old = session(&client);
         server.expire_session(old);
-        until(&server, move |view| view.sessions().iter().any(|session| session.id != old)).await;
+        until(&server, "another session", move |view| {
+            view.sessions().iter().any(|session| session.id != old)
+        })
+        .await;
         until_state(&client, ConnectionState::Connected).await;
         // Whatever the attempt would still do comes before this is over.
         client.flush(LONG).await.unwrap();
         mutex_at(&client, OTHER).lock().await.unwrap().release().await.unwrap();
         let new = session(&client);
         let created = |entry: &&zookeeper_test_server::LogEntry| {
-            entry.op == Op::Create && entry.session == new && entry.path.starts_with(PATH)
+            entry.op == Op::Create && entry.session == new && entry.path.starts_with(DIRECTORY)
         };
         assert_eq!(server.log().iter().filter(created).count(), 0, "it goes on for nobody");
         assert_eq!(session_panics(), [] as [&str; 0]);
@@ -180,17 +142,17 @@ async fn an_attempt_that_was_given_up_without_a_server_ends_with_its_session() {
     hold(&client).await.release().await.unwrap();
     server.stop();
     until_state(&client, ConnectionState::Suspended).await;
-    let mut cancelled = Box::pin(mutex(&client).lock());
-    assert!(poll_once(&mut cancelled).is_pending());
+    let mut cancelled = task::spawn(mutex(&client).lock());
+    assert_pending!(cancelled.poll());
     let late = mutex(&client).acquire(ms(50)).await.unwrap_err();
     assert!(matches!(late, AcquireError::Connection { .. }), "{late}");
     drop(cancelled);
     until_state(&client, ConnectionState::Lost).await;
     server.reset_counters();
     server.restart().unwrap();
-    let guard = within(mutex(&client).lock()).await.unwrap();
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     client.flush(LONG).await.unwrap();
-    assert_eq!(server.children(PATH).len(), 1);
+    assert_eq!(server.children(DIRECTORY).len(), 1);
     assert_eq!(server.counters().requests(Op::Create), 1, "only the one that was asked for");
     guard.release().await.unwrap();
     assert_eq!(session_panics(), [] as [&str; 0]);
@@ -204,11 +166,11 @@ async fn a_watch_that_is_refused_again_and_again_comes_to_an_end_by_the_policy()
     let policy = RetryPolicy::n_times(3, ms(1));
     let waiter = client_with(&server, Client::builder().retry_policy(policy)).await;
     server.fail(Match::op(Op::GetData).always(), RUNTIME_INCONSISTENCY);
-    let error = within(mutex(&waiter).lock()).await.unwrap_err();
+    let error = within("the grant", mutex(&waiter).lock()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
     assert_eq!(server.counters().requests(Op::GetData), 4, "the first and three repetitions");
     waiter.flush(LONG).await.unwrap();
-    assert_eq!(server.children(PATH).len(), 1);
+    assert_eq!(server.children(DIRECTORY).len(), 1);
     guard.release().await.unwrap();
 }
 
@@ -220,7 +182,7 @@ async fn a_watch_that_costs_the_connection_each_time_comes_to_an_end_by_the_poli
     let policy = RetryPolicy::n_times(3, ms(1));
     let waiter = client_with(&server, Client::builder().retry_policy(policy)).await;
     server.drop_reply(Match::op(Op::GetData).always(), Loss::Close);
-    let error = within(mutex(&waiter).lock()).await.unwrap_err();
+    let error = within("the grant", mutex(&waiter).lock()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
     let (asked, connects) = (
         server.counters().requests(Op::GetData),
@@ -238,10 +200,10 @@ async fn the_release_of_the_last_thing_alive_reports_success() {
         // The client and the mutex are gone before the guard.
         let guard = hold(&client(&server).await).await;
         assert!(guard.is_held());
-        within(guard.release()).await.unwrap();
-        assert_eq!(server.children(PATH), [] as [&str; 0]);
+        within("the release", guard.release()).await.unwrap();
+        assert_eq!(server.children(DIRECTORY), [] as [&str; 0]);
     }
-    until(&server, |view| view.sessions().is_empty()).await;
+    until(&server, "the end of all sessions", |view| view.sessions().is_empty()).await;
 }
 
 #[tokio::test]
@@ -254,14 +216,14 @@ async fn until_elapsed_does_not_count_the_time_in_the_queue() {
     let waiter = client_with(&server, Client::builder().retry_policy(policy)).await;
     let id = session(&waiter);
     let mut waiting = tokio::spawn(mutex(&waiter).lock());
-    until(&server, |view| view.watches() == 1).await;
+    until(&server, "the watch", |view| view.watches() == 1).await;
     assert!(tokio::time::timeout(2 * most, &mut waiting).await.is_err());
     // Its predecessor changes, it looks again, and the reply to that is lost.
     let lost = server.drop_reply(Match::op(Op::GetChildren).session(id), Loss::Close);
     server.set_data(&guard.node(), "changed").unwrap();
-    within(lost.wait_hit()).await;
+    within("the request", lost.wait_hit()).await;
     guard.release().await.unwrap();
-    within(waiting).await.unwrap().unwrap().release().await.unwrap();
+    within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
 /// Creates that may still happen are remembered by directory, however many there are elsewhere.
@@ -271,11 +233,11 @@ async fn a_create_that_comes_to_light_later_is_deleted_by_the_next_list() {
     let policy = RetryPolicy::n_times(0, ms(1));
     let client = client_with(&server, Client::builder().retry_policy(policy)).await;
     let mut asked = Vec::new();
-    for path in [OTHER, PATH] {
+    for path in [OTHER, DIRECTORY] {
         mutex_at(&client, path).lock().await.unwrap().release().await.unwrap();
         for _ in 0..10 {
             let lost = server.drop_request(Match::op(Op::Create).path_prefix(path), Loss::Close);
-            let error = within(mutex_at(&client, path).lock()).await.unwrap_err();
+            let error = within("the grant", mutex_at(&client, path).lock()).await.unwrap_err();
             assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
             asked.extend(lost.hits().into_iter().map(|hit| hit.path));
         }
@@ -284,13 +246,13 @@ async fn a_create_that_comes_to_light_later_is_deleted_by_the_next_list() {
     assert_eq!(asked.len(), 20);
     // Two of them are committed after all, before anybody who comes from now on.
     let mode = CreateMode::EphemeralSequential;
-    for path in asked.iter().filter(|path| path.starts_with(PATH)).take(2) {
+    for path in asked.iter().filter(|path| path.starts_with(DIRECTORY)).take(2) {
         server.create_as(path, "", mode, session(&client)).unwrap();
     }
-    assert_eq!(server.children(PATH).len(), 2);
-    let guard = within(mutex(&client).lock()).await.unwrap();
+    assert_eq!(server.children(DIRECTORY).len(), 2);
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     client.flush(LONG).await.unwrap();
-    let left = server.children(PATH);
+    let left = server.children(DIRECTORY);
     assert_eq!(left.len(), 1, "{left:?}");
     assert!(guard.node().ends_with(&left[0]));
     guard.release().await.unwrap();
@@ -305,10 +267,10 @@ async fn lost_of_a_released_guard_does_not_resolve_by_the_clock() {
     guard.release().await.unwrap();
     // With nothing at stake nothing is proved any more, which would be a loss for a lock that is held.
     assert!(tokio::time::timeout(T, &mut watched).await.is_err());
-    assert!(poll_once(&mut Box::pin(later)).is_pending());
+    assert_pending!(task::spawn(later).poll());
     assert_eq!(client.state(), ConnectionState::Connected);
     client.close().await.unwrap();
-    assert_eq!(within(watched).await.reason(), LostReason::Closed);
+    assert_eq!(within("the loss", watched).await.reason(), LostReason::Closed);
 }
 
 #[tokio::test]
@@ -320,7 +282,7 @@ async fn lost_of_a_released_guard_resolves_at_the_end_of_a_borrowed_client() {
     let lost = tokio::spawn(guard.lost());
     guard.release().await.unwrap();
     client.close().await.unwrap();
-    assert_eq!(within(lost).await.unwrap().reason(), LostReason::Closed);
+    assert_eq!(within("the loss", lost).await.unwrap().reason(), LostReason::Closed);
 }
 
 #[tokio::test]
@@ -328,13 +290,13 @@ async fn lost_keeps_neither_the_session_nor_the_client() {
     let server = server();
     let client = client(&server).await;
     let guard = hold(&client).await;
-    let mut lost = Box::pin(guard.lost());
-    assert!(poll_once(&mut lost).is_pending());
+    let mut lost = task::spawn(guard.lost());
+    assert_pending!(lost.poll());
     guard.release().await.unwrap();
     drop(client);
     let closed = |view: View<'_>| view.counters().requests(Op::CloseSession) == 1;
-    until(&server, closed).await;
-    within(lost).await;
+    until(&server, "the end of the sessions", closed).await;
+    within("the loss", lost).await;
 }
 
 #[tokio::test]
@@ -365,23 +327,23 @@ async fn refused_credentials_are_told_to_everybody() {
     // The deletion is not done before the credentials are refused.
     let deletion = server.fail(Match::op(Op::Delete).path_prefix(OTHER).always(), THROTTLED);
     let release = tokio::spawn(released.release());
-    within(deletion.wait_hit()).await;
+    within("the request", deletion.wait_hit()).await;
     server.fail(Match::op(Op::GetChildren).path("/locks/c"), AUTH_FAILED);
 
-    let asked = within(mutex_at(&client, "/locks/c").lock()).await;
+    let asked = within("the grant", mutex_at(&client, "/locks/c").lock()).await;
     assert!(matches!(asked, Err(AcquireError::AuthFailed { .. })), "{asked:?}");
-    let waited = within(waiting).await.unwrap();
+    let waited = within("the grant", waiting).await.unwrap();
     assert!(matches!(waited, Err(AcquireError::AuthFailed { .. })), "{waited:?}");
-    let release = within(release).await.unwrap();
+    let release = within("the release", release).await.unwrap();
     assert!(matches!(release, Err(ReleaseError::Lost(_))), "{release:?}");
     assert_eq!(server.children(OTHER).len(), 1, "it was not deleted");
     assert!(!busy.is_held());
-    let closed = within(client.close()).await;
+    let closed = within("the close", client.close()).await;
     assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
     assert_eq!(client.state(), ConnectionState::Closed);
-    let later = within(mutex(&client).acquire(LONG)).await;
+    let later = within("the grant", mutex(&client).acquire(LONG)).await;
     assert!(matches!(later, Err(AcquireError::AuthFailed { .. })), "{later:?}");
-    let participants = within(mutex(&client).participants()).await;
+    let participants = within("the list", mutex(&client).participants()).await;
     assert!(matches!(participants, Err(AcquireError::AuthFailed { .. })), "{participants:?}");
 }
 
@@ -395,10 +357,10 @@ async fn credentials_that_are_refused_for_the_next_session_are_told_to_waiters()
     until_queued(&server, 2).await;
     server.fail(Match::op(Op::Auth).always(), AUTH_FAILED);
     server.expire_session(session(&client));
-    let waited = within(waiting).await.unwrap();
+    let waited = within("the grant", waiting).await.unwrap();
     assert!(matches!(waited, Err(AcquireError::AuthFailed { .. })), "{waited:?}");
     until_state(&client, ConnectionState::Closed).await;
-    let later = within(mutex(&client).participants()).await;
+    let later = within("the list", mutex(&client).participants()).await;
     assert!(matches!(later, Err(AcquireError::AuthFailed { .. })), "{later:?}");
 }
 
@@ -413,7 +375,7 @@ async fn a_deadline_without_a_server_is_no_busy_lock() {
     for state in [ConnectionState::Suspended, ConnectionState::Lost] {
         until_state(&client, state).await;
         let (mutex, other) = (mutex(&client), mutex_at(&client, OTHER));
-        let (short, none, tried) = within(async {
+        let (short, none, tried) = within("the grant", async {
             tokio::join!(mutex.acquire(ms(50)), other.acquire(Duration::ZERO), mutex.try_lock())
         })
         .await;
@@ -444,8 +406,8 @@ async fn a_grant_that_nobody_has_taken_yet_is_known_in_the_process() {
     let client = client(&server).await;
     hold(&client).await.release().await.unwrap();
     let mutex = mutex(&client);
-    let mut granted = Box::pin(mutex.acquire(LONG));
-    assert!(poll_once(&mut granted).is_pending());
+    let mut granted = task::spawn(mutex.acquire(LONG));
+    assert_pending!(granted.poll());
     // Answered behind the attempt's own requests.
     assert_eq!(mutex.participants().await.unwrap().len(), 1);
     assert!(mutex.is_acquired_in_this_process());
@@ -464,17 +426,21 @@ async fn a_waiter_that_is_not_polled_leaves_the_queue_at_its_deadline() {
     let server = server();
     let client = client(&server).await;
     let guard = hold(&client).await;
-    let mut forgotten = Box::pin(mutex(&client).acquire(ms(500)));
-    assert!(poll_once(&mut forgotten).is_pending());
-    until(&server, |view| view.node(PATH).is_some_and(|directory| directory.next_sequence == 2)).await;
+    let mut forgotten = task::spawn(mutex(&client).acquire(ms(500)));
+    assert_pending!(forgotten.poll());
+    until(&server, "the create", |view| {
+        view.node(DIRECTORY).is_some_and(|directory| directory.next_sequence == 2)
+    })
+    .await;
     let waiting = tokio::spawn(mutex(&client).lock());
     // All three have come, and one has gone.
     let gone = |view: View<'_>| {
-        view.node(PATH).is_some_and(|directory| directory.next_sequence == 3 && directory.num_children == 2)
+        view.node(DIRECTORY)
+            .is_some_and(|directory| directory.next_sequence == 3 && directory.num_children == 2)
     };
-    until(&server, gone).await;
+    until(&server, "the third create", gone).await;
     guard.release().await.unwrap();
-    within(waiting).await.unwrap().unwrap().release().await.unwrap();
+    within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
     assert!(matches!(forgotten.await, Err(AcquireError::TimedOut { .. })));
 }
 
@@ -486,12 +452,12 @@ async fn a_server_that_asks_for_patience_gets_it_from_the_first_repetition_on() 
     hold(&client).await.release().await.unwrap();
     server.fail(Match::op(Op::Create).times(1), THROTTLED);
     let started = Instant::now();
-    let guard = within(mutex(&client).lock()).await.unwrap();
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     assert!(started.elapsed() >= pause, "{:?}", started.elapsed());
     guard.release().await.unwrap();
     // And counts: one repetition is what there is.
     let throttled = server.fail(Match::op(Op::Create).always(), THROTTLED);
-    let error = within(mutex(&client).lock()).await.unwrap_err();
+    let error = within("the grant", mutex(&client).lock()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
     assert_eq!(throttled.hits().len(), 2);
 }
@@ -502,18 +468,18 @@ async fn flush_does_not_wait_for_what_begins_after_it() {
     let client = client(&server).await;
     let before = hold(&client).await;
     // Deletions are not done until then.
-    let first = server.fail(Match::op(Op::Delete).path_prefix(PATH).always(), THROTTLED);
+    let first = server.fail(Match::op(Op::Delete).path_prefix(DIRECTORY).always(), THROTTLED);
     let second = server.fail(Match::op(Op::Delete).path_prefix(OTHER).always(), THROTTLED);
     drop(before);
-    within(first.wait_hit()).await;
-    let mut flush = Box::pin(client.flush(LONG));
-    assert!(poll_once(&mut flush).is_pending());
+    within("the request", first.wait_hit()).await;
+    let mut flush = task::spawn(client.flush(LONG));
+    assert_pending!(flush.poll());
     drop(mutex_at(&client, OTHER).lock().await.unwrap());
-    within(second.wait_hit()).await;
-    assert!(poll_once(&mut flush).is_pending());
+    within("the request", second.wait_hit()).await;
+    assert_pending!(flush.poll());
     first.remove();
     flush.await.unwrap();
-    assert_eq!((server.children(PATH).len(), server.children(OTHER).len()), (0, 1));
+    assert_eq!((server.children(DIRECTORY).len(), server.children(OTHER).len()), (0, 1));
     second.remove();
     client.flush(LONG).await.unwrap();
     assert_eq!(server.children(OTHER).len(), 0);
@@ -525,13 +491,13 @@ async fn a_closed_client_ends_its_waiters_although_a_lost_guard_is_kept() {
     let client = client(&server).await;
     let mutex = narrow(&client);
     let guard = mutex.lock().await.unwrap();
-    let mut waiting = Box::pin(mutex.lock());
-    assert!(poll_once(&mut waiting).is_pending());
+    let mut waiting = task::spawn(mutex.lock());
+    assert_pending!(waiting.poll());
     client.close().await.unwrap();
     assert!(!guard.is_held());
-    let waited = within(waiting).await;
+    let waited = within("the grant", waiting).await;
     assert!(matches!(waited, Err(AcquireError::Closed { .. })), "{waited:?}");
-    let asked = within(mutex.try_lock()).await;
+    let asked = within("the answer", mutex.try_lock()).await;
     assert!(matches!(asked, Err(TryLockError::Acquire(AcquireError::Closed { .. }))), "{asked:?}");
 }
 
@@ -541,11 +507,11 @@ async fn the_next_session_lets_waiters_in_although_a_lost_guard_is_kept() {
     let client = client(&server).await;
     let mutex = narrow(&client);
     let guard = mutex.lock().await.unwrap();
-    let mut waiting = Box::pin(mutex.lock());
-    assert!(poll_once(&mut waiting).is_pending());
+    let mut waiting = task::spawn(mutex.lock());
+    assert_pending!(waiting.poll());
     server.expire_session(session(&client));
-    assert_eq!(within(guard.lost()).await.reason(), LostReason::SessionExpired);
-    let next = within(waiting).await.unwrap();
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::SessionExpired);
+    let next = within("the grant", waiting).await.unwrap();
     assert!(next.is_held());
     assert!(!guard.is_held());
     next.release().await.unwrap();
@@ -557,9 +523,9 @@ async fn participants_that_are_not_polled_do_not_keep_the_session() {
     let client = client(&server).await;
     let guard = hold(&client).await;
     let mutex = mutex(&client);
-    let mut participants = Box::pin(mutex.participants());
-    assert!(poll_once(&mut participants).is_pending());
-    within(client.close()).await.unwrap();
+    let mut participants = task::spawn(mutex.participants());
+    assert_pending!(participants.poll());
+    within("the close", client.close()).await.unwrap();
     assert_eq!(server.sessions().len(), 0);
     assert!(!guard.is_held());
     drop(participants);
@@ -569,7 +535,7 @@ async fn participants_that_are_not_polled_do_not_keep_the_session() {
 /// connection; answers what `close` said and lets the session come back. Nothing if the machine was so slow that the
 /// session ended meanwhile.
 async fn close_in_an_outage(server: &Server, owner: &zk::Client, client: &Client) -> Option<ReleaseError> {
-    let closed = within(client.close()).await;
+    let closed = within("the close", client.close()).await;
     server.resume(owner.session_id().0);
     let mut states = owner.state_watcher();
     let mut state = states.peek_state();
@@ -577,7 +543,7 @@ async fn close_in_an_outage(server: &Server, owner: &zk::Client, client: &Client
         if state == zk::SessionState::SyncConnected {
             return Some(closed.unwrap_err());
         }
-        state = within(states.changed()).await;
+        state = within("the state", states.changed()).await;
     }
     None
 }
@@ -602,7 +568,7 @@ async fn a_borrowed_session_that_is_given_back_in_an_outage_keeps_no_held_node()
         until_state(&client, ConnectionState::Suspended).await;
         let Some(error) = close_in_an_outage(&server, &owner, &client).await else { continue };
         assert!(matches!(error, ReleaseError::SessionNotClosed { .. }), "{error}");
-        until(&server, |view| view.children(PATH).is_empty()).await;
+        until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
         assert!(!guard.is_held());
         assert!(!owner.state().is_terminated());
         return;
@@ -620,18 +586,18 @@ async fn a_borrowed_session_that_is_given_back_in_an_outage_keeps_no_queued_node
         hold(&client).await.release().await.unwrap();
         interrupt(&server, &owner);
         until_state(&client, ConnectionState::Suspended).await;
-        let mut waiting = Box::pin(mutex(&client).lock());
-        assert!(poll_once(&mut waiting).is_pending());
+        let mut waiting = task::spawn(mutex(&client).lock());
+        assert_pending!(waiting.poll());
         let Some(error) = close_in_an_outage(&server, &owner, &client).await else { continue };
         assert!(matches!(error, ReleaseError::SessionNotClosed { .. }), "{error}");
-        let waited = within(waiting).await;
+        let waited = within("the grant", waiting).await;
         assert!(matches!(waited, Err(AcquireError::Closed { .. })), "{waited:?}");
         // One node in each life of the client: that of the guard, and that of the waiter.
         let both = |view: View<'_>| {
-            view.node(PATH)
+            view.node(DIRECTORY)
                 .is_some_and(|directory| directory.next_sequence == 2 && directory.num_children == 0)
         };
-        until(&server, both).await;
+        until(&server, "both deletions", both).await;
         assert!(!owner.state().is_terminated());
         return;
     }
@@ -646,11 +612,11 @@ async fn a_borrowed_session_that_is_given_back_to_a_throttling_server_keeps_no_n
     let client = Client::from_session(owner.clone()).unwrap();
     let guard = hold(&client).await;
     let throttled = server.fail(Match::op(Op::Delete).always(), THROTTLED);
-    let closed = within(client.close()).await;
+    let closed = within("the close", client.close()).await;
     assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
-    assert_eq!(server.children(PATH).len(), 1);
+    assert_eq!(server.children(DIRECTORY).len(), 1);
     throttled.remove();
-    until(&server, |view| view.children(PATH).is_empty()).await;
+    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
     assert!(!owner.state().is_terminated());
     drop(guard);
 }
@@ -666,12 +632,12 @@ fn a_borrowed_session_is_not_kept_by_a_guard_once_its_clients_runtime_is_gone() 
         let client = Client::from_session(owner.clone()).unwrap();
         let guard = hold(&client).await;
         server.fail(Match::op(Op::Delete).always(), THROTTLED);
-        let closed = within(client.close()).await;
+        let closed = within("the close", client.close()).await;
         assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
         guard
     });
     drop((clients, owner));
-    owners.block_on(until(&server, |view| view.sessions().is_empty()));
+    owners.block_on(until(&server, "the end of all sessions", |view| view.sessions().is_empty()));
     assert!(!guard.is_held());
 }
 
@@ -685,14 +651,14 @@ async fn a_borrowed_session_that_is_given_back_during_a_release_deletes_the_node
     let nodes = [released.node(), kept.node()];
     let gate = server.hold_request(Match::op(Op::Delete));
     let release = tokio::spawn(released.release());
-    within(gate.wait_hit()).await;
-    let mut closing = Box::pin(client.close());
-    assert!(poll_once(&mut closing).is_pending());
+    within("the request", gate.wait_hit()).await;
+    let mut closing = task::spawn(client.close());
+    assert_pending!(closing.poll());
     // By now it has looked for what there is to delete.
-    assert_eq!(within(kept.lost()).await.reason(), LostReason::Closed);
+    assert_eq!(within("the loss", kept.lost()).await.reason(), LostReason::Closed);
     gate.release();
-    within(release).await.unwrap().unwrap();
-    within(closing).await.unwrap();
+    within("the release", release).await.unwrap().unwrap();
+    within("the close", closing).await.unwrap();
     let log = server.log();
     for node in nodes {
         let asked = |entry: &&zookeeper_test_server::LogEntry| {
@@ -710,7 +676,7 @@ async fn a_release_while_a_borrowed_session_is_given_back_is_no_deletion_by_some
     let owner = owned_session(&server, LONG).await;
     for round in 0..100_u32 {
         let client = Client::from_session(owner.clone()).unwrap();
-        let paths: Vec<String> = (0..8).map(|lock| format!("{PATH}/{lock}")).collect();
+        let paths: Vec<String> = (0..8).map(|lock| format!("{DIRECTORY}/{lock}")).collect();
         let mut guards = Vec::new();
         for path in &paths {
             guards.push(mutex_at(&client, path).lock().await.unwrap());
@@ -720,10 +686,10 @@ async fn a_release_while_a_borrowed_session_is_given_back_is_no_deletion_by_some
         for _ in 0..round % 8 {
             tokio::task::yield_now().await;
         }
-        within(client.close()).await.unwrap();
+        within("the close", client.close()).await.unwrap();
         for release in releases {
             // In time, or after the client was closed.
-            match within(release).await.unwrap() {
+            match within("the release", release).await.unwrap() {
                 Ok(()) => {}
                 Err(ReleaseError::Lost(lost)) if lost.reason() == LostReason::Closed => {}
                 Err(error) => panic!("round {round}: {error:?}"),
@@ -740,7 +706,7 @@ async fn a_release_while_a_borrowed_session_is_given_back_is_no_deletion_by_some
 async fn attempts_that_begin_while_a_borrowed_session_is_given_back_leave_no_node() {
     let server = server();
     let owner = owned_session(&server, LONG).await;
-    server.create(PATH, "").unwrap();
+    server.create(DIRECTORY, "").unwrap();
     for round in 0..200_u32 {
         let client = Client::from_session(owner.clone()).unwrap();
         let mutex = mutex(&client);
@@ -748,13 +714,13 @@ async fn attempts_that_begin_while_a_borrowed_session_is_given_back_leave_no_nod
         for _ in 0..round % 8 {
             tokio::task::yield_now().await;
         }
-        within(client.close()).await.unwrap();
+        within("the close", client.close()).await.unwrap();
         for attempt in attempts {
-            drop(within(attempt).await.unwrap());
+            drop(within("the answer", attempt).await.unwrap());
         }
         // Whatever was sent in the session is decided once this is answered.
-        within(owner.sync("/")).await.unwrap();
-        assert_eq!(server.children(PATH), [] as [&str; 0], "round {round}");
+        within("the sync", owner.sync("/")).await.unwrap();
+        assert_eq!(server.children(DIRECTORY), [] as [&str; 0], "round {round}");
     }
 }
 
@@ -765,17 +731,18 @@ async fn a_reconnect_asks_nothing_but_what_old_servers_know() {
     let client = brief_client(&server, Client::builder()).await;
     let guard = hold(&client).await;
     let waiting = tokio::spawn(mutex(&client).lock());
-    until(&server, |view| view.watches() == 1).await;
+    until(&server, "the watch", |view| view.watches() == 1).await;
     let id = session(&client);
     for (cuts, how) in [(1, Cut::Fin), (2, Cut::Reset)] {
         server.cut(id, how);
-        until(&server, move |view| view.counters().requests_of(id, Op::Connect) == cuts).await;
+        until(&server, "the reconnect", move |view| view.counters().requests_of(id, Op::Connect) == cuts)
+            .await;
         // The first beat on the new connection.
         let beats = server.counters().requests_of(id, Op::Multi);
-        until(&server, move |view| view.counters().requests_of(id, Op::Multi) > beats).await;
+        until(&server, "a beat", move |view| view.counters().requests_of(id, Op::Multi) > beats).await;
     }
     guard.release().await.unwrap();
-    within(waiting).await.unwrap().unwrap().release().await.unwrap();
+    within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
     client.close().await.unwrap();
     let mut asked: Vec<Op> =
         server.log().iter().filter(|entry| entry.kind == LogKind::Arrived).map(|entry| entry.op).collect();
@@ -879,15 +846,15 @@ async fn close_without_a_server_ends_the_guards_at_once_and_the_session_when_the
     let guard = hold(&client).await;
     server.stop();
     until_state(&client, ConnectionState::Suspended).await;
-    let mut closing = Box::pin(client.close());
-    assert!(poll_once(&mut closing).is_pending());
-    assert_eq!(within(guard.lost()).await.reason(), LostReason::Closed);
-    assert!(poll_once(&mut closing).is_pending());
+    let mut closing = task::spawn(client.close());
+    assert_pending!(closing.poll());
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::Closed);
+    assert_pending!(closing.poll());
     drop(closing);
     server.restart().unwrap();
-    until(&server, |view| view.sessions().is_empty()).await;
+    until(&server, "the end of all sessions", |view| view.sessions().is_empty()).await;
     assert_eq!(server.counters().requests(Op::CloseSession), 1);
-    within(client.close()).await.unwrap();
+    within("the close", client.close()).await.unwrap();
 }
 
 /// The policy's pause is longer than anything a caller of `close` would wait for, and than the session lives.
@@ -901,15 +868,15 @@ async fn closes_beside_a_pause<T: Send + 'static>(
     let client = client_with(&server, Client::builder().retry_policy(patient)).await;
     let (guard, session) = (hold(&client).await, session(&client));
     let node = guard.node();
-    let throttled = server.fail(Match::op(refused).path_prefix(PATH).always(), THROTTLED);
+    let throttled = server.fail(Match::op(refused).path_prefix(DIRECTORY).always(), THROTTLED);
     let call = call(client.clone(), guard);
-    within(throttled.wait_hit()).await;
+    within("the request", throttled.wait_hit()).await;
     // Answered behind the refusal, so that has arrived.
-    drop(within(mutex_at(&client, OTHER).lock()).await.unwrap());
-    within(client.close()).await.unwrap();
+    drop(within("the grant", mutex_at(&client, OTHER).lock()).await.unwrap());
+    within("the close", client.close()).await.unwrap();
     assert!(!server.exists(&node), "the lock is still taken");
     assert!(!server.sessions().iter().any(|other| other.id == session), "the session is still there");
-    within(call).await.unwrap()
+    within("the answer", call).await.unwrap()
 }
 
 #[tokio::test]
@@ -946,16 +913,16 @@ async fn a_transaction_that_is_under_way_when_the_client_is_closed_is_unknown() 
     let guard = hold(&client).await;
     let written = "/locks/written";
     let gate = server.hold_reply(Match::op(Op::Multi).path(written));
-    let mut commit = Box::pin(guard.transaction().create(written, "").commit());
-    assert!(poll_once(&mut commit).is_pending());
-    within(gate.wait_hit()).await;
-    let mut closing = Box::pin(client.close());
-    assert!(poll_once(&mut closing).is_pending());
-    let answer = within(commit).await;
+    let mut commit = task::spawn(guard.transaction().create(written, "").commit());
+    assert_pending!(commit.poll());
+    within("the request", gate.wait_hit()).await;
+    let mut closing = task::spawn(client.close());
+    assert_pending!(closing.poll());
+    let answer = within("the commit", commit).await;
     assert!(matches!(answer, Err(TransactionError::Unknown { .. })), "{answer:?}");
     assert!(server.exists(written));
     gate.release();
-    within(closing).await.unwrap();
+    within("the close", closing).await.unwrap();
 }
 
 /// It is sent by its first poll, and then kept; beside a `select!`, for instance, that had another branch.
@@ -966,15 +933,15 @@ async fn a_transaction_that_is_not_polled_does_not_keep_the_session() {
     let guard = hold(&client).await;
     let written = "/locks/written";
     let gate = server.hold_reply(Match::op(Op::Multi).path(written));
-    let mut commit = Box::pin(guard.transaction().create(written, "").commit());
-    assert!(poll_once(&mut commit).is_pending());
-    within(gate.wait_hit()).await;
+    let mut commit = task::spawn(guard.transaction().create(written, "").commit());
+    assert_pending!(commit.poll());
+    within("the request", gate.wait_hit()).await;
     gate.release();
-    within(client.close()).await.unwrap();
+    within("the close", client.close()).await.unwrap();
     assert_eq!(server.sessions().len(), 0);
     assert!(server.exists(written));
     // Whichever came first, the answer or the end.
-    let answer = within(commit).await;
+    let answer = within("the commit", commit).await;
     assert!(matches!(answer, Ok(()) | Err(TransactionError::Unknown { .. })), "{answer:?}");
 }
 
@@ -988,7 +955,7 @@ async fn connect_goes_on_beyond_the_session_timeout() {
     let mut connecting = tokio::spawn(async move { builder.connect(&servers).await });
     assert!(tokio::time::timeout(3 * timeout, &mut connecting).await.is_err(), "it gave up");
     server.restart().unwrap();
-    let client = within(connecting).await.unwrap().unwrap();
+    let client = within("the session", connecting).await.unwrap().unwrap();
     assert_eq!(client.state(), ConnectionState::Connected);
 }
 
@@ -1021,7 +988,7 @@ async fn a_server_that_hangs_does_not_use_up_the_time_of_the_others() {
         })
         .collect();
     for connect in connects {
-        within(connect).await.unwrap().unwrap();
+        within("the session", connect).await.unwrap().unwrap();
     }
 }
 
@@ -1050,16 +1017,19 @@ async fn a_session_of_another_timeout_is_exchanged_once_for_one_with_the_right_s
     let established = sessions_established(&server);
     assert_eq!((established.len(), established[1]), (2, id));
     // The other is closed, not left to expire.
-    until(&server, |view| view.sessions().len() == 1).await;
+    until(&server, "the session", |view| view.sessions().len() == 1).await;
     assert_eq!(server.counters().requests(Op::CloseSession), 1);
     let silent = Instant::now();
     server.stall(id, Direction::Both);
-    until(&server, |view| view.sessions().iter().all(|session| !session.connected)).await;
+    until(&server, "the end of the connection", |view| {
+        view.sessions().iter().all(|session| !session.connected)
+    })
+    .await;
     assert!(silent.elapsed() < ms(4_500), "{:?}", silent.elapsed());
     server.resume(id);
     // What was learned is used for the next session.
     server.expire_session(id);
-    within(mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    within("the grant", mutex(&client).lock()).await.unwrap().release().await.unwrap();
     assert_eq!(sessions_established(&server).len(), 3);
 }
 
@@ -1080,9 +1050,9 @@ async fn a_session_that_cannot_be_exchanged_will_do() {
     let second = server.fail(Match::op(Op::Connect).nth(1).always(), RUNTIME_INCONSISTENCY);
     // Of 20 s it would be 1 s, of the 4 s that are granted it is half a second.
     let builder = Client::builder().session_timeout(LONG).connect_timeout(ms(3_000));
-    let client = within(builder.connect(&server.connect_string())).await.unwrap();
+    let client = within("the session", builder.connect(&server.connect_string())).await.unwrap();
     assert!(!second.hits().is_empty());
-    within(mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    within("the grant", mutex(&client).lock()).await.unwrap().release().await.unwrap();
     assert_eq!(sessions_established(&server), [session(&client)]);
 }
 
@@ -1099,9 +1069,9 @@ async fn a_client_becomes_usable_again_when_every_write_takes_longer_than_a_serv
     for write in [Op::Create, Op::Delete, Op::Multi] {
         server.delay_reply(Match::op(write).always(), ms(800));
     }
-    assert_eq!(within(guard.lost()).await.reason(), LostReason::LeaseExpired);
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
     drop(guard);
-    within(mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    within("the grant", mutex(&client).lock()).await.unwrap().release().await.unwrap();
     // With twice the patience, a second, it is answered.
     assert_eq!(sessions_established(&server).len(), 2);
 }
@@ -1122,7 +1092,7 @@ async fn a_client_gets_a_session_when_that_takes_longer_than_a_server_may_be_sil
         server.delay_reply(Match::op(write).always(), ms(800));
     }
     server.expire_session(first);
-    within(mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    within("the grant", mutex(&client).lock()).await.unwrap().release().await.unwrap();
     assert_ne!(session(&client), first);
 }
 
@@ -1140,7 +1110,7 @@ async fn a_session_is_kept_while_each_of_its_connections_answers_a_write() {
         // The beat after the one that was answered.
         let cut = server.drop_reply(Match::op(Op::Multi).session(id).nth(1), Loss::Stall);
         tokio::select! {
-            () = within(cut.wait_hit()) => {}
+            () = within("the request", cut.wait_hit()) => {}
             lost = guard.lost() => panic!("{lost} after {:?}", began.elapsed()),
         }
         assert_eq!(client.session_id(), Some(id));
@@ -1170,19 +1140,19 @@ async fn a_connect_that_is_dropped_leaves_no_session_for_longer_than_its_timeout
     server.freeze_expiry(true);
     let gate = server.hold_reply(Match::op(Op::Connect));
     let builder = Client::builder().session_timeout(ms(300));
-    let mut connecting = Box::pin(builder.connect("127.0.0.1:1"));
-    assert!(poll_once(&mut connecting).is_pending());
+    let mut connecting = task::spawn(builder.connect("127.0.0.1:1"));
+    assert_pending!(connecting.poll());
     drop(connecting);
     let builder = Client::builder().session_timeout(ms(300));
     let servers = server.connect_string();
     let connecting = tokio::spawn(async move { builder.connect(&servers).await });
-    within(gate.wait_hit()).await;
+    within("the request", gate.wait_hit()).await;
     assert_eq!(server.sessions().len(), 1);
     connecting.abort();
     assert!(connecting.await.unwrap_err().is_cancelled());
     gate.release();
     server.freeze_expiry(false);
-    until(&server, |view| view.sessions().is_empty()).await;
+    until(&server, "the end of all sessions", |view| view.sessions().is_empty()).await;
 }
 
 #[test]
@@ -1204,7 +1174,7 @@ async fn everything(server: &Server, client: &Client) {
     guard.release().await.unwrap();
     drop(mutex.acquire(LONG).await.unwrap());
     client.flush(LONG).await.unwrap();
-    assert_eq!(server.children(PATH).len(), 0);
+    assert_eq!(server.children(DIRECTORY).len(), 0);
     let lost = mutex.try_lock().await.unwrap().lost();
     client.close().await.unwrap();
     assert_eq!(lost.await.reason(), LostReason::Closed);
@@ -1242,9 +1212,9 @@ async fn a_far_deadline_is_no_deadline() {
         let waiting = tokio::spawn(mutex.acquire(far));
         until_queued(&server, 2).await;
         guard.release().await.unwrap();
-        within(waiting).await.unwrap().unwrap().release().await.unwrap();
+        within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
     }
     let guard = mutex.acquire_until(Instant::now() + 30 * year).await.unwrap();
     drop(guard);
-    within(client.flush(Duration::MAX)).await.unwrap();
+    within("the flush", client.flush(Duration::MAX)).await.unwrap();
 }

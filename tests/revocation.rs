@@ -1,14 +1,12 @@
 //! Asking for a lock back, and hearing of it; and how much one session watches.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "rules/support.rs"]
-mod support;
-
 use std::time::Duration;
 
-use support::{
-    ByHand, DIRECTORY, SOON, connect, connect_as, eager, enqueue, mutex, session, start, until, within,
+use test_support::in_process::{
+    self, DIRECTORY, connect, connect_as, eager, enqueue, mutex, session, start, until,
 };
+use test_support::{ByHand, SOON, within};
 use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, InterProcessReadWriteLock, RevokeError};
 use zookeeper_test_server::{Loss, Match, Op};
 
@@ -53,7 +51,7 @@ async fn a_request_before_the_first_look_is_not_lost() {
     within("the request", a.attempt_revoke(&waiter.node)).await.unwrap();
     assert_eq!(server.node(&waiter.node).unwrap().data, MARKER);
     holder.release().await.unwrap();
-    let guard = support::granted(waiter.attempt).await;
+    let guard = in_process::granted(waiter.attempt).await;
     within("the request", guard.revoked()).await;
     guard.release().await.unwrap();
 }

@@ -18,5 +18,3 @@ mod queueing;
 mod relay;
 #[path = "rules/sessions.rs"]
 mod sessions;
-#[path = "rules/support.rs"]
-mod support;

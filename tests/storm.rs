@@ -1,13 +1,11 @@
 //! Conversions and revocation in a crowd, with connections that break: what has held, and has to go on holding.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "rules/support.rs"]
-mod support;
-
 use std::time::Duration;
 
-use support::read_write::{lock, write};
-use support::{ByHand, DIRECTORY, connect, session, start, until, within};
+use test_support::in_process::read_write::{lock, write};
+use test_support::in_process::{DIRECTORY, connect, session, start, until};
+use test_support::{ByHand, within};
 use zookeeper_test_server::{Match, Op};
 
 #[tokio::test]
@@ -137,7 +135,7 @@ async fn a_storm_of_conversions() {
     for n in 0..6 {
         let (client, inside, upgrades) = (clients[n % 3].clone(), Arc::clone(&inside), Arc::clone(&upgrades));
         tasks.push(tokio::spawn(async move {
-            let mut dice = support::Dice(seed * 1000 + n as u64);
+            let mut dice = test_support::Random::new(seed * 1000 + n as u64);
             let lock = lock(&client);
             for _ in 0..rounds {
                 let patience = Duration::from_micros(200 + dice.below(3_000));
@@ -203,7 +201,7 @@ async fn a_storm_of_conversions() {
             }
         }));
     }
-    let mut dice = support::Dice(seed);
+    let mut dice = test_support::Random::new(seed);
     while tasks.iter().any(|task| !task.is_finished()) {
         tokio::time::sleep(Duration::from_millis(5 + dice.below(30))).await;
         let id = session(&clients[dice.below(3) as usize]);

@@ -2,9 +2,6 @@
 //! the crate is made of.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "rules/support.rs"]
-mod support;
-
 use std::error::Error;
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
@@ -13,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use support::{DIRECTORY, SOON, connect, connect_as, enqueue, granted, mutex, session, start, within};
+use test_support::in_process::{DIRECTORY, connect, connect_as, enqueue, granted, mutex, session, start};
+use test_support::{SOON, within};
 use tokio::net::TcpListener;
 use zookeeper_recipes::{
     Acl, AcquireError, Acquired, AnyGuard, BuildError, Busy, Client, ClientBuilder, ConnectError,

@@ -1,12 +1,10 @@
 //! Grants that were lost before their caller looked.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "rules/support.rs"]
-mod support;
-
 use std::time::{Duration, Instant};
 
-use support::{ByHand, connect, connect_as, eager, mutex, session, start, start_impatient};
+use test_support::ByHand;
+use test_support::in_process::{connect, connect_as, eager, mutex, session, start, start_impatient};
 use zookeeper_recipes::Client;
 use zookeeper_test_server::Direction;
 

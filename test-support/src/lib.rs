@@ -1,23 +1,28 @@
-//! What the tests of this workspace share: real ZooKeeper servers as child processes, the other
-//! programs they run against (Java Curator, Python kazoo), and a test harness that says what it did
-//! not run and why.
+//! What the tests of this workspace share: waiting with a name ([`within`], [`ByHand`], [`poll_until`]), locks on a server
+//! in this process ([`in_process`]), real ZooKeeper servers as child processes, the other programs they run against (Java
+//! Curator, Python kazoo), and a test harness that says what it did not run and why ([`Suite`]).
 //!
-//! Everything blocks; nothing here needs an async runtime.
+//! What is not `async` blocks, and needs no runtime.
 
+pub mod in_process;
 mod log;
 pub mod peers;
 mod poll;
 mod ports;
 mod proxy;
+mod random;
 mod shared;
 mod suite;
 mod terminal;
+mod wait;
 mod zookeeper;
 
 pub use log::listen_to_log;
 pub use poll::{TimedOut, poll_until};
 pub use proxy::{Cut, Direction, Proxy};
+pub use random::Random;
 pub use shared::{shared_ensemble, shared_standalone, stop_shared, unique_path};
 pub use suite::{IntoOutcome, Suite};
 pub use terminal::shown_on_a_terminal;
+pub use wait::{ByHand, SOON, block_on, within};
 pub use zookeeper::{MemberAddrs, Mode, Options, ServerError, ZooKeeper};

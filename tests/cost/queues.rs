@@ -10,7 +10,8 @@ use zookeeper_recipes::{
 use zookeeper_test_server::{Op, Server};
 
 use super::requests;
-use super::support::{Acquired, DIRECTORY, Dice, SOON, connect_as, granted, session, until, within};
+use test_support::in_process::{Acquired, DIRECTORY, connect_as, granted, session, until};
+use test_support::{Random, SOON, within};
 
 /// A session timeout whose sixth is longer than any of these tests on any machine: no heartbeat is among what is
 /// counted.
@@ -206,7 +207,7 @@ async fn fair_waiters_come_and_give_up_without_lists() {
 
         // One after another in any order, then all that are left but one at once.
         server.reset_counters();
-        let mut dice = Dice(17);
+        let mut dice = Random::new(17);
         let mut last = places.remove(WAITERS / 2);
         while let Some(n) = places.len().checked_sub(1) {
             drop(places.swap_remove(usize::try_from(dice.below(n as u64 + 1)).unwrap()));
@@ -237,7 +238,7 @@ async fn fair_waiters_time_out_without_lists() {
     let held = Kind::Fair.get(&other).await;
     server.reset_counters();
     let mut waiters = JoinSet::new();
-    let mut dice = Dice(17);
+    let mut dice = Random::new(17);
     for _ in 0..WAITERS {
         waiters.spawn(lock.acquire(Duration::from_millis(1 + dice.below(1_000))));
     }

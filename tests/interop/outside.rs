@@ -1,15 +1,11 @@
 //! What the servers have, seen by none of the parties.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use test_support::{ZooKeeper, poll_until};
+use test_support::{SOON, ZooKeeper, poll_until};
 use zookeeper_client as zk;
 
 use super::{Failure, Outcome};
-
-/// Only a failure takes this long.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The nodes below a path; none when the path is not there.
 pub(crate) async fn children(servers: &ZooKeeper, path: &str) -> Result<BTreeSet<String>, Failure> {
@@ -24,7 +20,7 @@ pub(crate) async fn children(servers: &ZooKeeper, path: &str) -> Result<BTreeSet
 /// Waits until a session watches that node and no other of the lock: then whoever queues there has seen who is ahead,
 /// and waits.
 pub(crate) fn watches_only(servers: &ZooKeeper, session: &str, path: &str, node: &str) -> Outcome {
-    poll_until(&format!("{session} to watch {node}"), PATIENCE, || match servers.watches(0) {
+    poll_until(&format!("{session} to watch {node}"), SOON, || match servers.watches(0) {
         Ok(watches) => {
             let watched = watches.iter().filter(|(_, by)| by.contains(session)).map(|(watched, _)| watched);
             let below: Vec<_> = watched.filter(|watched| watched.starts_with(path)).collect();

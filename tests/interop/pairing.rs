@@ -5,19 +5,16 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tempfile::TempDir;
-use test_support::{ZooKeeper, poll_until, unique_path};
+use test_support::{SOON, ZooKeeper, poll_until, unique_path};
 
 use super::check::{Findings, check, unfinished};
 use super::journal::{Journal, Tail, create, read_counter, records};
 use super::outside::{children, has_nodes};
 use super::worker::Task;
 use super::{Failure, Outcome, block_on};
-
-/// Only a failure takes this long: a Java machine to start, or the workers to do something, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The session timeout of all workers: a killed holder keeps everybody waiting for as long. Short for that, and long
 /// for machines on which everything else runs too.
@@ -166,12 +163,11 @@ fn fulfils(findings: &Findings, sides: &[Side; 2], extent: Extent) -> Outcome {
 
 /// Once everybody has ended, the servers end the sessions of the dead.
 fn nothing_is_left(servers: &ZooKeeper, path: &str) -> Outcome {
-    let gone = poll_until("the lock's directory to be empty", PATIENCE, || {
-        match block_on(children(servers, path)) {
+    let gone =
+        poll_until("the lock's directory to be empty", SOON, || match block_on(children(servers, path)) {
             Ok(nodes) => nodes.is_empty().then_some(Ok(())),
             Err(e) => Some(Err(e)),
-        }
-    });
+        });
     match gone {
         Ok(done) => done,
         Err(e) => Err(format!("{e}: {:?}", block_on(children(servers, path))?).into()),
@@ -254,7 +250,7 @@ impl<'a> Run<'a> {
         let mut length = 0;
         loop {
             let tail = &mut self.tail;
-            let seen = poll_until(what, PATIENCE, || match tail.read() {
+            let seen = poll_until(what, SOON, || match tail.read() {
                 Ok(text) if there(text) => Some(Ok(true)),
                 Ok(text) if text.len() > length => {
                     length = text.len();
@@ -319,7 +315,7 @@ impl<'a> Run<'a> {
         for worker in self.workers.iter_mut().flatten() {
             let name = &worker.name;
             let status =
-                poll_until(&format!("{name} to end"), PATIENCE, || worker.child.try_wait().transpose())??;
+                poll_until(&format!("{name} to end"), SOON, || worker.child.try_wait().transpose())??;
             if !ExitStatus::success(&status) {
                 return Err(format!("{name} ended ({status})").into());
             }

@@ -5,12 +5,10 @@ use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+use test_support::SOON;
 
 use super::{Failure, Outcome};
-
-/// Only a failure takes this long.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The process, and what it has said that nobody has asked for yet.
 #[derive(Debug)]
@@ -48,7 +46,7 @@ impl Puppet {
 
     /// What a thread says next.
     pub(crate) fn hear(&mut self, thread: &str) -> Result<String, Failure> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + SOON;
         loop {
             if let Some(said) = self.said.get_mut(thread).filter(|said| !said.is_empty()) {
                 return Ok(said.remove(0));

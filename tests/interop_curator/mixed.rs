@@ -1,16 +1,11 @@
 //! Locks that order themselves by different rules do not meet on one path: we notice, Curator does not.
 
-use std::time::Duration;
-
 use test_support::peers::CuratorPeer;
-use test_support::{shared_standalone, unique_path};
+use test_support::{SOON, shared_standalone, unique_path};
 use zookeeper_recipes::{Dialect, InterProcessFairLock, InterProcessMutex, InterProcessReadWriteLock};
 
 use crate::interop::{Outcome, block_on, connect, refused};
 use crate::java::puppet;
-
-/// Only a failure takes this long.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn mutex_among_read_write_nodes(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
@@ -21,7 +16,7 @@ pub(crate) fn mutex_among_read_write_nodes(peer: &CuratorPeer) -> Outcome {
         let mutex = InterProcessMutex::new(&client, &path)?;
         for (kind, name) in [("read", "__READ__"), ("write", "__WRIT__")] {
             curator.ask("t", &format!("acquire {kind} {path}"), "holds")?;
-            refused(&client, mutex.acquire(PATIENCE), name).await?;
+            refused(&client, mutex.acquire(SOON), name).await?;
             refused(&client, mutex.lock(), name).await?;
             curator.ask("t", &format!("release {kind} {path}"), "released")?;
         }
@@ -39,8 +34,8 @@ pub(crate) fn read_write_lock_among_mutex_nodes(peer: &CuratorPeer) -> Outcome {
         let client = connect(&servers).await?;
         let lock = InterProcessReadWriteLock::new(&client, &path)?;
         curator.ask("t", &format!("acquire mutex {path}"), "holds")?;
-        refused(&client, lock.read_lock().acquire(PATIENCE), "lock-").await?;
-        refused(&client, lock.write_lock().acquire(PATIENCE), "lock-").await?;
+        refused(&client, lock.read_lock().acquire(SOON), "lock-").await?;
+        refused(&client, lock.write_lock().acquire(SOON), "lock-").await?;
         refused(&client, lock.read_lock().lock(), "lock-").await?;
         curator.ask("t", &format!("release mutex {path}"), "released")?;
         lock.read_lock().lock().await?.release().await?;
@@ -59,12 +54,12 @@ pub(crate) fn kazoos_dialect_among_curators_nodes(peer: &CuratorPeer) -> Outcome
             let path = unique_path("mixed");
             curator.ask("t", &format!("acquire {kind} {path}"), "holds")?;
             let mutex = InterProcessMutex::builder(&client, &path).dialect(Dialect::Kazoo).build()?;
-            refused(&client, mutex.acquire(PATIENCE), name).await?;
+            refused(&client, mutex.acquire(SOON), name).await?;
             let fair = InterProcessFairLock::builder(&client, &path).dialect(Dialect::Kazoo).build()?;
-            refused(&client, fair.acquire(PATIENCE), name).await?;
+            refused(&client, fair.acquire(SOON), name).await?;
             let lock = InterProcessReadWriteLock::builder(&other, &path).dialect(Dialect::Kazoo).build()?;
-            refused(&other, lock.read_lock().acquire(PATIENCE), name).await?;
-            refused(&other, lock.write_lock().acquire(PATIENCE), name).await?;
+            refused(&other, lock.read_lock().acquire(SOON), name).await?;
+            refused(&other, lock.write_lock().acquire(SOON), name).await?;
             curator.ask("t", &format!("release {kind} {path}"), "released")?;
         }
         client.close().await?;

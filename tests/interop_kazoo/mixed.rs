@@ -1,18 +1,13 @@
 //! Locks that order themselves by different rules do not meet on one path: we notice, kazoo does not.
 
-use std::time::Duration;
-
 use test_support::peers::KazooPeer;
-use test_support::{shared_standalone, unique_path};
+use test_support::{SOON, shared_standalone, unique_path};
 use zookeeper_recipes::{
     Dialect, InterProcessFairLock, InterProcessMutex, InterProcessReadWriteLock, TryLockError,
 };
 
 use crate::interop::{Outcome, block_on, connect, refused};
 use crate::python::puppet;
-
-/// Only a failure takes this long.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn curators_dialect_among_kazoos_nodes(peer: &KazooPeer) -> Outcome {
     let servers = shared_standalone()?;
@@ -26,11 +21,11 @@ pub(crate) fn curators_dialect_among_kazoos_nodes(peer: &KazooPeer) -> Outcome {
             let fair = InterProcessFairLock::new(&client, &path)?;
             let read_write = InterProcessReadWriteLock::new(&other, &path)?;
             kazoo.ask("t", &format!("acquire {kind} {path}"), "holds")?;
-            refused(&client, mutex.acquire(PATIENCE), name).await?;
+            refused(&client, mutex.acquire(SOON), name).await?;
             refused(&client, mutex.lock(), name).await?;
-            refused(&client, fair.acquire(PATIENCE), name).await?;
-            refused(&other, read_write.read_lock().acquire(PATIENCE), name).await?;
-            refused(&other, read_write.write_lock().acquire(PATIENCE), name).await?;
+            refused(&client, fair.acquire(SOON), name).await?;
+            refused(&other, read_write.read_lock().acquire(SOON), name).await?;
+            refused(&other, read_write.write_lock().acquire(SOON), name).await?;
             kazoo.ask("t", &format!("release {kind} {path}"), "released")?;
             // Once they are gone it is a path like any other.
             mutex.lock().await?.release().await?;
@@ -49,7 +44,7 @@ pub(crate) fn mutex_among_readers(peer: &KazooPeer) -> Outcome {
         let client = connect(&servers).await?;
         let mutex = InterProcessMutex::builder(&client, &path).dialect(Dialect::Kazoo).build()?;
         kazoo.ask("t", &format!("acquire read {path}"), "holds")?;
-        refused(&client, mutex.acquire(PATIENCE), "__rlock__").await?;
+        refused(&client, mutex.acquire(SOON), "__rlock__").await?;
         kazoo.ask("t", &format!("release read {path}"), "released")?;
         kazoo.ask("t", &format!("acquire write {path}"), "holds")?;
         let busy = mutex.try_lock().await;

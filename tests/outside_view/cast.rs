@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::{Cut, Proxy, poll_until};
+use test_support::{Cut, Proxy, SOON, poll_until, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
     AcquireError, AnyGuard, Client, InterProcessFairLock, InterProcessLock, InterProcessMutex,
@@ -12,7 +12,6 @@ use zookeeper_recipes::{
 };
 
 use crate::view::{Outside, Seen, View};
-use crate::{SOON, soon};
 
 /// What a contender asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +153,7 @@ impl Cast {
     pub(crate) async fn gets_it(&mut self, number: usize) {
         let contender = self.contender(number);
         let attempt = contender.attempt.take().expect("one that has asked");
-        let guard = soon(&format!("the grant of {number}"), attempt).await.unwrap().unwrap();
+        let guard = within(&format!("the grant of {number}"), attempt).await.unwrap().unwrap();
         assert!(guard.is_held());
         contender.guard = Some(guard);
     }
@@ -162,7 +161,7 @@ impl Cast {
     /// The contender gives the lock back.
     pub(crate) async fn gives_it_back(&mut self, number: usize) {
         let guard = self.contender(number).guard.take().expect("one that holds");
-        soon(&format!("the release of {number}"), guard.release()).await.unwrap();
+        within(&format!("the release of {number}"), guard.release()).await.unwrap();
     }
 
     /// Nobody has been granted but those whose grants were waited for.
@@ -198,10 +197,10 @@ impl Cast {
             End::Closed => {
                 let Contender { client, session, .. } = self.contender(number);
                 let session = *session;
-                soon("the end of a client", client.close()).await.unwrap();
+                within("the end of a client", client.close()).await.unwrap();
                 for other in self.contenders.values_mut().filter(|other| other.session == session) {
                     let attempt = other.attempt.take().expect("one that waits");
-                    let error = soon("the end of a waiter", attempt).await.unwrap().unwrap_err();
+                    let error = within("the end of a waiter", attempt).await.unwrap().unwrap_err();
                     assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
                 }
             }
@@ -241,7 +240,7 @@ pub(crate) async fn connect(servers: &str, seconds: u64) -> Client {
     let builder = Client::builder()
         .session_timeout(Duration::from_secs(seconds))
         .retry_policy(RetryPolicy::n_times(1000, Duration::from_millis(20)));
-    soon("a session", builder.connect(servers)).await.unwrap()
+    within("a session", builder.connect(servers)).await.unwrap()
 }
 
 impl Outside {

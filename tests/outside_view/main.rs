@@ -18,12 +18,9 @@ mod view;
 
 use std::time::Duration;
 
-use test_support::{Suite, peers, shared_standalone};
+use test_support::{SOON, Suite, peers, shared_standalone};
 
 use self::view::Outside;
-
-/// How long anything may take that is sure to happen.
-const SOON: Duration = Duration::from_secs(30);
 
 fn main() {
     let mut suite = Suite::new();
@@ -48,12 +45,4 @@ fn add<F: Future<Output = ()>>(
         runtime.block_on(async { scenario(Outside::new(servers).await).await });
         runtime.shutdown_timeout(SOON);
     });
-}
-
-/// Waits for what is sure to happen; panics, naming it, when it does not.
-async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(SOON, work).await {
-        Ok(done) => done,
-        Err(_) => panic!("waited {SOON:?} in vain for {what}"),
-    }
 }

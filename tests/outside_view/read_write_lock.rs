@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use test_support::Suite;
+use test_support::within;
 use zookeeper_recipes::{Client, ConversionFailure, InterProcessReadWriteLock};
 
+use crate::add;
 use crate::cast::Role::{self, Read, Write};
 use crate::cast::{Cast, Clients, End, connect};
 use crate::view::{Outside, Seen, View};
-use crate::{add, soon};
 
 pub(crate) fn add_all(suite: &mut Suite) {
     for (clients, name) in [(Clients::One, "one_client"), (Clients::Each, "six_clients")] {
@@ -164,7 +165,7 @@ async fn conversions(outside: Outside) {
             .collect(),
         elsewhere: BTreeMap::new(),
     };
-    let writer = soon("the writer's grant", lock(&clients[0]).write_lock().lock()).await.unwrap();
+    let writer = within("the writer's grant", lock(&clients[0]).write_lock().lock()).await.unwrap();
     let place = |node: &str| node[node.len() - 10..].to_owned();
     let number = place(&writer.node());
     let second = tokio::spawn(lock(&clients[1]).read_lock().lock());
@@ -172,24 +173,24 @@ async fn conversions(outside: Outside) {
     let third = tokio::spawn(lock(&clients[2]).write_lock().lock());
     outside.shows("a writer", view(&[(1, Write), (2, Read), (3, Write)], &[(2, 1), (3, 2)])).await;
 
-    let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
-    let second = soon("the reader's grant", second).await.unwrap().unwrap();
+    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
+    let second = within("the reader's grant", second).await.unwrap().unwrap();
     outside.shows("a downgrade", view(&[(1, Read), (2, Read), (3, Write)], &[(3, 2)])).await;
     assert_eq!(place(&reader.node()), number);
 
-    let failed = soon("an answer", reader.try_upgrade()).await.unwrap_err();
+    let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
     assert!(matches!(failed.reason(), ConversionFailure::Contended), "{failed:?}");
     outside.shows("an upgrade in vain", view(&[(1, Read), (2, Read), (3, Write)], &[(3, 2)])).await;
 
     second.release().await.unwrap();
     outside.shows("a reader alone", view(&[(1, Read), (3, Write)], &[(3, 1)])).await;
-    let writer = soon("the upgrade", failed.into_guard().try_upgrade()).await.unwrap();
+    let writer = within("the upgrade", failed.into_guard().try_upgrade()).await.unwrap();
     outside.shows("an upgrade", view(&[(1, Write), (3, Write)], &[(3, 1)])).await;
     assert_eq!(place(&writer.node()), number);
     assert!(!third.is_finished());
 
     writer.release().await.unwrap();
-    let third = soon("the writer's grant", third).await.unwrap().unwrap();
+    let third = within("the writer's grant", third).await.unwrap().unwrap();
     outside.shows("the next writer", view(&[(3, Write)], &[])).await;
     third.release().await.unwrap();
     outside.shows("the end", view(&[], &[])).await;

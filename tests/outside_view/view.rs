@@ -4,11 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::{ZooKeeper, poll_until, unique_path};
+use test_support::{SOON, ZooKeeper, poll_until, unique_path};
 use tokio::runtime::Handle;
 use zookeeper_client as zk;
-
-use crate::SOON;
 
 /// A node of the queue, as anybody can see it.
 #[derive(Clone, Debug, PartialEq, Eq)]

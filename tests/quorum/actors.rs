@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use test_support::{Proxy, ZooKeeper, unique_path};
+use test_support::{Proxy, SOON, ZooKeeper, unique_path, within};
 use tokio::task::JoinHandle;
 use zookeeper_client as zk;
 use zookeeper_recipes::{
@@ -15,22 +15,12 @@ use zookeeper_recipes::{
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// Only a failure takes this long.
-const LONG: Duration = Duration::from_secs(60);
-
 /// What the servers and this process may take beyond the time that the protocol says.
 const SLACK: Duration = Duration::from_millis(500);
 
 /// Runs a scenario. What it blocks on is not in the way of the tasks, nor of the sessions.
 pub(crate) fn run(scenario: impl Future<Output = Outcome>) -> Outcome {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(scenario)
-}
-
-pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
-    match tokio::time::timeout(LONG, work).await {
-        Ok(done) => Ok(done),
-        Err(_) => Err(format!("waited {LONG:?} in vain for {what}").into()),
-    }
 }
 
 /// The loss, and when it was told.
@@ -44,7 +34,7 @@ pub(crate) async fn until(what: &str, mut probe: impl AsyncFnMut() -> Result<boo
         }
         Ok(())
     })
-    .await?
+    .await
 }
 
 /// Lets time pass: nothing may happen until then, and that is what is tested.
@@ -113,9 +103,9 @@ impl Kind {
     async fn guard(self, client: &Client, path: &str) -> Result<AnyGuard, Failure> {
         let read_write = || InterProcessReadWriteLock::new(client, path);
         Ok(match self {
-            Self::Downgraded => read_write()?.write_lock().acquire(LONG).await?.downgrade().await?.into(),
-            Self::Upgraded => read_write()?.read_lock().acquire(LONG).await?.try_upgrade().await?.into(),
-            _ => self.lock(client, path)?.acquire(LONG).await?,
+            Self::Downgraded => read_write()?.write_lock().acquire(SOON).await?.downgrade().await?.into(),
+            Self::Upgraded => read_write()?.read_lock().acquire(SOON).await?.try_upgrade().await?.into(),
+            _ => self.lock(client, path)?.acquire(SOON).await?,
         })
     }
 
@@ -189,7 +179,7 @@ impl Holder {
                 }
             }
         })
-        .await?
+        .await
     }
 
     async fn try_named(
@@ -226,7 +216,7 @@ impl Holder {
         let path = unique_path("quorum");
         let guard = kind.guard(&self.client, &path).await?;
         (self.kind, self.lock) = (kind, kind.lock(&self.client, &path)?);
-        within("the release", std::mem::replace(&mut self.guard, guard).release()).await??;
+        within("the release", std::mem::replace(&mut self.guard, guard).release()).await?;
         Ok(self)
     }
 
@@ -310,7 +300,7 @@ impl Rival {
     }
 
     pub(crate) async fn granted(self) -> Result<(Granted, Instant), Failure> {
-        let (guard, at) = within("the rival's grant", self.waiting).await???;
+        let (guard, at) = within("the rival's grant", self.waiting).await??;
         Ok((Granted { client: self.client, guard }, at))
     }
 }
@@ -332,7 +322,7 @@ pub(crate) async fn told_first(
 ) -> Result<Granted, Failure> {
     let mut last = cut;
     for told in told {
-        let (lost, at) = within("the loss to be told", told).await??;
+        let (lost, at) = within("the loss to be told", told).await?;
         // By the clock, before anybody on the other side of the cut could say so.
         assert_eq!(lost.reason(), LostReason::LeaseExpired, "{title}");
         last = last.max(at);
@@ -358,7 +348,7 @@ fn token(guard: &AnyGuard) -> (i64, u64) {
 pub(crate) async fn is_fooled(holder: &Holder, rival: Rival) -> Result<bool, Failure> {
     let (granted, _) = rival.granted().await?;
     let fooled = holder.guard.is_held();
-    within("the rival's release", granted.guard.release()).await??;
+    within("the rival's release", granted.guard.release()).await?;
     Ok(fooled)
 }
 
@@ -368,16 +358,16 @@ pub(crate) async fn afterwards(holder: Holder, granted: Granted, servers: &ZooKe
     let path = lock.path().to_owned();
     assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))), "it is told so again");
     let before = token(&granted.guard);
-    within("the rival's release", granted.guard.release()).await??;
-    let again = within("the holder to lock again", lock.lock()).await??;
+    within("the rival's release", granted.guard.release()).await?;
+    let again = within("the holder to lock again", lock.lock()).await?;
     assert!(before < token(&again));
-    within("the last release", again.release()).await??;
+    within("the last release", again.release()).await?;
     nothing_left(servers, &path).await?;
     within("the clients to close", async {
         granted.client.close().await?;
         client.close().await
     })
-    .await??;
+    .await?;
     drop(proxies);
     Ok(())
 }
@@ -387,16 +377,16 @@ pub(crate) async fn hand_over(holder: Holder, rival: Rival, servers: &ZooKeeper)
     assert!(rival.is_waiting(), "granted beside the holder");
     let Holder { proxies, client, lock, guard, .. } = holder;
     let before = token(&guard);
-    within("the holder's release", guard.release()).await??;
+    within("the holder's release", guard.release()).await?;
     let (granted, _) = rival.granted().await?;
     assert!(before < token(&granted.guard));
-    within("the rival's release", granted.guard.release()).await??;
+    within("the rival's release", granted.guard.release()).await?;
     nothing_left(servers, lock.path()).await?;
     within("the clients to close", async {
         granted.client.close().await?;
         client.close().await
     })
-    .await??;
+    .await?;
     drop(proxies);
     Ok(())
 }
@@ -416,7 +406,7 @@ async fn nothing_left(servers: &ZooKeeper, path: &str) -> Outcome {
 /// A session of the client library, without the recipes.
 pub(crate) async fn plain_session(servers: &str) -> Result<zk::Client, Failure> {
     let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(5));
-    within("a plain session", connector.connect(servers)).await?.map_err(Failure::from)
+    within("a plain session", connector.connect(servers)).await.map_err(Failure::from)
 }
 
 /// Looks on until a session that was not heard of since the cut would be over: the holder may be in doubt in between, and

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use test_support::within;
+
 use crate::actors::{
-    Fleet, Holder, Outcome, Rival, afterwards, hand_over, keeps, run, stay_until, told_first, until, within,
+    Fleet, Holder, Outcome, Rival, afterwards, hand_over, keeps, run, stay_until, told_first, until,
 };
 use crate::ensemble::{Ensemble, SHORT_TICK as TICK};
 
@@ -33,7 +35,7 @@ pub(crate) fn killed(title: &str) -> Outcome {
                     assert!(holder.guard().is_held(), "{title}: lost {:?} after the kill", killed.elapsed());
                 }
             };
-            within("the holder to write again", writes).await?;
+            within("the holder to write again", writes).await;
             println!(
                 "{title}: leader again after {} ms, the holder at {} writes after {} ms",
                 elected.as_millis(),
@@ -72,7 +74,7 @@ pub(crate) fn hangs(title: &str) -> Outcome {
                     assert!(holder.guard().is_held(), "{title}: lost after {:?}", stopped.elapsed());
                 }
             };
-            within("the holder to write again", writes).await?;
+            within("the holder to write again", writes).await;
             println!("{title}: a holder writes again after {} ms", stopped.elapsed().as_millis());
             // That one may have been sent long ago.
             until("the holder to be sure", async || Ok(holder.is_untouched())).await?;

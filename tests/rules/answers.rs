@@ -3,15 +3,17 @@
 use std::error::Error;
 use std::time::Duration;
 
+use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
     AcquireError, Client, InterProcessFairLock, InterProcessMutex, InterProcessReadWriteLock, TryLockError,
 };
 use zookeeper_test_server::{Cut, Direction, Loss, Match, NodeKind, Op, Server};
 
-use crate::support::{
-    ByHand, DIRECTORY, SOON, assert_clean, connect, connect_as, connect_with, eager, enqueue, granted, mutex,
-    poll_once, queue, session, start, until, within,
+use test_support::in_process::{
+    DIRECTORY, assert_clean, connect, connect_as, connect_with, eager, enqueue, granted, mutex, queue,
+    session, start, until,
 };
+use test_support::{ByHand, SOON, within};
 
 /// Long enough for any answer that is not held back, short enough to be waited for.
 const BRIEFLY: Duration = Duration::from_millis(300);
@@ -120,8 +122,8 @@ async fn a_wait_for_the_place_of_a_live_contender_is_a_busy_lock() {
     let lock = InterProcessMutex::builder(&client, DIRECTORY).max_znodes(1).build().unwrap();
     let held = within("the grant", lock.lock()).await.unwrap();
     let deletion = server.hold_request(Match::op(Op::Delete).session(session(&client)));
-    let mut waiting = Box::pin(lock.acquire(Duration::from_secs(1)));
-    assert!(poll_once(waiting.as_mut()).await.is_none());
+    let mut waiting = task::spawn(lock.acquire(Duration::from_secs(1)));
+    assert_pending!(waiting.poll());
     // Begun behind it, on the same thread.
     assert_eq!(lock.participants().await.unwrap().len(), 1);
     drop(held);

@@ -6,9 +6,10 @@ use std::time::Duration;
 use zookeeper_recipes::{AcquireError, Client, InterProcessFairLock, ReleaseError, TryLockError};
 use zookeeper_test_server::{Fault, Match, Op, Server};
 
-use crate::support::{
-    DIRECTORY, SOON, assert_clean, connect, enqueue, granted, mutex, queue, session, start, until, within,
+use test_support::in_process::{
+    DIRECTORY, assert_clean, connect, enqueue, granted, mutex, queue, session, start, until,
 };
+use test_support::{SOON, within};
 
 /// ZooKeeper's `NoAuth`.
 const NO_AUTH: i32 = -102;

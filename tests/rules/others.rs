@@ -5,9 +5,10 @@ use std::time::Duration;
 use zookeeper_recipes::{BuildError, InterProcessMutex};
 use zookeeper_test_server::CreateMode;
 
-use crate::support::{
-    DIRECTORY, SOON, assert_clean, connect, enqueue, granted, mutex, queue, session, start, until, within,
+use test_support::in_process::{
+    self, DIRECTORY, assert_clean, connect, enqueue, granted, mutex, queue, session, start, until,
 };
+use test_support::{SOON, within};
 
 /// Names that are cut, parsed and compared in all the ways that a node's name is.
 #[tokio::test]
@@ -44,7 +45,7 @@ async fn names_of_any_kind_are_ignored() {
     let other = connect(&server).await;
     for _ in 0..3 {
         let guard = within("the grant", mutex.lock()).await.unwrap();
-        let waiting = tokio::spawn(crate::support::mutex(&other).lock());
+        let waiting = tokio::spawn(in_process::mutex(&other).lock());
         let (node, id) = (guard.node(), session(&other));
         until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
         assert_eq!(mutex.participants().await.unwrap().len(), 2);

@@ -8,10 +8,11 @@ use std::time::Duration;
 use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, ReleaseError, RetryPolicy};
 use zookeeper_test_server::{CreateMode, LogKind, Loss, Match, Op, Server};
 
-use crate::support::{
-    ByHand, DIRECTORY, SOON, assert_clean, connect, connect_as, connect_with, eager, enqueue, granted,
-    logged, mutex, queue, session, start, start_impatient, until, within,
+use test_support::in_process::{
+    DIRECTORY, assert_clean, connect, connect_as, connect_with, eager, enqueue, granted, logged, mutex,
+    queue, session, start, start_impatient, until,
 };
+use test_support::{ByHand, SOON, within};
 
 const LOSSES: [Loss; 3] = [Loss::Close, Loss::Reset, Loss::Stall];
 

@@ -6,15 +6,17 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
     Acl, AcquireError, BuildError, Client, InterProcessMutex, Parents, Permissions, RetryPolicy,
 };
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
-use crate::support::{
-    ByHand, DIRECTORY, SOON, assert_clean, connect, connect_with, enqueue, granted, most_nodes, mutex,
-    poll_once, queue, session, start, until, within,
+use test_support::in_process::{
+    DIRECTORY, assert_clean, connect, connect_with, enqueue, granted, most_nodes, mutex, queue, session,
+    start, until,
 };
+use test_support::{ByHand, SOON, within};
 
 fn narrow(client: &Client, max_znodes: usize) -> InterProcessMutex {
     InterProcessMutex::builder(client, DIRECTORY).max_znodes(max_znodes).build().unwrap()
@@ -32,8 +34,8 @@ async fn a_thousand_tasks(max_znodes: usize) -> Server {
     let mut tasks = JoinSet::new();
     for task in 1..TASKS {
         // Polled once, in order, before anything else happens.
-        let mut acquire = Box::pin(mutex.lock());
-        assert!(poll_once(acquire.as_mut()).await.is_none());
+        let mut acquire = task::spawn(mutex.lock());
+        assert_pending!(acquire.poll());
         let order = Arc::clone(&order);
         tasks.spawn(async move {
             let guard = acquire.await.unwrap();

@@ -5,10 +5,11 @@ use std::time::Duration;
 use zookeeper_recipes::{Acl, AcquireError, Client, InterProcessMutex, RetryPolicy, TryLockError};
 use zookeeper_test_server::{CreateMode, Cut, Direction, LogKind, Match, Op};
 
-use crate::support::{
-    DIRECTORY, SOON, Waiter, assert_clean, connect, connect_as, connect_with, enqueue, granted, logged,
-    mutex, queue, session, start, until, within,
+use test_support::in_process::{
+    DIRECTORY, Waiter, assert_clean, connect, connect_as, connect_with, enqueue, granted, logged, mutex,
+    queue, session, start, until,
 };
+use test_support::{SOON, within};
 
 /// Neither waits for the other's answer: the list arrives while the create is neither applied nor answered.
 #[tokio::test]

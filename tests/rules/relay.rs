@@ -12,9 +12,10 @@ use tokio::net::{TcpListener, TcpStream};
 use zookeeper_recipes::{Client, LostReason, ReleaseError, TryLockError};
 use zookeeper_test_server::{Cut, Server};
 
-use crate::support::{
-    DIRECTORY, assert_clean, connect, eager, mutex, queue, session, start, start_impatient, until, within,
+use test_support::in_process::{
+    DIRECTORY, assert_clean, connect, eager, mutex, queue, session, start, start_impatient, until,
 };
+use test_support::within;
 
 struct Relay {
     addr: SocketAddr,

@@ -11,10 +11,11 @@ use zookeeper_recipes::{
 };
 use zookeeper_test_server::{LogKind, Match, Op};
 
-use crate::support::{
-    ByHand, DIRECTORY, SOON, assert_clean, connect, connect_as, enqueue, granted, logged, mutex, queue,
-    session, start, start_impatient, until, within,
+use test_support::in_process::{
+    DIRECTORY, assert_clean, connect, connect_as, enqueue, granted, logged, mutex, queue, session, start,
+    start_impatient, until,
 };
+use test_support::{ByHand, SOON, within};
 
 /// Waits until a client has another session than `old`.
 async fn next_session(client: &Client, old: i64) -> i64 {

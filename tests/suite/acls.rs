@@ -8,7 +8,8 @@ use zookeeper_recipes::{
     InterProcessReadWriteLock, LostReason, Permissions, ReleaseError, TryLockError,
 };
 
-use crate::harness::{Behaviour, Env, SOON, behaviours, soon};
+use crate::harness::{Behaviour, Env, behaviours};
+use test_support::{SOON, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -40,9 +41,9 @@ fn assert_no_auth(error: &AcquireError, path: &str) {
 }
 
 async fn check_no_auth(mutex: &InterProcessMutex, path: &str) {
-    assert_no_auth(&soon("an answer", mutex.lock()).await.unwrap_err(), path);
-    assert_no_auth(&soon("an answer", mutex.acquire(Duration::from_secs(20))).await.unwrap_err(), path);
-    match soon("an answer", mutex.try_lock()).await.unwrap_err() {
+    assert_no_auth(&within("an answer", mutex.lock()).await.unwrap_err(), path);
+    assert_no_auth(&within("an answer", mutex.acquire(Duration::from_secs(20))).await.unwrap_err(), path);
+    match within("an answer", mutex.try_lock()).await.unwrap_err() {
         TryLockError::Acquire(error) => assert_no_auth(&error, path),
         other => panic!("{other:?}"),
     }
@@ -97,9 +98,9 @@ async fn a_node_that_we_may_not_delete_is_reported(env: &Env) {
     directory(env, &path, zk::Permission::CREATE | zk::Permission::READ).await;
     let (client, theirs) = (env.client().await, env.mutex().await);
     let mutex = InterProcessMutex::new(&client, &path).unwrap();
-    let guard = soon("a free lock", mutex.lock()).await.unwrap();
+    let guard = within("a free lock", mutex.lock()).await.unwrap();
     let node = guard.node();
-    match soon("an answer", guard.release()).await.unwrap_err() {
+    match within("an answer", guard.release()).await.unwrap_err() {
         ReleaseError::Refused { node: named, .. } => assert_eq!(named, node),
         other => panic!("{other:?}"),
     }
@@ -120,7 +121,7 @@ async fn a_node_that_we_may_not_delete_is_reported(env: &Env) {
     let waiter = tokio::spawn(theirs.lock());
     env.wait_count(&path, 2).await;
     client.close().await.unwrap();
-    drop(soon("the second in line", waiter).await.unwrap().unwrap());
+    drop(within("the second in line", waiter).await.unwrap().unwrap());
 }
 
 async fn a_node_that_we_may_delete_later_is_deleted(env: &Env) {
@@ -137,11 +138,11 @@ async fn a_node_that_we_may_delete_later_is_deleted(env: &Env) {
     allow(zk::Permission::CREATE | zk::Permission::READ).await;
     let client = env.client().await;
     let mutex = InterProcessMutex::new(&client, &path).unwrap();
-    drop(soon("a free lock", mutex.lock()).await.unwrap());
+    drop(within("a free lock", mutex.lock()).await.unwrap());
     let error = client.flush(SOON).await.unwrap_err();
     assert!(matches!(error, ReleaseError::Refused { .. }), "{error:?}");
     allow(zk::Permission::ALL).await;
-    soon("the lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("the lock", mutex.lock()).await.unwrap().release().await.unwrap();
     client.flush(SOON).await.unwrap();
     assert!(env.children(&path).await.is_empty());
 }
@@ -160,10 +161,10 @@ async fn a_conversion_that_we_may_not_take_back_is_a_lost_lock(env: &Env) {
     };
     let (ours, theirs) = (env.client().await, env.client().await);
     let read = |client| InterProcessReadWriteLock::new(client, &path).unwrap().read_lock();
-    let reader = soon("a free lock", read(&ours).lock()).await.unwrap();
-    let other = soon("another reader's grant", read(&theirs).lock()).await.unwrap();
+    let reader = within("a free lock", read(&ours).lock()).await.unwrap();
+    let other = within("another reader's grant", read(&theirs).lock()).await.unwrap();
     allow(zk::Permission::CREATE | zk::Permission::READ).await;
-    let failed = soon("an answer", reader.try_upgrade()).await.unwrap_err();
+    let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
     let lost = |failure: &ConversionFailure| match failure {
         ConversionFailure::Lost(lost) => lost.reason() == LostReason::NotConverted,
         _ => false,
@@ -172,14 +173,14 @@ async fn a_conversion_that_we_may_not_take_back_is_a_lost_lock(env: &Env) {
     let reader = failed.into_guard();
     assert!(!reader.is_held());
     allow(zk::Permission::ALL).await;
-    let failed = soon("an answer", other.try_upgrade()).await.unwrap_err();
+    let failed = within("an answer", other.try_upgrade()).await.unwrap_err();
     assert!(matches!(failed.reason(), ConversionFailure::Contended), "{failed:?}");
     let other = failed.into_guard();
     assert!(other.is_held());
     // Both of its nodes are deleted as soon as that is allowed.
     ours.flush(SOON).await.unwrap();
     assert_eq!(env.children(&path).await.len(), 1);
-    soon("the upgrade", other.try_upgrade()).await.unwrap().release().await.unwrap();
+    within("the upgrade", other.try_upgrade()).await.unwrap().release().await.unwrap();
     drop(reader);
 }
 
@@ -188,7 +189,7 @@ async fn creator_all_keeps_strangers_out(env: &Env) {
     let builder = || env.builder().acl([Acl::creator_all()]).auth("digest", "us:secret");
     let (ours, same) = (env.connect(builder()).await, env.connect(builder()).await);
     let mutex = InterProcessMutex::new(&ours, &path).unwrap();
-    let guard = soon("a free lock", mutex.lock()).await.unwrap();
+    let guard = within("a free lock", mutex.lock()).await.unwrap();
     // Whoever has the same credentials is one of us.
     let other = InterProcessMutex::new(&same, &path).unwrap();
     assert_eq!(other.participants().await.unwrap(), [guard.node()]);
@@ -203,7 +204,7 @@ async fn creator_all_keeps_strangers_out(env: &Env) {
     let error = forged.lock().await.unwrap_err();
     assert!(error.to_string().contains("which has credentials, but not the right ones"), "{error}");
     guard.release().await.unwrap();
-    soon("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+    within("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
 }
 
 async fn an_acl_of_the_recipe_goes_to_parents_and_nodes(env: &Env) {
@@ -212,7 +213,7 @@ async fn an_acl_of_the_recipe_goes_to_parents_and_nodes(env: &Env) {
     let read = Acl::new("world", "anyone", Permissions::READ | Permissions::CREATE | Permissions::DELETE);
     let named = Acl::new("digest", "us:hash", Permissions::ALL);
     let mutex = InterProcessMutex::builder(&client, &path).acl([read, named]).build().unwrap();
-    let guard = soon("a free lock", mutex.lock()).await.unwrap();
+    let guard = within("a free lock", mutex.lock()).await.unwrap();
     for node in [env.path("a"), path, guard.node()] {
         let outsider = env.outsider().await;
         outsider.sync(&node).await.unwrap();
@@ -232,7 +233,7 @@ async fn an_acl_that_zookeeper_refuses_is_rejected(env: &Env) {
     let client = env.client().await;
     let acl = Acl::new("nonsense", "x", Permissions::ALL);
     let mutex = InterProcessMutex::builder(&client, &env.lock_path()).acl([acl]).build().unwrap();
-    let error = soon("an answer", mutex.lock()).await.unwrap_err();
+    let error = within("an answer", mutex.lock()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Rejected { .. }), "{error:?}");
 }
 
@@ -251,7 +252,7 @@ async fn an_acl_for_credentials_that_there_are_not_is_refused_before_any_request
     let connector = zk::Client::connector().with_auth("digest", b"us:secret");
     let client = env.connect(env.builder().connector(connector).acl([Acl::creator_all()])).await;
     let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
-    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
 }
 
 async fn a_predecessor_that_we_may_not_read_is_no_lock(env: &Env) {
@@ -264,11 +265,11 @@ async fn a_predecessor_that_we_may_not_read_is_no_lock(env: &Env) {
     // That it is there anybody may see, but nobody would tell us of its end.
     assert!(matches!(mutex.try_lock().await, Err(TryLockError::WouldBlock { .. })));
     assert_eq!(mutex.participants().await.unwrap(), [&*node]);
-    let error = soon("an answer", mutex.lock()).await.unwrap_err();
+    let error = within("an answer", mutex.lock()).await.unwrap_err();
     assert_no_auth(&error, &path);
     assert!(error.to_string().contains(&format!("the node before ours, {node:?}, needs READ")), "{error}");
     client.flush(SOON).await.unwrap();
     assert_eq!(env.children(&path).await.len(), 1);
     env.delete(&node).await;
-    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
 }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{InterProcessMutex, ReleaseError};
 use zookeeper_test_server::{Gate, Loss, Match, Op};
 
-use crate::harness::{Behaviour, Env, Need, SOON, begin, behaviours, soon};
+use crate::harness::{Behaviour, Env, Need, behaviours};
+use test_support::{SOON, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -42,7 +44,7 @@ async fn at_random_moments_leaves_nothing(env: &Env) {
     client.flush(SOON).await.unwrap();
     assert_eq!(env.children(&env.lock_path()).await, [""; 0], "{granted} were granted");
     let theirs = env.mutex().await;
-    soon("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
 }
 
 async fn a_waiter_leaves_nothing(env: &Env) {
@@ -55,12 +57,12 @@ async fn a_waiter_leaves_nothing(env: &Env) {
         let waiter = tokio::spawn(waiting.lock());
         env.wait_children(&env.lock_path(), "a waiter", |now| now.len() >= 2).await;
         waiter.abort();
-        assert!(soon("its end", waiter).await.unwrap_err().is_cancelled());
+        assert!(within("its end", waiter).await.unwrap_err().is_cancelled());
         theirs.flush(SOON).await.unwrap();
         assert_eq!(env.children(&env.lock_path()).await.len(), 1);
     }
-    soon("the release", guard.release()).await.unwrap();
-    soon("a free lock", waiting.lock()).await.unwrap().release().await.unwrap();
+    within("the release", guard.release()).await.unwrap();
+    within("a free lock", waiting.lock()).await.unwrap().release().await.unwrap();
 }
 
 async fn before_the_first_poll_does_nothing(env: &Env) {
@@ -80,14 +82,14 @@ async fn cancel_at(env: &Env, gate: impl FnOnce(&str) -> Gate, question: bool) {
     mutex.lock().await.unwrap().release().await.unwrap();
     let gate = gate(&path);
     if question {
-        let mut attempt = Box::pin(mutex.try_lock());
-        begin(&mut attempt).await;
-        soon("the request", gate.wait_hit()).await;
+        let mut attempt = task::spawn(mutex.try_lock());
+        assert_pending!(attempt.poll());
+        within("the request", gate.wait_hit()).await;
         drop(attempt);
     } else {
-        let mut attempt = Box::pin(mutex.lock());
-        begin(&mut attempt).await;
-        soon("the request", gate.wait_hit()).await;
+        let mut attempt = task::spawn(mutex.lock());
+        assert_pending!(attempt.poll());
+        within("the request", gate.wait_hit()).await;
         drop(attempt);
     }
     assert!(!mutex.is_acquired_in_this_process());
@@ -95,7 +97,7 @@ async fn cancel_at(env: &Env, gate: impl FnOnce(&str) -> Gate, question: bool) {
     client.flush(SOON).await.unwrap();
     assert_eq!(env.children(&path).await, [""; 0]);
     let theirs = env.mutex().await;
-    soon("a free lock", theirs.try_lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", theirs.try_lock()).await.unwrap().release().await.unwrap();
 }
 
 async fn before_the_server_has_created_leaves_nothing(env: &Env) {
@@ -124,14 +126,14 @@ async fn while_the_session_ends_harms_nobody(env: &Env) {
     let mutex = InterProcessMutex::new(&client, &path).unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
     let created = env.server().hold_reply(Match::op(Op::Create).path_prefix(&path));
-    let mut attempt = Box::pin(mutex.lock());
-    begin(&mut attempt).await;
-    soon("its create", created.wait_hit()).await;
+    let mut attempt = task::spawn(mutex.lock());
+    assert_pending!(attempt.poll());
+    within("its create", created.wait_hit()).await;
     drop(attempt);
     assert!(env.server().expire_session(client.session_id().unwrap()));
     created.release();
     client.flush(SOON).await.unwrap();
-    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
     assert_eq!(env.children(&path).await, [""; 0]);
 }
 
@@ -148,7 +150,7 @@ async fn a_timeout_while_the_session_ends_harms_nobody(env: &Env) {
     assert!(env.server().expire_session(client.session_id().unwrap()));
     create.release();
     client.flush(SOON).await.unwrap();
-    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
     assert_eq!(env.children(&path).await, [""; 0]);
 }
 
@@ -156,12 +158,12 @@ async fn one_who_waits_in_memory_makes_room(env: &Env) {
     let client = env.client().await;
     let mutex = InterProcessMutex::builder(&client, &env.lock_path()).max_znodes(1).build().unwrap();
     let guard = mutex.lock().await.unwrap();
-    let (mut first, mut second) = (Box::pin(mutex.lock()), Box::pin(mutex.lock()));
-    begin(&mut first).await;
-    begin(&mut second).await;
+    let (mut first, mut second) = (task::spawn(mutex.lock()), task::spawn(mutex.lock()));
+    assert_pending!(first.poll());
+    assert_pending!(second.poll());
     drop(first);
     guard.release().await.unwrap();
-    soon("the lock", second).await.unwrap().release().await.unwrap();
+    within("the lock", second).await.unwrap().release().await.unwrap();
 }
 
 async fn flush_waits_for_the_clean_up(env: &Env) {
@@ -170,9 +172,9 @@ async fn flush_waits_for_the_clean_up(env: &Env) {
     let mutex = InterProcessMutex::new(&client, &path).unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
     let created = env.server().hold_reply(Match::op(Op::Create).path_prefix(&path));
-    let mut attempt = Box::pin(mutex.lock());
-    begin(&mut attempt).await;
-    soon("its create", created.wait_hit()).await;
+    let mut attempt = task::spawn(mutex.lock());
+    assert_pending!(attempt.poll());
+    within("its create", created.wait_hit()).await;
     drop(attempt);
     match client.flush(Duration::from_millis(50)).await.unwrap_err() {
         ReleaseError::TimedOut { nodes, waited } => {
@@ -183,7 +185,7 @@ async fn flush_waits_for_the_clean_up(env: &Env) {
     assert_eq!(env.children(&path).await.len(), 1);
     let deleted = env.server().hold_reply(Match::op(Op::Delete).path_prefix(&path));
     created.release();
-    soon("its delete", deleted.wait_hit()).await;
+    within("its delete", deleted.wait_hit()).await;
     // It is gone, but we do not know it yet.
     assert!(client.flush(Duration::from_millis(50)).await.is_err());
     deleted.release();
@@ -207,7 +209,7 @@ async fn flush_of_a_tidy_client_does_not_wait(env: &Env) {
 async fn grant_under(env: &Env, mutex: &InterProcessMutex, loss: Loss, fault: impl FnOnce(Match)) {
     let path = env.lock_path();
     fault(Match::op(Op::Create).path_prefix(format!("{path}/")));
-    let guard = soon("the lock", mutex.acquire(SOON)).await.unwrap();
+    let guard = within("the lock", mutex.acquire(SOON)).await.unwrap();
     env.wait_count(&path, 1).await;
     assert_eq!(mutex.participants().await.unwrap(), [guard.node()], "{loss:?}");
     let stat = env.stat(&guard.node()).await.unwrap();
@@ -238,9 +240,9 @@ async fn a_lost_reply_to_a_cancelled_create_leaves_nothing(env: &Env) {
     let mutex = InterProcessMutex::new(&client, &path).unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
     let fault = env.server().drop_reply(Match::op(Op::Create).path_prefix(&path), Loss::Reset);
-    let mut attempt = Box::pin(mutex.lock());
-    begin(&mut attempt).await;
-    soon("its create", fault.wait_hit()).await;
+    let mut attempt = task::spawn(mutex.lock());
+    assert_pending!(attempt.poll());
+    within("its create", fault.wait_hit()).await;
     drop(attempt);
     client.flush(SOON).await.unwrap();
     assert_eq!(env.children(&path).await, [""; 0]);
@@ -251,7 +253,7 @@ async fn a_lost_reply_to_the_delete_is_a_release(env: &Env) {
     let guard = mutex.lock().await.unwrap();
     let delete = Match::op(Op::Delete).path(guard.node());
     let fault = env.server().drop_reply(delete, Loss::Reset);
-    soon("the release", guard.release()).await.unwrap();
+    within("the release", guard.release()).await.unwrap();
     assert_eq!(fault.hits().len(), 1);
     assert_eq!(env.children(&env.lock_path()).await, [""; 0]);
 }

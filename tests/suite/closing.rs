@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
     AcquireError, Client, ConnectError, ConnectionState, InterProcessMutex, LostReason, ReleaseError,
     TryLockError,
 };
 
-use crate::harness::{Behaviour, Env, Link, begin, behaviours, soon};
+use crate::harness::{Behaviour, Env, Link, behaviours};
+use test_support::within;
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -48,7 +50,7 @@ async fn it_ends_guards_waiters_and_nodes(env: &Env) {
     assert_eq!(guard.lost().await.reason(), LostReason::Closed);
     assert_eq!((env.children(&free).await, env.children(&busy).await.len()), (Vec::new(), 1));
     for waiter in [waiter, timed] {
-        let error = soon("its end", waiter).await.unwrap().unwrap_err();
+        let error = within("its end", waiter).await.unwrap().unwrap_err();
         assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
         assert_eq!(error.path(), busy);
         assert!(!error.is_retryable());
@@ -71,12 +73,12 @@ async fn whatever_is_called_later_says_so(env: &Env) {
         let closed = |error: AcquireError| {
             assert!(matches!(&error, AcquireError::Closed { path } if *path == mutex.path()), "{error:?}");
         };
-        closed(soon("an answer", mutex.lock()).await.unwrap_err());
-        closed(soon("an answer", mutex.acquire(Duration::from_secs(60))).await.unwrap_err());
-        closed(soon("an answer", mutex.acquire(Duration::ZERO)).await.unwrap_err());
-        closed(soon("an answer", mutex.acquire_until(Instant::now())).await.unwrap_err());
-        closed(soon("an answer", mutex.participants()).await.unwrap_err());
-        match soon("an answer", mutex.try_lock()).await.unwrap_err() {
+        closed(within("an answer", mutex.lock()).await.unwrap_err());
+        closed(within("an answer", mutex.acquire(Duration::from_secs(60))).await.unwrap_err());
+        closed(within("an answer", mutex.acquire(Duration::ZERO)).await.unwrap_err());
+        closed(within("an answer", mutex.acquire_until(Instant::now())).await.unwrap_err());
+        closed(within("an answer", mutex.participants()).await.unwrap_err());
+        match within("an answer", mutex.try_lock()).await.unwrap_err() {
             TryLockError::Acquire(error) => closed(error),
             other => panic!("{other:?}"),
         }
@@ -92,14 +94,14 @@ async fn it_ends_those_who_wait_in_memory(env: &Env) {
     let guard = mutex.lock().await.unwrap();
     let mut waiters = Vec::new();
     for _ in 0..5 {
-        let mut waiter = Box::pin(mutex.lock());
-        begin(&mut waiter).await;
+        let mut waiter = task::spawn(mutex.lock());
+        assert_pending!(waiter.poll());
         waiters.push(waiter);
     }
     client.close().await.unwrap();
     // The holder has not let go of its guard: it is nobody's turn, ever.
     for waiter in waiters {
-        let error = soon("its end", waiter).await.unwrap_err();
+        let error = within("its end", waiter).await.unwrap_err();
         assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
     }
     drop(guard);
@@ -121,7 +123,7 @@ async fn it_goes_on_when_nobody_waits_for_it(env: &Env) {
     // Polled once: it may be that quick.
     let _ = tokio::time::timeout(Duration::ZERO, client.close()).await;
     env.wait_session_gone(session).await;
-    assert_eq!(soon("the loss", guard.lost()).await.reason(), LostReason::Closed);
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::Closed);
     client.close().await.unwrap();
 }
 
@@ -131,7 +133,7 @@ async fn without_a_server_it_ends_with_the_session(env: &Env) {
     let guard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap();
     link.cut();
     let start = Instant::now();
-    let error = soon("an answer", client.close()).await.unwrap_err();
+    let error = within("an answer", client.close()).await.unwrap_err();
     assert!(matches!(error, ReleaseError::SessionNotClosed { .. }), "{error:?}");
     assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
     assert_eq!(guard.lost().await.reason(), LostReason::Closed);
@@ -160,7 +162,7 @@ async fn a_mutex_alone_keeps_the_session(env: &Env) {
     let session = client.session_id().unwrap();
     let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
     drop(client);
-    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
     assert!(env.knows_session(session).await);
     drop(mutex);
     env.wait_session_gone(session).await;
@@ -175,7 +177,7 @@ async fn a_waiter_alone_keeps_the_session(env: &Env) {
     drop(client);
     env.wait_count(&env.lock_path(), 2).await;
     guard.release().await.unwrap();
-    let guard = soon("the second in line", waiter).await.unwrap().unwrap();
+    let guard = within("the second in line", waiter).await.unwrap().unwrap();
     assert!(guard.is_held() && env.knows_session(session).await);
     drop(guard);
     env.wait_session_gone(session).await;
@@ -183,7 +185,7 @@ async fn a_waiter_alone_keeps_the_session(env: &Env) {
 
 async fn session(env: &Env) -> zk::Client {
     let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(15));
-    soon("a session", connector.connect(&env.connect_string())).await.unwrap()
+    within("a session", connector.connect(&env.connect_string())).await.unwrap()
 }
 
 /// Closes a session of our own.
@@ -197,7 +199,7 @@ async fn end(env: &Env, session: zk::Client) {
 async fn linked_session(env: &Env) -> (zk::Client, Arc<Link>) {
     let link = env.link();
     let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(2));
-    (soon("a session", connector.connect(link.connect_string())).await.unwrap(), link)
+    (within("a session", connector.connect(link.connect_string())).await.unwrap(), link)
 }
 
 async fn a_borrowed_session_is_connected_from_the_start(env: &Env) {
@@ -214,12 +216,12 @@ async fn a_borrowed_session_locks(env: &Env) {
     let session = session(env).await;
     let client = Client::from_session(session.clone()).unwrap();
     let (mutex, theirs) = (InterProcessMutex::new(&client, &env.lock_path()).unwrap(), env.mutex().await);
-    let guard = soon("a free lock", mutex.lock()).await.unwrap();
+    let guard = within("a free lock", mutex.lock()).await.unwrap();
     assert_eq!(env.stat(&guard.node()).await.unwrap().ephemeral_owner, session.session_id().0);
     let waiter = tokio::spawn(theirs.lock());
     env.wait_count(&env.lock_path(), 2).await;
     guard.release().await.unwrap();
-    soon("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+    within("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
     client.close().await.unwrap();
     end(env, session).await;
 }
@@ -232,17 +234,17 @@ async fn a_borrowed_session_stays_open(env: &Env) {
     let guard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap();
     let waiter = tokio::spawn(InterProcessMutex::new(&client, &busy).unwrap().lock());
     env.wait_count(&busy, 2).await;
-    soon("the end", client.close()).await.unwrap();
+    within("the end", client.close()).await.unwrap();
     // Our nodes are gone, although the session is not.
     assert_eq!((env.children(&path).await.len(), env.children(&busy).await.len()), (0, 1));
     assert_eq!(guard.lost().await.reason(), LostReason::Closed);
-    let error = soon("its end", waiter).await.unwrap().unwrap_err();
+    let error = within("its end", waiter).await.unwrap().unwrap_err();
     assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
     session.check_stat("/").await.unwrap();
     // It can be lent again.
     let again = Client::from_session(session.clone()).unwrap();
     let mutex = InterProcessMutex::new(&again, &path).unwrap();
-    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
     drop((theirs, guard));
     again.close().await.unwrap();
     end(env, session).await;
@@ -271,14 +273,14 @@ async fn a_borrowed_session_that_ends_closes_the_client(env: &Env) {
     let waiter = tokio::spawn(InterProcessMutex::new(&client, &busy).unwrap().lock());
     env.wait_count(&busy, 2).await;
     env.expire_session(session.session_id().0, &link).await;
-    let lost = soon("the loss", guard.lost()).await;
+    let lost = within("the loss", guard.lost()).await;
     assert!(env.is_loss(lost.reason()), "{lost}");
-    let error = soon("its end", waiter).await.unwrap().unwrap_err();
+    let error = within("its end", waiter).await.unwrap().unwrap_err();
     assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
-    let error = soon("an answer", mutex.lock()).await.unwrap_err();
+    let error = within("an answer", mutex.lock()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
     assert_eq!(client.state(), ConnectionState::Closed);
-    soon("an answer", client.close()).await.unwrap();
+    within("an answer", client.close()).await.unwrap();
     drop(theirs);
 }
 
@@ -286,7 +288,7 @@ async fn a_borrowed_session_that_has_ended_is_refused(env: &Env) {
     let (session, link) = linked_session(env).await;
     let mut states = session.state_watcher();
     env.expire_session(session.session_id().0, &link).await;
-    soon("its end", async { while !states.changed().await.is_terminated() {} }).await;
+    within("its end", async { while !states.changed().await.is_terminated() {} }).await;
     let error = Client::from_session(session).unwrap_err();
     assert!(matches!(error, ConnectError::SessionEnded), "{error:?}");
 }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use zookeeper_recipes::{Client, ConnectError, ConnectionState, InterProcessMutex};
 
-use crate::harness::{BRIEFLY, Behaviour, Env, SESSION_LIMITS, SOON, behaviours, block_on, soon};
+use crate::harness::{BRIEFLY, Behaviour, Env, SESSION_LIMITS, behaviours};
+use test_support::{SOON, block_on, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -68,7 +69,7 @@ async fn goes_on_to_the_next_address(env: &Env) {
     {
         let client = env.connect_to(&servers, env.builder()).await;
         let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
-        soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+        within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
     }
 }
 
@@ -85,7 +86,7 @@ async fn unusable_connect_strings_are_refused_at_once(env: &Env) {
         "127.0.0.1:-1",
     ] {
         let connected = env.builder().connect_timeout(SOON * 2).connect(servers);
-        match soon(&format!("a refusal of {servers:?}"), connected).await.unwrap_err() {
+        match within(&format!("a refusal of {servers:?}"), connected).await.unwrap_err() {
             error @ ConnectError::InvalidConnectString { .. } => {
                 assert!(!error.is_retryable());
                 assert!(error.to_string().contains(&format!("{servers:?}")), "{error}");
@@ -109,14 +110,14 @@ async fn unknown_credentials_are_refused(env: &Env) {
     // The session outlives the connection that they close.
     let builder = env.builder().auth("nonsense", "us:secret").session_timeout(Duration::from_secs(1));
     // The servers refuse them after they have given a session, so it is a race who hears of it.
-    match soon("an answer", builder.connect(&env.connect_string())).await {
+    match within("an answer", builder.connect(&env.connect_string())).await {
         Err(error) => {
             assert!(matches!(error, ConnectError::AuthFailed { .. }), "{error:?}");
             assert!(!error.is_retryable());
         }
         Ok(client) => {
             let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
-            let error = soon("an answer", mutex.lock()).await.unwrap_err();
+            let error = within("an answer", mutex.lock()).await.unwrap_err();
             assert!(matches!(error, zookeeper_recipes::AcquireError::AuthFailed { .. }), "{error:?}");
             assert!(!error.is_retryable());
             assert_eq!(client.state(), ConnectionState::Closed);
@@ -146,7 +147,7 @@ async fn a_client_knows_its_session(env: &Env) {
     assert_ne!(env.client().await.session_id(), Some(session));
     let mut states = client.watch_state();
     client.close().await.unwrap();
-    soon("the end", states.wait_for(|state| *state == ConnectionState::Closed)).await.unwrap();
+    within("the end", states.wait_for(|state| *state == ConnectionState::Closed)).await.unwrap();
     assert_eq!((client.session_id(), client.state()), (None, ConnectionState::Closed));
     env.wait_session_gone(session).await;
 }
@@ -159,7 +160,7 @@ async fn has_its_own_time_however_short_the_session_s(env: &Env) {
     let early = tokio::time::timeout(Duration::from_millis(500), &mut connecting).await;
     assert!(early.is_err(), "it has given up: {early:?}");
     env.server().refuse_connections(false);
-    soon("a session", connecting).await.unwrap();
+    within("a session", connecting).await.unwrap();
 }
 
 async fn connected_means_connected(env: &Env) {

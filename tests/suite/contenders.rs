@@ -5,7 +5,8 @@ use std::time::Duration;
 use zookeeper_client as zk;
 use zookeeper_recipes::{AcquireError, InterProcessMutex, RetryPolicy, TryLockError};
 
-use crate::harness::{Behaviour, Env, Need, behaviours, soon};
+use crate::harness::{Behaviour, Env, Need, behaviours};
+use test_support::within;
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -30,12 +31,12 @@ async fn nodes_of_no_recipe_neither_block_nor_are_touched(env: &Env) {
         env.create(&format!("{path}/{stray}"), zk::CreateMode::Persistent).await;
     }
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
-    let guard = soon("a free lock", ours.try_lock()).await.unwrap();
+    let guard = within("a free lock", ours.try_lock()).await.unwrap();
     assert_eq!(ours.participants().await.unwrap(), [guard.node()]);
     let waiter = tokio::spawn(theirs.lock());
     env.wait_count(&path, strays.len() + 2).await;
     guard.release().await.unwrap();
-    soon("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+    within("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
     let mut left = strays.map(String::from);
     left.sort();
     assert_eq!(env.children(&path).await, left);
@@ -57,7 +58,7 @@ async fn curator_s_go_s_and_bare_names_are_queued_behind(env: &Env) {
         env.wait_watchers(&node, 1).await;
         assert!(!waiter.is_finished());
         env.delete(&node).await;
-        soon("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+        within("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
     }
 }
 
@@ -76,7 +77,7 @@ async fn a_foreign_contender_waits_behind_us(env: &Env) {
     assert_eq!(theirs.participants().await.unwrap()[0], between);
     assert!(!waiter.is_finished());
     env.delete(&between).await;
-    soon("the last in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+    within("the last in line", waiter).await.unwrap().unwrap().release().await.unwrap();
 }
 
 /// Every way to ask for the lock says that another recipe uses the directory, and leaves nothing there.
@@ -94,16 +95,16 @@ async fn check_refused(env: &Env, foreign: &str) {
             other => panic!("{other:?}"),
         }
     };
-    check(soon("an answer", mutex.lock()).await.unwrap_err());
-    check(soon("an answer", mutex.acquire(Duration::from_secs(10))).await.unwrap_err());
-    match soon("an answer", mutex.try_lock()).await.unwrap_err() {
+    check(within("an answer", mutex.lock()).await.unwrap_err());
+    check(within("an answer", mutex.acquire(Duration::from_secs(10))).await.unwrap_err());
+    match within("an answer", mutex.try_lock()).await.unwrap_err() {
         TryLockError::Acquire(error) => check(error),
         other => panic!("{other:?}"),
     }
     check(mutex.participants().await.unwrap_err());
     env.wait_count(&path, 1).await;
     env.delete(&node).await;
-    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
 }
 
 async fn a_queue_of_kazoo_s_is_refused(env: &Env) {
@@ -124,13 +125,13 @@ async fn another_recipe_that_comes_while_we_wait_ends_no_wait(env: &Env) {
     let second = tokio::spawn(theirs.lock());
     env.wait_count(&path, 3).await;
     let node = env.create(&format!("{path}/x__lock__"), zk::CreateMode::EphemeralSequential).await;
-    match soon("an answer", ours.lock()).await {
+    match within("an answer", ours.lock()).await {
         Err(AcquireError::MixedRecipes { node: named, .. }) => assert_eq!(named, node, "a newcomer"),
         other => panic!("{other:?}"),
     }
     guard.release().await.unwrap();
     for waiter in [first, second] {
-        soon("the next in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+        within("the next in line", waiter).await.unwrap().unwrap().release().await.unwrap();
     }
     env.wait_count(&path, 1).await;
     env.delete(&node).await;
@@ -147,8 +148,8 @@ async fn used_up_sequence_numbers_are_refused(env: &Env) {
         );
         assert!(!error.is_retryable());
     };
-    check(&soon("an answer", mutex.lock()).await.unwrap_err());
-    match soon("an answer", mutex.try_lock()).await.unwrap_err() {
+    check(&within("an answer", mutex.lock()).await.unwrap_err());
+    match within("an answer", mutex.try_lock()).await.unwrap_err() {
         TryLockError::Acquire(error) => check(&error),
         other => panic!("{other:?}"),
     }
@@ -157,7 +158,7 @@ async fn used_up_sequence_numbers_are_refused(env: &Env) {
     // As the error says: without contenders the directory can be deleted, and the numbers begin anew.
     env.delete(&node).await;
     env.delete(&path).await;
-    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
 }
 
 async fn the_last_sequence_number_still_locks(env: &Env) {
@@ -168,7 +169,7 @@ async fn the_last_sequence_number_still_locks(env: &Env) {
     let guard = ours.lock().await.unwrap();
     assert!(guard.node().ends_with("-lock-2147483647"), "{}", guard.node());
     // To a Java peer the next one would be first, and in beside us.
-    let error = soon("an answer", theirs.lock()).await.unwrap_err();
+    let error = within("an answer", theirs.lock()).await.unwrap_err();
     assert!(matches!(error, AcquireError::SequenceExhausted { .. }), "{error:?}");
     env.wait_count(&path, 1).await;
     assert!(guard.is_held());
@@ -195,7 +196,7 @@ async fn a_contender_that_is_deleted_again_and_again_gives_up(env: &Env) {
         }
     };
     let answer = tokio::select! {
-        answer = soon("an answer", &mut attempt) => answer.unwrap(),
+        answer = within("an answer", &mut attempt) => answer.unwrap(),
         () = deleting => unreachable!(),
     };
     match answer.unwrap_err() {

@@ -5,7 +5,8 @@ use zookeeper_client as zk;
 use zookeeper_recipes::{AcquireError, BuildError, InterProcessMutex, Parents};
 use zookeeper_test_server::{Match, NodeKind, Op};
 
-use crate::harness::{BRIEFLY, Behaviour, Env, Need, SOON, behaviours, soon};
+use crate::harness::{BRIEFLY, Behaviour, Env, Need, behaviours};
+use test_support::{SOON, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -51,7 +52,7 @@ async fn they_are_made_to_stay_where_asked(env: &Env) {
 async fn they_are_swept_away_and_made_again(env: &Env) {
     let mutex = env.mutex().await;
     for _ in 0..2 {
-        let guard = soon("a free lock", mutex.lock()).await.unwrap();
+        let guard = within("a free lock", mutex.lock()).await.unwrap();
         assert!(env.stat(&env.lock_path()).await.is_some());
         guard.release().await.unwrap();
         env.sweep(&env.lock_path()).await;
@@ -80,7 +81,7 @@ async fn one_deleted_between_two_locks_is_made_again(env: &Env) {
         if deep {
             env.delete(env.lock_path().rsplit_once('/').unwrap().0).await;
         }
-        let guard = soon("the lock", mutex.lock()).await.unwrap();
+        let guard = within("the lock", mutex.lock()).await.unwrap();
         assert!(env.stat(&guard.node()).await.is_some());
         guard.release().await.unwrap();
     }
@@ -93,11 +94,11 @@ async fn one_deleted_as_soon_as_it_is_made_is_made_again(env: &Env) {
     // The directory, not a contender's node: those are created under names that begin with it.
     let made = env.server().hold_reply(Match::op(Op::Create).path(&path));
     let attempt = tokio::spawn(mutex.acquire(SOON));
-    soon("the directory", made.wait_hit()).await;
+    within("the directory", made.wait_hit()).await;
     assert_eq!(env.server().node(&path).unwrap().kind, NodeKind::Container);
     env.server().delete(&path).unwrap();
     made.release();
-    soon("the lock", attempt).await.unwrap().unwrap().release().await.unwrap();
+    within("the lock", attempt).await.unwrap().unwrap().release().await.unwrap();
 }
 
 async fn many_contenders_make_it_at_once(env: &Env) {
@@ -107,7 +108,7 @@ async fn many_contenders_make_it_at_once(env: &Env) {
         let lock = mutex.lock();
         contenders.spawn(async move { lock.await.map(drop) });
     }
-    soon("every contender", async {
+    within("every contender", async {
         while let Some(served) = contenders.join_next().await {
             served.unwrap().unwrap();
         }
@@ -119,7 +120,7 @@ async fn many_contenders_make_it_at_once(env: &Env) {
 /// A lock in a namespace, seen by its client and by one without.
 async fn check_namespace(env: &Env, client: &zookeeper_recipes::Client, namespace: &str) {
     let mutex = InterProcessMutex::new(client, "/shop/stock").unwrap();
-    let guard = soon("a free lock", mutex.lock()).await.unwrap();
+    let guard = within("a free lock", mutex.lock()).await.unwrap();
     assert_eq!((mutex.path(), guard.path()), ("/shop/stock", "/shop/stock"));
     let node = guard.node();
     assert!(node.starts_with("/shop/stock/_c_"), "{node}");
@@ -168,7 +169,7 @@ async fn a_namespace_keeps_apart(env: &Env) {
     for namespace in ["a", "b"] {
         let client = env.connect(env.builder().namespace(&env.path(namespace))).await;
         let mutex = InterProcessMutex::new(&client, "/stock").unwrap();
-        guards.push(soon("a free lock", mutex.lock()).await.unwrap());
+        guards.push(within("a free lock", mutex.lock()).await.unwrap());
     }
     assert!(guards.iter().all(zookeeper_recipes::LockGuard::is_held));
 }
@@ -178,7 +179,7 @@ async fn any_path_of_zookeeper_s_will_do(env: &Env) {
     for name in ["库存/sku-42", "a b", ".hidden", "x..y", "zookeeper", "lock-0000000001", "%2f", "a:b"] {
         let path = env.path(name);
         let mutex = InterProcessMutex::new(&client, &path).unwrap();
-        let guard = soon("a free lock", mutex.lock()).await.unwrap();
+        let guard = within("a free lock", mutex.lock()).await.unwrap();
         assert_eq!(guard.path(), path);
         assert!(mutex.try_lock().await.is_err());
         assert!(env.stat(&guard.node()).await.is_some());
@@ -186,7 +187,7 @@ async fn any_path_of_zookeeper_s_will_do(env: &Env) {
     }
     let long = env.path(&"x".repeat(10_000));
     let mutex = InterProcessMutex::new(&client, &long).unwrap();
-    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
 }
 
 async fn bad_paths_are_refused_before_anything_is_sent(env: &Env) {
@@ -206,7 +207,7 @@ async fn a_path_below_an_ephemeral_node_is_rejected(env: &Env) {
     let client = env.client().await;
     for path in [parent.clone(), format!("{parent}/lock")] {
         let mutex = InterProcessMutex::new(&client, &path).unwrap();
-        match soon("an answer", mutex.lock()).await.unwrap_err() {
+        match within("an answer", mutex.lock()).await.unwrap_err() {
             error @ AcquireError::Rejected { .. } => {
                 assert!(!error.is_retryable());
                 assert_eq!(error.path(), path);

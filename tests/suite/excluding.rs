@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use zookeeper_recipes::{AcquireError, InterProcessLock, InterProcessMutex};
 
-use crate::harness::{BRIEFLY, Behaviour, CriticalSection, Env, Need, behaviours, soon};
+use crate::harness::{BRIEFLY, Behaviour, CriticalSection, Env, Need, behaviours};
+use test_support::within;
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -30,13 +31,13 @@ pub(crate) fn all() -> Vec<Behaviour> {
 async fn two_clients_exclude_each_other(env: &Env) {
     let (mut ours, mut theirs) = (env.mutex().await, env.mutex().await);
     for _ in 0..6 {
-        let guard = soon("a free lock", ours.lock()).await.unwrap();
+        let guard = within("a free lock", ours.lock()).await.unwrap();
         assert!(ours.is_acquired_in_this_process() && !theirs.is_acquired_in_this_process());
         let waiter = tokio::spawn(theirs.lock());
         env.wait_children(&env.lock_path(), "a second contender", |now| now.len() >= 2).await;
         assert!(!waiter.is_finished());
         guard.release().await.unwrap();
-        let guard = soon("the second in line", waiter).await.unwrap().unwrap();
+        let guard = within("the second in line", waiter).await.unwrap().unwrap();
         assert!(theirs.is_acquired_in_this_process() && !ours.is_acquired_in_this_process());
         guard.release().await.unwrap();
         std::mem::swap(&mut ours, &mut theirs);
@@ -49,7 +50,7 @@ async fn a_holder_keeps_others_out_until_it_releases(env: &Env) {
     let refused = theirs.acquire(BRIEFLY).await.unwrap_err();
     assert!(matches!(refused, AcquireError::TimedOut { .. }), "{refused}");
     guard.release().await.unwrap();
-    soon("a free lock", theirs.acquire(Duration::from_secs(10))).await.unwrap().release().await.unwrap();
+    within("a free lock", theirs.acquire(Duration::from_secs(10))).await.unwrap().release().await.unwrap();
     assert!(env.children(&env.lock_path()).await.is_empty());
 }
 
@@ -73,7 +74,7 @@ async fn visit(env: &Env, mutexes: &[InterProcessMutex], tasks: usize, rounds: u
             }
         });
     }
-    soon("every visit", async {
+    within("every visit", async {
         while let Some(done) = working.join_next().await {
             done.unwrap();
         }
@@ -128,7 +129,7 @@ async fn holding_and_trying_lose_no_increment(env: &Env) {
             }
         });
     }
-    soon("every visit", async {
+    within("every visit", async {
         while let Some(done) = working.join_next().await {
             done.unwrap();
         }
@@ -156,7 +157,7 @@ async fn everybody_who_stays_is_served(env: &Env) {
     for waiter in &leaving {
         waiter.abort();
     }
-    soon("everybody", async {
+    within("everybody", async {
         while let Some(served) = staying.join_next().await {
             served.unwrap().unwrap();
         }
@@ -172,7 +173,7 @@ async fn asking_again_while_holding_waits_for_oneself(env: &Env) {
     assert!(matches!(again, AcquireError::TimedOut { holder: Some(_), .. }), "{again}");
     assert!(guard.is_held());
     guard.release().await.unwrap();
-    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
 }
 
 async fn locks_of_different_paths_are_independent(env: &Env) {
@@ -180,14 +181,14 @@ async fn locks_of_different_paths_are_independent(env: &Env) {
     let mut guards = Vec::new();
     for number in 0..20 {
         let mutex = InterProcessMutex::new(&client, &env.path(&format!("lock-{number}"))).unwrap();
-        guards.push(soon("a free lock", mutex.lock()).await.unwrap());
+        guards.push(within("a free lock", mutex.lock()).await.unwrap());
     }
     // One of them may be named like a contender of another: that changes nothing below it.
     let nested = InterProcessMutex::new(&client, &env.path("lock-3/below")).unwrap();
-    guards.push(soon("a free lock", nested.lock()).await.unwrap());
+    guards.push(within("a free lock", nested.lock()).await.unwrap());
     for guard in guards {
         assert!(guard.is_held());
-        soon("the release", guard.release()).await.unwrap();
+        within("the release", guard.release()).await.unwrap();
     }
 }
 
@@ -202,17 +203,17 @@ async fn a_short_interruption_costs_no_lock(env: &Env) {
         let connected = move |view: zookeeper_test_server::View<'_>| {
             view.sessions().iter().any(|known| known.id == session && known.connected)
         };
-        assert!(env.server().wait_until(connected, crate::harness::SOON).await);
+        assert!(env.server().wait_until(connected, test_support::SOON).await);
         assert!(env.server().cut(session, how));
         // What is sent meanwhile is answered after the reconnect.
-        let participants = soon("an answer", mutex.participants()).await.unwrap();
+        let participants = within("an answer", mutex.participants()).await.unwrap();
         assert_eq!(participants[0], guard.node());
         assert_eq!(participants.len(), 2);
     }
     assert!(guard.is_held() && !waiter.is_finished());
     assert_eq!(ours.session_id(), Some(session));
     guard.release().await.unwrap();
-    soon("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+    within("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
 }
 
 async fn any_lock_will_do_where_it_is_a_trait_object(env: &Env) {

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
     Client, ConnectionState, InterProcessMutex, LockGuard, LockState, LostReason, ReleaseError,
     TransactionError,
 };
 
-use crate::harness::{Behaviour, Env, begin, behaviours, block_on, soon};
+use crate::harness::{Behaviour, Env, behaviours};
+use test_support::{block_on, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -46,12 +48,12 @@ fn is_send<T: Send + 'static>(value: T) -> T {
 async fn dropping_it_releases(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     for _ in 0..5 {
-        let guard = soon("a free lock", ours.lock()).await.unwrap();
+        let guard = within("a free lock", ours.lock()).await.unwrap();
         let waiter = tokio::spawn(theirs.lock());
         env.wait_children(&env.lock_path(), "a waiter", |now| now.len() >= 2).await;
         drop(guard);
         assert!(!ours.is_acquired_in_this_process());
-        drop(soon("the second in line", waiter).await.unwrap().unwrap());
+        drop(within("the second in line", waiter).await.unwrap().unwrap());
         env.wait_count(&env.lock_path(), 0).await;
     }
 }
@@ -71,11 +73,11 @@ async fn a_release_goes_on_when_nobody_waits_for_it(env: &Env) {
     let mutex = env.mutex().await;
     for _ in 0..5 {
         // Not even polled: it is the call that counts.
-        drop(soon("a free lock", mutex.lock()).await.unwrap().release());
-        let guard = soon("a free lock", mutex.lock()).await.unwrap();
+        drop(within("a free lock", mutex.lock()).await.unwrap().release());
+        let guard = within("a free lock", mutex.lock()).await.unwrap();
         // Polled, and dropped unless it was that quick.
         let _ = tokio::time::timeout(Duration::ZERO, guard.release()).await;
-        soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+        within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
         env.wait_count(&env.lock_path(), 0).await;
     }
 }
@@ -90,7 +92,7 @@ async fn a_release_says_that_the_node_had_been_deleted(env: &Env) {
         }
         other => panic!("{other:?}"),
     }
-    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
 }
 
 async fn a_release_says_that_the_session_had_expired(env: &Env) {
@@ -98,26 +100,26 @@ async fn a_release_says_that_the_session_had_expired(env: &Env) {
     let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
     let guard = mutex.lock().await.unwrap();
     env.expire(&client, &link).await;
-    let lost = soon("the loss", guard.lost()).await;
+    let lost = within("the loss", guard.lost()).await;
     assert!(env.is_loss(lost.reason()), "{lost}");
     assert_eq!(lost.path(), env.lock_path());
     assert!(!guard.is_held() && !mutex.is_acquired_in_this_process());
-    match soon("an answer", guard.release()).await.unwrap_err() {
+    match within("an answer", guard.release()).await.unwrap_err() {
         ReleaseError::Lost(again) => assert_eq!(again, lost),
         other => panic!("{other:?}"),
     }
     // The next session has nothing to do with it.
-    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
 }
 
 async fn it_can_be_released_by_another_task_or_thread(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let guard = is_send(ours.lock().await.unwrap());
     tokio::spawn(async move { guard.release().await.unwrap() }).await.unwrap();
-    let guard = soon("a free lock", theirs.lock()).await.unwrap();
+    let guard = within("a free lock", theirs.lock()).await.unwrap();
     let released = thread::spawn(move || block_on(guard.release()));
     tokio::task::spawn_blocking(move || released.join().unwrap().unwrap()).await.unwrap();
-    soon("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
 }
 
 async fn it_can_be_dropped_outside_of_a_runtime(env: &Env) {
@@ -130,7 +132,7 @@ async fn it_can_be_dropped_outside_of_a_runtime(env: &Env) {
     })
     .join()
     .unwrap();
-    soon("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+    within("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
 }
 
 async fn it_outlives_the_runtime_that_it_was_got_in(env: &Env) {
@@ -164,7 +166,7 @@ async fn it_keeps_the_session_alive_by_itself(env: &Env) {
     // the servers and back to happen in.
     assert_eq!(theirs.participants().await.unwrap(), [guard.node()]);
     drop(guard);
-    soon("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
     env.wait_session_gone(session).await;
 }
 
@@ -174,7 +176,7 @@ async fn the_last_handle_of_all_reports_its_release_too(env: &Env) {
         let session = client.session_id().unwrap();
         let guard = InterProcessMutex::new(&client, &env.lock_path()).unwrap().lock().await.unwrap();
         drop(client);
-        soon("the release", guard.release()).await.unwrap();
+        within("the release", guard.release()).await.unwrap();
         assert!(env.children(&env.lock_path()).await.is_empty());
         env.wait_session_gone(session).await;
     }
@@ -200,12 +202,12 @@ async fn lost_does_not_resolve_by_a_release(env: &Env) {
     let client = env.client().await;
     let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
     let guard = mutex.lock().await.unwrap();
-    let mut lost = Box::pin(guard.lost());
-    begin(&mut lost).await;
+    let mut lost = task::spawn(guard.lost());
+    assert_pending!(lost.poll());
     guard.release().await.unwrap();
-    begin(&mut lost).await;
+    assert_pending!(lost.poll());
     mutex.lock().await.unwrap().release().await.unwrap();
-    begin(&mut lost).await;
+    assert_pending!(lost.poll());
     client.close().await.unwrap();
 }
 
@@ -214,11 +216,11 @@ async fn lost_resolves_for_those_who_hold_only_the_future(env: &Env) {
     let guard = InterProcessMutex::new(&client, &env.lock_path()).unwrap().lock().await.unwrap();
     let early = tokio::spawn(is_send(guard.lost()));
     client.close().await.unwrap();
-    assert_eq!(soon("the loss", early).await.unwrap().reason(), LostReason::Closed);
+    assert_eq!(within("the loss", early).await.unwrap().reason(), LostReason::Closed);
     let late = guard.lost();
-    assert_eq!(soon("the loss", guard.lost()).await.reason(), LostReason::Closed);
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::Closed);
     drop(guard);
-    assert_eq!(soon("the loss", late).await.reason(), LostReason::Closed);
+    assert_eq!(within("the loss", late).await.reason(), LostReason::Closed);
 }
 
 async fn the_process_knows_what_it_holds(env: &Env) {
@@ -235,7 +237,7 @@ async fn the_process_knows_what_it_holds(env: &Env) {
     env.wait_count(&env.lock_path(), 2).await;
     guard.release().await.unwrap();
     assert!(!one.is_acquired_in_this_process() && !other.is_acquired_in_this_process());
-    let guard = soon("the second in line", waiter).await.unwrap().unwrap();
+    let guard = within("the second in line", waiter).await.unwrap().unwrap();
     assert!(theirs.is_acquired_in_this_process() && !one.is_acquired_in_this_process());
     drop(guard);
 }
@@ -272,7 +274,7 @@ async fn work_is_dropped_when_the_lock_is_lost(env: &Env) {
         let _work = work;
         std::future::pending::<()>().await;
     });
-    let (lost, closed) = tokio::join!(soon("the loss", working), client.close());
+    let (lost, closed) = tokio::join!(within("the loss", working), client.close());
     closed.unwrap();
     assert_eq!(lost.unwrap_err().reason(), LostReason::Closed);
     assert!(dropped.load(std::sync::atomic::Ordering::SeqCst));
@@ -290,15 +292,15 @@ async fn it_is_suspended_and_lost_before_anybody_else_is_granted(env: &Env) {
     let mut states = client.watch_state();
     link.cut();
     let suspended = |state: &ConnectionState| *state == ConnectionState::Suspended;
-    soon("the interruption", states.wait_for(suspended)).await.unwrap();
+    within("the interruption", states.wait_for(suspended)).await.unwrap();
     assert_eq!(guard.state(), LockState::Suspended);
     assert!(guard.is_held());
-    let lost = soon("the loss", guard.lost()).await;
+    let lost = within("the loss", guard.lost()).await;
     assert_eq!(lost.reason(), LostReason::LeaseExpired);
     assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseExpired));
     // The servers give it away later only.
     assert!(!waiter.is_finished());
-    soon("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+    within("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
 }
 
 async fn it_comes_back_from_a_short_interruption(env: &Env) {
@@ -310,12 +312,12 @@ async fn it_comes_back_from_a_short_interruption(env: &Env) {
     let connected = |state: &ConnectionState| *state == ConnectionState::Connected;
     for _ in 0..3 {
         link.cut();
-        soon("the interruption", states.wait_for(suspended)).await.unwrap();
+        within("the interruption", states.wait_for(suspended)).await.unwrap();
         assert_eq!(guard.state(), LockState::Suspended);
         link.mend();
-        soon("the connection", states.wait_for(connected)).await.unwrap();
+        within("the connection", states.wait_for(connected)).await.unwrap();
         // A reconnect alone proves nothing; a transaction does.
-        soon("an answer", guard.transaction().commit()).await.unwrap();
+        within("an answer", guard.transaction().commit()).await.unwrap();
         assert_eq!(guard.state(), LockState::Held);
     }
     guard.release().await.unwrap();
@@ -327,11 +329,11 @@ async fn a_deleted_node_is_noticed(env: &Env) {
     let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
     let guard = mutex.lock().await.unwrap();
     env.delete(&guard.node()).await;
-    let lost = soon("the loss", guard.lost()).await;
+    let lost = within("the loss", guard.lost()).await;
     assert_eq!(lost.reason(), LostReason::NodeDeleted);
     assert!(!guard.is_held() && !mutex.is_acquired_in_this_process());
     // The session has nothing to do with it.
-    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
 }
 
 async fn deleted_nodes_are_noticed_and_no_others(env: &Env) {
@@ -339,18 +341,18 @@ async fn deleted_nodes_are_noticed_and_no_others(env: &Env) {
     let mut guards = Vec::new();
     for number in 0..10 {
         let mutex = InterProcessMutex::new(&client, &format!("{}-{number}", env.lock_path())).unwrap();
-        guards.push(soon("a lock", mutex.lock()).await.unwrap());
+        guards.push(within("a lock", mutex.lock()).await.unwrap());
     }
     let (stay, go) = guards.split_at(3);
     for guard in go {
         env.delete(&guard.node()).await;
     }
     for guard in go {
-        assert_eq!(soon("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
+        assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
     }
     assert!(stay.iter().all(LockGuard::is_held));
     for guard in guards.drain(..3) {
-        soon("a release", guard.release()).await.unwrap();
+        within("a release", guard.release()).await.unwrap();
     }
 }
 
@@ -360,13 +362,13 @@ async fn a_transaction_commits_while_it_is_held(env: &Env) {
     let mutex = env.mutex().await;
     let guard = mutex.lock().await.unwrap();
     let transaction = guard.transaction().check(&data, Some(0)).set_data(&data, b"1", Some(0));
-    soon("an answer", transaction.create(&log, b"x").commit()).await.unwrap();
+    within("an answer", transaction.create(&log, b"x").commit()).await.unwrap();
     let outsider = env.outsider().await;
     outsider.sync(&data).await.unwrap();
     assert_eq!(outsider.get_data(&data).await.unwrap().0, b"1");
     // All or nothing.
     let transaction = guard.transaction().delete(&log, None).set_data(&data, b"2", Some(7));
-    match soon("an answer", transaction.commit()).await.unwrap_err() {
+    match within("an answer", transaction.commit()).await.unwrap_err() {
         TransactionError::Rejected { index, path, .. } => assert_eq!((index, path), (1, data.clone())),
         other => panic!("{other:?}"),
     }
@@ -380,7 +382,7 @@ async fn a_transaction_of_one_who_has_lost_writes_nothing(env: &Env) {
     env.delete(&guard.node()).await;
     // However soon after: it is the servers who decide.
     let transaction = guard.transaction().set_data(&data, b"late", None);
-    match soon("an answer", transaction.commit()).await.unwrap_err() {
+    match within("an answer", transaction.commit()).await.unwrap_err() {
         TransactionError::Lost(lost) => assert_eq!(lost.reason(), LostReason::NodeDeleted),
         other => panic!("{other:?}"),
     }

@@ -1,8 +1,10 @@
 //! Options, and handles that share them.
 
+use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{Acl, BuildError, InterProcessMutex, InterProcessMutexBuilder, Parents, Permissions};
 
-use crate::harness::{BRIEFLY, Behaviour, Env, Need, begin, behaviours, soon};
+use crate::harness::{BRIEFLY, Behaviour, Env, Need, behaviours};
+use test_support::within;
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -68,11 +70,11 @@ async fn options_can_change_when_the_last_handle_is_gone(env: &Env) {
     drop(mutex);
     // The guard keeps them, and so does whoever waits.
     assert!(build(5).is_err());
-    let mut waiter = Box::pin(build(4).unwrap().lock());
-    begin(&mut waiter).await;
+    let mut waiter = task::spawn(build(4).unwrap().lock());
+    assert_pending!(waiter.poll());
     guard.release().await.unwrap();
     assert!(build(5).is_err());
-    soon("the lock", waiter).await.unwrap().release().await.unwrap();
+    within("the lock", waiter).await.unwrap().release().await.unwrap();
     let mutex = build(5).unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
 }
@@ -126,7 +128,7 @@ async fn the_most_data_that_is_accepted_fits(env: &Env) {
     let client = env.client().await;
     let path = env.path(&"x".repeat(200));
     let mutex = InterProcessMutex::builder(&client, &path).data(vec![b'x'; 1_000_000]).build().unwrap();
-    let guard = soon("a free lock", mutex.lock()).await.unwrap();
+    let guard = within("a free lock", mutex.lock()).await.unwrap();
     assert_eq!(env.stat(&guard.node()).await.unwrap().data_length, 1_000_000);
     guard.release().await.unwrap();
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, ReleaseError, RetryPolicy, TryLockError};
 
-use crate::harness::{Behaviour, CriticalSection, Env, Need, SOON, behaviours, soon};
+use crate::harness::{Behaviour, CriticalSection, Env, Need, behaviours};
+use test_support::{SOON, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -50,8 +51,8 @@ async fn all_finish_when_the_servers_are_killed_and_come_back(env: &Env) {
     env.restart_servers().await;
     assert!(guard.is_held(), "the sessions were not away for long");
     assert_eq!(critical.visits(), 0);
-    soon("the release", guard.release()).await.unwrap();
-    soon("all of them", async {
+    within("the release", guard.release()).await.unwrap();
+    within("all of them", async {
         while let Some(done) = waiters.join_next().await {
             done.unwrap();
         }
@@ -68,14 +69,14 @@ async fn an_election_costs_no_lock(env: &Env) {
     env.wait_count(&env.lock_path(), 2).await;
     env.replace_leader().await;
     assert!(guard.is_held());
-    assert_eq!(soon("an answer", ours.participants()).await.unwrap()[0], guard.node());
+    assert_eq!(within("an answer", ours.participants()).await.unwrap()[0], guard.node());
     assert!(!waiter.is_finished());
     let token = guard.fencing_token();
-    soon("the release", guard.release()).await.unwrap();
-    let guard = soon("the second in line", waiter).await.unwrap().unwrap();
+    within("the release", guard.release()).await.unwrap();
+    let guard = within("the second in line", waiter).await.unwrap().unwrap();
     assert!(guard.fencing_token() > token);
     guard.release().await.unwrap();
-    let guard = soon("a free lock", ours.lock()).await.unwrap();
+    let guard = within("a free lock", ours.lock()).await.unwrap();
     assert!(guard.fencing_token().zxid() >> 32 > token.zxid() >> 32, "a new epoch");
     guard.release().await.unwrap();
 }
@@ -89,17 +90,17 @@ async fn lock_says_so_when_the_policy_is_exhausted(env: &Env) {
     let attempts = [mutex(&client, env), InterProcessMutex::new(&client, &env.path("other")).unwrap()];
     let attempts = attempts.map(|mutex| tokio::spawn(mutex.lock()));
     for attempt in attempts {
-        let error = soon("an answer", attempt).await.unwrap().unwrap_err();
+        let error = within("an answer", attempt).await.unwrap().unwrap_err();
         assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
         assert!(error.is_retryable());
         let source = std::error::Error::source(&error).expect("what the connection said").to_string();
         assert!(source.contains(link.connect_string()), "{source}");
     }
     // Each call asks anew.
-    let error = soon("an answer", mutex(&client, env).lock()).await.unwrap_err();
+    let error = within("an answer", mutex(&client, env).lock()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
     link.mend();
-    soon("a free lock", mutex(&client, env).lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex(&client, env).lock()).await.unwrap().release().await.unwrap();
 }
 
 async fn lock_waits_for_ever_where_the_policy_does(env: &Env) {
@@ -111,11 +112,11 @@ async fn lock_waits_for_ever_where_the_policy_does(env: &Env) {
     link.cut();
     let attempt = tokio::spawn(mutex(&client, env).lock());
     let lost = zookeeper_recipes::ConnectionState::Lost;
-    soon("the loss", states.wait_for(|state| *state == lost)).await.unwrap();
+    within("the loss", states.wait_for(|state| *state == lost)).await.unwrap();
     env.wait_session_gone(session).await;
     assert!(!attempt.is_finished());
     link.mend();
-    soon("a free lock", attempt).await.unwrap().unwrap().release().await.unwrap();
+    within("a free lock", attempt).await.unwrap().unwrap().release().await.unwrap();
 }
 
 async fn acquire_says_so_when_its_time_is_over(env: &Env) {
@@ -124,13 +125,13 @@ async fn acquire_says_so_when_its_time_is_over(env: &Env) {
     link.cut();
     let timeout = Duration::from_millis(200);
     let start = Instant::now();
-    let error = soon("an answer", mutex(&client, env).acquire(timeout)).await.unwrap_err();
+    let error = within("an answer", mutex(&client, env).acquire(timeout)).await.unwrap_err();
     assert!(start.elapsed() >= timeout && start.elapsed() < timeout + Duration::from_secs(2));
     // Nobody holds it: that the lock was busy would be a lie.
     assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
     assert!(error.is_retryable());
     link.mend();
-    soon("a free lock", mutex(&client, env).acquire(SOON)).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex(&client, env).acquire(SOON)).await.unwrap().release().await.unwrap();
     client.flush(SOON).await.unwrap();
     assert_eq!(env.children(&env.lock_path()).await, [""; 0]);
 }
@@ -141,11 +142,11 @@ async fn a_question_without_an_answer_says_so(env: &Env) {
     mutex(&client, env).lock().await.unwrap().release().await.unwrap();
     link.cut();
     let start = Instant::now();
-    match soon("an answer", mutex(&client, env).try_lock()).await.unwrap_err() {
+    match within("an answer", mutex(&client, env).try_lock()).await.unwrap_err() {
         TryLockError::Acquire(error @ AcquireError::Connection { .. }) => assert!(error.is_retryable()),
         other => panic!("{other:?}"),
     }
-    let error = soon("an answer", mutex(&client, env).acquire(Duration::ZERO)).await.unwrap_err();
+    let error = within("an answer", mutex(&client, env).acquire(Duration::ZERO)).await.unwrap_err();
     assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
     assert!(start.elapsed() >= timeout && start.elapsed() < Duration::from_secs(6));
     link.mend();
@@ -158,10 +159,10 @@ async fn participants_without_an_answer_says_so(env: &Env) {
     let builder = env.builder().retry_policy(policy).connect_timeout(Duration::from_millis(500));
     let (client, link) = env.linked(builder).await;
     link.cut();
-    let error = soon("an answer", mutex(&client, env).participants()).await.unwrap_err();
+    let error = within("an answer", mutex(&client, env).participants()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
     link.mend();
-    assert_eq!(soon("an answer", mutex(&client, env).participants()).await.unwrap(), [""; 0]);
+    assert_eq!(within("an answer", mutex(&client, env).participants()).await.unwrap(), [""; 0]);
 }
 
 async fn a_lock_let_go_of_during_an_outage_is_free_after_it(env: &Env) {
@@ -173,7 +174,7 @@ async fn a_lock_let_go_of_during_an_outage_is_free_after_it(env: &Env) {
     link.cut();
     drop(guard);
     link.mend();
-    soon("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+    within("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
     client.flush(SOON).await.unwrap();
     assert_eq!(env.children(&env.lock_path()).await, [""; 0]);
 }
@@ -186,12 +187,12 @@ async fn a_release_during_an_outage_reports_after_it(env: &Env) {
     let mut states = client.watch_state();
     link.cut();
     let suspended = zookeeper_recipes::ConnectionState::Suspended;
-    soon("the outage", states.wait_for(|state| *state == suspended)).await.unwrap();
+    within("the outage", states.wait_for(|state| *state == suspended)).await.unwrap();
     let mut release = tokio::spawn(guard.release());
     let early = tokio::time::timeout(Duration::from_millis(50), &mut release).await;
     assert!(early.is_err(), "nobody can know yet: {early:?}");
     link.mend();
-    soon("the release", release).await.unwrap().unwrap();
+    within("the release", release).await.unwrap().unwrap();
     assert_eq!(env.children(&env.lock_path()).await, [""; 0]);
 }
 

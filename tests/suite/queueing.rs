@@ -3,9 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use tokio::task::JoinSet;
+use tokio_test::{assert_pending, task};
 use zookeeper_recipes::InterProcessMutex;
 
-use crate::harness::{Behaviour, Env, begin, behaviours, soon};
+use crate::harness::{Behaviour, Env, behaviours};
+use test_support::within;
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -49,7 +51,7 @@ async fn first_come_first_served_across_clients(env: &Env) {
     }
     guard.release().await.unwrap();
     for waiter in waiters {
-        soon("every waiter", waiter).await.unwrap();
+        within("every waiter", waiter).await.unwrap();
     }
     assert_eq!(*served.lock().unwrap(), [2, 3, 4, 5, 6, 7, 8, 9]);
 }
@@ -64,7 +66,7 @@ async fn first_come_first_served_within_one_client(env: &Env) {
     }
     guard.release().await.unwrap();
     for waiter in waiters {
-        soon("every waiter", waiter).await.unwrap();
+        within("every waiter", waiter).await.unwrap();
     }
     assert_eq!(*served.lock().unwrap(), [2, 3, 4, 5, 6, 7, 8, 9]);
 }
@@ -76,8 +78,8 @@ async fn first_come_first_served_where_most_wait_in_memory(env: &Env) {
     let served = Arc::new(Mutex::new(Vec::new()));
     let mut waiters = JoinSet::new();
     for number in 0..50 {
-        let mut wait = Box::pin(mutex.lock());
-        begin(&mut wait).await;
+        let mut wait = task::spawn(mutex.lock());
+        assert_pending!(wait.poll());
         let served = Arc::clone(&served);
         waiters.spawn(async move {
             let guard = wait.await.unwrap();
@@ -86,7 +88,7 @@ async fn first_come_first_served_where_most_wait_in_memory(env: &Env) {
         });
     }
     guard.release().await.unwrap();
-    soon("every waiter", async {
+    within("every waiter", async {
         while let Some(done) = waiters.join_next().await {
             done.unwrap();
         }
@@ -107,8 +109,8 @@ async fn whoever_leaves_the_queue_keeps_nobody_back(env: &Env) {
     // The one behind has another predecessor now, and does not take its going for the holder's.
     assert!(!stays.is_finished());
     guard.release().await.unwrap();
-    soon("the one behind", stays).await.unwrap();
-    soon("the last", last).await.unwrap();
+    within("the one behind", stays).await.unwrap();
+    within("the last", last).await.unwrap();
     assert_eq!(*served.lock().unwrap(), [3, 4]);
 }
 
@@ -133,7 +135,7 @@ async fn each_waiter_watches_only_the_one_before_it(env: &Env) {
     env.wait_watchers(&queue[0], 1).await;
     env.wait_count(&path, 2).await;
     guard.release().await.unwrap();
-    soon("the one that stayed", waiters.remove(0)).await.unwrap().unwrap().release().await.unwrap();
+    within("the one that stayed", waiters.remove(0)).await.unwrap().unwrap().release().await.unwrap();
 }
 
 async fn participants_come_in_order_the_holder_first(env: &Env) {
@@ -150,13 +152,13 @@ async fn participants_come_in_order_the_holder_first(env: &Env) {
         let new = now.iter().map(|name| format!("{path}/{name}")).find(|node| !nodes.contains(node));
         nodes.push(new.unwrap());
         // Whoever is asked.
-        assert_eq!(soon("an answer", ours.participants()).await.unwrap().len(), place);
+        assert_eq!(within("an answer", ours.participants()).await.unwrap().len(), place);
     }
     // A member of an ensemble may lag behind the one that the last create went through.
-    let queue = soon("an answer", theirs.participants()).await.unwrap();
+    let queue = within("an answer", theirs.participants()).await.unwrap();
     assert_eq!(queue, nodes);
     guard.release().await.unwrap();
-    let first = soon("the second in line", waiters.remove(0)).await.unwrap().unwrap();
+    let first = within("the second in line", waiters.remove(0)).await.unwrap().unwrap();
     assert_eq!(first.node(), nodes[1]);
     for waiter in waiters {
         waiter.abort();
@@ -178,8 +180,8 @@ async fn a_client_keeps_no_more_nodes_than_it_may(env: &Env) {
     let guard = mutex.lock().await.unwrap();
     let mut waiters = JoinSet::new();
     for _ in 0..40 {
-        let mut wait = Box::pin(mutex.lock());
-        begin(&mut wait).await;
+        let mut wait = task::spawn(mutex.lock());
+        assert_pending!(wait.poll());
         waiters.spawn(async move { wait.await.map(drop) });
     }
     let path = env.lock_path();
@@ -198,7 +200,7 @@ async fn a_client_keeps_no_more_nodes_than_it_may(env: &Env) {
             served.unwrap().unwrap();
         }
     };
-    tokio::join!(watch, soon("every waiter", serve));
+    tokio::join!(watch, within("every waiter", serve));
 }
 
 async fn a_deleted_waiter_queues_again_and_leaves_nothing(env: &Env) {
@@ -209,12 +211,12 @@ async fn a_deleted_waiter_queues_again_and_leaves_nothing(env: &Env) {
     env.wait_count(&path, 2).await;
     let waiter = tokio::spawn(theirs.lock());
     env.wait_count(&path, 3).await;
-    let place = soon("an answer", theirs.participants()).await.unwrap().pop().unwrap();
+    let place = within("an answer", theirs.participants()).await.unwrap().pop().unwrap();
     env.delete(&place).await;
     guard.release().await.unwrap();
     // It looks again when the one before it goes, at the latest.
-    soon("the second in line", second).await.unwrap().unwrap().release().await.unwrap();
-    let guard = soon("the waiter", waiter).await.unwrap().unwrap();
+    within("the second in line", second).await.unwrap().unwrap().release().await.unwrap();
+    let guard = within("the waiter", waiter).await.unwrap().unwrap();
     assert_ne!(guard.node(), place);
     assert_eq!(env.children(&path).await.len(), 1);
     guard.release().await.unwrap();
@@ -234,7 +236,7 @@ async fn a_deleted_waiter_is_not_let_in_beside_the_next(env: &Env) {
     // Both have seen the holder before them and nobody else.
     env.wait_watchers(&holder, 2).await;
     guard.release().await.unwrap();
-    let guard = soon("the next in line", next).await.unwrap().unwrap();
+    let guard = within("the next in line", next).await.unwrap().unwrap();
     assert_ne!(guard.node(), format!("{path}/{place}"));
     // The robbed one queues behind it.
     let node = guard.node();
@@ -244,5 +246,5 @@ async fn a_deleted_waiter_is_not_let_in_beside_the_next(env: &Env) {
     }
     assert!(guard.is_held());
     guard.release().await.unwrap();
-    soon("the robbed one", robbed).await.unwrap().unwrap().release().await.unwrap();
+    within("the robbed one", robbed).await.unwrap().unwrap().release().await.unwrap();
 }

@@ -3,10 +3,12 @@
 use std::thread;
 use std::time::Duration;
 
+use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{Acl, Client, ConnectionState, InterProcessMutex, LostReason, ReleaseError};
 use zookeeper_test_server::{Match, Op};
 
-use crate::harness::{Behaviour, Env, Need, SOON, begin, behaviours, soon};
+use crate::harness::{Behaviour, Env, Need, behaviours};
+use test_support::{SOON, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -37,9 +39,9 @@ async fn a_holder_whose_session_is_killed_makes_room(env: &Env) {
     env.wait_count(&env.lock_path(), 2).await;
     let lost = tokio::spawn(guard.lost());
     env.expire(&client, &link).await;
-    let next = soon("the second in line", waiter).await.unwrap().unwrap();
+    let next = within("the second in line", waiter).await.unwrap().unwrap();
     assert!(next.is_held() && next.fencing_token() > guard.fencing_token());
-    let lost = soon("the loss", lost).await.unwrap();
+    let lost = within("the loss", lost).await.unwrap();
     assert!(env.is_loss(lost.reason()), "{lost}");
     assert!(!guard.is_held() && !mutex(&client, env).is_acquired_in_this_process());
     // Who has lost it waits like everybody else, and takes nothing from the new holder by letting go.
@@ -50,7 +52,7 @@ async fn a_holder_whose_session_is_killed_makes_room(env: &Env) {
     assert!(next.is_held() && !again.is_finished());
     assert_eq!(theirs.participants().await.unwrap()[0], next.node());
     next.release().await.unwrap();
-    soon("the lock", again).await.unwrap().unwrap().release().await.unwrap();
+    within("the lock", again).await.unwrap().unwrap().release().await.unwrap();
 }
 
 async fn a_waiter_survives_the_end_of_its_session(env: &Env) {
@@ -72,7 +74,7 @@ async fn a_waiter_survives_the_end_of_its_session(env: &Env) {
     }
     assert!(!waiter.is_finished());
     guard.release().await.unwrap();
-    let guard = soon("the waiter", waiter).await.unwrap().unwrap();
+    let guard = within("the waiter", waiter).await.unwrap().unwrap();
     assert!(guard.is_held());
     let owner = env.stat(&guard.node()).await.unwrap().ephemeral_owner;
     assert_eq!(Some(owner), client.session_id());
@@ -89,7 +91,7 @@ async fn a_waiter_keeps_its_deadline_over_sessions(env: &Env) {
     let waiter = tokio::spawn(mutex(&client, env).acquire(timeout));
     env.wait_count(&env.lock_path(), 2).await;
     env.expire(&client, &link).await;
-    let error = soon("its end", waiter).await.unwrap().unwrap_err();
+    let error = within("its end", waiter).await.unwrap().unwrap_err();
     assert!(matches!(error, zookeeper_recipes::AcquireError::TimedOut { .. }), "{error:?}");
     let took = start.elapsed();
     assert!(took >= timeout && took < timeout + Duration::from_secs(2), "{took:?}");
@@ -101,17 +103,17 @@ async fn those_who_wait_in_memory_survive_it_too(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let mutex = InterProcessMutex::builder(&client, &env.lock_path()).max_znodes(1).build().unwrap();
     let guard = mutex.lock().await.unwrap();
-    let (mut first, mut second) = (Box::pin(mutex.lock()), Box::pin(mutex.lock()));
-    begin(&mut first).await;
-    begin(&mut second).await;
+    let (mut first, mut second) = (task::spawn(mutex.lock()), task::spawn(mutex.lock()));
+    assert_pending!(first.poll());
+    assert_pending!(second.poll());
     env.expire(&client, &link).await;
-    let lost = soon("the loss", guard.lost()).await;
+    let lost = within("the loss", guard.lost()).await;
     assert!(env.is_loss(lost.reason()), "{lost}");
     drop(guard);
-    let guard = soon("the first in memory", first).await.unwrap();
+    let guard = within("the first in memory", first).await.unwrap();
     assert!(guard.is_held());
     guard.release().await.unwrap();
-    soon("the second in memory", second).await.unwrap().release().await.unwrap();
+    within("the second in memory", second).await.unwrap().release().await.unwrap();
 }
 
 async fn a_create_that_the_end_overtakes_is_not_taken_for_ours(env: &Env) {
@@ -121,11 +123,11 @@ async fn a_create_that_the_end_overtakes_is_not_taken_for_ours(env: &Env) {
     let session = client.session_id().unwrap();
     let created = env.server().hold_reply(Match::op(Op::Create).path_prefix(&path));
     let attempt = tokio::spawn(mutex(&client, env).lock());
-    soon("its create", created.wait_hit()).await;
+    within("its create", created.wait_hit()).await;
     assert_eq!(env.children(&path).await.len(), 1);
     assert!(env.server().expire_session(session));
     // The reply that was held goes down with the connection.
-    let guard = soon("the lock", attempt).await.unwrap().unwrap();
+    let guard = within("the lock", attempt).await.unwrap().unwrap();
     created.release();
     let owner = env.stat(&guard.node()).await.unwrap().ephemeral_owner;
     assert!(owner != session && Some(owner) == client.session_id());
@@ -144,13 +146,13 @@ async fn a_delete_that_the_end_overtakes_is_over(env: &Env) {
     // Nobody can delete them, but they go with their session.
     env.wait_session_gone(session).await;
     link.mend();
-    match soon("an answer", release).await.unwrap() {
+    match within("an answer", release).await.unwrap() {
         Err(ReleaseError::Lost(lost)) => assert_eq!(lost.reason(), LostReason::SessionExpired),
         other => panic!("{other:?}"),
     }
     client.flush(SOON).await.unwrap();
     for mutex in [one, other] {
-        soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+        within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
     }
 }
 
@@ -159,8 +161,8 @@ async fn credentials_go_into_the_next_session(env: &Env) {
     let (client, link) = env.linked(builder).await;
     let lost = mutex(&client, env).lock().await.unwrap();
     env.expire(&client, &link).await;
-    soon("the loss", lost.lost()).await;
-    soon("a free lock", mutex(&client, env).lock()).await.unwrap().release().await.unwrap();
+    within("the loss", lost.lost()).await;
+    within("a free lock", mutex(&client, env).lock()).await.unwrap().release().await.unwrap();
 }
 
 async fn states_follow_the_connection(env: &Env) {
@@ -169,21 +171,21 @@ async fn states_follow_the_connection(env: &Env) {
     let guard = mutex(&client, env).lock().await.unwrap();
     let session = client.session_id().unwrap();
     link.cut();
-    soon("suspended", states.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
+    within("suspended", states.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
     assert!(guard.is_held(), "suspended is not lost");
     link.mend();
-    soon("connected", states.wait_for(|state| *state == ConnectionState::Connected)).await.unwrap();
+    within("connected", states.wait_for(|state| *state == ConnectionState::Connected)).await.unwrap();
     if client.session_id() == Some(session) {
         assert!(guard.is_held());
     }
     link.cut();
     env.wait_session_gone(client.session_id().unwrap()).await;
-    soon("lost", states.wait_for(|state| *state == ConnectionState::Lost)).await.unwrap();
+    within("lost", states.wait_for(|state| *state == ConnectionState::Lost)).await.unwrap();
     link.mend();
-    soon("connected", states.wait_for(|state| *state == ConnectionState::Connected)).await.unwrap();
+    within("connected", states.wait_for(|state| *state == ConnectionState::Connected)).await.unwrap();
     assert_ne!(client.session_id(), Some(session));
     client.close().await.unwrap();
-    soon("closed", states.wait_for(|state| *state == ConnectionState::Closed)).await.unwrap();
+    within("closed", states.wait_for(|state| *state == ConnectionState::Closed)).await.unwrap();
 }
 
 async fn each_session_is_a_new_one(env: &Env) {
@@ -191,10 +193,10 @@ async fn each_session_is_a_new_one(env: &Env) {
     let mut guards = Vec::new();
     let mut sessions = Vec::new();
     for _ in 0..3 {
-        let guard = soon("a free lock", mutex(&client, env).lock()).await.unwrap();
+        let guard = within("a free lock", mutex(&client, env).lock()).await.unwrap();
         sessions.push(env.stat(&guard.node()).await.unwrap().ephemeral_owner);
         env.expire(&client, &link).await;
-        soon("the loss", guard.lost()).await;
+        within("the loss", guard.lost()).await;
         guards.push(guard);
     }
     sessions.dedup();
@@ -202,7 +204,7 @@ async fn each_session_is_a_new_one(env: &Env) {
     assert!(guards.iter().all(|guard| !guard.is_held()));
     // The guards of old sessions do not count as holds of the new one.
     assert!(!mutex(&client, env).is_acquired_in_this_process());
-    soon("a free lock", mutex(&client, env).try_lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex(&client, env).try_lock()).await.unwrap().release().await.unwrap();
 }
 
 async fn a_blocked_executor_costs_no_lock(env: &Env) {
@@ -231,5 +233,5 @@ async fn a_blocked_executor_costs_no_lock(env: &Env) {
     assert!(theirs.try_lock().await.is_err());
     blocked.send(()).unwrap();
     tokio::task::spawn_blocking(move || holder.join().unwrap()).await.unwrap();
-    soon("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
 }

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{AcquireError, Acquired, Busy, InterProcessMutex, OptionalExt, TryLockError};
 use zookeeper_test_server::Op;
 
-use crate::harness::{BRIEFLY, Behaviour, Env, Need, SOON, begin, behaviours, soon};
+use crate::harness::{BRIEFLY, Behaviour, Env, Need, behaviours};
+use test_support::{SOON, within};
 
 /// How much later than asked a timeout may come: this is no real-time system, and much else runs.
 const LATE: Duration = Duration::from_secs(2);
@@ -71,7 +73,7 @@ async fn a_wait_in_memory_ends_in_time_too(env: &Env) {
     assert!(start.elapsed() >= timeout && start.elapsed() < timeout + LATE);
     guard.release().await.unwrap();
     // Its place was given up with it.
-    soon("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
 }
 
 async fn a_timed_out_waiter_leaves_no_watch(env: &Env) {
@@ -125,10 +127,10 @@ async fn a_question_that_is_too_late_creates_and_takes_back(env: &Env) {
     let matcher = zookeeper_test_server::Match::op(Op::Create).session(ours.session_id().unwrap());
     let gate = env.server().hold_request(matcher);
     let question = tokio::spawn(InterProcessMutex::new(&ours, &path).unwrap().try_lock());
-    soon("its create", gate.wait_hit()).await;
+    within("its create", gate.wait_hit()).await;
     let guard = theirs.lock().await.unwrap();
     gate.release();
-    let answer = soon("an answer", question).await.unwrap();
+    let answer = within("an answer", question).await.unwrap();
     assert!(matches!(answer, Err(TryLockError::WouldBlock { .. })), "{answer:?}");
     env.wait_count(&path, 1).await;
     assert_eq!(theirs.participants().await.unwrap(), [guard.node()]);
@@ -172,24 +174,24 @@ async fn a_server_that_is_slow_to_answer_is_no_busy_lock(env: &Env) {
 async fn endless_durations_do_no_harm(env: &Env) {
     let (ours, theirs) = (env.client().await, env.mutex().await);
     let mutex = InterProcessMutex::new(&ours, &env.lock_path()).unwrap();
-    let guard = soon("a free lock", mutex.acquire(Duration::MAX)).await.unwrap();
-    let mut waiting = Box::pin(theirs.acquire(Duration::MAX));
-    begin(&mut waiting).await;
+    let guard = within("a free lock", mutex.acquire(Duration::MAX)).await.unwrap();
+    let mut waiting = task::spawn(theirs.acquire(Duration::MAX));
+    assert_pending!(waiting.poll());
     guard.release().await.unwrap();
-    soon("the lock", waiting).await.unwrap().release().await.unwrap();
+    within("the lock", waiting).await.unwrap().release().await.unwrap();
     // A deadline so far away that a timer may not reach it.
     let century = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-    let guard = soon("a free lock", mutex.acquire_until(Instant::now() + century)).await.unwrap();
-    let mut waiting = Box::pin(theirs.acquire_until(Instant::now() + century));
-    begin(&mut waiting).await;
+    let guard = within("a free lock", mutex.acquire_until(Instant::now() + century)).await.unwrap();
+    let mut waiting = task::spawn(theirs.acquire_until(Instant::now() + century));
+    assert_pending!(waiting.poll());
     guard.release().await.unwrap();
-    soon("the lock", waiting).await.unwrap().release().await.unwrap();
+    within("the lock", waiting).await.unwrap().release().await.unwrap();
     ours.flush(Duration::MAX).await.unwrap();
     let builder = env.builder().session_timeout(Duration::MAX).connect_timeout(Duration::MAX);
     let patient = env.connect(builder).await;
     let mutex = InterProcessMutex::new(&patient, &env.lock_path()).unwrap();
-    soon("a free lock", mutex.try_lock()).await.unwrap().release().await.unwrap();
-    soon("the end", patient.close()).await.unwrap();
+    within("a free lock", mutex.try_lock()).await.unwrap().release().await.unwrap();
+    within("the end", patient.close()).await.unwrap();
 }
 
 async fn optional_turns_only_busy_into_an_answer(env: &Env) {

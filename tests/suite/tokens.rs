@@ -2,7 +2,8 @@
 
 use zookeeper_recipes::{FencingToken, InterProcessMutex};
 
-use crate::harness::{Behaviour, Env, Need, behaviours, soon};
+use crate::harness::{Behaviour, Env, Need, behaviours};
+use test_support::within;
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -20,7 +21,7 @@ fn sequence(node: &str) -> u32 {
 }
 
 async fn grant(mutex: &InterProcessMutex) -> FencingToken {
-    let guard = soon("a free lock", mutex.lock()).await.unwrap();
+    let guard = within("a free lock", mutex.lock()).await.unwrap();
     let token = guard.fencing_token();
     guard.release().await.unwrap();
     token
@@ -40,7 +41,7 @@ async fn they_rise_over_grants_and_clients(env: &Env) {
     env.wait_children(&env.lock_path(), "a waiter", |now| now.len() >= 2).await;
     let token = guard.fencing_token();
     drop(guard);
-    let next = soon("the second in line", waiter).await.unwrap().unwrap();
+    let next = within("the second in line", waiter).await.unwrap().unwrap();
     assert!(token > last && next.fencing_token() > token);
 }
 
@@ -54,7 +55,7 @@ async fn they_rise_over_the_removal_of_the_directory(env: &Env) {
     guard.release().await.unwrap();
     assert_eq!(number, 5);
     env.delete(&env.lock_path()).await;
-    let guard = soon("a free lock", theirs.lock()).await.unwrap();
+    let guard = within("a free lock", theirs.lock()).await.unwrap();
     assert_eq!(sequence(&guard.node()), 0, "the numbers begin anew");
     assert!(guard.fencing_token() > token);
     guard.release().await.unwrap();
@@ -68,7 +69,7 @@ async fn they_rise_over_the_removal_of_the_container(env: &Env) {
     }
     // The directory goes, and then the one above it, which is a container too.
     env.sweep(&env.lock_path()).await;
-    let guard = soon("a free lock", theirs.lock()).await.unwrap();
+    let guard = within("a free lock", theirs.lock()).await.unwrap();
     assert_eq!(sequence(&guard.node()), 0, "the numbers begin anew");
     assert!(guard.fencing_token() > last);
     // While somebody queues it stays.
@@ -82,7 +83,7 @@ async fn they_rise_over_sessions(env: &Env) {
     let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
     let guard = mutex.lock().await.unwrap();
     env.expire(&client, &link).await;
-    let again = soon("a free lock", mutex.lock()).await.unwrap();
+    let again = within("a free lock", mutex.lock()).await.unwrap();
     assert!(again.fencing_token() > guard.fencing_token());
     assert!(again.is_held() && !guard.is_held());
     drop(guard);

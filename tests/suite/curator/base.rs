@@ -8,7 +8,8 @@ use tokio::task::JoinSet;
 use zookeeper_recipes::{AcquireError, ReleaseError, TryLockError};
 
 use super::stage::{Kind, Stage, ported};
-use crate::harness::{BRIEFLY, Behaviour, CriticalSection, Need, soon};
+use crate::harness::{BRIEFLY, Behaviour, CriticalSection, Need};
+use test_support::within;
 
 macro_rules! base {
     ($kind:expr) => {
@@ -44,13 +45,13 @@ async fn test_locker(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.newcomer().await, stage.newcomer().await);
     for _ in 0..2 {
         {
-            let _locker = soon("a free lock", ours.acquire(Duration::from_secs(10))).await.unwrap();
+            let _locker = within("a free lock", ours.acquire(Duration::from_secs(10))).await.unwrap();
             assert!(ours.is_acquired_in_this_process());
             let refused = theirs.acquire(BRIEFLY).await.unwrap_err();
             assert!(matches!(refused, AcquireError::TimedOut { .. }), "{refused}");
         }
         assert!(!ours.is_acquired_in_this_process());
-        drop(soon("the lock that was left", theirs.lock()).await.unwrap());
+        drop(within("the lock that was left", theirs.lock()).await.unwrap());
     }
 }
 
@@ -62,7 +63,7 @@ async fn test_waiting_process_killed_server(stage: &Stage<'_>) {
     let ours = stage.lock(&patient().await);
     let locks = [Arc::clone(&ours), Arc::clone(&ours), stage.lock(&patient().await)];
     let critical = Arc::new(CriticalSection::default());
-    let guard = soon("a free lock", ours.lock()).await.unwrap();
+    let guard = within("a free lock", ours.lock()).await.unwrap();
     let mut waiters = JoinSet::new();
     for (number, lock) in locks.into_iter().enumerate() {
         let critical = Arc::clone(&critical);
@@ -77,8 +78,8 @@ async fn test_waiting_process_killed_server(stage: &Stage<'_>) {
     stage.env.restart_servers().await;
     assert!(guard.is_held(), "the session outlived it");
     assert_eq!(critical.visits(), 0);
-    soon("the release", guard.release()).await.unwrap();
-    while let Some(done) = soon("every waiter", waiters.join_next()).await {
+    within("the release", guard.release()).await.unwrap();
+    while let Some(done) = within("every waiter", waiters.join_next()).await {
         done.unwrap();
     }
     assert_eq!(critical.visits(), 3);
@@ -89,7 +90,7 @@ async fn test_waiting_process_killed_server(stage: &Stage<'_>) {
 async fn test_killed_session(stage: &Stage<'_>) {
     let (client, link) = stage.linked().await;
     let lock = stage.lock(&client);
-    let guard = soon("a free lock", lock.lock()).await.unwrap();
+    let guard = within("a free lock", lock.lock()).await.unwrap();
     let session = client.session_id();
     let waiter = tokio::spawn({
         let lock = Arc::clone(&lock);
@@ -97,9 +98,9 @@ async fn test_killed_session(stage: &Stage<'_>) {
     });
     stage.env.wait_count(&stage.env.lock_path(), 2).await;
     stage.env.expire(&client, &link).await;
-    let lost = soon("the loss", guard.lost()).await;
+    let lost = within("the loss", guard.lost()).await;
     assert!(stage.env.is_loss(lost.reason()), "{lost}");
-    let next = soon("the waiter's grant", waiter).await.unwrap().unwrap();
+    let next = within("the waiter's grant", waiter).await.unwrap().unwrap();
     assert!(!guard.is_held() && next.is_held());
     assert!(next.fencing_token().zxid() > guard.fencing_token().zxid());
     let owner = stage.env.stat(&next.node()).await.unwrap().ephemeral_owner;
@@ -119,11 +120,11 @@ async fn test_container_cleanup(stage: &Stage<'_>) {
         let lock = Arc::clone(&lock);
         lockers.spawn(async move { lock.lock().await.unwrap().release().await.unwrap() });
     }
-    while let Some(done) = soon("every locker", lockers.join_next()).await {
+    while let Some(done) = within("every locker", lockers.join_next()).await {
         done.unwrap();
     }
     stage.env.sweep(&stage.env.lock_path()).await;
-    let guard = soon("a lock without a directory", lock.lock()).await.unwrap();
+    let guard = within("a lock without a directory", lock.lock()).await.unwrap();
     assert!(stage.env.stat(&stage.env.lock_path()).await.is_some());
     guard.release().await.unwrap();
 }
@@ -132,7 +133,7 @@ async fn test_with_namespace(stage: &Stage<'_>) {
     let namespace = stage.env.path("ns");
     let client = stage.connect(stage.env.builder().namespace(&namespace)).await;
     let lock = stage.lock_at(&client, "/foo/bar");
-    let guard = soon("a free lock", lock.lock()).await.unwrap();
+    let guard = within("a free lock", lock.lock()).await.unwrap();
     assert_eq!((guard.path(), lock.path()), ("/foo/bar", "/foo/bar"));
     let children = stage.env.children(&format!("{namespace}/foo/bar")).await;
     assert_eq!(children.iter().map(|name| format!("/foo/bar/{name}")).collect::<Vec<_>>(), [guard.node()]);
@@ -140,7 +141,7 @@ async fn test_with_namespace(stage: &Stage<'_>) {
     let other = stage.lock_at(&stage.client().await, &format!("{namespace}/foo/bar"));
     assert!(matches!(other.try_lock().await, Err(TryLockError::WouldBlock { .. })));
     guard.release().await.unwrap();
-    soon("a free lock", other.try_lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", other.try_lock()).await.unwrap().release().await.unwrap();
     assert_eq!(stage.env.children(&format!("{namespace}/foo/bar")).await, [""; 0]);
 }
 
@@ -148,7 +149,7 @@ async fn test_with_namespace(stage: &Stage<'_>) {
 async fn test_reentrant_single_lock(stage: &Stage<'_>) {
     let lock = stage.newcomer().await;
     let critical = Arc::new(CriticalSection::default());
-    let first = soon("a free lock", lock.lock()).await.unwrap();
+    let first = within("a free lock", lock.lock()).await.unwrap();
     let mut tasks = JoinSet::new();
     for _ in 1..10 {
         let (lock, critical) = (Arc::clone(&lock), Arc::clone(&critical));
@@ -164,7 +165,7 @@ async fn test_reentrant_single_lock(stage: &Stage<'_>) {
     stage.env.wait_count(&stage.env.lock_path(), 10).await;
     critical.visit().await;
     first.release().await.unwrap();
-    while let Some(done) = soon("every task", tasks.join_next()).await {
+    while let Some(done) = within("every task", tasks.join_next()).await {
         done.unwrap();
     }
     assert_eq!(critical.visits(), 10);
@@ -177,7 +178,7 @@ async fn test_reentrant_2_threads(stage: &Stage<'_>) {
     for theirs in [stage.lock(&client), stage.newcomer().await] {
         let depth = Arc::new(AtomicUsize::new(3));
         let came_in = Arc::new(AtomicBool::new(false));
-        let outer = soon("a free lock", stage.lock(&client).lock()).await.unwrap();
+        let outer = within("a free lock", stage.lock(&client).lock()).await.unwrap();
         let middle = outer.reenter().unwrap();
         let inner = middle.reenter().unwrap();
         let node = outer.node();
@@ -202,7 +203,7 @@ async fn test_reentrant_2_threads(stage: &Stage<'_>) {
         assert_eq!(middle.hold_count(), 1);
         depth.store(0, Ordering::SeqCst);
         middle.release().await.unwrap();
-        soon("the second", second).await.unwrap();
+        within("the second", second).await.unwrap();
         assert!(came_in.load(Ordering::SeqCst));
     }
 }
@@ -210,7 +211,7 @@ async fn test_reentrant_2_threads(stage: &Stage<'_>) {
 /// As many releases as acquisitions, and the lock is free.
 async fn test_reentrant(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.newcomer().await, stage.newcomer().await);
-    let first = soon("a free lock", ours.lock()).await.unwrap();
+    let first = within("a free lock", ours.lock()).await.unwrap();
     let second = first.reenter().unwrap();
     let third = second.reenter().unwrap();
     assert_eq!(third.hold_count(), 3);
@@ -223,14 +224,14 @@ async fn test_reentrant(stage: &Stage<'_>) {
     assert_eq!(first.hold_count(), 1);
     first.release().await.unwrap();
     assert!(!ours.is_acquired_in_this_process());
-    soon("a free lock", theirs.try_lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", theirs.try_lock()).await.unwrap().release().await.unwrap();
 }
 
 /// Of two clients exactly one holds the lock; then the other.
 async fn test_2_clients(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.newcomer().await, stage.newcomer().await);
     let holds = |lock: &super::stage::Lock| lock.is_acquired_in_this_process();
-    let guard = soon("a free lock", ours.lock()).await.unwrap();
+    let guard = within("a free lock", ours.lock()).await.unwrap();
     let waiter = tokio::spawn({
         let theirs = Arc::clone(&theirs);
         async move { theirs.lock().await.unwrap() }
@@ -238,7 +239,7 @@ async fn test_2_clients(stage: &Stage<'_>) {
     stage.env.wait_watchers(&guard.node(), 1).await;
     assert!(holds(&ours) && !holds(&theirs) && !waiter.is_finished());
     guard.release().await.unwrap();
-    let guard = soon("the hand-over", waiter).await.unwrap();
+    let guard = within("the hand-over", waiter).await.unwrap();
     assert!(!holds(&ours) && holds(&theirs));
     guard.release().await.unwrap();
     assert!(!holds(&ours) && !holds(&theirs));

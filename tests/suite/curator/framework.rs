@@ -8,7 +8,8 @@ use zookeeper_recipes::{AcquireError, Client, LostReason, ReleaseError, RetryPol
 use zookeeper_test_server::{CreateMode, Loss, Match, Op};
 
 use super::stage::{Kind, Stage, ported};
-use crate::harness::{Behaviour, Need, SOON, soon};
+use crate::harness::{Behaviour, Need};
+use test_support::{SOON, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     ported![Kind::Mutex;
@@ -43,17 +44,17 @@ async fn test_protection_with_killed_session(stage: &Stage<'_>) {
     let client = stage.client().await;
     let server = stage.env.server();
     let path = stage.env.lock_path();
-    soon("a free lock", stage.lock(&client).lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", stage.lock(&client).lock()).await.unwrap().release().await.unwrap();
     let session = client.session_id().unwrap();
     let created = server.hold_reply(Match::op(Op::Create).path_prefix(&path).session(session));
     let attempt = spawn(stage, &client);
-    soon("its create", created.wait_hit()).await;
+    within("its create", created.wait_hit()).await;
     let [name] = &stage.env.children(&path).await[..] else { panic!("one node") };
     let ghost = format!("{path}/{name}");
     // Looks before the next session may have asked for anything, so that the old node is there all the time.
     let next = server.hold_request(Match::op(Op::Create).path_prefix(&path));
     assert!(server.expire_session(session));
-    soon("the next session's create", next.wait_hit()).await;
+    within("the next session's create", next.wait_hit()).await;
     let owner = stage.env.outsider().await.session_id().0;
     server.create_as(&ghost, "", CreateMode::Ephemeral, owner).unwrap();
     created.release();
@@ -62,7 +63,7 @@ async fn test_protection_with_killed_session(stage: &Stage<'_>) {
     assert!(!attempt.is_finished(), "it took the old session's node for its own");
     assert_eq!(stage.env.children(&path).await.len(), 2);
     stage.env.delete(&ghost).await;
-    let guard = soon("the grant", attempt).await.unwrap().unwrap();
+    let guard = within("the grant", attempt).await.unwrap().unwrap();
     assert_ne!(guard.node(), ghost);
     let owner = stage.env.stat(&guard.node()).await.unwrap().ephemeral_owner;
     assert!(owner != session && Some(owner) == client.session_id());
@@ -74,19 +75,19 @@ async fn test_protection_with_killed_session(stage: &Stage<'_>) {
 async fn test_protection_with_killed_session_on_servers(stage: &Stage<'_>) {
     let (client, link) = stage.linked().await;
     let path = stage.env.lock_path();
-    soon("a free lock", stage.lock(&client).lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", stage.lock(&client).lock()).await.unwrap().release().await.unwrap();
     let session = client.session_id().unwrap();
     let attempt = spawn(stage, &client);
     // The create is on its way; whether it arrives is the network's affair.
     link.cut();
     stage.env.wait_session_gone(session).await;
     link.mend();
-    let guard = soon("the grant", attempt).await.unwrap();
+    let guard = within("the grant", attempt).await.unwrap();
     let guard = match guard {
         // Granted by the old session before the cut: then it was lost with it.
         Ok(guard) if !guard.is_held() => {
             drop(guard);
-            soon("the grant", stage.lock(&client).lock()).await.unwrap()
+            within("the grant", stage.lock(&client).lock()).await.unwrap()
         }
         Ok(guard) => guard,
         Err(error) => panic!("{error}"),
@@ -110,14 +111,14 @@ async fn test_protected_create_node_deletion(stage: &Stage<'_>) {
     ] {
         let client = stage.connect(builder).await;
         let lock = stage.lock_at(&client, &path);
-        soon("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
+        within("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
         let session = client.session_id().unwrap();
         let created = Match::op(Op::Create).path_prefix(format!("{full}/")).session(session);
         let fault = server.drop_reply(created, Loss::Reset);
         // Whether the attempt's own list is among them or not, at least one of the search's is.
         let listed = Match::op(Op::GetChildren).path(&full).session(session).times(2);
         let search = server.drop_reply(listed, Loss::Reset);
-        let error = soon("an answer", lock.lock()).await.unwrap_err();
+        let error = within("an answer", lock.lock()).await.unwrap_err();
         assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
         assert_eq!(fault.hits().len(), 1);
         client.flush(SOON).await.unwrap();
@@ -142,7 +143,7 @@ async fn test_paths_from_protecting_in_background(stage: &Stage<'_>) {
             Some(true) => Some(server.drop_reply(create, Loss::Close)),
             Some(false) => Some(server.drop_request(create, Loss::Close)),
         };
-        let guard = soon("the grant", lock.lock()).await.unwrap();
+        let guard = within("the grant", lock.lock()).await.unwrap();
         assert!(fault.is_none_or(|fault| fault.hits().len() == 1));
         stage.env.wait_count(&path, 1).await;
         let children = stage.env.children(&path).await;
@@ -166,15 +167,16 @@ async fn lost_session(
     full: &str,
 ) {
     let lock = stage.lock_at(client, path);
-    let (dropped, session) = (soon("a free lock", lock.lock()).await.unwrap(), client.session_id().unwrap());
+    let (dropped, session) =
+        (within("a free lock", lock.lock()).await.unwrap(), client.session_id().unwrap());
     let other = stage.lock_at(client, &format!("{path}-2"));
-    let released = soon("a free lock", other.lock()).await.unwrap();
+    let released = within("a free lock", other.lock()).await.unwrap();
     link.cut();
     drop(dropped);
     let release = tokio::spawn(released.release());
     stage.env.wait_session_gone(session).await;
     link.mend();
-    match soon("an answer", release).await.unwrap() {
+    match within("an answer", release).await.unwrap() {
         Err(ReleaseError::Lost(lost)) => assert_eq!(lost.reason(), LostReason::SessionExpired),
         other => panic!("{other:?}"),
     }
@@ -183,7 +185,7 @@ async fn lost_session(
         assert_eq!(stage.env.children(&path).await, [""; 0]);
     }
     for lock in [lock, other] {
-        soon("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
+        within("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
     }
     assert_ne!(client.session_id(), Some(session));
 }
@@ -205,22 +207,22 @@ async fn test_with_namespace_and_lost_session(stage: &Stage<'_>) {
 async fn test_guaranteed_delete_on_non_existent_node_in_foreground(stage: &Stage<'_>) {
     let client = stage.client().await;
     let lock = stage.lock(&client);
-    let guard = soon("a free lock", lock.lock()).await.unwrap();
+    let guard = within("a free lock", lock.lock()).await.unwrap();
     stage.env.delete(&guard.node()).await;
-    match soon("an answer", guard.release()).await.unwrap_err() {
+    match within("an answer", guard.release()).await.unwrap_err() {
         ReleaseError::Lost(lost) => assert_eq!(lost.reason(), LostReason::NodeDeleted),
         other => panic!("{other:?}"),
     }
     // Nothing is tried again.
     client.flush(Duration::ZERO).await.unwrap();
-    soon("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
 }
 
 /// The same with a guard that is dropped.
 async fn test_guaranteed_delete_on_non_existent_node_in_background(stage: &Stage<'_>) {
     let client = stage.client().await;
     let lock = stage.lock(&client);
-    let guard = soon("a free lock", lock.lock()).await.unwrap();
+    let guard = within("a free lock", lock.lock()).await.unwrap();
     let node = guard.node();
     stage.env.delete(&node).await;
     drop(guard);
@@ -228,8 +230,8 @@ async fn test_guaranteed_delete_on_non_existent_node_in_background(stage: &Stage
     client.flush(Duration::ZERO).await.unwrap();
     // Somebody else may have a node of that name, which is not ours to delete.
     stage.env.create(&node, zk::CreateMode::Ephemeral).await;
-    soon("another grant", lock.participants()).await.unwrap();
+    within("another grant", lock.participants()).await.unwrap();
     assert!(stage.env.stat(&node).await.is_some());
     stage.env.delete(&node).await;
-    soon("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
 }

@@ -4,7 +4,8 @@ use zookeeper_client as zk;
 use zookeeper_recipes::{Acl, InterProcessReadWriteLock, Permissions};
 
 use super::stage::{Kind, Stage, ported};
-use crate::harness::{Behaviour, soon};
+use crate::harness::Behaviour;
+use test_support::within;
 
 pub(crate) fn all() -> Vec<Behaviour> {
     ported![Kind::Write;
@@ -30,16 +31,16 @@ async fn test_lock_acls(stage: &Stage<'_>) {
     let ours = [Acl::new("ip", "127.0.0.1", Permissions::ALL)];
     let client = stage.connect(stage.env.builder().namespace(&namespace).acl(ours)).await;
     let lock = InterProcessReadWriteLock::new(&client, "/bar").unwrap();
-    let writer = soon("a free lock", lock.write_lock().lock()).await.unwrap();
+    let writer = within("a free lock", lock.write_lock().lock()).await.unwrap();
     let paths = [namespace.clone(), format!("{namespace}/bar"), format!("{namespace}{}", writer.node())];
     for path in paths {
         assert_eq!(acl(stage, &path).await, local(zk::Permission::ALL), "{path}");
     }
-    let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
+    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     let node = format!("{namespace}{}", reader.node());
     assert_eq!(acl(stage, &node).await, local(zk::Permission::ALL), "{node}");
     reader.release().await.unwrap();
-    let reader = soon("a free lock", lock.read_lock().lock()).await.unwrap();
+    let reader = within("a free lock", lock.read_lock().lock()).await.unwrap();
     let node = format!("{namespace}{}", reader.node());
     assert_eq!(acl(stage, &node).await, local(zk::Permission::ALL), "{node}");
     reader.release().await.unwrap();
@@ -56,7 +57,7 @@ async fn test_acls_creating_parents(stage: &Stage<'_>) {
     let client = stage.connect(stage.env.builder().acl(ours)).await;
     let path = format!("{parent}/foo");
     let lock = InterProcessReadWriteLock::new(&client, &path).unwrap();
-    let writer = soon("a free lock", lock.write_lock().lock()).await.unwrap();
+    let writer = within("a free lock", lock.write_lock().lock()).await.unwrap();
     assert_eq!(acl(stage, &parent).await, local(less));
     assert_eq!(acl(stage, &path).await, local(zk::Permission::ALL));
     assert_eq!(acl(stage, &writer.node()).await, local(zk::Permission::ALL));

@@ -7,7 +7,8 @@ use zookeeper_recipes::{AcquireError, RetryPolicy};
 use zookeeper_test_server::{Match, Op, ServerError};
 
 use super::stage::{Kind, Stage, ported};
-use crate::harness::{Behaviour, Need, SOON, soon};
+use crate::harness::{Behaviour, Need};
+use test_support::{SOON, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     ported![Kind::Mutex;
@@ -25,7 +26,7 @@ async fn test_node_deleted_cleanly_with_faults(stage: &Stage<'_>) {
     let client =
         stage.connect(stage.env.builder().retry_policy(RetryPolicy::n_times(0, Duration::ZERO))).await;
     let (lock, path) = (stage.lock(&client), stage.env.lock_path());
-    soon("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
     let server = stage.env.server();
     let session = client.session_id().unwrap();
     for _ in 0..2 {
@@ -38,12 +39,12 @@ async fn test_node_deleted_cleanly_with_faults(stage: &Stage<'_>) {
         stage.env.wait_watchers(&outsider, 1).await;
         let second_look = server.hold_request(Match::op(Op::GetChildren).path(&path).session(session));
         server.set_data(&outsider, "look again").unwrap();
-        soon("its second look", second_look.wait_hit()).await;
+        within("its second look", second_look.wait_hit()).await;
         let name =
             stage.env.children(&path).await.into_iter().find(|name| !outsider.ends_with(name)).unwrap();
         server.delete(&format!("{path}/{name}")).unwrap();
         second_look.release();
-        match soon("an answer", waiter).await.unwrap().unwrap_err() {
+        match within("an answer", waiter).await.unwrap().unwrap_err() {
             error @ AcquireError::NodeDeleted { times: 1, .. } => assert!(error.is_retryable()),
             other => panic!("{other:?}"),
         }
@@ -51,7 +52,7 @@ async fn test_node_deleted_cleanly_with_faults(stage: &Stage<'_>) {
         assert_eq!(stage.env.children(&path).await.len(), 1, "only the outsider's");
         stage.env.delete(&outsider).await;
     }
-    soon("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
 }
 
 /// What went wrong first is what the caller hears, although the deletion of its node goes wrong as well; and the node
@@ -60,7 +61,7 @@ async fn test_attempt_lock_failed_exception(stage: &Stage<'_>) {
     let client =
         stage.connect(stage.env.builder().retry_policy(RetryPolicy::n_times(0, Duration::ZERO))).await;
     let (lock, path) = (stage.lock(&client), stage.env.lock_path());
-    soon("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
     let server = stage.env.server();
     let session = client.session_id().unwrap();
     let no_list = Match::op(Op::GetChildren).path(&path).session(session);
@@ -68,7 +69,7 @@ async fn test_attempt_lock_failed_exception(stage: &Stage<'_>) {
     // "The server is busy with itself" (-7): one that may be tried again.
     let no_delete = Match::op(Op::Delete).path_prefix(format!("{path}/")).session(session).times(3);
     let deleting = server.fail(no_delete, -7);
-    let error = soon("an answer", lock.lock()).await.unwrap_err();
+    let error = within("an answer", lock.lock()).await.unwrap_err();
     assert!(matches!(error, AcquireError::NoAuth { .. }), "{error:?}");
     assert_eq!(listing.hits().len(), 1);
     client.flush(SOON).await.unwrap();
@@ -81,7 +82,7 @@ async fn test_attempt_lock_failed_with_its_session(stage: &Stage<'_>) {
     let client =
         stage.connect(stage.env.builder().retry_policy(RetryPolicy::n_times(0, Duration::ZERO))).await;
     let (lock, path) = (stage.lock(&client), stage.env.lock_path());
-    soon("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
     let server = stage.env.server();
     let session = client.session_id().unwrap();
     let listing =
@@ -92,13 +93,13 @@ async fn test_attempt_lock_failed_with_its_session(stage: &Stage<'_>) {
         let lock = stage.lock(&client);
         async move { lock.lock().await }
     });
-    soon("the deletion", deletion.wait_hit()).await;
+    within("the deletion", deletion.wait_hit()).await;
     assert!(server.expire_session(session));
     deletion.release();
-    let error = soon("an answer", attempt).await.unwrap().unwrap_err();
+    let error = within("an answer", attempt).await.unwrap().unwrap_err();
     assert!(matches!(error, AcquireError::NoAuth { .. }), "{error:?}");
     assert_eq!(listing.hits().len(), 1);
     client.flush(SOON).await.unwrap();
     assert_eq!(stage.env.children(&path).await, [""; 0]);
-    soon("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
 }

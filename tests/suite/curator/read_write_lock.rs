@@ -11,7 +11,8 @@ use zookeeper_recipes::{
 };
 
 use super::stage::{Kind, Stage, ported};
-use crate::harness::{BRIEFLY, Behaviour, soon};
+use crate::harness::{BRIEFLY, Behaviour};
+use test_support::within;
 
 pub(crate) fn all() -> Vec<Behaviour> {
     // The kind plays no part: each takes both.
@@ -47,7 +48,7 @@ async fn test_get_participant_nodes(stage: &Stage<'_>) {
     let (read, write) = pair(stage, &client);
     let mut readers = Vec::new();
     for _ in 0..20 {
-        readers.push(soon("a reader's grant", read.lock()).await.unwrap());
+        readers.push(within("a reader's grant", read.lock()).await.unwrap());
     }
     let mut writers = JoinSet::new();
     for writer in 1..=8 {
@@ -73,7 +74,7 @@ async fn test_get_participant_nodes(stage: &Stage<'_>) {
     for reader in readers {
         reader.release().await.unwrap();
     }
-    while let Some(done) = soon("every writer", writers.join_next()).await {
+    while let Some(done) = within("every writer", writers.join_next()).await {
         done.unwrap();
     }
 }
@@ -83,33 +84,33 @@ async fn test_get_participant_nodes(stage: &Stage<'_>) {
 async fn test_that_upgrading_is_disallowed(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let (read, write) = pair(stage, &ours);
-    let reader = soon("a free lock", read.lock()).await.unwrap();
+    let reader = within("a free lock", read.lock()).await.unwrap();
     let refused = write.acquire(BRIEFLY).await.unwrap_err();
     assert!(matches!(refused, AcquireError::TimedOut { .. }), "{refused}");
     assert!(reader.is_held() && read.is_acquired_in_this_process() && !write.is_acquired_in_this_process());
     assert!(matches!(write.try_lock().await, Err(TryLockError::WouldBlock { .. })));
 
-    let other = soon("another reader's grant", pair(stage, &theirs).0.lock()).await.unwrap();
-    let failed = soon("an answer", reader.try_upgrade()).await.unwrap_err();
+    let other = within("another reader's grant", pair(stage, &theirs).0.lock()).await.unwrap();
+    let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
     assert!(matches!(failed.reason(), ConversionFailure::Contended), "{failed:?}");
     let reader = failed.into_guard();
     assert!(reader.is_held() && stage.env.stat(&reader.node()).await.is_some());
     stage.env.wait_count(&stage.env.lock_path(), 2).await;
     other.release().await.unwrap();
     reader.release().await.unwrap();
-    soon("a free lock", write.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", write.lock()).await.unwrap().release().await.unwrap();
 }
 
 /// That one task writes lets no other read, not even by the same handle.
 async fn test_that_downgrading_respects_threads(stage: &Stage<'_>) {
     let client = stage.client().await;
     let (read, write) = pair(stage, &client);
-    let writer = soon("a free lock", write.lock()).await.unwrap();
+    let writer = within("a free lock", write.lock()).await.unwrap();
     let second = tokio::spawn({
         let read = read.clone();
         async move { (read.acquire(BRIEFLY).await.map(drop), read.try_lock().await.map(drop)) }
     });
-    let (waited, tried) = soon("the second task", second).await.unwrap();
+    let (waited, tried) = within("the second task", second).await.unwrap();
     assert!(matches!(waited, Err(AcquireError::TimedOut { .. })), "{waited:?}");
     assert!(matches!(tried, Err(TryLockError::WouldBlock { .. })), "{tried:?}");
     // Only by the guard itself.
@@ -118,7 +119,7 @@ async fn test_that_downgrading_respects_threads(stage: &Stage<'_>) {
     shared.release().await.unwrap();
     assert!(writer.is_held());
     writer.release().await.unwrap();
-    soon("a free lock", read.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", read.lock()).await.unwrap().release().await.unwrap();
 }
 
 /// Write, read, release the write lock, release the read lock. Until then the lock is exclusive: reading inside is a
@@ -126,7 +127,7 @@ async fn test_that_downgrading_respects_threads(stage: &Stage<'_>) {
 async fn test_downgrading(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let (read, write) = pair(stage, &theirs);
-    let writer = soon("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
+    let writer = within("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
     let node = writer.node();
     let reader = writer.read().unwrap();
     assert_eq!(reader.hold_count(), 2);
@@ -136,7 +137,7 @@ async fn test_downgrading(stage: &Stage<'_>) {
     assert!(matches!(write.try_lock().await, Err(TryLockError::WouldBlock { .. })));
     reader.release().await.unwrap();
     assert!(stage.env.stat(&node).await.is_none());
-    soon("a free lock", write.try_lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", write.try_lock()).await.unwrap().release().await.unwrap();
 }
 
 /// The same with the guard itself turned into a reader's: other readers come in, no writer does, and the token stays.
@@ -144,9 +145,9 @@ async fn test_downgrading_at_once(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let path = stage.env.lock_path();
     let (read, write) = pair(stage, &theirs);
-    let writer = soon("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
+    let writer = within("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
     let (node, token) = (writer.node(), writer.fencing_token());
-    let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
+    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     assert!(reader.is_held());
     assert_eq!(reader.fencing_token(), ReadToken::from_parts(token.zxid(), token.counter()));
     // Its node has the number of the writer's, before everybody who has come since.
@@ -155,11 +156,11 @@ async fn test_downgrading_at_once(stage: &Stage<'_>) {
         node[node.len() - 18..].replace("__WRIT__", "__READ__")
     );
     assert_eq!(stage.env.children(&path).await.len(), 1);
-    let other = soon("another reader's grant", read.try_lock()).await.unwrap();
+    let other = within("another reader's grant", read.try_lock()).await.unwrap();
     assert!(matches!(write.try_lock().await, Err(TryLockError::WouldBlock { .. })));
     other.release().await.unwrap();
     reader.release().await.unwrap();
-    soon("a free lock", write.try_lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", write.try_lock()).await.unwrap().release().await.unwrap();
 }
 
 /// A writer that queues while another writes does not come in when that one goes on as a reader: in Curator before
@@ -168,13 +169,13 @@ async fn test_contending_downgrading(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let path = stage.env.lock_path();
     for queued in [&ours, &theirs] {
-        let writer = soon("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
+        let writer = within("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
         let (read, write) = pair(stage, queued);
         let mut next = tokio::spawn(async move { write.lock().await.unwrap() });
         stage.env.wait_watchers(&writer.node(), 1).await;
         let last = tokio::spawn(async move { read.lock().await.unwrap() });
         stage.env.wait_count(&path, 3).await;
-        let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
+        let reader = within("the downgrade", writer.downgrade()).await.unwrap();
         // It looks again, because the node that it has watched is gone, and finds the reader's.
         let node = reader.node();
         tokio::select! {
@@ -185,10 +186,10 @@ async fn test_contending_downgrading(stage: &Stage<'_>) {
         assert!(!last.is_finished(), "the reader behind the writer has not come in before it");
         stage.env.wait_count(&path, 3).await;
         reader.release().await.unwrap();
-        let next = soon("the writer's grant", next).await.unwrap();
+        let next = within("the writer's grant", next).await.unwrap();
         assert!(!last.is_finished());
         next.release().await.unwrap();
-        soon("the last reader's grant", last).await.unwrap().release().await.unwrap();
+        within("the last reader's grant", last).await.unwrap().release().await.unwrap();
     }
 }
 
@@ -265,7 +266,7 @@ async fn test_basic(stage: &Stage<'_>) {
         });
     }
     let mut written = 0;
-    while let Some(done) = soon("every client", tasks.join_next()).await {
+    while let Some(done) = within("every client", tasks.join_next()).await {
         written += done.unwrap();
     }
     assert!(written > 0 && written < CLIENTS * ROUNDS);
@@ -284,14 +285,14 @@ async fn test_set_node_data(stage: &Stage<'_>) {
         outsider.sync(&node).await.unwrap();
         assert_eq!(outsider.get_data(&node).await.unwrap().0, [1, 2, 3, 4], "{node}");
     };
-    let writer = soon("a free lock", lock.write_lock().lock()).await.unwrap();
+    let writer = within("a free lock", lock.write_lock().lock()).await.unwrap();
     has_data(writer.node()).await;
-    let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
+    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     has_data(reader.node()).await;
-    let writer = soon("the upgrade", reader.try_upgrade()).await.unwrap();
+    let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
     has_data(writer.node()).await;
     writer.release().await.unwrap();
-    let reader = soon("a free lock", lock.read_lock().lock()).await.unwrap();
+    let reader = within("a free lock", lock.read_lock().lock()).await.unwrap();
     has_data(reader.node()).await;
     reader.release().await.unwrap();
 }
@@ -300,16 +301,16 @@ async fn test_set_node_data(stage: &Stage<'_>) {
 async fn test_lock_path(stage: &Stage<'_>) {
     let (ours, link) = stage.linked().await;
     let theirs = stage.client().await;
-    let writer = soon("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
+    let writer = within("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
     assert_eq!(writer.path(), stage.env.lock_path());
     assert!(stage.env.stat(&writer.node()).await.is_some());
     stage.env.expire(&ours, &link).await;
-    let reader = soon("the reader's grant", pair(stage, &theirs).0.lock()).await.unwrap();
+    let reader = within("the reader's grant", pair(stage, &theirs).0.lock()).await.unwrap();
     assert!(stage.env.stat(&writer.node()).await.is_none());
-    soon("the loss", writer.lost()).await;
+    within("the loss", writer.lost()).await;
     // Whatever would make a reader of it is refused.
     assert!(writer.read().is_err());
-    let failed = soon("an answer", writer.downgrade()).await.unwrap_err();
+    let failed = within("an answer", writer.downgrade()).await.unwrap_err();
     assert!(matches!(failed.reason(), ConversionFailure::Lost(_)), "{failed:?}");
     assert!(matches!(failed.into_guard().release().await, Err(ReleaseError::Lost(_))));
     assert!(reader.is_held() && stage.env.stat(&reader.node()).await.is_some());
@@ -351,7 +352,7 @@ async fn readers_and_writers_of_one_client_keep_apart(stage: &Stage<'_>) {
             }
         });
     }
-    while let Some(done) = soon("every task", tasks.join_next()).await {
+    while let Some(done) = within("every task", tasks.join_next()).await {
         done.unwrap();
     }
     assert_eq!(room.most_readers.load(Ordering::SeqCst), 4);
@@ -361,16 +362,16 @@ async fn readers_and_writers_of_one_client_keep_apart(stage: &Stage<'_>) {
 /// out.
 async fn an_upgrade_that_failed_leaves_the_reader_and_nothing_else(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
-    let mut reader = soon("a free lock", pair(stage, &ours).0.lock()).await.unwrap();
-    let other = soon("another reader's grant", pair(stage, &theirs).0.lock()).await.unwrap();
+    let mut reader = within("a free lock", pair(stage, &ours).0.lock()).await.unwrap();
+    let other = within("another reader's grant", pair(stage, &theirs).0.lock()).await.unwrap();
     for _ in 0..3 {
-        reader = soon("an answer", reader.try_upgrade()).await.unwrap_err().into_guard();
-        let late = soon("a late reader's grant", pair(stage, &theirs).0.lock()).await.unwrap();
+        reader = within("an answer", reader.try_upgrade()).await.unwrap_err().into_guard();
+        let late = within("a late reader's grant", pair(stage, &theirs).0.lock()).await.unwrap();
         late.release().await.unwrap();
     }
     assert_eq!(pair(stage, &theirs).1.participants().await.unwrap(), [""; 0]);
     other.release().await.unwrap();
-    let writer = soon("the upgrade", reader.try_upgrade()).await.unwrap();
+    let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
     assert!(matches!(pair(stage, &theirs).0.try_lock().await, Err(TryLockError::WouldBlock { .. })));
     writer.release().await.unwrap();
 }
@@ -433,7 +434,7 @@ async fn conversions_keep_writers_alone(stage: &Stage<'_>) {
             }
         });
     }
-    while let Some(done) = soon("every client", tasks.join_next()).await {
+    while let Some(done) = within("every client", tasks.join_next()).await {
         done.unwrap();
     }
 }
@@ -442,20 +443,20 @@ async fn conversions_keep_writers_alone(stage: &Stage<'_>) {
 async fn a_conversion_keeps_those_who_listen(stage: &Stage<'_>) {
     let (ours, link) = stage.linked().await;
     let theirs = stage.client().await;
-    let writer = soon("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
+    let writer = within("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
     let (asked, lost) = (tokio::spawn(writer.revoked()), tokio::spawn(writer.lost()));
     stage.env.wait_watchers(&writer.node(), 1).await;
-    let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
+    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     stage.env.wait_watchers(&reader.node(), 1).await;
-    let writer = soon("the upgrade", reader.try_upgrade()).await.unwrap();
+    let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
     stage.env.wait_watchers(&writer.node(), 1).await;
     assert!(!asked.is_finished() && !lost.is_finished());
-    soon("the request", theirs.attempt_revoke(&writer.node())).await.unwrap();
-    soon("the news", asked).await.unwrap();
-    let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
+    within("the request", theirs.attempt_revoke(&writer.node())).await.unwrap();
+    within("the news", asked).await.unwrap();
+    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     assert!(!lost.is_finished());
     stage.env.expire(&ours, &link).await;
-    let lost = soon("the loss", lost).await.unwrap();
+    let lost = within("the loss", lost).await.unwrap();
     assert!(stage.env.is_loss(lost.reason()), "{lost}");
     assert!(!reader.is_held());
     drop(reader);
@@ -469,20 +470,20 @@ async fn conversions_need_no_place_in_the_queue(stage: &Stage<'_>) {
         InterProcessReadWriteLock::builder(&client, &stage.env.lock_path()).max_znodes(1).build().unwrap();
     let (read, write) = (lock.read_lock(), lock.write_lock());
     for _ in 0..3 {
-        let writer = soon("a free lock", write.lock()).await.unwrap();
-        let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
-        let other = soon("another reader's grant", read.lock()).await.unwrap();
+        let writer = within("a free lock", write.lock()).await.unwrap();
+        let reader = within("the downgrade", writer.downgrade()).await.unwrap();
+        let other = within("another reader's grant", read.lock()).await.unwrap();
         other.release().await.unwrap();
-        let writer = soon("the upgrade", reader.try_upgrade()).await.unwrap();
+        let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
         let waiter = tokio::spawn(read.lock());
-        let reader = soon("the downgrade", writer.downgrade()).await.unwrap();
-        soon("the waiting reader's grant", waiter).await.unwrap().unwrap().release().await.unwrap();
+        let reader = within("the downgrade", writer.downgrade()).await.unwrap();
+        within("the waiting reader's grant", waiter).await.unwrap().unwrap().release().await.unwrap();
         // The one place is a writer's, who waits: the reader that it waits for can still become a writer and go.
         let next = tokio::spawn(write.lock());
         stage.env.wait_watchers(&reader.node(), 1).await;
-        let writer = soon("the upgrade", reader.try_upgrade()).await.unwrap();
+        let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
         assert!(!next.is_finished());
         writer.release().await.unwrap();
-        soon("the next writer's grant", next).await.unwrap().unwrap().release().await.unwrap();
+        within("the next writer's grant", next).await.unwrap().unwrap().release().await.unwrap();
     }
 }

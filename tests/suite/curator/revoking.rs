@@ -4,7 +4,8 @@
 use zookeeper_recipes::AnyGuard;
 
 use super::stage::{Kind, Stage, ported};
-use crate::harness::{Behaviour, soon};
+use crate::harness::Behaviour;
+use test_support::within;
 
 macro_rules! revoking {
     ($kind:expr) => {
@@ -39,7 +40,7 @@ async fn held_and_waited_for(
     stage: &Stage<'_>,
 ) -> (String, tokio::task::JoinHandle<()>, tokio::task::JoinHandle<AnyGuard>) {
     let ours = stage.newcomer().await;
-    let guard = soon("a free lock", ours.lock()).await.unwrap();
+    let guard = within("a free lock", ours.lock()).await.unwrap();
     let node = guard.node();
     let holder = tokio::spawn(async move {
         guard.revoked().await;
@@ -57,45 +58,45 @@ async fn held_and_waited_for(
 async fn test_revoking(stage: &Stage<'_>) {
     let (node, holder, waiter) = held_and_waited_for(stage).await;
     let anybody = stage.client().await;
-    soon("the request", anybody.attempt_revoke(&node)).await.unwrap();
-    soon("the holder's end", holder).await.unwrap();
-    let guard = soon("the waiter's grant", waiter).await.unwrap();
+    within("the request", anybody.attempt_revoke(&node)).await.unwrap();
+    within("the holder's end", holder).await.unwrap();
+    let guard = within("the waiter's grant", waiter).await.unwrap();
     assert!(guard.is_held());
     guard.release().await.unwrap();
     // That there is no such node any more is no error, as in Curator.
-    soon("an answer", anybody.attempt_revoke(&node)).await.unwrap();
+    within("an answer", anybody.attempt_revoke(&node)).await.unwrap();
 }
 
 async fn a_request_before_anybody_listens_is_heard(stage: &Stage<'_>) {
     let ours = stage.newcomer().await;
-    let guard = soon("a free lock", ours.lock()).await.unwrap();
+    let guard = within("a free lock", ours.lock()).await.unwrap();
     let revoked = guard.revoked();
-    soon("the request", stage.client().await.attempt_revoke(&guard.node())).await.unwrap();
-    soon("the news", revoked).await;
+    within("the request", stage.client().await.attempt_revoke(&guard.node())).await.unwrap();
+    within("the news", revoked).await;
     // Whoever asks again hears it again.
-    soon("the news", guard.revoked()).await;
+    within("the news", guard.revoked()).await;
     guard.release().await.unwrap();
 }
 
 async fn a_request_to_a_waiter_is_heard_when_it_holds(stage: &Stage<'_>) {
     let path = stage.env.lock_path();
-    let holder = soon("a free lock", stage.rival().await.lock()).await.unwrap();
+    let holder = within("a free lock", stage.rival().await.lock()).await.unwrap();
     let ours = stage.newcomer().await;
     let waiter = tokio::spawn(async move { ours.lock().await.unwrap() });
     stage.env.wait_watchers(&holder.node(), 1).await;
     let queue = stage.env.children(&path).await.into_iter().map(|name| format!("{path}/{name}"));
     let node = queue.into_iter().find(|node| *node != holder.node()).unwrap();
-    soon("the request", stage.client().await.attempt_revoke(&node)).await.unwrap();
+    within("the request", stage.client().await.attempt_revoke(&node)).await.unwrap();
     assert!(holder.is_held() && !waiter.is_finished());
     holder.release().await.unwrap();
-    let guard = soon("the waiter's grant", waiter).await.unwrap();
+    let guard = within("the waiter's grant", waiter).await.unwrap();
     assert_eq!(guard.node(), node);
-    soon("the news", guard.revoked()).await;
+    within("the news", guard.revoked()).await;
     guard.release().await.unwrap();
 }
 
 async fn a_listener_that_goes_takes_its_watch_along(stage: &Stage<'_>) {
-    let guard = soon("a free lock", stage.newcomer().await.lock()).await.unwrap();
+    let guard = within("a free lock", stage.newcomer().await.lock()).await.unwrap();
     for _ in 0..3 {
         let listener = tokio::spawn(guard.revoked());
         stage.env.wait_watchers(&guard.node(), 1).await;
@@ -119,6 +120,6 @@ async fn what_curator_writes_is_a_request(stage: &Stage<'_>) {
     stage.env.wait_watchers(&node, 2).await;
     assert!(!holder.is_finished());
     outsider.set_data(&node, b"__REVOKE__", None).await.unwrap();
-    soon("the holder's end", holder).await.unwrap();
-    soon("the waiter's grant", waiter).await.unwrap().release().await.unwrap();
+    within("the holder's end", holder).await.unwrap();
+    within("the waiter's grant", waiter).await.unwrap().release().await.unwrap();
 }

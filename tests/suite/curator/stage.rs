@@ -7,7 +7,8 @@ use zookeeper_recipes::{
     InterProcessReadWriteLock,
 };
 
-use crate::harness::{Env, Link, SOON};
+use crate::harness::{Env, Link};
+use test_support::SOON;
 
 /// Which recipe a test of Curator's base class runs with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

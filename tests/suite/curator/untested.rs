@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::{JoinHandle, JoinSet};
+use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{AcquireError, AnyGuard, LostReason, ReleaseError, TransactionError, TryLockError};
 use zookeeper_test_server::{Match, Op, ServerError};
 
 use super::stage::{Kind, Lock, Stage, ported};
-use crate::harness::{Behaviour, CriticalSection, Need, SOON, begin, soon};
+use crate::harness::{Behaviour, CriticalSection, Need};
+use test_support::{SOON, within};
 
 macro_rules! untested {
     ($kind:expr) => {
@@ -66,7 +68,7 @@ async fn re_entry_after_session_loss(stage: &Stage<'_>) {
     for contended in [false, true] {
         let (client, link) = stage.linked().await;
         let ours = stage.lock(&client);
-        let guard = soon("a free lock", ours.lock()).await.unwrap();
+        let guard = within("a free lock", ours.lock()).await.unwrap();
         let again = guard.reenter().unwrap();
         let waiter = if contended {
             let waiter = spawn(&theirs);
@@ -77,11 +79,11 @@ async fn re_entry_after_session_loss(stage: &Stage<'_>) {
         };
         stage.env.expire(&client, &link).await;
         let next = match waiter {
-            Some(waiter) => Some(soon("the second in line", waiter).await.unwrap().unwrap()),
+            Some(waiter) => Some(within("the second in line", waiter).await.unwrap().unwrap()),
             None => None,
         };
         // Not before it has been told, with a server that needs no time to end a session; on a real one long before.
-        soon("the loss", guard.lost()).await;
+        within("the loss", guard.lost()).await;
         for guard in [&guard, &again] {
             assert!(!guard.is_held());
             let lost = guard.reenter().unwrap_err();
@@ -89,7 +91,7 @@ async fn re_entry_after_session_loss(stage: &Stage<'_>) {
             let never = guard.while_held::<()>(async { unreachable!("work under a lock that is lost") });
             assert_eq!(never.await.unwrap_err(), lost);
             let path = stage.env.path("written");
-            let write = soon("an answer", guard.transaction().create(&path, "").commit()).await;
+            let write = within("an answer", guard.transaction().create(&path, "").commit()).await;
             assert!(matches!(write, Err(TransactionError::Lost(_))), "{write:?}");
             assert!(stage.env.stat(&path).await.is_none());
         }
@@ -102,7 +104,7 @@ async fn re_entry_after_session_loss(stage: &Stage<'_>) {
             assert!(matches!(ours.try_lock().await, Err(TryLockError::WouldBlock { .. })));
             next.release().await.unwrap();
         }
-        soon("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
+        within("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
     }
 }
 
@@ -111,15 +113,15 @@ async fn cancellation_during_create(stage: &Stage<'_>) {
     let client = stage.client().await;
     let (ours, theirs) = (stage.lock(&client), stage.rival().await);
     let path = stage.env.lock_path();
-    soon("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
     let create =
         || Match::op(Op::Create).path_prefix(format!("{path}/")).session(client.session_id().unwrap());
     for there in [true, false] {
         let server = stage.env.server();
         let gate = if there { server.hold_request(create()) } else { server.hold_reply(create()) };
-        let mut attempt = Box::pin(ours.lock());
-        begin(&mut attempt).await;
-        soon("its create", gate.wait_hit()).await;
+        let mut attempt = task::spawn(ours.lock());
+        assert_pending!(attempt.poll());
+        within("its create", gate.wait_hit()).await;
         drop(attempt);
         // Somebody queues behind what may be there, and is not kept waiting by it.
         let waiter = spawn(&theirs);
@@ -128,7 +130,7 @@ async fn cancellation_during_create(stage: &Stage<'_>) {
             assert!(!waiter.is_finished());
         }
         gate.release();
-        let guard = soon("the other's grant", waiter).await.unwrap().unwrap();
+        let guard = within("the other's grant", waiter).await.unwrap().unwrap();
         client.flush(SOON).await.unwrap();
         assert_eq!(theirs.participants().await.unwrap(), [guard.node()]);
         guard.release().await.unwrap();
@@ -146,19 +148,19 @@ async fn cancellation_at_random_moments(stage: &Stage<'_>) {
     client.flush(SOON).await.unwrap();
     assert_eq!(stage.env.children(&stage.env.lock_path()).await, [""; 0]);
     let theirs = stage.rival().await;
-    soon("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
 }
 
 /// Whoever would have a number after the last is refused: it would be let in beside the holder.
 async fn sequence_overflow(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.newcomer().await, stage.rival().await);
     let path = stage.env.lock_path();
-    soon("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
     stage.env.server().set_next_sequence(&path, i32::MAX).unwrap();
-    let guard = soon("the last number", ours.lock()).await.unwrap();
+    let guard = within("the last number", ours.lock()).await.unwrap();
     assert!(guard.node().ends_with("2147483647"), "{}", guard.node());
     for lock in [&ours, &theirs] {
-        let error = soon("an answer", lock.lock()).await.unwrap_err();
+        let error = within("an answer", lock.lock()).await.unwrap_err();
         assert!(matches!(error, AcquireError::SequenceExhausted { .. }), "{error:?}");
         assert!(!error.is_retryable());
     }
@@ -167,7 +169,7 @@ async fn sequence_overflow(stage: &Stage<'_>) {
     guard.release().await.unwrap();
     // As the error says: without contenders the directory can be deleted, and the numbers begin anew.
     stage.env.delete(&path).await;
-    soon("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
 }
 
 /// ZooKeeper 3.8 gives no numbers beyond the last: every further sequential create is refused, because "the node
@@ -176,25 +178,25 @@ async fn sequence_overflow(stage: &Stage<'_>) {
 async fn sequence_overflow_as_servers_refuse_it(stage: &Stage<'_>) {
     let ours = stage.newcomer().await;
     let path = stage.env.lock_path();
-    soon("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
     let create = Match::op(Op::Create).path_prefix(format!("{path}/")).always();
     let refusal = stage.env.server().fail(create, ServerError::NodeExists.code());
-    let error = soon("an answer", ours.lock()).await.unwrap_err();
+    let error = within("an answer", ours.lock()).await.unwrap_err();
     assert!(matches!(error, AcquireError::SequenceExhausted { .. }), "{error:?}");
     refusal.remove();
-    soon("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
 }
 
 /// A wait that was too long takes its watch along. (Curator's stays until the holder goes.)
 async fn watch_leak_on_timeout(stage: &Stage<'_>) {
     let theirs = stage.newcomer().await;
-    let guard = soon("a free lock", stage.rival().await.lock()).await.unwrap();
+    let guard = within("a free lock", stage.rival().await.lock()).await.unwrap();
     let long = tokio::spawn({
         let theirs = Arc::clone(&theirs);
         async move { theirs.acquire(Duration::from_secs(2)).await }
     });
     stage.env.wait_watchers(&guard.node(), 1).await;
-    let error = soon("its end", long).await.unwrap().unwrap_err();
+    let error = within("its end", long).await.unwrap().unwrap_err();
     assert!(matches!(error, AcquireError::TimedOut { .. }), "{error:?}");
     stage.env.wait_watchers(&guard.node(), 0).await;
     for millis in 0..15 {
@@ -211,7 +213,7 @@ async fn watch_leak_on_timeout(stage: &Stage<'_>) {
 /// So does one that is cancelled.
 async fn watch_leak_on_cancellation(stage: &Stage<'_>) {
     let theirs = stage.newcomer().await;
-    let guard = soon("a free lock", stage.rival().await.lock()).await.unwrap();
+    let guard = within("a free lock", stage.rival().await.lock()).await.unwrap();
     for _ in 0..3 {
         let waiter = spawn(&theirs);
         stage.env.wait_watchers(&guard.node(), 1).await;
@@ -228,12 +230,12 @@ async fn a_holder_deleted_by_hand(stage: &Stage<'_>) {
     let client = stage.connect(builder).await;
     let ours = stage.lock(&client);
     for next in [stage.rival_of(&client), stage.rival().await] {
-        let guard = soon("a free lock", ours.lock()).await.unwrap();
+        let guard = within("a free lock", ours.lock()).await.unwrap();
         let waiter = spawn(&next);
         stage.env.wait_count(&stage.env.lock_path(), 2).await;
         stage.env.delete(&guard.node()).await;
-        let next = soon("the next in line", waiter).await.unwrap().unwrap();
-        let lost = soon("the loss", guard.lost()).await;
+        let next = within("the next in line", waiter).await.unwrap().unwrap();
+        let lost = within("the loss", guard.lost()).await;
         assert_eq!(lost.reason(), LostReason::NodeDeleted);
         assert!(!guard.is_held() && guard.reenter().is_err());
         drop(guard);
@@ -246,18 +248,18 @@ async fn a_holder_deleted_by_hand(stage: &Stage<'_>) {
 /// A client that is closed takes its hold and its place in the queue along.
 async fn the_end_of_a_client(stage: &Stage<'_>) {
     let (holder, waiter) = (stage.env.client().await, stage.env.client().await);
-    let guard = soon("a free lock", stage.lock(&holder).lock()).await.unwrap();
+    let guard = within("a free lock", stage.lock(&holder).lock()).await.unwrap();
     let waits = spawn(&stage.rival_of(&waiter));
     stage.env.wait_count(&stage.env.lock_path(), 2).await;
     let next = spawn(&stage.rival().await);
     stage.env.wait_count(&stage.env.lock_path(), 3).await;
     waiter.close().await.unwrap();
-    let error = soon("its end", waits).await.unwrap().unwrap_err();
+    let error = within("its end", waits).await.unwrap().unwrap_err();
     assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
     assert!(guard.is_held() && !next.is_finished());
     holder.close().await.unwrap();
-    assert_eq!(soon("the loss", guard.lost()).await.reason(), LostReason::Closed);
-    let next = soon("the next in line", next).await.unwrap().unwrap();
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::Closed);
+    let next = within("the next in line", next).await.unwrap().unwrap();
     drop(guard);
     assert!(next.is_held() && stage.env.stat(&next.node()).await.is_some());
     next.release().await.unwrap();
@@ -297,7 +299,7 @@ async fn comings_and_goings(stage: &Stage<'_>) {
         }
     }
     let mut visits = 0;
-    while let Some(done) = soon("everybody", tasks.join_next()).await {
+    while let Some(done) = within("everybody", tasks.join_next()).await {
         visits += done.unwrap();
     }
     assert_eq!(critical.visits(), visits * 2, "increments are lost");

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use test_support::{Suite, peers};
+use test_support::{SOON, Suite, peers};
 
 use super::Env;
 use super::backend::Backend;
@@ -133,7 +133,7 @@ fn perform(run: Run, backend: Backend, own_servers: bool, name: &str) {
         env
     });
     // With it end the tasks that a behaviour has left behind.
-    runtime.shutdown_timeout(super::SOON);
+    runtime.shutdown_timeout(SOON);
     env.end();
     let panics = std::mem::take(&mut *PANICS.lock().unwrap());
     assert!(panics.is_empty(), "the library panicked, here or in a behaviour beside this one: {panics:?}");

@@ -3,16 +3,16 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use test_support::{ZooKeeper, poll_until, unique_path};
+use test_support::{Random, SOON, ZooKeeper, poll_until, unique_path, within};
 use tokio::sync::OnceCell;
 use zookeeper_client as zk;
 use zookeeper_recipes::{Client, ClientBuilder, ConnectionState, InterProcessMutex, LostReason, RetryPolicy};
 use zookeeper_test_server::{Server, View};
 
+use super::Link;
 use super::backend::{Backend, Servers};
-use super::random::Random;
+use super::random;
 use super::saboteur::Saboteur;
-use super::{Link, SOON, soon};
 
 /// Servers, a place on them that nobody else uses, and an outsider who looks on, makes and deletes nodes.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Env {
             servers,
             root: unique_path("suite"),
             outsider: OnceCell::new(),
-            random: Mutex::new(Random::new(name)),
+            random: Mutex::new(random::named(name)),
             saboteur: Mutex::default(),
             links: Mutex::default(),
         };
@@ -89,9 +89,9 @@ impl Env {
     }
 
     pub(crate) async fn connect_to(&self, servers: &str, builder: ClientBuilder) -> Client {
-        let client = soon("a session", builder.connect(servers)).await.unwrap();
+        let client = within("a session", builder.connect(servers)).await.unwrap();
         let connected = |state: &ConnectionState| *state == ConnectionState::Connected;
-        soon("the connection", client.watch_state().wait_for(connected)).await.unwrap();
+        within("the connection", client.watch_state().wait_for(connected)).await.unwrap();
         client
     }
 
@@ -277,7 +277,7 @@ impl Env {
     pub(crate) async fn outsider(&self) -> &zk::Client {
         let connect = || async {
             let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(30));
-            soon("the outsider's session", connector.connect(&self.connect_string())).await.unwrap()
+            within("the outsider's session", connector.connect(&self.connect_string())).await.unwrap()
         };
         self.outsider.get_or_init(connect).await
     }
@@ -305,7 +305,7 @@ impl Env {
         mut wanted: F,
     ) -> impl Future<Output = Vec<String>> + Send + use<'a, F> {
         let path = path.to_owned();
-        soon(what, async move {
+        within(what, async move {
             let outsider = self.outsider().await;
             loop {
                 match outsider.list_and_watch_children(&path).await {
@@ -338,7 +338,7 @@ impl Env {
     #[track_caller]
     pub(crate) fn wait_gone<'a>(&'a self, path: &str) -> impl Future<Output = ()> + Send + use<'a> {
         let path = path.to_owned();
-        soon("the end of a node", async move {
+        within("the end of a node", async move {
             let outsider = self.outsider().await;
             while let (Some(_), watcher) = outsider.check_and_watch_stat(&path).await.unwrap() {
                 watcher.changed().await;

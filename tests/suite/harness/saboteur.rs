@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use test_support::Random;
 use zookeeper_test_server::{Cut, Fault, Loss, Match, Op, Server};
 
-use super::random::Random;
+use super::random;
 
 /// How often it strikes at most: every strike costs a reconnect, and a behaviour must come to its end.
 const MOST: usize = 60;
@@ -29,7 +30,7 @@ impl Saboteur {
     /// is lost in any case, however quick the behaviour is.
     pub(crate) fn start(server: Arc<Server>, spared: i64, root: &str, name: &str) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (mut random, stopped) = (Random::new(name), Arc::clone(&stop));
+        let (mut random, stopped) = (random::named(name), Arc::clone(&stop));
         let create = Match::op(Op::Create).path_prefix(root).nth(below(&mut random, 4));
         let loss = loss(&mut random);
         let first = server.drop_reply(create, loss);

@@ -1,0 +1,185 @@
+//! Locks of this library on a server in the same process: both ends set up, and what "queued" and "clean" mean.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![expect(clippy::missing_panics_doc, reason = "all of them panic where the test has failed")]
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use zookeeper_recipes::{
+    AcquireError, Client, ClientBuilder, InterProcessMutex, LockGuard, RetryPolicy, Token,
+};
+use zookeeper_test_server::{LogEntry, LogKind, Op, Server, View};
+
+use crate::wait::{SOON, within};
+
+/// The lock's directory in these tests.
+pub const DIRECTORY: &str = "/locks/sku-42";
+
+/// What an acquire returns.
+pub type Acquired<G = LockGuard> = Result<G, AcquireError>;
+
+/// A server on which the lock's directory exists.
+#[must_use]
+pub fn start() -> Server {
+    let server = Server::start().unwrap();
+    server.create(DIRECTORY, "").unwrap();
+    server
+}
+
+/// The same, and sessions may be as short as 200 ms and no longer than 2 s.
+#[must_use]
+pub fn start_impatient() -> Server {
+    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
+    server.create(DIRECTORY, "").unwrap();
+    server
+}
+
+/// Repetitions without end and almost without a pause, for tests in which the lock must be granted in the end.
+pub fn eager() -> RetryPolicy {
+    RetryPolicy::n_times(100_000, Duration::from_millis(5))
+}
+
+/// A client with a session of its own, as another process would have it; it retries [eagerly](eager).
+pub async fn connect(server: &Server) -> Client {
+    connect_with(server, eager()).await
+}
+
+/// The same with another retry policy.
+pub async fn connect_with(server: &Server, policy: RetryPolicy) -> Client {
+    connect_as(Client::builder().retry_policy(policy), server).await
+}
+
+/// The client of a builder, which sets the retry policy too.
+pub async fn connect_as(builder: ClientBuilder, server: &Server) -> Client {
+    within("the session", builder.connect(&server.connect_string())).await.unwrap()
+}
+
+/// The mutex at [`DIRECTORY`].
+#[must_use]
+pub fn mutex(client: &Client) -> InterProcessMutex {
+    InterProcessMutex::new(client, DIRECTORY).unwrap()
+}
+
+/// The id of the client's session.
+#[must_use]
+pub fn session(client: &Client) -> i64 {
+    client.session_id().expect("a session")
+}
+
+/// The numbers of a token of either kind, which are in one order.
+pub fn numbers(token: impl Into<Token>) -> (i64, u64) {
+    let token = token.into();
+    (token.zxid(), token.counter())
+}
+
+/// Waits until the server shows what is expected of it.
+#[track_caller]
+pub fn until(
+    server: &Server,
+    what: &str,
+    condition: impl FnMut(View<'_>) -> bool + Send + 'static,
+) -> impl Future<Output = ()> {
+    let (caller, shown) = (std::panic::Location::caller(), server.wait_until(condition, SOON));
+    async move { assert!(shown.await, "{caller}: waited {SOON:?} in vain for {what}") }
+}
+
+/// The guard of an attempt that runs as a task.
+pub async fn granted<G: Debug>(attempt: JoinHandle<Acquired<G>>) -> G {
+    within("the grant", attempt).await.unwrap().unwrap()
+}
+
+/// The children of a lock's directory, as paths, in the order of their numbers.
+#[must_use]
+pub fn queue_at(server: &Server, directory: &str) -> Vec<String> {
+    let mut names = server.children(directory);
+    names.sort_by_key(|name| name.rsplit_once('-').map(|(_, number)| number.to_owned()));
+    names.into_iter().map(|name| format!("{directory}/{name}")).collect()
+}
+
+/// The same of [`DIRECTORY`].
+#[must_use]
+pub fn queue(server: &Server) -> Vec<String> {
+    queue_at(server, DIRECTORY)
+}
+
+/// A contender that waits.
+#[derive(Debug)]
+pub struct Waiter {
+    /// The acquire, as a task.
+    pub attempt: JoinHandle<Acquired>,
+    /// The path of its node.
+    pub node: String,
+}
+
+/// Puts a client into the queue, and waits until it watches the node before its own. Another contender must be there.
+pub async fn enqueue(server: &Server, client: &Client) -> Waiter {
+    let before = queue(server);
+    let last = before.last().expect("a contender to wait for").clone();
+    let attempt = tokio::spawn(mutex(client).lock());
+    let id = session(client);
+    until(server, "the waiter's watch", move |view| view.watches_on(&last).contains(&id)).await;
+    let node = queue(server).into_iter().find(|node| !before.contains(node)).expect("a new node");
+    Waiter { attempt, node }
+}
+
+/// Waits until no node is left below the lock and no watch anywhere; then the lock must be free.
+pub async fn assert_clean(server: &Server, what: &str) {
+    until(server, &format!("an empty directory: {what}"), |view| view.children(DIRECTORY).is_empty()).await;
+    until(server, &format!("the end of all watches: {what}"), |view| view.watches() == 0).await;
+    let client = connect(server).await;
+    let guard = within(what, mutex(&client).lock()).await.unwrap();
+    guard.release().await.unwrap();
+    client.close().await.unwrap();
+    assert_eq!(server.children(DIRECTORY), [""; 0], "{what}");
+}
+
+/// The server's log of one operation in one session, of one kind.
+#[must_use]
+pub fn logged(server: &Server, session: i64, op: Op, kind: LogKind) -> Vec<LogEntry> {
+    let mut log = server.log();
+    log.retain(|entry| entry.session == session && entry.op == op && entry.kind == kind);
+    log
+}
+
+/// The most nodes that were below the lock at any time, by the log.
+#[must_use]
+pub fn most_nodes(server: &Server) -> usize {
+    let below = format!("{DIRECTORY}/");
+    let (mut nodes, mut most) = (0_usize, 0);
+    for entry in server.log() {
+        if entry.kind == LogKind::Applied && entry.error == 0 && entry.path.starts_with(&below) {
+            match entry.op {
+                Op::Create => nodes += 1,
+                Op::Delete => nodes -= 1,
+                _ => {}
+            }
+            most = most.max(nodes);
+        }
+    }
+    most
+}
+
+/// The read-write lock at [`DIRECTORY`], and its guards where the lock is free.
+pub mod read_write {
+    use zookeeper_recipes::{Client, InterProcessReadWriteLock, ReadGuard, WriteGuard};
+
+    use super::DIRECTORY;
+    use crate::wait::within;
+
+    /// The lock.
+    #[must_use]
+    pub fn lock(client: &Client) -> InterProcessReadWriteLock {
+        InterProcessReadWriteLock::new(client, DIRECTORY).unwrap()
+    }
+
+    /// A granted read lock.
+    pub async fn read(client: &Client) -> ReadGuard {
+        within("a read lock", lock(client).read_lock().lock()).await.unwrap()
+    }
+
+    /// The granted write lock.
+    pub async fn write(client: &Client) -> WriteGuard {
+        within("the write lock", lock(client).write_lock().lock()).await.unwrap()
+    }
+}

@@ -1,0 +1,103 @@
+//! Waiting inside one process, by events.
+#![expect(clippy::panic, reason = "a test fails by panicking")]
+
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+/// How long anything may take that is sure to happen, on a machine that does much else. Only a test that fails waits for
+/// it to pass.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// Waits for what is sure to happen.
+///
+/// # Panics
+/// If it does not happen within [`SOON`]: the message names `what` and the caller.
+#[track_caller]
+pub fn within<F: Future>(what: &str, future: F) -> impl Future<Output = F::Output> + use<F> {
+    let (what, caller) = (what.to_owned(), Location::caller());
+    async move {
+        match tokio::time::timeout(SOON, future).await {
+            Ok(output) => output,
+            Err(_) => panic!("{caller}: waited {SOON:?} in vain for {what}"),
+        }
+    }
+}
+
+/// A future that is polled when the test says so and never otherwise, and whose wake-ups can be waited for. Where a test
+/// waits for none, `tokio_test::task` does.
+#[derive(Debug)]
+pub struct ByHand<F> {
+    future: Pin<Box<F>>,
+    woken: Arc<Woken>,
+}
+
+#[derive(Debug, Default)]
+struct Woken(Notify);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+impl<F: Future> ByHand<F> {
+    /// The future, not polled yet.
+    pub fn new(future: F) -> Self {
+        Self { future: Box::pin(future), woken: Arc::default() }
+    }
+
+    /// Polls once.
+    pub fn poll(&mut self) -> Poll<F::Output> {
+        let waker = Waker::from(Arc::clone(&self.woken));
+        self.future.as_mut().poll(&mut Context::from_waker(&waker))
+    }
+
+    /// Polls once, so that what the future does first is done.
+    ///
+    /// # Panics
+    /// If the future is ready.
+    #[must_use]
+    #[track_caller]
+    pub fn start(mut self) -> Self {
+        assert!(self.poll().is_pending(), "ready at once");
+        self
+    }
+
+    /// Waits until the future asks to be polled. It is not polled.
+    #[track_caller]
+    pub fn woken(&self) -> impl Future<Output = ()> + use<F> {
+        let woken = Arc::clone(&self.woken);
+        within("a wake-up", async move { woken.0.notified().await })
+    }
+}
+
+/// Runs a future on the least executor there can be: no reactor, no timers, no tokio.
+///
+/// # Panics
+/// If the future is not ready within [`SOON`].
+#[track_caller]
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = std::pin::pin!(future);
+    let deadline = Instant::now() + SOON;
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        assert!(!left.is_zero(), "waited {SOON:?} in vain");
+        thread::park_timeout(left);
+    }
+}
