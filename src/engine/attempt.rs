@@ -7,6 +7,7 @@
 
 use crate::engine::admission::enter;
 use crate::engine::pending::Pending;
+use std::any::Any;
 use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -679,7 +680,7 @@ impl<'a> Contest<'a> {
                 directory: self.path_lock.path().clone(),
                 orphan,
                 number: self.number,
-                permit: Some(Arc::clone(self.place)),
+                until_gone: Some(Arc::clone(self.place) as Arc<dyn Any + Send + Sync>),
                 done: None,
             });
         }

@@ -188,7 +188,7 @@ fn reap(hold: &Hold, names: Vec<String>, done: Option<Done>) {
         directory: hold.path_lock().path().clone(),
         orphan: Orphan::Nodes(names),
         number: hold.held().number(),
-        permit: None,
+        until_gone: None,
         done,
     });
 }
@@ -331,7 +331,7 @@ impl Asking<'_> {
         let error = match writer.commit().await {
             Ok(_) => {
                 self.session.renewed(sent);
-                self.session.adopt(create);
+                self.session.adopt(create, self.path_lock.as_owner());
                 self.session.disown(&delete);
                 return Made::Done { czxid: None };
             }
@@ -343,7 +343,7 @@ impl Asking<'_> {
         self.session.renewed_by_check(sent, &error);
         match error {
             zk::Error::NodeExists => {
-                self.session.adopt(create);
+                self.session.adopt(create, self.path_lock.as_owner());
                 self.session.disown(&delete);
                 Made::Exists
             }
@@ -360,14 +360,14 @@ impl Asking<'_> {
         match handle.create(&path, &self.path_lock.options().data, &options).await {
             Ok((stat, _)) => {
                 self.session.renewed(sent);
-                self.session.adopt(path);
+                self.session.adopt(path, self.path_lock.as_owner());
                 Made::Done { czxid: (!stat.is_invalid()).then_some(stat.czxid) }
             }
             Err(error) => {
                 self.session.renewed_by_refusal(sent, &error);
                 match error {
                     zk::Error::NodeExists => {
-                        self.session.adopt(path);
+                        self.session.adopt(path, self.path_lock.as_owner());
                         Made::Exists
                     }
                     zk::Error::NoNode => Made::Missing,

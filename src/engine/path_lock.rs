@@ -18,10 +18,12 @@ use crate::engine::progress::Ahead;
 use crate::error::{AcquireError, LocalHolder, Lost, LostReason, TryLockError};
 use crate::path::LockPath;
 use crate::protocol::arrival::ArrivalOrder;
+use crate::protocol::line::Gone;
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
 use crate::session::core::Core;
 use crate::session::held::Held;
+use crate::session::nodes::NodeOwner;
 use crate::session::zk_session::Session;
 
 /// What the path locks of a client are known by.
@@ -170,6 +172,12 @@ impl PathLock {
         &self.options
     }
 
+    /// What the nodes of its contenders belong to, for their session.
+    pub(crate) fn as_owner(self: &Arc<Self>) -> Weak<dyn NodeOwner> {
+        let owner: Weak<Self> = Arc::downgrade(self);
+        owner
+    }
+
     /// The rights to a node.
     pub(super) fn places(&self) -> &Places {
         &self.places
@@ -279,6 +287,12 @@ impl PathLock {
                 "a lock's directory has children that are not contenders; they are ignored, but Curator peers would wait for them"
             );
         }
+    }
+}
+
+impl NodeOwner for PathLock {
+    fn gone(&self, _session: u64, _name: &str, _how: Gone<'_>) {
+        // Who waits for whom in memory is the session's to know, for the time being.
     }
 }
 

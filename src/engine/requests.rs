@@ -62,7 +62,7 @@ async fn create(contest: &Contest<'_>, kind: Kind, slot: Option<Slot>) -> Came {
             answer.map(|(stat, sequence)| {
                 session.renewed(sent);
                 let name = format!("{beginning}{sequence}");
-                session.adopt(path_lock.path().child(&name));
+                session.adopt(path_lock.path().child(&name), path_lock.as_owner());
                 let before = created(path_lock, session, &name);
                 (owned(session, name, &stat), before)
             })
@@ -175,12 +175,12 @@ pub(super) fn perform<'a>(
 }
 
 /// Looks at a node of ours that is known from a list only.
-async fn inspect(path_lock: &PathLock, session: &Arc<Session>, name: String) -> Came {
+async fn inspect(path_lock: &Arc<PathLock>, session: &Arc<Session>, name: String) -> Came {
     let mut error = None;
     let path = path_lock.path().child(&name);
     let node = match session.request(|handle| async move { handle.check_stat(&path).await }).await {
         Ok(Ok(Some(stat))) => {
-            session.adopt(path_lock.path().child(&name));
+            session.adopt(path_lock.path().child(&name), path_lock.as_owner());
             if path_lock.naming().family == Family::Exclusive {
                 session.line().know(path_lock.path().server(), &name);
             }
@@ -269,7 +269,7 @@ fn reap_late(path_lock: &PathLock, session: &Arc<Session>, children: &[String]) 
             directory: path_lock.path().clone(),
             orphan: Orphan::Node(late.to_owned()),
             number: path_lock.client().cleanup().number(),
-            permit: None,
+            until_gone: None,
             done: None,
         });
     }

@@ -6,6 +6,7 @@
 //! and given up, because only the end of the session can delete it then.
 
 use crate::session::tickets::{Ticket, Tickets};
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +15,15 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{self, JoinSet};
 use zookeeper_client as zk;
 
-use crate::engine::places::Place;
 use crate::error::{Cause, Lost, LostReason, ReleaseError};
 use crate::path::LockPath;
 use crate::protocol::failure::Failure;
 use crate::protocol::line::Gone;
 use crate::protocol::node_name::id;
 use crate::session::clock;
+use crate::session::nodes::RefusedOrphan;
 use crate::session::window::Window;
-use crate::session::zk_session::{Handle, RefusedOrphan, Session, SessionOver, cause};
+use crate::session::zk_session::{Handle, Session, SessionOver, cause};
 
 /// The pauses between tries. The requests of a session without a connection are queued, not failed, so a try is
 /// long already while the servers are away; the pause is for servers that answer nonsense.
@@ -51,8 +52,8 @@ pub(crate) struct Item {
     pub(crate) orphan: Orphan,
     /// The number of the attempt that it comes from; see [`Tickets`].
     pub(crate) number: u64,
-    /// Kept until the node is gone: a place in the path lock's gate.
-    pub(crate) permit: Option<Arc<Place>>,
+    /// Dropped when the node is gone: the right to have it.
+    pub(crate) until_gone: Option<Arc<dyn Any + Send + Sync>>,
     /// Told the result.
     pub(crate) done: Option<Done>,
 }
@@ -103,7 +104,14 @@ impl Cleanup {
         };
         let orphan = Orphan::Node(name.to_owned());
         let number = self.number();
-        self.reap(Item { session: Arc::clone(session), directory, orphan, number, permit: None, done: None });
+        self.reap(Item {
+            session: Arc::clone(session),
+            directory,
+            orphan,
+            number,
+            until_gone: None,
+            done: None,
+        });
     }
 
     /// A number for an attempt, greater than all before.
@@ -212,7 +220,7 @@ async fn settle_together(items: Rest) -> Rest {
             (Ok(_), None) => {
                 // A request that some server still holds may come to light later.
                 session.owe(&directory, id);
-                drop(item.permit.take());
+                drop(item.until_gone.take());
                 finish(item.done, Ok(()));
             }
             (Err(error), _) => {
@@ -222,7 +230,7 @@ async fn settle_together(items: Rest) -> Rest {
                     let path = directory.user();
                     tracing::error!(path, id, %source, "whether a lock node was created could not be found out");
                 }
-                drop(item.permit.take());
+                drop(item.until_gone.take());
                 finish(item.done, Err(error.clone()));
             }
         }
@@ -250,13 +258,13 @@ async fn look_behind(
 }
 
 async fn work(item: Item) {
-    let Item { session, directory, orphan, number: _, permit, done } = item;
+    let Item { session, directory, orphan, number: _, until_gone, done } = item;
     let result = settle(&session, &directory, &orphan).await;
     if let Err(ReleaseError::Refused { node, source, .. }) = &result {
         tracing::error!(node, error = %source, "a lock node could not be deleted and stays until its session ends");
     }
-    // The place in the gate is free before the caller learns that the node is gone, so that it can be taken at once.
-    drop(permit);
+    // Before the caller learns that the node is gone, so that the place that was kept for it can be taken at once.
+    drop(until_gone);
     finish(done, result);
 }
 

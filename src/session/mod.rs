@@ -7,6 +7,7 @@ pub(crate) mod core;
 pub(crate) mod heartbeat;
 pub(crate) mod held;
 mod lease_timer;
+pub(crate) mod nodes;
 mod probe;
 pub(crate) mod retry;
 mod servers;

@@ -4,11 +4,12 @@
 //! lost it. Everything that belongs to a session therefore hangs on its [`Session`], and nothing of an older session is
 //! ever used in a newer one (CURATOR-498 and -604 are what happens otherwise).
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::any::Any;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot, watch};
@@ -25,6 +26,7 @@ use crate::session::cleanup::{Cleanup, Done, Item, Orphan};
 use crate::session::clock::{self, Latest};
 use crate::session::held::{Hand, Held};
 use crate::session::lease_timer;
+use crate::session::nodes::{NodeOwner, Nodes, RefusedOrphan, node_name};
 use crate::session::waker::contain_panic;
 use crate::session::watches::{WatchLimit, WatchUse, Watching};
 use crate::session::window::Windows;
@@ -57,13 +59,8 @@ pub(crate) struct Session {
     sound: watch::Sender<bool>,
     /// Attempts that may have requests under way.
     attempts: watch::Sender<usize>,
-    nodes: Mutex<Nodes>,
-    /// How many those are: while there are any, the heartbeat beats.
-    live_node_count: watch::Sender<usize>,
-    /// Nodes of ours that the servers refuse to delete, by server path; no more than there are.
-    orphans: Mutex<BTreeMap<String, RefusedOrphan>>,
-    /// How often a deletion was refused: sent again for those that wait behind a node that has become an orphan.
-    refusals: watch::Sender<u64>,
+    nodes: Nodes,
+    holds: Mutex<Holds>,
     unknown_creates: Mutex<UnknownCreates>,
     /// Who waits for whom in memory.
     line: Mutex<Line<oneshot::Sender<ReleaseNotice>>>,
@@ -108,34 +105,13 @@ impl Unlogged {
     }
 }
 
-/// The nodes that exist, as far as we know, by server path.
+/// The locks that are held, and those that are lost and whose nodes are kept, by the server paths of their nodes.
 #[derive(Debug, Default)]
-struct Nodes {
-    all: HashMap<String, Node>,
-    /// The locks that are held, by the paths of their nodes. The beats and the clock are about these alone, and must not
-    /// cost more for the thousands that wait.
+struct Holds {
     held: HashMap<String, Arc<Held>>,
     /// The nodes of locks that are lost while their session may live, until the last guard is gone, but no longer than to
     /// this moment: the margin between the loss and what the servers may do is the holder's, to stop in.
     kept: HashMap<String, (Arc<Held>, Moment)>,
-}
-
-/// A node of ours that exists, as far as we know.
-#[derive(Debug, Default)]
-struct Node {
-    /// It is to be deleted: no contender has it any more.
-    leaving: bool,
-    /// The servers would not delete it: when it goes, nobody here will know.
-    stuck: bool,
-    /// Questions that wait until it is gone, which they are told by the drop.
-    waiting: Vec<oneshot::Sender<()>>,
-}
-
-/// A node of ours that the servers refuse to delete: it is in everybody's way until the session ends.
-#[derive(Clone, Debug)]
-pub(crate) struct RefusedOrphan {
-    pub(crate) directory: LockPath,
-    pub(crate) name: String,
 }
 
 /// Creates that were given up without anybody knowing their outcome, by the server path of their directory.
@@ -174,14 +150,12 @@ impl Session {
             connected: AtomicBool::new(true),
             // Until the first proof.
             sound: watch::Sender::new(false),
-            live_node_count: watch::Sender::new(0),
             handle: Mutex::new(Some(handle)),
             ended: watch::Sender::new(None),
             gone: watch::Sender::new(false),
             attempts: watch::Sender::new(0),
-            nodes: Mutex::default(),
-            orphans: Mutex::default(),
-            refusals: watch::Sender::default(),
+            nodes: Nodes::new(number),
+            holds: Mutex::default(),
             unknown_creates: Mutex::default(),
             line: Mutex::default(),
             watches: Arc::default(),
@@ -391,14 +365,14 @@ impl Session {
     pub(crate) fn hold(self: &Arc<Self>, held: &Arc<Held>) {
         let path = held.directory().child(&held.name());
         let mut first = false;
-        self.change_nodes(|nodes| {
+        {
+            let mut holds = self.lock_holds();
             // Another thread may have lost it by the clock since.
             if !held.is_released() {
-                first = nodes.held.is_empty();
-                nodes.all.entry(path.clone()).or_default();
-                nodes.held.insert(path, Arc::clone(held));
+                first = holds.held.is_empty();
+                holds.held.insert(path, Arc::clone(held));
             }
-        });
+        }
         if first {
             lease_timer::arm(self);
         }
@@ -487,13 +461,14 @@ impl Session {
         let first = self.mark_lost(held, LostReason::LeaseExpired);
         // The servers cannot end the session before its timeout has passed since then.
         let until = self.last_renewal().map_or_else(clock::now, |proof| proof.plus(self.timeout));
-        self.change_nodes(|nodes| {
+        {
+            let mut holds = self.lock_holds();
             if let Some(name) = held.keep() {
                 let path = held.directory().child(&name);
-                nodes.held.remove(&path);
-                nodes.kept.insert(path, (Arc::clone(held), until));
+                holds.held.remove(&path);
+                holds.kept.insert(path, (Arc::clone(held), until));
             }
-        });
+        }
         // Looked at after that, as the end looks at what is kept after it has happened.
         if self.end_reason().is_some() {
             drop(held.take_permit());
@@ -506,7 +481,7 @@ impl Session {
     pub(crate) fn release_kept(self: &Arc<Self>) -> Option<Duration> {
         let now = clock::now();
         let (mut over, mut next) = (Vec::new(), None::<Duration>);
-        for (held, until) in self.lock_nodes().kept.values() {
+        for (held, until) in self.lock_holds().kept.values() {
             match until.since(now) {
                 Duration::ZERO => over.push(Arc::clone(held)),
                 left => next = Some(next.map_or(left, |next| next.min(left))),
@@ -523,7 +498,6 @@ impl Session {
         let (before, name) = held.mark_released();
         if matches!(before, Hand::Held | Hand::Kept) {
             let path = held.directory().child(&name);
-            self.not_ours_to_tell(&path);
             self.disown(&path);
             drop(held.take_permit());
         }
@@ -598,31 +572,15 @@ impl Session {
             && !held.is_writing();
         // No beat that is sent after the deletion may ask for the node and take its absence for a loss.
         let path = held.directory().child(&name);
-        self.change_nodes(|nodes| {
-            nodes.held.remove(&path);
-            nodes.kept.remove(&path);
-        });
+        self.forget_hold(&path);
         self.cleanup.reap(Item {
             session: Arc::clone(self),
             directory: held.directory().clone(),
             orphan: Orphan::Hold { name: name.as_ref().to_owned(), hand_over },
             number: held.number(),
-            permit: held.take_permit(),
+            until_gone: held.take_permit().map(|place| -> Arc<dyn Any + Send + Sync> { place }),
             done,
         });
-    }
-
-    /// The servers refuse to delete a node of ours: its end will not be heard of here.
-    pub(crate) fn not_ours_to_tell(&self, path: &str) {
-        let waiting = match self.lock_nodes().all.get_mut(path) {
-            Some(node) => {
-                node.stuck = true;
-                std::mem::take(&mut node.waiting)
-            }
-            None => Vec::new(),
-        };
-        drop(waiting);
-        self.tell_line(path, Gone::Unclear);
     }
 
     /// The lock, which was held by the node `own`, is held by the node `name`, as `kind`, from here on; false if it was
@@ -659,7 +617,7 @@ impl Session {
 
     /// No lock is held by this node any more.
     fn let_go_of(&self, path: &str) {
-        self.change_nodes(|nodes| drop(nodes.held.remove(path)));
+        self.lock_holds().held.remove(path);
     }
 
     /// Who waits for whom in memory.
@@ -668,8 +626,8 @@ impl Session {
     }
 
     /// Tells those that wait in memory for a node that is gone.
-    fn tell_line(&self, path: &str, how: Gone<'_>) {
-        let told = self.line().gone(node_name(path), how);
+    fn tell_line(&self, name: &str, how: Gone<'_>) {
+        let told = self.line().gone(name, how);
         for (waiter, word) in told {
             // One that does not wait any more: the end of its own node is told to those behind it.
             let _ = waiter.send(word);
@@ -688,46 +646,45 @@ impl Session {
 
     /// Whether any lock is held in this session.
     pub(crate) fn has_holds(&self) -> bool {
-        !self.lock_nodes().held.is_empty()
+        !self.lock_holds().held.is_empty()
     }
 
     /// The locks held in this session.
     pub(crate) fn holds(&self) -> Vec<Arc<Held>> {
-        self.lock_nodes().held.values().map(Arc::clone).collect()
+        self.lock_holds().held.values().map(Arc::clone).collect()
     }
 
     /// What the heartbeat asks for: the nodes that hold locks, by server path.
     pub(crate) fn held_nodes(&self) -> Vec<(String, Arc<Held>)> {
-        let nodes = self.lock_nodes();
-        nodes.held.iter().map(|(path, held)| (path.clone(), Arc::clone(held))).collect()
+        let holds = self.lock_holds();
+        holds.held.iter().map(|(path, held)| (path.clone(), Arc::clone(held))).collect()
     }
 
     /// The same, and those of lost holds that are kept.
     pub(crate) fn nodes_of_holds(&self) -> Vec<(String, Arc<Held>)> {
-        let nodes = self.lock_nodes();
-        let kept = nodes.kept.iter().map(|(path, (held, _))| (path, held));
-        nodes.held.iter().chain(kept).map(|(path, held)| (path.clone(), Arc::clone(held))).collect()
+        let holds = self.lock_holds();
+        let kept = holds.kept.iter().map(|(path, (held, _))| (path, held));
+        holds.held.iter().chain(kept).map(|(path, held)| (path.clone(), Arc::clone(held))).collect()
+    }
+
+    fn lock_holds(&self) -> MutexGuard<'_, Holds> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget_hold(&self, path: &str) {
+        let mut holds = self.lock_holds();
+        holds.held.remove(path);
+        holds.kept.remove(path);
     }
 
     /// How many nodes there are.
     pub(crate) fn live_nodes(&self) -> watch::Receiver<usize> {
-        self.live_node_count.subscribe()
-    }
-
-    fn lock_nodes(&self) -> MutexGuard<'_, Nodes> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change_nodes(&self, change: impl FnOnce(&mut Nodes)) {
-        let mut nodes = self.lock_nodes();
-        change(&mut nodes);
-        let count = nodes.all.len();
-        self.live_node_count.send_if_modified(|known| std::mem::replace(known, count) != count);
+        self.nodes.count()
     }
 
     /// Whether there is anything to write in the session: beats, while there are nodes, or creates.
     pub(crate) fn is_wanted(&self) -> bool {
-        *self.live_node_count.borrow() > 0 || *self.attempts.borrow() > 0
+        *self.live_nodes().borrow() > 0 || *self.attempts.borrow() > 0
     }
 
     /// Counts an attempt for as long as the answer lives.
@@ -741,66 +698,40 @@ impl Session {
         self.attempts.subscribe()
     }
 
-    /// A node of ours exists.
-    pub(crate) fn adopt(&self, path: String) {
-        self.change_nodes(|nodes| {
-            nodes.all.entry(path).or_default();
-        });
+    /// A node of ours exists, and belongs to `owner`.
+    pub(crate) fn adopt(&self, path: String, owner: Weak<dyn NodeOwner>) {
+        self.nodes.adopt(path, owner);
     }
 
     /// A node of ours, if it exists, is to be deleted.
     pub(crate) fn leave(&self, path: String) {
-        self.change_nodes(|nodes| nodes.all.entry(path).or_default().leaving = true);
+        self.nodes.leave(path);
     }
 
     /// Whether a node of ours is to be deleted, and is no contender any more.
     pub(crate) fn is_leaving(&self, path: &str) -> bool {
-        self.lock_nodes().all.get(path).is_some_and(|node| node.leaving)
+        self.nodes.is_leaving(path)
     }
 
     /// The servers refuse to delete a node of ours, if there is such a node.
     pub(crate) fn refused(&self, directory: &LockPath, name: &str) {
-        let path = directory.child(name);
-        if self.lock_nodes().all.contains_key(&path) {
-            let orphan = RefusedOrphan { directory: directory.clone(), name: name.to_owned() };
-            // One that is refused again is no news to those that wait.
-            if self.lock_orphans().insert(path.clone(), orphan).is_none() {
-                self.refusals.send_modify(|refusals| *refusals = refusals.wrapping_add(1));
-            }
-        }
-        self.not_ours_to_tell(&path);
+        self.nodes.refused(directory, name);
+        self.tell_line(name, Gone::Unclear);
     }
 
     /// The nodes that the servers refused to delete: all of them, or those of one directory.
     pub(crate) fn orphans(&self, directory: Option<&LockPath>) -> Vec<RefusedOrphan> {
-        let orphans = self.lock_orphans();
-        orphans
-            .values()
-            .filter(|orphan| directory.is_none_or(|path| *path == orphan.directory))
-            .cloned()
-            .collect()
+        self.nodes.refused_orphans(directory)
     }
 
     /// Changes when a deletion was refused.
     pub(crate) fn refusals(&self) -> watch::Receiver<u64> {
-        self.refusals.subscribe()
-    }
-
-    fn lock_orphans(&self) -> MutexGuard<'_, BTreeMap<String, RefusedOrphan>> {
-        self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
+        self.nodes.refusals()
     }
 
     /// Waits until a node of ours that is to be deleted is gone, or the servers have refused that.
     pub(crate) async fn until_gone(&self, path: &str) {
-        let gone = self.lock_nodes().all.get_mut(path).filter(|node| !node.stuck).map(|node| {
-            let (told, gone) = oneshot::channel();
-            node.waiting.push(told);
-            gone
-        });
-        if let Some(gone) = gone {
-            // Told by the drop of the other end.
-            let _ = gone.await;
-        }
+        self.nodes.until_gone(path).await;
     }
 
     /// A node of ours is gone, by another hand for all we know.
@@ -810,18 +741,14 @@ impl Session {
 
     /// A node of ours is gone.
     pub(crate) fn disown_as(&self, path: &str, how: Gone<'_>) {
-        self.lock_orphans().remove(path);
-        self.change_nodes(|nodes| {
-            nodes.held.remove(path);
-            nodes.kept.remove(path);
-            nodes.all.remove(path);
-        });
-        self.tell_line(path, how);
+        self.forget_hold(path);
+        self.nodes.gone(path, how);
+        self.tell_line(node_name(path), how);
     }
 
     /// The server paths of our nodes.
     pub(crate) fn nodes(&self) -> Vec<String> {
-        self.lock_nodes().all.keys().cloned().collect()
+        self.nodes.paths()
     }
 
     /// Remembers a create whose outcome nobody could establish: should a later list of its directory show it,
@@ -938,11 +865,6 @@ impl fmt::Debug for Session {
             .field("ended", &self.end_reason())
             .finish_non_exhaustive()
     }
-}
-
-/// The name in a node's path.
-pub(crate) fn node_name(path: &str) -> &str {
-    path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
 /// An error of the client library as the source of one of ours.

@@ -1,0 +1,170 @@
+//! The nodes of one session that exist, as far as is known: whom each belongs to, and which of them are to go.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::{oneshot, watch};
+
+use crate::path::LockPath;
+use crate::protocol::line::Gone;
+
+/// What a node belongs to. Not kept: it keeps the client, which would not end before its nodes are gone.
+pub(crate) trait NodeOwner: fmt::Debug + Send + Sync {
+    /// The node `name` of the session with this number is gone, or its end will not be heard of here. Called for each
+    /// node at least once, and without any lock of the session.
+    fn gone(&self, session: u64, name: &str, how: Gone<'_>);
+}
+
+/// A node that the servers refuse to delete: it is in the way of every contender until the session ends.
+#[derive(Clone, Debug)]
+pub(crate) struct RefusedOrphan {
+    pub(crate) directory: LockPath,
+    pub(crate) name: String,
+}
+
+/// The nodes of one session.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    session: u64,
+    state: Mutex<State>,
+    /// How many there are: while there are any, the heartbeat beats.
+    count: watch::Sender<usize>,
+    /// How often a deletion was refused, for those that wait behind a node that has become a refused orphan.
+    refusals: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By server path.
+    all: HashMap<String, Node>,
+    /// Those of them that the servers refuse to delete.
+    refused: BTreeMap<String, RefusedOrphan>,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    owner: Option<Weak<dyn NodeOwner>>,
+    /// It is to be deleted: no contender has it any more.
+    leaving: bool,
+    /// Dropped when it is gone, or its deletion is refused, for those that wait for either.
+    waiting: Vec<oneshot::Sender<()>>,
+}
+
+impl Nodes {
+    pub(super) fn new(session: u64) -> Self {
+        Self {
+            session,
+            state: Mutex::default(),
+            count: watch::Sender::new(0),
+            refusals: watch::Sender::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.lock();
+        let result = change(&mut state);
+        let count = state.all.len();
+        // Under the lock, so that of two threads the one that has changed it last tells last.
+        self.count.send_if_modified(|known| std::mem::replace(known, count) != count);
+        result
+    }
+
+    /// A node exists, and belongs to `owner`.
+    pub(super) fn adopt(&self, path: String, owner: Weak<dyn NodeOwner>) {
+        self.change(|state| state.all.entry(path).or_default().owner = Some(owner));
+    }
+
+    /// A node, if it exists, is to be deleted.
+    pub(super) fn leave(&self, path: String) {
+        self.change(|state| state.all.entry(path).or_default().leaving = true);
+    }
+
+    /// Returns whether a node is to be deleted, and is no contender any more.
+    pub(super) fn is_leaving(&self, path: &str) -> bool {
+        self.lock().all.get(path).is_some_and(|node| node.leaving)
+    }
+
+    /// The servers refuse to delete a node, if there is such a node: its end will not be heard of here.
+    pub(super) fn refused(&self, directory: &LockPath, name: &str) {
+        let path = directory.child(name);
+        let (owner, waiting, first) = {
+            let mut state = self.lock();
+            let Some(node) = state.all.get_mut(&path) else { return };
+            let (owner, waiting) = (node.owner.clone(), std::mem::take(&mut node.waiting));
+            let orphan = RefusedOrphan { directory: directory.clone(), name: name.to_owned() };
+            (owner, waiting, state.refused.insert(path, orphan).is_none())
+        };
+        // One that is refused again is no news to those that wait.
+        if first {
+            self.refusals.send_modify(|refusals| *refusals = refusals.wrapping_add(1));
+        }
+        drop(waiting);
+        self.tell(owner, name, Gone::Unclear);
+    }
+
+    /// A node is gone.
+    pub(super) fn gone(&self, path: &str, how: Gone<'_>) {
+        let node = self.change(|state| {
+            state.refused.remove(path);
+            state.all.remove(path)
+        });
+        // Those that wait for it are told by the drop.
+        let owner = node.and_then(|node| node.owner);
+        self.tell(owner, node_name(path), how);
+    }
+
+    fn tell(&self, owner: Option<Weak<dyn NodeOwner>>, name: &str, how: Gone<'_>) {
+        if let Some(owner) = owner.and_then(|owner| owner.upgrade()) {
+            owner.gone(self.session, name, how);
+        }
+    }
+
+    /// Waits until a node that is to be deleted is gone, or the servers have refused that.
+    pub(super) async fn until_gone(&self, path: &str) {
+        let gone = {
+            let mut state = self.lock();
+            let refused = state.refused.contains_key(path);
+            state.all.get_mut(path).filter(|_| !refused).map(|node| {
+                let (told, gone) = oneshot::channel();
+                node.waiting.push(told);
+                gone
+            })
+        };
+        if let Some(gone) = gone {
+            // Told by the drop of the other end.
+            let _ = gone.await;
+        }
+    }
+
+    /// The server paths of the nodes.
+    pub(super) fn paths(&self) -> Vec<String> {
+        self.lock().all.keys().cloned().collect()
+    }
+
+    /// The nodes that the servers refused to delete: all of them, or those of one directory.
+    pub(super) fn refused_orphans(&self, directory: Option<&LockPath>) -> Vec<RefusedOrphan> {
+        let state = self.lock();
+        let refused = state.refused.values();
+        refused.filter(|orphan| directory.is_none_or(|path| *path == orphan.directory)).cloned().collect()
+    }
+
+    /// How many nodes there are.
+    pub(super) fn count(&self) -> watch::Receiver<usize> {
+        self.count.subscribe()
+    }
+
+    /// Changes when a deletion was refused.
+    pub(super) fn refusals(&self) -> watch::Receiver<u64> {
+        self.refusals.subscribe()
+    }
+}
+
+/// The name in a node's path.
+pub(super) fn node_name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}
