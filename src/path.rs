@@ -1,4 +1,4 @@
-//! Lock paths: parsed once, at the constructor, so that nothing later can fail on a bad one.
+//! Lock paths: checked once, in the constructor, so that nothing later fails because of an invalid one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,11 +9,10 @@ use crate::error::InvalidPath;
 ///
 /// ZooKeeper sets no limit of its own below the 1 MiB of a whole request (`jute.maxbuffer`), but a session's
 /// watched paths have to be sent again in one piece after a reconnect, and `zookeeper-client` 0.11.2 cannot do
-/// that for more than 128 KiB. A path of this size leaves path lock for several watches.
+/// that for more than 128 KiB. A path of this size leaves room for several watches.
 pub(crate) const MAX_PATH_BYTES: usize = 16 * 1024;
 
-/// A directory in ZooKeeper under which contenders queue, as the server sees it, with the part that the user
-/// gave kept apart from the client's namespace.
+/// The path of a lock's directory, under which its contenders queue: the user's path below the client's namespace.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct LockPath {
     server: Arc<str>,
@@ -21,7 +20,7 @@ pub(crate) struct LockPath {
 }
 
 impl LockPath {
-    /// Checks `path` as the user gave it and puts `namespace` (empty, or a valid path) in front.
+    /// Checks the user's `path` and puts `namespace` (empty, or a valid path) in front.
     pub(crate) fn parse(namespace: &str, path: &str) -> Result<Self, InvalidPath> {
         let refuse = |reason| Err(InvalidPath::new(path, reason));
         if let Some(reason) = problem(path) {
@@ -39,27 +38,27 @@ impl LockPath {
         Ok(Self { server: format!("{namespace}{path}").into(), namespace: namespace.len() })
     }
 
-    /// The path as the server knows it.
+    /// Returns the path at the servers, namespace included.
     pub(crate) fn server(&self) -> &str {
         &self.server
     }
 
-    /// The path as the user gave it, without the namespace.
+    /// Returns the path as the user gave it, without the namespace.
     pub(crate) fn user(&self) -> &str {
         &self.server[self.namespace..]
     }
 
-    /// The server's path of a child of this directory.
+    /// Returns the path of a child of this directory at the servers.
     pub(crate) fn child(&self, name: &str) -> String {
         format!("{}/{name}", self.server)
     }
 
-    /// The path of a child of this directory, as the user would write it.
+    /// Returns the path of a child of this directory, without the namespace.
     pub(crate) fn user_child(&self, name: &str) -> String {
         format!("{}/{name}", self.user())
     }
 
-    /// A server path below the namespace, as the user would write it.
+    /// Returns a path at the servers without the namespace.
     pub(crate) fn to_user<'a>(&self, server: &'a str) -> &'a str {
         server.get(self.namespace..).unwrap_or(server)
     }
@@ -71,7 +70,7 @@ impl fmt::Debug for LockPath {
     }
 }
 
-/// Checks a namespace: empty for none, otherwise a path. Answers the prefix to put in front of every path.
+/// Checks a namespace, which is empty or a path, and returns the prefix of every path.
 pub(crate) fn parse_namespace(namespace: &str) -> Result<String, InvalidPath> {
     let given = namespace.trim_start_matches('/');
     if given.is_empty() {
@@ -87,13 +86,14 @@ pub(crate) fn parse_namespace(namespace: &str) -> Result<String, InvalidPath> {
     }
 }
 
-/// Why ZooKeeper would refuse `path`, or nothing. The rules are those of ZooKeeper's `PathUtils.validatePath`.
+/// Returns why ZooKeeper would refuse `path`, `None` if it would not. The rules are those of its
+/// `PathUtils.validatePath`.
 fn problem(path: &str) -> Option<&'static str> {
     if path.is_empty() {
-        return Some("it is empty; a lock path starts with `/`");
+        return Some("it is empty; a path starts with `/`");
     }
     if !path.starts_with('/') {
-        return Some("it is relative; a lock path starts with `/`");
+        return Some("it is relative; a path starts with `/`");
     }
     if path.len() > 1 && path.ends_with('/') {
         return Some("it ends with `/`; leave the last one out");
@@ -157,7 +157,7 @@ mod tests {
         ] {
             let error = LockPath::parse("", path).unwrap_err();
             assert_eq!(error.path(), path);
-            assert!(error.to_string().contains("lock path"), "{error}");
+            assert!(error.to_string().contains("invalid path"), "{error}");
         }
     }
 

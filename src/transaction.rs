@@ -97,7 +97,8 @@ impl<'a> Transaction<'a> {
             self.hold.path_lock().options().acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + 12).sum();
         let bytes: usize = self.operations.iter().map(|operation| operation.bytes(acl)).sum();
         if bytes > MAX_BYTES {
-            return Err(TransactionError::TooLarge { bytes });
+            let path = self.hold.path_lock().path().user().to_owned();
+            return Err(TransactionError::TooLarge { path, bytes });
         }
         transact::transact(self.hold, self.operations).await
     }

@@ -719,7 +719,7 @@ async fn bad_transactions_are_refused_before_they_are_sent() {
     let bad = guard.transaction().delete("no/slash", None).commit().await;
     assert!(matches!(bad, Err(TransactionError::InvalidPath(error)) if error.path() == "no/slash"));
     let large = guard.transaction().set_data("/x", vec![0; 1_000_001], None).commit().await;
-    assert!(matches!(large, Err(TransactionError::TooLarge { bytes }) if bytes > 1_000_000));
+    assert!(matches!(large, Err(TransactionError::TooLarge { bytes, .. }) if bytes > 1_000_000));
     assert_eq!(server.counters().requests(Op::SetData), 0);
     assert!(guard.is_held());
 }

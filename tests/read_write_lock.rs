@@ -510,7 +510,7 @@ async fn an_upgrade_among_strangers_keeps_the_read_lock() {
     let stranger = format!("{DIRECTORY}/x-lock-0000000099");
     server.create(&stranger, "").unwrap();
     let error = within("the answer", reader.try_upgrade()).await.unwrap_err();
-    let ConversionFailure::MixedRecipes { node } = error.reason() else { panic!("{error}") };
+    let ConversionFailure::MixedRecipes { node, .. } = error.reason() else { panic!("{error}") };
     assert_eq!(*node, stranger);
     assert_eq!(server.children(DIRECTORY).len(), 2);
     assert!(error.into_guard().is_held());

@@ -9,8 +9,29 @@ use thiserror::Error;
 use super::cause::Cause;
 use crate::shown::{Quoted, debug_as_text};
 
-/// Where and since when this process itself holds a lock; part of [`AcquireError::TimedOut`], because the
-/// commonest cause of a timeout is a guard kept further up in the same program.
+/// The hold of this client that is in the way: where it was acquired, and how long ago.
+///
+/// Part of [`AcquireError::TimedOut`] and [`TryLockError::WouldBlock`], because the commonest cause of a timeout is a
+/// guard kept further up in the same program.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::time::Duration;
+/// use zookeeper_recipes::{AcquireError, InterProcessMutex};
+///
+/// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+/// let guard = mutex.lock().await?;
+/// let error = mutex.acquire(Duration::from_millis(20)).await.unwrap_err();
+/// let AcquireError::TimedOut { holder: Some(holder), .. } = &error else { panic!("{error}") };
+/// assert!(holder.held_for() >= Duration::from_millis(20));
+/// println!("held since {}", holder.location()); // the line of `mutex.lock()`
+/// # guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct LocalHolder {
     pub(crate) held_for: Duration,
@@ -18,13 +39,13 @@ pub struct LocalHolder {
 }
 
 impl LocalHolder {
-    /// For how long it had been held when the error was made.
+    /// Returns how long the lock had been held when the error was made.
     #[must_use]
     pub fn held_for(&self) -> Duration {
         self.held_for
     }
 
-    /// The line of the call that acquired it.
+    /// Returns the source location of the call that acquired it.
     #[must_use]
     pub fn location(&self) -> &'static Location<'static> {
         self.location
@@ -58,15 +79,17 @@ fn in_the_way(ahead: usize, first: Option<&str>, holder: Option<&LocalHolder>) -
     text
 }
 
-/// What a client needs of the ACL of `node`, to have the lock `path`.
+/// What the ACL of `node` has to grant a client for the lock `path`.
 fn needed(path: &str, node: &str, has_credentials: Option<bool>) -> String {
     let shown = Quoted(node);
     let mut text = if node == path {
-        "its directory needs CREATE, DELETE and READ for this client".to_owned()
+        "the ACL of its directory needs CREATE, DELETE and READ for this client".to_owned()
     } else if node.starts_with(path) {
-        format!("the node before ours, {shown}, needs READ for this client")
+        format!("the ACL of the node before this client's, {shown}, needs READ for this client")
     } else {
-        format!("the directory {shown}, or the nearest above it that exists, needs CREATE for this client")
+        format!(
+            "the ACL of {shown}, or of the nearest directory above it that exists, needs CREATE for this client"
+        )
     };
     text.push_str(match has_credentials {
         Some(true) => ", which has credentials, but not the right ones",
@@ -76,59 +99,98 @@ fn needed(path: &str, node: &str, has_credentials: Option<bool>) -> String {
     text
 }
 
-/// Why a lock was not acquired. Whatever the answer, nothing of the attempt keeps its place in the queue: a node
-/// that could not be deleted yet is deleted in the background ([`Client::flush`](crate::Client::flush) waits
-/// for it).
+/// Whose doing it was that a contender's node is gone, and how often.
+fn deleted(times: u32) -> String {
+    match times {
+        0 | 1 => "by another process".to_owned(),
+        _ => format!("by another process {times} times"),
+    }
+}
+
+/// Error of acquiring a lock.
+///
+/// After any of these the attempt keeps no place in the queue: a node that could not be deleted yet is deleted in the
+/// background, which [`Client::flush`](crate::Client::flush) waits for.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # let elsewhere = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # let held = zookeeper_recipes::InterProcessMutex::new(&elsewhere, "/inventory/sku-42")?.lock().await?;
+/// use std::time::Duration;
+/// use zookeeper_recipes::{AcquireError, InterProcessMutex};
+///
+/// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+/// match mutex.acquire(Duration::from_millis(20)).await {
+///     Ok(guard) => guard.release().await?,
+///     // Another process holds the lock: its node is the first in the queue.
+///     Err(AcquireError::TimedOut { ahead, first: Some(first), .. }) => {
+///         assert_eq!((ahead, first), (1, held.node()));
+///     }
+///     // No server answered, or there are too many waiters: try again later.
+///     Err(error) if error.is_retryable() => eprintln!("{}: {error}", error.path()),
+///     // A missing permission, a closed client ..: a bug, or work for an administrator.
+///     Err(error) => return Err(error.into()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// The lock was not free in time: other live contenders were seen to hold it, or to be ahead in its queue. Time that
-    /// passed without any seen is [`Connection`](Self::Connection).
+    /// The lock was not free in time: live contenders were seen to hold it, or to be ahead in its queue. Time that passed
+    /// without any seen is [`Connection`](Self::Connection).
     #[error("the lock {path} was not free within {timeout:?}{}", in_the_way(*ahead, first.as_deref(), holder.as_ref()), path = Quoted(path))]
+    #[non_exhaustive]
     TimedOut {
         /// The lock's path.
         path: String,
-        /// The time that was asked for; zero for a call that only asks.
+        /// The time that was given.
         timeout: Duration,
         /// The time that passed.
         waited: Duration,
-        /// How many contenders were known to be ahead: by the last list of the queue that this call got, or at least 1 where
-        /// it needed none.
+        /// The number of contenders known to be ahead: from the last list of the queue, or at least 1 if the call needed no
+        /// list.
         ahead: usize,
-        /// The path of the first of their nodes, without the client's namespace; `None` if the call needed no list, because
+        /// The path of the first of their nodes, without the client's namespace. `None` if the call needed no list because
         /// it waited for another contender of this client.
         first: Option<String>,
-        /// This client's own hold, if it is the one in the way.
+        /// This client's own hold, if that is what was in the way.
         holder: Option<LocalHolder>,
     },
-    /// No server answered, for as long as the retry policy allows or for the time given, whichever was shorter. The
-    /// source says what there was no answer to.
-    #[error("no ZooKeeper server to ask for the lock {path}", path = Quoted(path))]
+    /// No server answered for as long as the retry policy allows, or for the time given if that is shorter. The source is
+    /// what failed last.
+    #[error("no ZooKeeper server answered a request for the lock {path}", path = Quoted(path))]
+    #[non_exhaustive]
     Connection {
         /// The lock's path.
         path: String,
-        /// What the connection said last.
+        /// What failed last.
         #[source]
         source: Cause,
     },
-    /// An ACL does not let this client in: that of the lock's directory, of one above it where the directory is missing, or of
-    /// the predecessor's node, which has to be readable.
+    /// An ACL denies this client what it needs: that of the lock's directory, of the directory above if that one is missing,
+    /// or of the predecessor's node, which has to be readable.
     #[error("no permission for the lock {path}: {}", needed(path, node, *has_credentials), path = Quoted(path))]
+    #[non_exhaustive]
     NoAuth {
         /// The lock's path.
         path: String,
-        /// The node whose ACL is in the way; where the lock's directory is missing, the one in which it, or a directory above
-        /// it, would have to be created.
+        /// The node whose ACL denies it. If the lock's directory is missing, the one in which that directory, or one above
+        /// it, would be created.
         node: String,
-        /// Whether this client has credentials ([`ClientBuilder::auth`](crate::ClientBuilder::auth)); `None` if its session or
-        /// connector was handed in, which may have credentials of its own.
+        /// Whether this client has credentials ([`ClientBuilder::auth`](crate::ClientBuilder::auth)). `None` for a
+        /// borrowed session and for a connector, which may have credentials of their own.
         has_credentials: Option<bool>,
     },
-    /// A node of this client is left in the lock's directory, which the servers refuse to delete, so that it keeps the
-    /// lock from all contenders: the ACL of the directory lacks DELETE for this client. Grant it, or close the client. The
-    /// deletion was asked for once more by this call.
+    /// A node that this client left in the lock's directory blocks all contenders, and the servers refuse to delete it: the
+    /// ACL of the directory denies this client DELETE. Grant it, or close the client. This call has asked for the deletion
+    /// once more.
     #[error(
-        "the lock {path} is blocked by a node that this client left, {node}, and may not delete: grant it DELETE on the lock's directory, or close the client", path = Quoted(path), node = Quoted(node))]
+        "the lock {path} is blocked by this client's own node {node}, which it may not delete: grant it DELETE on the lock's directory, or close the client", path = Quoted(path), node = Quoted(node))]
+    #[non_exhaustive]
     Orphaned {
         /// The lock's path.
         path: String,
@@ -138,51 +200,57 @@ pub enum AcquireError {
         #[source]
         source: Cause,
     },
-    /// The directory holds contenders of another recipe, which order themselves by other rules: both sides
-    /// would be let in. Use a path of its own for each recipe.
+    /// The directory holds contenders of another recipe, which queue by other rules: both would be let in. Use a
+    /// path of its own for each recipe.
     #[error(
-        "the lock {path} is in use by another recipe: its node {node} does not queue with ours; use a path of its own", path = Quoted(path), node = Quoted(node))]
+        "the lock {path} is in use by another recipe: its node {node} queues by other rules; use a path of its own for each recipe", path = Quoted(path), node = Quoted(node))]
+    #[non_exhaustive]
     MixedRecipes {
         /// The lock's path.
         path: String,
         /// One of the other recipe's nodes.
         node: String,
     },
-    /// More than 2^31 nodes were created under the directory; from here on Java and Go clients sort new
-    /// contenders before old ones. Stop all contenders and delete the directory, which starts the numbers again.
+    /// More than 2^31 nodes were created in the directory: from here on Java and Go clients sort new contenders before old
+    /// ones. Stop all contenders and delete the directory, which starts the numbers again.
     #[error(
         "the sequence numbers of the lock {path} are used up: stop its contenders and delete the directory", path = Quoted(path))]
+    #[non_exhaustive]
     SequenceExhausted {
         /// The lock's path.
         path: String,
     },
-    /// A fair lock has as many waiters in this client as it may have: every one of them has a node, and a directory
-    /// that is too large cannot be listed any more
-    /// ([`max_waiters`](crate::InterProcessFairLockBuilder::max_waiters)).
-    #[error("the fair lock {path} has {max} nodes of this client already, its limit: contenders, or nodes still being deleted", path = Quoted(path))]
+    /// This client has as many waiters for a fair lock as it may have
+    /// ([`max_waiters`](crate::InterProcessFairLockBuilder::max_waiters)): each has a node, and a directory that is too large
+    /// cannot be listed.
+    #[error("the fair lock {path} has {max} nodes of this client already, the limit (`max_waiters`): waiters, or nodes still being deleted", path = Quoted(path))]
+    #[non_exhaustive]
     TooManyWaiters {
         /// The lock's path.
         path: String,
         /// The limit.
         max: usize,
     },
-    /// The session watches as many nodes as it can (about 120 KiB of paths; one that watches more cannot reconnect).
-    /// Wait for fewer locks at once, use shorter paths, or several clients.
-    #[error("no wait for the lock {path}: this client's session watches as many nodes as it can", path = Quoted(path))]
+    /// The session watches as many nodes as it can: about 120 KiB of paths, because one that watches more than 128 KiB
+    /// cannot reconnect. Wait for fewer locks at once, use shorter paths, or several clients.
+    #[error("no wait for the lock {path}: this client watches as many nodes as a session can; wait for fewer locks at once, or use another client", path = Quoted(path))]
+    #[non_exhaustive]
     TooManyWatches {
         /// The lock's path.
         path: String,
     },
-    /// Somebody deleted this contender's own node, again and again.
-    #[error("the node of this contender for the lock {path} was deleted by somebody else {times} times", path = Quoted(path))]
+    /// Another process deleted this contender's own node, again and again.
+    #[error("this client's node for the lock {path} was deleted {}", deleted(*times), path = Quoted(path))]
+    #[non_exhaustive]
     NodeDeleted {
         /// The lock's path.
         path: String,
         /// How often.
         times: u32,
     },
-    /// The server refuses to create the node, for a reason that a retry will not change.
-    #[error("ZooKeeper refuses a node for the lock {path}", path = Quoted(path))]
+    /// The server refused to create the node, for a reason that a retry does not change.
+    #[error("ZooKeeper refused to create a node for the lock {path}", path = Quoted(path))]
+    #[non_exhaustive]
     Rejected {
         /// The lock's path.
         path: String,
@@ -190,14 +258,16 @@ pub enum AcquireError {
         #[source]
         source: Cause,
     },
-    /// The servers refused the client's credentials: it is closed.
-    #[error("no lock {path}: ZooKeeper refused the client's authentication", path = Quoted(path))]
+    /// The servers refused the client's credentials; the client is closed.
+    #[error("cannot acquire the lock {path}: ZooKeeper refused the client's credentials", path = Quoted(path))]
+    #[non_exhaustive]
     AuthFailed {
         /// The lock's path.
         path: String,
     },
     /// The client was closed, or the session that it borrowed has ended.
-    #[error("no lock {path}: its client is closed", path = Quoted(path))]
+    #[error("cannot acquire the lock {path}: its client is closed", path = Quoted(path))]
+    #[non_exhaustive]
     Closed {
         /// The lock's path.
         path: String,
@@ -205,7 +275,7 @@ pub enum AcquireError {
 }
 
 impl AcquireError {
-    /// Whether the same call may succeed later without anything else being changed.
+    /// Returns `true` if the same call may succeed later with nothing else changed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(
@@ -218,7 +288,7 @@ impl AcquireError {
         )
     }
 
-    /// The lock's path.
+    /// Returns the lock's path, without the client's namespace.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
@@ -238,19 +308,41 @@ impl AcquireError {
     }
 }
 
-/// Why `try_lock` did not answer with a guard.
+/// Error of `try_lock`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{InterProcessMutex, TryLockError};
+///
+/// let mutex = InterProcessMutex::new(&client, "/jobs/nightly")?;
+/// let guard = mutex.lock().await?;
+/// match mutex.try_lock().await {
+///     Ok(second) => second.release().await?,
+///     Err(TryLockError::WouldBlock { path, .. }) => assert_eq!(path, "/jobs/nightly"),
+///     // The lock could not be asked for: the same errors as those of `acquire`.
+///     Err(TryLockError::Acquire(error)) => return Err(error.into()),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum TryLockError {
     /// The lock is held, or another contender is ahead in its queue.
     #[error("the lock {path} is not free{}", in_the_way(1, first.as_deref(), holder.as_ref()), path = Quoted(path))]
+    #[non_exhaustive]
     WouldBlock {
         /// The lock's path.
         path: String,
-        /// The path of the first node in the queue, without the client's namespace; `None` if this client's own
-        /// contenders have all its places and no server was asked.
+        /// The path of the first node in the queue, without the client's namespace. `None` if this client already has as
+        /// many nodes as it may have, and no server was asked.
         first: Option<String>,
-        /// This client's own hold, if it is the one in the way.
+        /// This client's own hold, if that is what is in the way.
         holder: Option<LocalHolder>,
     },
     /// The lock could not be asked for.
@@ -259,12 +351,21 @@ pub enum TryLockError {
 }
 
 impl TryLockError {
-    /// Whether the same call may succeed later without anything else being changed.
+    /// Returns `true` if the same call may succeed later with nothing else changed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::WouldBlock { .. } => true,
             Self::Acquire(error) => error.is_retryable(),
+        }
+    }
+
+    /// Returns the lock's path, without the client's namespace.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::WouldBlock { path, .. } => path,
+            Self::Acquire(error) => error.path(),
         }
     }
 }

@@ -4,9 +4,27 @@ use thiserror::Error;
 
 use crate::shown::{Quoted, debug_as_text};
 
-/// A lock path, or a namespace, that ZooKeeper would refuse.
+/// Error of a path, or a namespace, that ZooKeeper would refuse.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{BuildError, InterProcessMutex};
+///
+/// let error = InterProcessMutex::new(&client, "inventory/sku-42").unwrap_err();
+/// let BuildError::InvalidPath(invalid) = &error else { panic!("{error}") };
+/// assert_eq!(invalid.path(), "inventory/sku-42");
+/// assert_eq!(
+///     invalid.to_string(),
+///     "invalid path \"inventory/sku-42\": it is relative; a path starts with `/`",
+/// );
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq, Error)]
-#[error("invalid lock path {path}: {reason}", path = Quoted(.path))]
+#[error("invalid path {path}: {reason}", path = Quoted(.path))]
 pub struct InvalidPath {
     path: String,
     reason: &'static str,
@@ -17,14 +35,43 @@ impl InvalidPath {
         Self { path: path.to_owned(), reason }
     }
 
-    /// The path as it was given.
+    /// Returns the path as it was given.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
+
+    /// Returns `false`: the path has to be changed.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        false
+    }
 }
 
-/// Why a recipe could not be made. No I/O is done by constructors, so none of these is worth a retry.
+/// Error of a constructor or of `build`: why a lock could not be made.
+///
+/// Constructors send no request, so none of these is worth a retry.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{BuildError, InterProcessMutex};
+///
+/// let first = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+/// let error = InterProcessMutex::builder(&client, "/inventory/sku-42").data("host-1").build().unwrap_err();
+/// match &error {
+///     // All handles of one path share their options: clone `first` instead.
+///     BuildError::ConflictingOptions { path, option, .. } => {
+///         assert_eq!((path.as_str(), *option), ("/inventory/sku-42", "data"));
+///     }
+///     _ => panic!("{error}"),
+/// }
+/// assert_eq!(error.path(), first.path());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -33,32 +80,54 @@ pub enum BuildError {
     InvalidPath(#[from] InvalidPath),
     /// An option has a value that cannot work.
     #[error("option `{option}` of the lock {path}: {reason}", path = Quoted(path))]
+    #[non_exhaustive]
     InvalidOption {
         /// The lock's path.
         path: String,
         /// The setter's name.
         option: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the value.
         reason: &'static str,
     },
     /// Another handle of the same client for the same path was made with other options. All handles of one path
-    /// share one queue, so they cannot differ: set the option where the first handle is made, or clone that one.
+    /// share one queue and its options: set the option where the first handle is made, or clone that handle.
     #[error(
-        "option `{option}` of the lock {path} differs from the one that a live handle of this client was made with", path = Quoted(path))]
+        "option `{option}` of the lock {path} differs from that of another handle of this client: clone that handle, or give both the same options", path = Quoted(path))]
+    #[non_exhaustive]
     ConflictingOptions {
         /// The lock's path.
         path: String,
         /// The setter's name.
         option: &'static str,
     },
-    /// A live handle or guard of the same client, or a call that is still being cleaned up, uses the path for a recipe
-    /// that queues in another order: a read-write lock needs a path of its own.
+    /// The same client uses the path for a recipe with another kind of queue: there is a live handle or guard, or
+    /// a call whose nodes are still being deleted. A read-write lock needs a path of its own.
     #[error(
         "the path {path} is in use by another recipe of this client: a read-write lock needs a path of its own", path = Quoted(path))]
+    #[non_exhaustive]
     MixedRecipes {
         /// The lock's path.
         path: String,
     },
+}
+
+impl BuildError {
+    /// Returns the lock's path as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::InvalidPath(invalid) => invalid.path(),
+            Self::InvalidOption { path, .. }
+            | Self::ConflictingOptions { path, .. }
+            | Self::MixedRecipes { path } => path,
+        }
+    }
+
+    /// Returns `false`: the path or an option has to be changed, or another handle of this client dropped.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        false
+    }
 }
 
 debug_as_text!(InvalidPath, BuildError);

@@ -10,7 +10,27 @@ use super::build::InvalidPath;
 use super::cause::Cause;
 use crate::shown::{Quoted, Short, debug_as_text};
 
-/// Why one server gave no session, as far as could be found out by asking it once, without making a session.
+/// Why one server gave no session; part of [`ServerFailures`].
+///
+/// After a connect that failed, each server is asked once for its status (`srvr`), which creates no session.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use std::time::Duration;
+/// use zookeeper_recipes::{Client, ConnectError, ServerFailureKind};
+///
+/// // No process listens at the port 1.
+/// let builder = Client::builder().connect_timeout(Duration::from_millis(100));
+/// let error = builder.connect("127.0.0.1:1").await.unwrap_err();
+/// let ConnectError::TimedOut { failures, .. } = &error else { panic!("{error}") };
+/// for failure in failures.iter() {
+///     assert_eq!(failure.server(), "127.0.0.1:1");
+///     assert_eq!(failure.kind(), ServerFailureKind::ConnectionRefused);
+///     assert_eq!(failure.to_string(), "127.0.0.1:1: it refuses connections");
+/// }
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServerFailure {
     pub(crate) server: String,
@@ -18,29 +38,36 @@ pub struct ServerFailure {
     pub(crate) detail: Option<String>,
 }
 
-/// How a server gave no session.
+/// The way in which one server gave no session.
+///
+/// ```
+/// use zookeeper_recipes::ServerFailureKind;
+///
+/// assert_eq!(ServerFailureKind::NotServing.to_string(), "it is not serving requests: it has no quorum");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ServerFailureKind {
-    /// The name has no address, or could not be looked up.
+    /// The host name has no address, or could not be looked up.
     UnknownHost,
     /// No process listens at the port.
     ConnectionRefused,
-    /// The network does not lead there.
+    /// The network has no route to the address.
     Unreachable,
-    /// It did not answer in time, or its address did not.
+    /// The server, or the lookup of its address, did not answer in time.
     NoAnswer,
-    /// It closed the connection without a word: it has too many connections of this host (`maxClientCnxns`), or speaks TLS.
+    /// The server closed the connection without an answer: it has too many connections of this host
+    /// (`maxClientCnxns`), or expects TLS.
     ClosedAtOnce,
-    /// It speaks TLS: its address is `tcp+tls://host:port` (feature `tls`).
+    /// The server expects TLS: its address is `tcp+tls://host:port` (feature `tls`).
     SpeaksTls,
-    /// It does not speak TLS.
+    /// The server does not speak TLS.
     SpeaksNoTls,
-    /// It answers something that is not ZooKeeper's.
+    /// The answer is not ZooKeeper's.
     NotZooKeeper,
     /// It is a ZooKeeper server that serves no requests at the moment: it has no quorum.
     NotServing,
-    /// It answers, and has given no session: it may be overloaded, or TLS or SASL do not fit.
+    /// The server answers, but gave no session: it may be overloaded, or the TLS or SASL options do not fit.
     NoSession,
 }
 
@@ -56,7 +83,7 @@ impl fmt::Display for ServerFailureKind {
             }
             Self::SpeaksTls => "it speaks TLS: use `tcp+tls://` and the feature `tls`",
             Self::SpeaksNoTls => "it does not speak TLS",
-            Self::NotZooKeeper => "it answers something that is not ZooKeeper's",
+            Self::NotZooKeeper => "its answer is not ZooKeeper's",
             Self::NotServing => "it is not serving requests: it has no quorum",
             Self::NoSession => "it answers, but gave no session",
         })
@@ -64,13 +91,13 @@ impl fmt::Display for ServerFailureKind {
 }
 
 impl ServerFailure {
-    /// The server's address, as it was given.
+    /// Returns the server's address as it was given in the connect string.
     #[must_use]
     pub fn server(&self) -> &str {
         &self.server
     }
 
-    /// How it gave no session.
+    /// Returns the way in which it gave no session.
     #[must_use]
     pub fn kind(&self) -> ServerFailureKind {
         self.kind
@@ -93,7 +120,26 @@ impl fmt::Debug for ServerFailure {
     }
 }
 
-/// What became of each server: the source of [`ConnectError::TimedOut`]. Shown on one line for each.
+/// Why each server gave no session: the source of [`ConnectError::TimedOut`].
+///
+/// It is shown with one line for each server.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use std::error::Error;
+/// use std::time::Duration;
+/// use zookeeper_recipes::{Client, ServerFailures};
+///
+/// let builder = Client::builder().connect_timeout(Duration::from_millis(100));
+/// let error = builder.connect("127.0.0.1:1,127.0.0.1:2").await.unwrap_err();
+/// let failures: &ServerFailures = error.source().unwrap().downcast_ref().unwrap();
+/// assert_eq!(
+///     failures.to_string(),
+///     "127.0.0.1:1: it refuses connections\n127.0.0.1:2: it refuses connections",
+/// );
+/// # }
+/// ```
 #[derive(Clone, Default)]
 pub struct ServerFailures {
     pub(crate) failures: Vec<ServerFailure>,
@@ -102,7 +148,7 @@ pub struct ServerFailures {
 }
 
 impl ServerFailures {
-    /// The servers, in the order of the connect string, at most 16.
+    /// Returns the servers in the order of the connect string, at most 16.
     pub fn iter(&self) -> impl Iterator<Item = &ServerFailure> {
         self.failures.iter()
     }
@@ -126,58 +172,99 @@ impl Error for ServerFailures {
     }
 }
 
-/// Why no session could be had.
+/// Error of [`Client::connect`](crate::Client::connect) and [`Client::from_session`](crate::Client::from_session): why
+/// there is no session.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use zookeeper_recipes::{Client, ConnectError};
+///
+/// let error = Client::connect("zk1:2181,zk2:port").await.unwrap_err();
+/// assert!(matches!(error, ConnectError::InvalidConnectString { .. }));
+/// assert_eq!(error.servers(), Some("zk1:2181,zk2:port"));
+/// assert!(!error.is_retryable());
+/// # }
+/// ```
+///
+/// The first connect is one try. A service that starts before its ensemble tries again while that may help:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let servers = server.connect_string();
+/// use std::time::Duration;
+/// use zookeeper_recipes::{Client, ConnectError};
+///
+/// async fn patient(servers: &str, tries: u32) -> Result<Client, ConnectError> {
+///     for _ in 1..tries {
+///         match Client::connect(servers).await {
+///             Err(error) if error.is_retryable() => tokio::time::sleep(Duration::from_secs(1)).await,
+///             result => return result,
+///         }
+///     }
+///     Client::connect(servers).await
+/// }
+/// patient(&servers, 5).await?.close().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// No server gave a session in time. The servers may be down, unreachable, or without a quorum: the source says what
-    /// became of each.
+    /// No server gave a session within the connect timeout. The servers may be down, unreachable, or without a quorum:
+    /// the source names what was found for each.
     #[error("no ZooKeeper server of {servers} gave a session within {timeout:?}", servers = Short(servers))]
+    #[non_exhaustive]
     TimedOut {
         /// The connect string.
         servers: String,
         /// The connect timeout.
         timeout: Duration,
-        /// What became of each server: the source.
+        /// Why each server gave no session: the source.
         #[source]
         failures: ServerFailures,
     },
     /// The connect string cannot be used.
     #[error(
         "the connect string {servers} cannot be used: {reason}; it is `host:port[,host:port...][/namespace]`", servers = Quoted(servers))]
+    #[non_exhaustive]
     InvalidConnectString {
         /// The connect string.
         servers: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// The namespace cannot be used.
+    /// ZooKeeper would refuse the namespace.
     #[error("the namespace cannot be used")]
     InvalidNamespace(#[from] InvalidPath),
-    /// The servers refused the credentials. No retry helps.
-    #[error("ZooKeeper at {servers} refused the authentication", servers = Short(servers))]
+    /// The servers refused the credentials.
+    #[error("ZooKeeper at {servers} refused the client's credentials", servers = Short(servers))]
+    #[non_exhaustive]
     AuthFailed {
         /// The connect string.
         servers: String,
     },
     /// The client's ACL is for its own credentials ([`Acl::creator_all`](crate::Acl::creator_all)), and it has none.
-    #[error("the ACL of the client for {servers} needs credentials: call `auth` of its builder", servers = Short(servers))]
+    #[error("the client for {servers} has an ACL that needs credentials: call `auth` of its builder", servers = Short(servers))]
+    #[non_exhaustive]
     NoCredentials {
         /// The connect string.
         servers: String,
     },
-    /// The client could not be set up: TLS or SASL options, or no thread for the session or for
-    /// telling losses.
+    /// The client could not be set up: a TLS or SASL option is wrong, or a thread could not be started.
     #[error("the client for {servers} could not be set up", servers = Short(servers))]
+    #[non_exhaustive]
     Setup {
-        /// The connect string.
+        /// The connect string, or `a borrowed session`.
         servers: String,
         /// What failed.
         #[source]
         source: Cause,
     },
-    /// The session that was handed in has ended.
-    #[error("the session that was handed in has ended: a new one is needed")]
+    /// The session passed to [`Client::from_session`](crate::Client::from_session) has ended.
+    #[error("the session passed to from_session has ended: connect a new one")]
     SessionEnded,
     /// [`Client::from_session`](crate::Client::from_session) was called outside a tokio runtime, or inside one without
     /// timers.
@@ -188,10 +275,33 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether the same call may succeed later.
+    /// Returns `true` if the same call may succeed later with nothing else changed: after
+    /// [`TimedOut`](Self::TimedOut).
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::TimedOut { .. })
+    }
+
+    /// Returns the connect string, or `None` if the error is about the namespace or a borrowed session.
+    #[must_use]
+    pub fn servers(&self) -> Option<&str> {
+        match self {
+            Self::TimedOut { servers, .. }
+            | Self::InvalidConnectString { servers, .. }
+            | Self::AuthFailed { servers }
+            | Self::NoCredentials { servers }
+            | Self::Setup { servers, .. } => Some(servers),
+            Self::InvalidNamespace(_) | Self::SessionEnded | Self::NoRuntime => None,
+        }
+    }
+
+    /// Returns the namespace if it is what cannot be used, otherwise `None`: a connection is not about one path.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            Self::InvalidNamespace(invalid) => Some(invalid.path()),
+            _ => None,
+        }
     }
 }
 

@@ -8,69 +8,145 @@ use super::cause::Cause;
 use super::lost::Lost;
 use crate::shown::{Quoted, debug_as_text};
 
-/// A read-write lock that could not be converted, and its guard: as good as it was before, unless the
-/// [reason](Self::reason) is that the lock is [lost](ConversionFailure::Lost).
+/// Error of converting a guard of a read-write lock; hands the guard back.
+///
+/// The guard holds what it held before, unless the [reason](Self::reason) is that the lock is
+/// [lost](ConversionFailure::Lost).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{ConversionFailure, InterProcessReadWriteLock};
+///
+/// let lock = InterProcessReadWriteLock::new(&client, "/catalog")?;
+/// let reader = lock.read_lock().lock().await?;
+/// let other = lock.read_lock().lock().await?;
+///
+/// // An upgrade needs every other reader to be gone.
+/// let error = reader.try_upgrade().await.unwrap_err();
+/// assert!(matches!(error.reason(), ConversionFailure::Contended));
+/// assert!(error.is_retryable());
+/// let reader = error.into_guard(); // still holds the read lock
+///
+/// other.release().await?;
+/// let writer = reader.try_upgrade().await?;
+/// writer.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Error)]
 #[error("the lock {path} was not converted", path = Quoted(.path))]
-pub struct ConversionError<G: fmt::Debug> {
+pub struct ConversionError<G> {
     guard: G,
     path: String,
     #[source]
     reason: ConversionFailure,
 }
 
-impl<G: fmt::Debug> ConversionError<G> {
+impl<G> ConversionError<G> {
     pub(crate) fn new(guard: G, path: &str, reason: ConversionFailure) -> Self {
         Self { guard, path: path.to_owned(), reason }
     }
 
-    /// The guard of the lock as it was.
+    /// Returns the guard as it was before the call.
     #[must_use]
     pub fn into_guard(self) -> G {
         self.guard
     }
 
-    /// Why it was not converted.
+    /// Returns why the guard was not converted.
     #[must_use]
     pub fn reason(&self) -> &ConversionFailure {
         &self.reason
     }
 
-    /// Whether the same call may succeed later without anything else being changed.
+    /// Returns the lock's path, without the client's namespace.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Returns `true` if the same call may succeed later with nothing else changed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self.reason, ConversionFailure::Contended)
+        self.reason.is_retryable()
     }
 }
 
-/// Why a read-write lock could not be converted.
+/// Why a guard of a read-write lock was not converted; part of [`ConversionError`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{ConversionFailure, InterProcessReadWriteLock};
+///
+/// let lock = InterProcessReadWriteLock::new(&client, "/catalog")?;
+/// let reader = lock.read_lock().lock().await?;
+/// let again = reader.reenter()?;
+/// let error = reader.try_upgrade().await.unwrap_err();
+/// match error.reason() {
+///     // Two guards share this hold: a function further up still reads.
+///     ConversionFailure::WouldDeadlock => drop(again),
+///     ConversionFailure::Contended => eprintln!("another process reads"),
+///     ConversionFailure::Lost(lost) => eprintln!("{lost}"),
+///     other => panic!("{other}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum ConversionFailure {
-    /// Other guards share the hold ([`reenter`](crate::LockGuard::reenter), [`read`](crate::WriteGuard::read)):
-    /// whoever waited for them here would wait for itself.
-    #[error("other guards share this hold, and waiting for them would be waiting for oneself")]
+    /// Other guards share the hold ([`reenter`](crate::LockGuard::reenter), [`read`](crate::WriteGuard::read)).
+    /// Waiting for them could be waiting for the caller itself: release them first.
+    #[error("other guards share this hold: release them first")]
     WouldDeadlock,
-    /// Another reader may be inside, or another conversion is under way, or has left a node behind that could not be
+    /// Another reader may hold the lock, another conversion is under way, or one has left a node that could not be
     /// deleted and stays until its session ends.
-    #[error("another reader may be inside")]
+    #[error("another reader may hold the lock")]
     Contended,
     /// The lock is lost.
     #[error(transparent)]
     Lost(#[from] Lost),
     /// The directory holds contenders of another recipe.
-    #[error("the lock's directory is in use by another recipe: {node} does not queue with ours", node = Quoted(node))]
+    #[error("the lock's directory is in use by another recipe: its node {node} queues by other rules", node = Quoted(node))]
+    #[non_exhaustive]
     MixedRecipes {
         /// One of the other recipe's nodes.
         node: String,
     },
-    /// The server refuses, for a reason that a retry will not change.
-    #[error("ZooKeeper refuses")]
+    /// The server refused a request of the conversion, for a reason that a retry does not change.
+    #[error("ZooKeeper refused a request of the conversion")]
+    #[non_exhaustive]
     Rejected {
         /// What the server said.
         #[source]
         source: Cause,
     },
+}
+
+impl ConversionFailure {
+    /// Returns `true` if the same conversion may succeed later with nothing else changed: after
+    /// [`Contended`](Self::Contended).
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Contended)
+    }
+
+    /// Returns the path of the lock, or of the node, that the failure names; `None` if it names none.
+    /// [`ConversionError::path`] is always that of the lock.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            Self::Lost(lost) => Some(lost.path()),
+            Self::MixedRecipes { node } => Some(node),
+            Self::WouldDeadlock | Self::Contended | Self::Rejected { .. } => None,
+        }
+    }
 }
 
 impl<G: fmt::Debug> fmt::Debug for ConversionError<G> {

@@ -7,7 +7,24 @@ use thiserror::Error;
 
 use crate::shown::{Quoted, debug_as_text};
 
-/// The lock is no longer ours, although its guard is still there.
+/// The loss of a lock whose guard is still there: another process may hold the lock now.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{InterProcessMutex, LostReason};
+///
+/// let guard = InterProcessMutex::new(&client, "/inventory/sku-42")?.lock().await?;
+/// # server.expire_session(client.session_id().unwrap());
+/// // The servers expire the session.
+/// let lost = guard.lost().await;
+/// assert_eq!(lost.reason(), LostReason::SessionExpired);
+/// assert_eq!(lost.to_string(), "the lock \"/inventory/sku-42\" is lost: its session expired");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq, Error)]
 #[error("the lock {path} is lost: {reason}", path = Quoted(.path))]
 pub struct Lost {
@@ -16,39 +33,67 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// How it was lost.
+    /// Returns the way in which the lock was lost.
     #[must_use]
     pub fn reason(&self) -> LostReason {
         self.reason
     }
 
-    /// The lock's path.
+    /// Returns the lock's path, without the client's namespace.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
+
+    /// Returns `false`: a guard that has lost its lock never gets it back. Acquire the lock again.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        false
+    }
 }
 
-/// How a lock was lost.
+/// The way in which a lock was lost.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{InterProcessMutex, LostReason};
+///
+/// let guard = InterProcessMutex::new(&client, "/inventory/sku-42")?.lock().await?;
+/// # server.delete(&guard.node())?;
+/// // An administrator deletes the node of the lock: the heartbeat notices it within a sixth of the session timeout,
+/// // a transaction at once.
+/// # let _ = guard.transaction().check("/inventory", None).commit().await;
+/// match guard.lost().await.reason() {
+///     LostReason::NodeDeleted => eprintln!("the node of the lock was deleted"),
+///     LostReason::LeaseExpired | LostReason::SessionExpired => panic!("the servers were away"),
+///     other => panic!("{other}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// The servers, or this client on their behalf, ended the session because they had not heard of each other
-    /// for the session timeout.
+    /// The session expired: the servers had not heard from this client for the session timeout, or this client had not
+    /// heard from them.
     SessionExpired,
-    /// A server gave this client another session than the one that holds the lock.
+    /// On a reconnect a server gave this client another session than the one that holds the lock.
     SessionReplaced,
-    /// Somebody deleted the lock node.
+    /// The node of the lock was deleted, by an administrator or another program.
     NodeDeleted,
-    /// No server has proved for too long that the session lives: the lock may have been given to somebody else.
-    /// The session may have survived. Then nobody else gets the lock before the last guard is dropped or released, or
-    /// the session timeout has passed since the last proof, whichever comes first.
+    /// The lease ran out: no server has confirmed the session for the session timeout less the
+    /// [margin](crate::Margin), so they may give the lock to another process. If the session has survived, they do not
+    /// before the last guard of this hold is dropped, or the session timeout has passed since the last renewal.
     LeaseExpired,
     /// The client was closed, or the session that it borrowed was.
     Closed,
     /// ZooKeeper refused to delete a node of a conversion ([`try_upgrade`](crate::ReadGuard::try_upgrade),
-    /// [`downgrade`](crate::WriteGuard::downgrade)), or to say which of its two nodes there is: what the lock is held as
-    /// cannot be told. Its nodes are deleted, or stay until the session ends where that is refused as well.
+    /// [`downgrade`](crate::WriteGuard::downgrade)), or to tell which of its two nodes exists, so it is unknown whether the
+    /// lock is held for reading or for writing. Both nodes are deleted; if that is refused as well, they stay until the
+    /// session ends.
     NotConverted,
 }
 
@@ -57,8 +102,8 @@ impl fmt::Display for LostReason {
         f.write_str(match self {
             Self::SessionExpired => "its session expired",
             Self::SessionReplaced => "a server replaced its session by another",
-            Self::NodeDeleted => "somebody deleted its node",
-            Self::LeaseExpired => "no server has answered for too long to be sure of it",
+            Self::NodeDeleted => "its node was deleted",
+            Self::LeaseExpired => "no server confirmed its session in time",
             Self::Closed => "its client was closed",
             Self::NotConverted => "ZooKeeper refused a request of its conversion",
         })

@@ -1,7 +1,11 @@
 //! One small error type per question that a caller can ask.
 //!
-//! Each names the path, says what to do where there is something to do, answers `is_retryable()` where the
-//! question makes sense, and keeps what the server or the connection said as [`source`](std::error::Error::source).
+//! Each has `path()` (`servers()` for a connection), says by `is_retryable()` whether the same call may succeed later
+//! with nothing else changed, and keeps what the server or the connection said as its
+//! [`source`](std::error::Error::source). Its message names the path and, where something can be done, what.
+//!
+//! Enums and their struct-like variants are `#[non_exhaustive]`: a later version may tell apart more, and say more about
+//! it. Match fields with `..`.
 
 mod acquire;
 mod build;
@@ -12,6 +16,8 @@ mod lost;
 mod optional;
 mod release;
 mod revoke;
+#[cfg(test)]
+mod tests;
 mod transaction;
 
 pub use acquire::{AcquireError, LocalHolder, TryLockError};

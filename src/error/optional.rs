@@ -9,16 +9,35 @@ mod sealed {
     impl<T> Sealed for Result<T, super::TryLockError> {}
 }
 
-/// What came of asking for a lock, where a busy lock is no error: the answer of [`OptionalExt::optional`].
+/// The result of asking for a lock when a busy lock is not an error: what [`OptionalExt::optional`] returns.
 ///
-/// Unlike `Option` it is `#[must_use]`, and has no question like `is_some` that gives the lock back in passing.
-/// Its variants can be imported by themselves.
+/// Unlike `Option` it is `#[must_use]`, and has no method like `is_some`, which would release the lock by
+/// dropping the guard. Its variants can be imported by themselves.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{Acquired, Busy, InterProcessMutex, OptionalExt};
+///
+/// let mutex = InterProcessMutex::new(&client, "/jobs/nightly")?;
+/// match mutex.try_lock().await.optional()? {
+///     Acquired(guard) => {
+///         // The job runs here.
+///         guard.release().await?;
+///     }
+///     Busy => println!("another process runs it"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-#[must_use = "dropping it gives the lock back at once: `if let Acquired(guard) = .. { .. }`"]
+#[must_use = "dropping it releases the lock at once: `if let Acquired(guard) = .. { .. }`"]
 pub enum Acquisition<G> {
-    /// The lock is held, until this guard is dropped or released.
+    /// The lock is held until this guard is dropped or released.
     Acquired(G),
-    /// Other contenders were in the way: [`AcquireError::TimedOut`] or [`TryLockError::WouldBlock`].
+    /// The lock was not free: [`AcquireError::TimedOut`] or [`TryLockError::WouldBlock`].
     Busy,
 }
 
@@ -31,30 +50,34 @@ impl<G> From<Acquisition<G>> for Option<G> {
     }
 }
 
-/// Turns a busy lock from an error into an answer, for callers to whom it is none.
+/// Turns a busy lock from an error into a value, for callers that expect it.
 ///
-/// ```no_run
-/// # async fn example(mutex: zookeeper_recipes::InterProcessMutex) -> Result<(), Box<dyn std::error::Error>> {
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Acquired, OptionalExt};
+/// use zookeeper_recipes::{Acquired, InterProcessMutex, OptionalExt};
 ///
+/// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
 /// if let Acquired(guard) = mutex.acquire(Duration::from_millis(200)).await.optional()? {
-///     // the lock is ours, until `guard` is dropped or released
+///     // The lock is held until `guard` is dropped or released.
 ///     guard.release().await?;
 /// }
 ///
 /// let Acquired(guard) = mutex.try_lock().await.optional()? else { return Ok(()) };
-/// // the lock is ours
+/// // The lock is held here as well.
 /// guard.release().await?;
 /// # Ok(())
 /// # }
 /// ```
 ///
 /// # Wrong forms
-/// The lock is held by the guard, so it is free again as soon as the guard is dropped. These look right, and run what comes
-/// after them without the lock. The right forms give the guard a name, and keep it to the end of the work.
+/// The lock is released when its guard is dropped. The forms below look right, but drop the guard at once, and what comes
+/// after them runs without the lock. The right forms give the guard a name and keep it until the work is done.
 ///
-/// The compiler rejects these, or warns of them (`unused_must_use`):
+/// The compiler rejects these, or warns about them (`unused_must_use`):
 ///
 /// ```compile_fail
 /// # #![deny(unused_must_use)]
@@ -84,29 +107,48 @@ impl<G> From<Acquisition<G>> for Option<G> {
 /// # }
 /// ```
 ///
-/// These it accepts; where a lint finds one, the last column names it:
+/// The compiler accepts these; the last column names the lint that finds them, if there is one:
 ///
 /// | wrong | right | lint |
 /// |---|---|---|
 /// | `let _ = mutex.lock().await?;` | `let guard = mutex.lock().await?;` or `let _guard = ..` | `clippy::let_underscore_must_use` and rustc's `let_underscore_drop`, both off by default |
 /// | `if let Acquired(_) = mutex.try_lock().await.optional()? { .. }` | `if let Acquired(guard) = ..`, or `Acquired(_guard)` | |
 /// | `let Acquired(_) = mutex.try_lock().await.optional()? else { return };` | `let Acquired(guard) = .. else { return };` | |
-/// | `if let Ok(_) = mutex.try_lock().await { .. }` | `if let Ok(guard) = ..` | `clippy::redundant_pattern_matching`, whose suggestion, `is_ok()`, is as wrong |
+/// | `if let Ok(_) = mutex.try_lock().await { .. }` | `if let Ok(guard) = ..` | `clippy::redundant_pattern_matching`, whose suggestion, `is_ok()`, is just as wrong |
 /// | `let Ok(_) = mutex.try_lock().await else { return };` | `let Ok(guard) = .. else { return };` | |
 /// | `if mutex.try_lock().await.is_ok() { .. }` | `if let Ok(guard) = mutex.try_lock().await { .. }` | |
 /// | `select! { _ = mutex.lock() => .., .. }` | `select! { guard = mutex.lock() => { let guard = guard?; .. } .. }` | |
 /// | `select! { Ok(_) = mutex.lock() => .., .. }` | `select! { Ok(guard) = mutex.lock() => .., .. }` | |
 /// | `let token = mutex.lock().await?.fencing_token();` | `let guard = mutex.lock().await?; let token = guard.fencing_token();` | |
 pub trait OptionalExt: sealed::Sealed {
-    /// What is inside the `Ok`.
+    /// The type of the guard.
     type Guard;
-    /// The error without the answers that became [`Acquisition::Busy`]; of the same type.
+    /// The type of the error, which stays the same.
     type Error;
 
-    /// [`Acquisition::Busy`] instead of [`AcquireError::TimedOut`] and [`TryLockError::WouldBlock`].
+    /// Returns [`Acquisition::Busy`] for [`AcquireError::TimedOut`] and [`TryLockError::WouldBlock`].
     ///
     /// # Errors
-    /// Every other error, unchanged.
+    /// Returns every other error unchanged.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{Acquired, Busy, InterProcessMutex, OptionalExt, TryLockError};
+    ///
+    /// let mutex = InterProcessMutex::new(&client, "/jobs/nightly")?;
+    /// let Acquired(guard) = mutex.try_lock().await.optional()? else { panic!("it is free") };
+    /// assert!(matches!(mutex.try_lock().await.optional()?, Busy));
+    ///
+    /// client.close().await?;
+    /// let error = mutex.try_lock().await.optional().unwrap_err();
+    /// assert!(matches!(error, TryLockError::Acquire(_)), "{error}");
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
     fn optional(self) -> Result<Acquisition<Self::Guard>, Self::Error>;
 }
 

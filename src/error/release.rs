@@ -16,53 +16,90 @@ fn and_others(others: usize) -> String {
     }
 }
 
-/// Why a release, a [`flush`](crate::Client::flush) or a [`close`](crate::Client::close) could not report success.
-/// The lock is not kept by any of these: what is left is deleted in the background or ends with the session.
+/// Error of a release, a [`flush`](crate::Client::flush) or a [`close`](crate::Client::close).
+///
+/// The guard does not hold the lock after any of these: nodes that are left are deleted in the background, or go when the
+/// session ends.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{InterProcessMutex, LostReason, ReleaseError};
+///
+/// let guard = InterProcessMutex::new(&client, "/inventory/sku-42")?.lock().await?;
+/// # server.expire_session(client.session_id().unwrap());
+/// # guard.lost().await;
+/// match guard.release().await {
+///     Ok(()) => panic!("the session has expired meanwhile"),
+///     // Another process may have held the lock already: check what was written under it.
+///     Err(ReleaseError::Lost(lost)) => assert_eq!(lost.reason(), LostReason::SessionExpired),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The lock had been lost before the release: what was done under it since may have overlapped with another
+    /// The lock had been lost before the release: what was done under it since then may have overlapped with another
     /// holder.
     #[error("the lock {} was released too late: {}", Quoted(_0.path()), _0.reason())]
     Lost(#[from] Lost),
-    /// The servers refuse the deletion: the ACL of the lock's directory lacks DELETE for this client. The node stays until
-    /// the session ends, and keeps the lock from all others.
-    #[error("ZooKeeper refuses to delete the node {node}{}; it stays until the session ends", and_others(*others), node = Quoted(node))]
+    /// The servers refused to delete the node: the ACL of the lock's directory denies this client DELETE. The node blocks
+    /// all other contenders until the session ends.
+    #[error("ZooKeeper refused to delete the node {node}{}, which blocks the lock until the session ends: grant this client DELETE on the lock's directory, or close the client", and_others(*others), node = Quoted(node))]
+    #[non_exhaustive]
     Refused {
-        /// The lock node.
+        /// The path of the node.
         node: String,
-        /// How many other nodes it refuses to delete; of a release always 0.
+        /// The number of other nodes that the servers refused to delete; always 0 for a release.
         others: usize,
         /// What the server said.
         #[source]
         source: Cause,
     },
-    /// Not everything could be confirmed in time; it goes on in the background.
-    #[error("{nodes} lock nodes are not confirmed to be gone after {waited:?}")]
+    /// Not every deletion was confirmed in time; they go on in the background.
+    #[error(
+        "the deletion of {nodes} lock node(s) was not confirmed within {waited:?}; it goes on in the background"
+    )]
+    #[non_exhaustive]
     TimedOut {
-        /// How many: one for each lock, or attempt to get it, that has left something, and those whose deletion was
+        /// The number of locks, and of attempts to acquire one, that have left a node, and of nodes whose deletion was
         /// refused before and has been asked for again.
         nodes: usize,
         /// The time that was given.
         waited: Duration,
     },
-    /// The session could not be closed in time; the servers end it, and its nodes, when it expires.
+    /// No server confirmed in time that the session is closed. It ends, with its nodes, when it expires.
+    #[non_exhaustive]
     #[error(
         "no server confirmed the end of the session within {waited:?}; it ends, with its nodes, when it expires"
     )]
     SessionNotClosed {
-        /// How long was waited.
+        /// The time that passed.
         waited: Duration,
     },
 }
 
 impl ReleaseError {
-    /// Whether the same call may succeed later without anything else being changed: a [`flush`](crate::Client::flush)
-    /// that ran out of time may. A release has happened by its call, and a [`close`](crate::Client::close) answers the
-    /// same again, so there is nothing to repeat in the other cases.
+    /// Returns `true` if the same call may succeed later with nothing else changed: a [`flush`](crate::Client::flush)
+    /// that timed out. A release is done with its call, and [`close`](crate::Client::close) returns the same again.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::TimedOut { .. })
+    }
+
+    /// Returns the path of the lock that was lost, or of the node that the servers refused to delete. `None` if the error
+    /// is about all nodes of a client.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            Self::Lost(lost) => Some(lost.path()),
+            Self::Refused { node, .. } => Some(node),
+            Self::TimedOut { .. } | Self::SessionNotClosed { .. } => None,
+        }
     }
 }
 

@@ -6,44 +6,76 @@ use super::build::InvalidPath;
 use super::cause::Cause;
 use crate::shown::{Quoted, debug_as_text};
 
-/// Why a holder could not be asked to give its lock back.
+/// Error of [`Client::attempt_revoke`](crate::Client::attempt_revoke): the holder may not have got the request.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::RevokeError;
+///
+/// let error = client.attempt_revoke("not a path").await.unwrap_err();
+/// assert!(matches!(error, RevokeError::InvalidPath(_)));
+///
+/// client.close().await?;
+/// let error = client.attempt_revoke("/locks/sku-42/lock-0000000007").await.unwrap_err();
+/// assert!(matches!(error, RevokeError::Closed { .. }));
+/// assert_eq!(error.path(), "/locks/sku-42/lock-0000000007");
+/// assert!(!error.is_retryable());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum RevokeError {
-    /// The path is none.
+    /// The node path is invalid.
     #[error(transparent)]
     InvalidPath(#[from] InvalidPath),
-    /// No server answered, for as long as the retry policy allows; the request may have been written.
-    #[error("no ZooKeeper server to ask for the node {node} back", node = Quoted(node))]
+    /// No server answered for as long as the retry policy allows. The request may have been written.
+    #[error("no ZooKeeper server answered the request to revoke {node}", node = Quoted(node))]
+    #[non_exhaustive]
     Connection {
-        /// The lock node.
+        /// The path of the node.
         node: String,
-        /// What the connection said last.
+        /// What failed last.
         #[source]
         source: Cause,
     },
-    /// The server refuses to write to the node: its ACL lacks WRITE for this client.
-    #[error("ZooKeeper refuses a request to the holder of the node {node}", node = Quoted(node))]
+    /// The server refused to write the request into the node: the ACL of the node denies this client WRITE.
+    #[error("ZooKeeper refused to write the request to revoke {node} into that node: its ACL needs WRITE for this client", node = Quoted(node))]
+    #[non_exhaustive]
     Refused {
-        /// The lock node.
+        /// The path of the node.
         node: String,
         /// What the server said.
         #[source]
         source: Cause,
     },
     /// The client is closed.
-    #[error("no request to the holder of {node}: the client is closed", node = Quoted(node))]
+    #[error("cannot request to revoke {node}: the client is closed", node = Quoted(node))]
+    #[non_exhaustive]
     Closed {
-        /// The lock node.
+        /// The path of the node.
         node: String,
     },
 }
 
 impl RevokeError {
-    /// Whether the same call may succeed later without anything else being changed.
+    /// Returns `true` if the same call may succeed later with nothing else changed: after
+    /// [`Connection`](Self::Connection).
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Connection { .. })
+    }
+
+    /// Returns the path of the node, as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::InvalidPath(invalid) => invalid.path(),
+            Self::Connection { node, .. } | Self::Refused { node, .. } | Self::Closed { node } => node,
+        }
     }
 }
 

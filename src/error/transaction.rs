@@ -7,27 +7,51 @@ use super::cause::Cause;
 use super::lost::Lost;
 use crate::shown::{Quoted, debug_as_text};
 
-/// Why a transaction was not known to be committed.
+/// Error of [`Transaction::commit`](crate::Transaction::commit).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{InterProcessMutex, TransactionError};
+///
+/// let guard = InterProcessMutex::new(&client, "/inventory/sku-42")?.lock().await?;
+/// let transaction = guard.transaction().create("/stock", "7").set_data("/sales", "1", None);
+/// match transaction.commit().await {
+///     Ok(()) => panic!("there is no node /sales"),
+///     // Nothing was written, the first operation neither.
+///     Err(TransactionError::Rejected { index, path, .. }) => assert_eq!((index, path.as_str()), (1, "/sales")),
+///     Err(TransactionError::Unknown { path, .. }) => eprintln!("{path}: read it again before going on"),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum TransactionError {
-    /// The lock is not held any more. Nothing was written.
+    /// The lock is no longer held. Nothing was written.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// The lock is held, but one of the writes is not possible: the node exists or does not, has another version, has
-    /// children, or the ACL forbids it. Nothing was written.
-    #[error("write number {index} of the transaction on {path} was rejected", path = Quoted(path))]
+    /// The lock is held, but one operation is not possible: its node exists or is missing, has another version or children,
+    /// or an ACL forbids it. Nothing was written.
+    #[error("ZooKeeper rejected operation {index} of the transaction, on {path}; nothing was written", path = Quoted(path))]
+    #[non_exhaustive]
     Rejected {
-        /// Which one, from 0.
+        /// The index of the operation, from 0.
         index: usize,
-        /// The path of that write.
+        /// The path of the operation.
         path: String,
         /// What the server said.
         #[source]
         source: Cause,
     },
-    /// No answer came: everything was written, or nothing. Read the data before you go on.
-    #[error("whether the transaction under the lock {path} was committed is not known", path = Quoted(path))]
+    /// The connection was lost before the answer came: everything was written, or nothing. Read the data again before you
+    /// go on.
+    #[error("it is unknown whether the transaction under the lock {path} was committed: read the data again", path = Quoted(path))]
+    #[non_exhaustive]
     Unknown {
         /// The lock's path.
         path: String,
@@ -35,22 +59,24 @@ pub enum TransactionError {
         #[source]
         source: Cause,
     },
-    /// A path cannot be used. Nothing was sent.
+    /// The path of an operation is invalid. Nothing was sent.
     #[error(transparent)]
     InvalidPath(#[from] InvalidPath),
-    /// It is larger than ZooKeeper's limit for one request (1 MiB). Nothing was sent.
-    #[error("the transaction has {bytes} bytes; ZooKeeper takes at most 1 MiB at a time")]
+    /// The transaction is larger than ZooKeeper's limit for one request (1 MiB). Nothing was sent.
+    #[error("the transaction under the lock {path} has {bytes} bytes; ZooKeeper accepts at most 1 MiB in one request", path = Quoted(path))]
+    #[non_exhaustive]
     TooLarge {
-        /// Its size.
+        /// The lock's path.
+        path: String,
+        /// The size of the request in bytes.
         bytes: usize,
     },
 }
 
 impl TransactionError {
-    /// Whether the same transaction may succeed later, and do no harm, without anything else being changed. None may at
-    /// present: after [`Unknown`](Self::Unknown) the writes may have been made already, and would be made twice, so the
-    /// data have to be read first; [`Rejected`](Self::Rejected) needs the data changed, and the others another guard,
-    /// path or size.
+    /// Returns `true` if the same transaction may be sent again with nothing else changed. Currently always `false`: after
+    /// [`Unknown`](Self::Unknown) it may have been committed, so read the data first; the other errors need other data,
+    /// another guard, path or size.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -59,6 +85,16 @@ impl TransactionError {
             | Self::Unknown { .. }
             | Self::InvalidPath(_)
             | Self::TooLarge { .. } => false,
+        }
+    }
+
+    /// Returns the path of the operation that was rejected or is invalid, otherwise that of the lock.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Lost(lost) => lost.path(),
+            Self::InvalidPath(invalid) => invalid.path(),
+            Self::Rejected { path, .. } | Self::Unknown { path, .. } | Self::TooLarge { path, .. } => path,
         }
     }
 }

@@ -149,10 +149,8 @@ pub(crate) fn borrow(handle: zk::Client) -> Result<Arc<Core>, ConnectError> {
     if handle.state().is_terminated() {
         return Err(ConnectError::SessionEnded);
     }
-    let failed = |error| ConnectError::Setup {
-        servers: "a session that was handed in".to_owned(),
-        source: Arc::new(error),
-    };
+    let failed =
+        |error| ConnectError::Setup { servers: "a borrowed session".to_owned(), source: Arc::new(error) };
     lease_timer::start().map_err(failed)?;
     let shared = Shared::new();
     let (cleanup, reap) = Cleanup::new();

@@ -50,7 +50,9 @@ async fn a_flush_reports_what_could_not_be_deleted() {
     drop(guard);
     for _ in 0..2 {
         let error = within("the report", client.flush(SOON)).await.unwrap_err();
-        let ReleaseError::Refused { node: named, others: 0, source } = &error else { panic!("{error:?}") };
+        let ReleaseError::Refused { node: named, others: 0, source, .. } = &error else {
+            panic!("{error:?}")
+        };
         assert_eq!(*named, node);
         assert!(!error.is_retryable());
         assert!(error.to_string().contains(&node), "{error}");

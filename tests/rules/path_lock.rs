@@ -176,7 +176,7 @@ async fn the_first_handle_decides_and_a_conflict_is_an_error() {
     ];
     for (built, name) in conflicts {
         match built.unwrap_err() {
-            BuildError::ConflictingOptions { path, option } => {
+            BuildError::ConflictingOptions { path, option, .. } => {
                 assert_eq!((&*path, option), (DIRECTORY, name));
             }
             error => panic!("{error}"),

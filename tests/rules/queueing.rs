@@ -318,7 +318,7 @@ async fn contenders_of_other_orders_are_refused() {
         let path = format!("{DIRECTORY}/{name}");
         let foreign = server.create_as(&path, "", CreateMode::EphemeralSequential, session(&other)).unwrap();
         let check = |error: AcquireError| match error {
-            AcquireError::MixedRecipes { path, node } => {
+            AcquireError::MixedRecipes { path, node, .. } => {
                 assert_eq!((path.as_str(), &node), (DIRECTORY, &foreign));
             }
             error => panic!("{error}"),

@@ -177,7 +177,7 @@ async fn flush_waits_for_the_clean_up(env: &Env) {
     within("its create", created.wait_hit()).await;
     drop(attempt);
     match client.flush(Duration::from_millis(50)).await.unwrap_err() {
-        ReleaseError::TimedOut { nodes, waited } => {
+        ReleaseError::TimedOut { nodes, waited, .. } => {
             assert_eq!((nodes, waited), (1, Duration::from_millis(50)));
         }
         other => panic!("{other:?}"),

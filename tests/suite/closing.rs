@@ -71,7 +71,10 @@ async fn whatever_is_called_later_says_so(env: &Env) {
     let late = InterProcessMutex::new(&client, &env.path("late")).unwrap();
     for mutex in [early, late] {
         let closed = |error: AcquireError| {
-            assert!(matches!(&error, AcquireError::Closed { path } if *path == mutex.path()), "{error:?}");
+            assert!(
+                matches!(&error, AcquireError::Closed { path, .. } if *path == mutex.path()),
+                "{error:?}"
+            );
         };
         closed(within("an answer", mutex.lock()).await.unwrap_err());
         closed(within("an answer", mutex.acquire(Duration::from_secs(60))).await.unwrap_err());

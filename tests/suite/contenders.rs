@@ -89,7 +89,7 @@ async fn check_refused(env: &Env, foreign: &str) {
         assert!(!error.is_retryable());
         assert!(error.to_string().contains(&node), "{error}");
         match error {
-            AcquireError::MixedRecipes { path: named, node: other } => {
+            AcquireError::MixedRecipes { path: named, node: other, .. } => {
                 assert_eq!((named, other), (path.clone(), node.clone()));
             }
             other => panic!("{other:?}"),
@@ -143,7 +143,7 @@ async fn used_up_sequence_numbers_are_refused(env: &Env) {
     let node = env.create(&format!("{path}/_c_x-lock--2147483648"), zk::CreateMode::Ephemeral).await;
     let check = |error: &AcquireError| {
         assert!(
-            matches!(error, AcquireError::SequenceExhausted { path: named } if *named == path),
+            matches!(error, AcquireError::SequenceExhausted { path: named, .. } if *named == path),
             "{error:?}"
         );
         assert!(!error.is_retryable());

@@ -135,7 +135,7 @@ async fn check_namespace(env: &Env, client: &zookeeper_recipes::Client, namespac
     assert!(!error.to_string().contains(namespace), "{error}");
     env.create(&format!("{namespace}/shop/stock/x__lock__"), zk::CreateMode::EphemeralSequential).await;
     match mutex.participants().await.unwrap_err() {
-        AcquireError::MixedRecipes { path, node } => {
+        AcquireError::MixedRecipes { path, node, .. } => {
             assert_eq!(path, "/shop/stock");
             assert!(node.starts_with("/shop/stock/x__lock__"), "{node}");
         }

@@ -1,0 +1,238 @@
+//! The texts of the errors, and what each says of itself. Their variants cannot be built outside this crate; those that
+//! come up by themselves are shown in `tests/surface.rs`.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{
+    AcquireError, Acquisition, BuildError, Cause, ConnectError, ConversionError, ConversionFailure,
+    InvalidPath, Lost, LostReason, OptionalExt, ReleaseError, RevokeError, ServerFailures, TransactionError,
+    TryLockError,
+};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn no_source() -> Cause {
+    Arc::new(std::io::Error::other("the server said no"))
+}
+
+fn acquire_errors() -> Vec<(AcquireError, bool)> {
+    let path = || "/stock/sku-42".to_owned();
+    vec![
+        (
+            AcquireError::TimedOut {
+                path: path(),
+                timeout: SOON,
+                waited: SOON,
+                ahead: 2,
+                first: Some(format!("{}/x", path())),
+                holder: None,
+            },
+            true,
+        ),
+        (AcquireError::Connection { path: path(), source: no_source() }, true),
+        (AcquireError::NodeDeleted { path: path(), times: 3 }, true),
+        (AcquireError::NoAuth { path: path(), node: path(), has_credentials: Some(false) }, false),
+        (AcquireError::Orphaned { path: path(), node: format!("{}/x", path()), source: no_source() }, false),
+        (AcquireError::MixedRecipes { path: path(), node: "/stock/sku-42/x".to_owned() }, false),
+        (AcquireError::SequenceExhausted { path: path() }, false),
+        (AcquireError::Rejected { path: path(), source: no_source() }, false),
+        (AcquireError::AuthFailed { path: path() }, false),
+        (AcquireError::Closed { path: path() }, false),
+    ]
+}
+
+/// One line, without a capital or a full stop, and without what the source says by itself.
+fn assert_well_put(error: &dyn Error) {
+    let text = error.to_string();
+    assert!(!text.is_empty() && !text.contains('\n') && !text.ends_with('.'), "{text}");
+    assert!(text.starts_with(|first: char| !first.is_uppercase()) || text.starts_with("ZooKeeper"), "{text}");
+    if let Some(source) = error.source() {
+        assert!(!text.contains(&source.to_string()), "{text} repeats its source");
+    }
+}
+
+/// Of a value in a log: one line, and not a long one.
+#[track_caller]
+fn assert_brief(value: &dyn fmt::Debug) -> String {
+    let text = format!("{value:?}");
+    assert!(!text.contains('\n') && text.chars().count() < 300, "{text}");
+    let pretty = format!("{value:#?}");
+    assert!(!pretty.contains('\n'), "{pretty}");
+    text
+}
+
+#[test]
+fn errors_of_acquiring_name_the_path_and_say_whether_to_try_again() {
+    for (error, retryable) in acquire_errors() {
+        assert!(error.to_string().contains("\"/stock/sku-42\""), "{error}");
+        assert_eq!(error.path(), "/stock/sku-42");
+        assert_eq!(error.is_retryable(), retryable, "{error}");
+        let sourced = matches!(
+            error,
+            AcquireError::Connection { .. } | AcquireError::Rejected { .. } | AcquireError::Orphaned { .. }
+        );
+        assert_eq!(error.source().is_some(), sourced, "{error:?}");
+        assert_well_put(&error);
+
+        // A try passes them on as they are.
+        let tried = TryLockError::from(error.clone());
+        assert_eq!(tried.path(), error.path());
+        assert_eq!(tried.to_string(), error.to_string());
+        assert_eq!(tried.is_retryable(), retryable);
+        assert_eq!(tried.source().is_some(), sourced);
+    }
+    let busy = TryLockError::WouldBlock { path: "/stock/sku-42".to_owned(), first: None, holder: None };
+    assert!(busy.is_retryable() && busy.source().is_none());
+    assert!(busy.to_string().contains("\"/stock/sku-42\""), "{busy}");
+    assert_well_put(&busy);
+}
+
+#[test]
+fn errors_of_connecting_name_the_servers_and_say_whether_to_try_again() {
+    let servers = || "zk1:2181".to_owned();
+    for (error, retryable) in [
+        (
+            ConnectError::TimedOut { servers: servers(), timeout: SOON, failures: ServerFailures::default() },
+            true,
+        ),
+        (ConnectError::NoCredentials { servers: servers() }, false),
+        (ConnectError::InvalidConnectString { servers: servers(), reason: "no port".to_owned() }, false),
+        (ConnectError::AuthFailed { servers: servers() }, false),
+        (ConnectError::Setup { servers: servers(), source: no_source() }, false),
+    ] {
+        assert!(error.to_string().contains("zk1:2181"), "{error}");
+        assert_eq!((error.servers(), error.path()), (Some("zk1:2181"), None), "{error}");
+        assert_eq!(error.is_retryable(), retryable, "{error}");
+        assert_well_put(&error);
+    }
+    for error in [ConnectError::SessionEnded, ConnectError::NoRuntime] {
+        assert!(!error.is_retryable() && error.source().is_none());
+        assert_well_put(&error);
+    }
+}
+
+#[test]
+fn errors_of_building_and_of_revoking_name_the_path() {
+    let path = || "/stock".to_owned();
+    for error in [
+        BuildError::InvalidPath(InvalidPath::new("/stock", "it is only a test")),
+        BuildError::InvalidOption { path: path(), option: "max_znodes", reason: "it is 0" },
+        BuildError::ConflictingOptions { path: path(), option: "data" },
+        BuildError::MixedRecipes { path: path() },
+    ] {
+        assert!(error.to_string().contains("\"/stock\""), "{error}");
+        assert_eq!((error.path(), error.is_retryable()), ("/stock", false), "{error}");
+        assert_well_put(&error);
+    }
+    for (error, retryable) in [
+        (RevokeError::InvalidPath(InvalidPath::new("/stock", "it is only a test")), false),
+        (RevokeError::Connection { node: path(), source: no_source() }, true),
+        (RevokeError::Refused { node: path(), source: no_source() }, false),
+        (RevokeError::Closed { node: path() }, false),
+    ] {
+        assert!(error.to_string().contains("\"/stock\""), "{error}");
+        assert_eq!((error.path(), error.is_retryable()), ("/stock", retryable), "{error}");
+        assert_well_put(&error);
+    }
+}
+
+#[test]
+fn errors_of_converting_keep_the_guard_and_name_the_path() {
+    let lost = Lost { path: "/stock".into(), reason: LostReason::SessionExpired };
+    for (reason, path, retryable) in [
+        (ConversionFailure::WouldDeadlock, None, false),
+        (ConversionFailure::Contended, None, true),
+        (ConversionFailure::Lost(lost), Some("/stock"), false),
+        (ConversionFailure::MixedRecipes { node: "/stock/x".to_owned() }, Some("/stock/x"), false),
+        (ConversionFailure::Rejected { source: no_source() }, None, false),
+    ] {
+        assert_well_put(&reason);
+        assert_eq!((reason.path(), reason.is_retryable()), (path, retryable), "{reason}");
+        let error = ConversionError::new(7, "/stock", reason);
+        assert!(error.to_string().contains("\"/stock\""), "{error}");
+        assert_eq!((error.path(), error.is_retryable()), ("/stock", retryable), "{error}");
+        assert_well_put(&error);
+        assert_eq!(error.into_guard(), 7);
+    }
+}
+
+#[test]
+fn errors_of_releasing_say_whether_to_try_again() {
+    for (error, retryable) in [
+        (ReleaseError::Refused { node: "/locks/n".to_owned(), others: 0, source: no_source() }, false),
+        // Of a flush, which can be called again.
+        (ReleaseError::TimedOut { nodes: 2, waited: SOON }, true),
+        (ReleaseError::SessionNotClosed { waited: SOON }, false),
+    ] {
+        assert_eq!(error.is_retryable(), retryable, "{error}");
+        assert_well_put(&error);
+    }
+    for reason in [
+        LostReason::SessionExpired,
+        LostReason::SessionReplaced,
+        LostReason::NodeDeleted,
+        LostReason::Closed,
+        LostReason::LeaseExpired,
+    ] {
+        assert!(!reason.to_string().is_empty());
+    }
+}
+
+#[test]
+fn errors_of_transactions_name_the_path_and_are_not_to_be_sent_again() {
+    let path = || "/stock".to_owned();
+    for error in [
+        TransactionError::Rejected { index: 0, path: path(), source: no_source() },
+        // It may have been committed.
+        TransactionError::Unknown { path: path(), source: no_source() },
+        TransactionError::TooLarge { path: path(), bytes: 2_000_000 },
+    ] {
+        assert!(!error.is_retryable(), "{error}");
+        assert!(error.to_string().contains("\"/stock\""), "{error}");
+        assert_eq!(error.path(), "/stock");
+        assert_well_put(&error);
+    }
+}
+
+#[test]
+fn optional_turns_busy_into_an_answer_and_nothing_else() {
+    let path = || "/locks/sku-42".to_owned();
+    assert!(matches!(Ok::<_, AcquireError>(1).optional().unwrap(), Acquisition::Acquired(1)));
+    assert!(matches!(Ok::<_, TryLockError>(1).optional().unwrap(), Acquisition::Acquired(1)));
+    assert_eq!(Option::from(Ok::<_, TryLockError>(1).optional().unwrap()), Some(1));
+    let busy = TryLockError::WouldBlock { path: path(), first: None, holder: None };
+    assert!(matches!(Err::<(), _>(busy).optional().unwrap(), Acquisition::Busy));
+    for (error, _) in acquire_errors() {
+        let busy = matches!(error, AcquireError::TimedOut { .. });
+        match Err::<(), _>(error.clone()).optional() {
+            Ok(answer) => assert!(busy && matches!(answer, Acquisition::Busy), "{error}"),
+            Err(same) => assert!(!busy && same.to_string() == error.to_string()),
+        }
+        assert!(Err::<(), _>(TryLockError::Acquire(error)).optional().is_err());
+    }
+}
+
+#[test]
+fn errors_in_a_log_are_one_line_with_their_sources() {
+    for (error, _) in acquire_errors() {
+        let shown = assert_brief(&error);
+        assert!(shown.starts_with("AcquireError(") && shown.contains(&error.to_string()), "{shown}");
+        if let Some(source) = error.source() {
+            assert!(shown.contains(&source.to_string()), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn a_long_path_is_cut_in_messages_and_not_in_the_answer() {
+    let long = format!("/begin{}/end", "/x".repeat(8_000));
+    let error = AcquireError::Closed { path: long.clone() };
+    for shown in [error.to_string(), format!("{error:?}")] {
+        assert!(shown.len() < 250 && shown.contains("/begin/x") && shown.contains("x/end"), "{shown}");
+        assert!(shown.contains('…'), "{shown}");
+    }
+    assert_eq!(error.path(), long);
+}
