@@ -2,6 +2,9 @@
 //! the crate is made of.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "surface/architecture.rs"]
+mod architecture;
+
 use std::error::Error;
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
@@ -387,13 +390,6 @@ fn both_published_crates_say_what_they_are_and_carry_their_licences() {
     }
 }
 
-/// A source file without its comments and unit tests.
-fn code(path: &Path) -> String {
-    let text = read(path);
-    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-    text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
-}
-
 /// All source files of the library, relative to its root.
 fn sources() -> Vec<PathBuf> {
     let (mut found, mut rest) = (Vec::new(), vec![root().join("src")]);
@@ -410,94 +406,6 @@ fn sources() -> Vec<PathBuf> {
     found.sort();
     assert!(found.len() > 20, "{found:?}");
     found
-}
-
-fn assert_without(path: &Path, words: &[&str]) {
-    let code = code(path);
-    for word in words {
-        assert!(!code.contains(word), "{} names {word}", path.display());
-    }
-}
-
-#[test]
-fn what_decides_is_pure() {
-    let pure = sources().into_iter().filter(|path| path.starts_with("src/protocol"));
-    let models = ["mod.rs", "simulation.rs", "upgrade_model.rs"];
-    for path in pure.filter(|path| !models.iter().any(|model| path.ends_with(model))) {
-        let impure = [
-            "tokio",
-            "zookeeper_client",
-            "zk::",
-            "Instant",
-            "SystemTime",
-            "::now()",
-            "uuid",
-            "async ",
-            ".await",
-            "thread",
-            "crate::client",
-            "crate::engine",
-            "crate::session",
-        ];
-        assert_without(&path, &impure);
-    }
-}
-
-#[test]
-fn only_the_session_and_the_engine_speak_zookeeper() {
-    for path in sources() {
-        let allowed = ["src/client.rs", "src/session", "src/engine"];
-        if !allowed.iter().any(|allowed| path.starts_with(allowed)) {
-            assert_without(&path, &["zookeeper_client", "zk::"]);
-        }
-    }
-    // And users see its types in two places.
-    let shown: Vec<String> = sources()
-        .iter()
-        .flat_map(|path| code(path).lines().map(str::to_owned).collect::<Vec<_>>())
-        .filter(|line| line.trim_start().starts_with("pub ") && !line.contains("pub(crate)"))
-        .filter(|line| line.contains("zookeeper_client") || line.contains("zk::"))
-        .collect();
-    assert!(
-        matches!(&shown[..], [session, connector] if connector.contains("fn connector(") && session.contains("fn from_session(")),
-        "{shown:?}"
-    );
-}
-
-/// A face is a naming rule, options, documentation and examples.
-#[test]
-fn faces_have_no_protocol() {
-    let faces = ["mutex", "fair_lock", "read_write_lock", "semaphore", "multi_lock", "atomic", "revocation"];
-    let mut seen = 0;
-    for path in sources() {
-        let Some(stem) = path.file_stem().and_then(|stem| stem.to_str()) else { continue };
-        if path.parent() != Some(Path::new("src")) || !faces.contains(&stem) {
-            continue;
-        }
-        seen += 1;
-        let protocol = [
-            "list_children",
-            "check_stat",
-            "get_and_watch",
-            "protocol::acquire",
-            "queue::",
-            "session::",
-            "cleanup",
-            "tokio::",
-            "oneshot",
-            "select!",
-        ];
-        assert_without(&path, &protocol);
-    }
-    assert!(seen > 0);
-}
-
-/// No wall clock decides anything, and nothing sleeps where it could block an executor.
-#[test]
-fn no_wall_clock_and_no_blocking_sleep() {
-    for path in sources() {
-        assert_without(&path, &["SystemTime", "UNIX_EPOCH", "thread::sleep", "unsafe "]);
-    }
 }
 
 /// Texts that are shown.

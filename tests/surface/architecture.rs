@@ -1,0 +1,538 @@
+//! Who imports whom: the layers of ARCHITECTURE.md, read from the source of the library.
+//!
+//! ```text
+//! faces (src/*.rs)  ->  src/engine  ->  src/session  ->  src/protocol (pure)  ->  values
+//! ```
+//!
+//! A file may import from its own layer and from lower ones, and no files import each other in a circle. What counts is the
+//! file that defines the imported item: a re-export is followed, and is no import by itself unless the file that re-exports
+//! also uses the name. Comments, strings and code under `#[cfg(test)]` do not count.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::fmt;
+use std::path::Path;
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+use super::{read, sources};
+
+/// Imports that still go up, as (importing file, imported file). To be shortened, never extended.
+const KNOWN_UPWARD: &[(&str, &str)] = &[("src/session/held.rs", "src/engine/places.rs")];
+
+/// Files that are still part of a circle. To be shortened, never extended.
+const KNOWN_CIRCULAR: &[&str] = &[
+    "src/engine/admission.rs",
+    "src/engine/attempt.rs",
+    "src/engine/hold.rs",
+    "src/engine/lists.rs",
+    "src/engine/look.rs",
+    "src/engine/path_lock.rs",
+    "src/engine/pending.rs",
+    "src/engine/requests.rs",
+    "src/session/cleanup.rs",
+    "src/session/lease_timer.rs",
+    "src/session/zk_session.rs",
+];
+
+/// The files of the lowest layer, beside those of `src/error`.
+const VALUES: [&str; 4] = ["src/options.rs", "src/path.rs", "src/shown.rs", "src/token.rs"];
+
+/// The face that takes something of the client library's from the user: a session, or a connector.
+const CLIENT: &str = "src/client.rs";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Layer {
+    Values,
+    Protocol,
+    Session,
+    Engine,
+    Faces,
+}
+
+impl Layer {
+    fn of(file: &str) -> Self {
+        let Some((directory, _)) = file.trim_start_matches("src/").split_once('/') else {
+            return match file {
+                "src/engine.rs" => Self::Engine,
+                "src/session.rs" => Self::Session,
+                "src/protocol.rs" => Self::Protocol,
+                file if VALUES.contains(&file) => Self::Values,
+                _ => Self::Faces,
+            };
+        };
+        match directory {
+            "engine" => Self::Engine,
+            "session" => Self::Session,
+            "protocol" => Self::Protocol,
+            "error" => Self::Values,
+            _ => panic!("{file}: src/{directory} is in none of the layers of ARCHITECTURE.md"),
+        }
+    }
+}
+
+/// One import, or one use of a path that starts at `crate`, `self`, `super`, a child module or an imported module.
+#[derive(Clone, Debug)]
+struct Import {
+    from: String,
+    line: usize,
+    to: String,
+    path: String,
+}
+
+impl fmt::Display for Import {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{} imports {} (`{}`)", self.from, self.line, self.to, self.path)
+    }
+}
+
+/// A name that a module has by `use`.
+#[derive(Debug)]
+struct Used {
+    /// What it is called here; `None` of `*` and of `as _`.
+    name: Option<String>,
+    segments: Vec<String>,
+    line: usize,
+    is_reexport: bool,
+}
+
+/// A path in code.
+#[derive(Debug)]
+struct Named {
+    segments: Vec<String>,
+    line: usize,
+}
+
+#[derive(Debug, Default)]
+struct Module {
+    file: String,
+    children: HashSet<String>,
+    uses: Vec<Used>,
+    paths: Vec<Named>,
+    /// All identifiers outside `use`.
+    names: HashSet<String>,
+}
+
+/// The modules of the library without its unit tests, by their paths from the crate's root.
+#[derive(Debug, Default)]
+struct Modules {
+    all: BTreeMap<Vec<String>, Module>,
+    /// Files of modules that are compiled for unit tests only.
+    for_tests: HashSet<String>,
+}
+
+impl Modules {
+    fn read() -> Self {
+        let mut modules = Self::default();
+        modules.read_file(&[], "src/lib.rs");
+        let known: HashSet<&str> = modules
+            .all
+            .values()
+            .map(|module| module.file.as_str())
+            .chain(modules.for_tests.iter().map(String::as_str))
+            .collect();
+        for file in sources() {
+            let file = file.to_str().unwrap();
+            assert!(known.contains(file), "{file} is in no module that this test found");
+        }
+        modules
+    }
+
+    fn read_file(&mut self, path: &[String], file: &str) {
+        let tokens: TokenStream = read(file).parse().unwrap_or_else(|error| panic!("{file}: {error}"));
+        self.read_module(path, file, tokens);
+    }
+
+    fn read_module(&mut self, path: &[String], file: &str, tokens: TokenStream) {
+        self.all.insert(path.to_vec(), Module { file: file.to_owned(), ..Module::default() });
+        self.read_tokens(path, &tokens.into_iter().collect::<Vec<_>>());
+    }
+
+    fn read_tokens(&mut self, path: &[String], tokens: &[TokenTree]) {
+        let mut at = 0;
+        while let Some(token) = tokens.get(at) {
+            match token {
+                TokenTree::Punct(_) if is_test_attribute(&tokens[at..]) => {
+                    let item = &tokens[at + 2..];
+                    let end = item.iter().position(ends_item).unwrap_or(item.len() - 1);
+                    self.note_test_file(path, &item[..end]);
+                    at += 2 + end;
+                }
+                TokenTree::Ident(word) if *word == "use" && !is_punct(tokens.get(at + 1), '<') => {
+                    let end = at + tokens[at..].iter().position(|token| is_punct(Some(token), ';')).unwrap();
+                    let is_reexport = is_public(&tokens[..at]);
+                    read_use(&tokens[at + 1..end], &[], &mut |name, segments, line| {
+                        let module = self.all.get_mut(path).unwrap();
+                        module.uses.push(Used { name, segments, line, is_reexport });
+                    });
+                    at = end;
+                }
+                TokenTree::Ident(word) if *word == "mod" => {
+                    let Some(TokenTree::Ident(name)) = tokens.get(at + 1) else { panic!("a module's name") };
+                    let child: Vec<String> = path.iter().cloned().chain([name.to_string()]).collect();
+                    let parent = self.all.get_mut(path).unwrap();
+                    parent.children.insert(name.to_string());
+                    let file = parent.file.clone();
+                    match tokens.get(at + 2) {
+                        Some(TokenTree::Group(body)) => self.read_module(&child, &file, body.stream()),
+                        _ => self.read_file(&child, &file_of(&file, &name.to_string())),
+                    }
+                    at += 2;
+                }
+                TokenTree::Ident(first) => {
+                    let mut segments = vec![first.to_string()];
+                    let line = first.span().start().line;
+                    while let Some(next) = next_segment(&tokens[at..]) {
+                        segments.push(next);
+                        at += 3;
+                    }
+                    let module = self.all.get_mut(path).unwrap();
+                    module.names.insert(segments[0].clone());
+                    module.paths.push(Named { segments, line });
+                }
+                TokenTree::Group(group) => {
+                    self.read_tokens(path, &group.stream().into_iter().collect::<Vec<_>>());
+                }
+                TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+            }
+            at += 1;
+        }
+    }
+
+    /// Of an item under `#[cfg(test)]`: the file, if it is a module that has one.
+    fn note_test_file(&mut self, path: &[String], item: &[TokenTree]) {
+        let words: Vec<String> = item.iter().map(ToString::to_string).collect();
+        if let [.., word, name] = &words[..]
+            && word == "mod"
+        {
+            let file = file_of(&self.all[path].file, name);
+            self.for_tests.insert(file);
+        }
+    }
+
+    /// The module that a relative path in `module` starts in, and what is left of it. `None` if it is another crate's.
+    fn absolute(&self, module: &[String], segments: &[String]) -> Option<Vec<String>> {
+        let mut base = module.to_vec();
+        let mut rest = segments;
+        match rest.first()?.as_str() {
+            "crate" => {
+                base.clear();
+                rest = &rest[1..];
+            }
+            "self" | "super" => {
+                while let [first, more @ ..] = rest {
+                    match first.as_str() {
+                        "self" => {}
+                        "super" => drop(base.pop()),
+                        _ => break,
+                    }
+                    rest = more;
+                }
+            }
+            first if self.all[module].children.contains(first) => {}
+            first => {
+                let used = self.all[module].uses.iter().find(|used| used.name.as_deref() == Some(first))?;
+                if used.segments[0] == first {
+                    return None;
+                }
+                let mut path = self.absolute(module, &used.segments)?;
+                path.extend_from_slice(&rest[1..]);
+                return Some(path);
+            }
+        }
+        base.extend_from_slice(rest);
+        Some(base)
+    }
+
+    /// The file in which what an absolute path names is defined; re-exports are followed.
+    fn file(&self, path: &[String]) -> Option<String> {
+        let depth = (0..=path.len()).rev().find(|depth| self.all.contains_key(&path[..*depth]))?;
+        let (module, rest) = path.split_at(depth);
+        let reexport = rest.first().and_then(|name| {
+            self.all[module].uses.iter().find(|used| used.name.as_ref() == Some(name)).and_then(|used| {
+                let mut target = self.absolute(module, &used.segments)?;
+                target.extend_from_slice(&rest[1..]);
+                self.file(&target)
+            })
+        });
+        Some(reexport.unwrap_or_else(|| self.all[module].file.clone()))
+    }
+
+    /// All imports between two files.
+    fn imports(&self) -> Vec<Import> {
+        let mut imports = Vec::new();
+        for (path, module) in &self.all {
+            // What is in scope in a file's inline modules is in the file.
+            let is_named_in_file = |name: &String| {
+                self.all.values().any(|other| other.file == module.file && other.names.contains(name))
+            };
+            let used = module
+                .uses
+                .iter()
+                .filter(|used| !used.is_reexport || used.name.as_ref().is_some_and(is_named_in_file))
+                .map(|used| (&used.segments, used.line));
+            let named = module
+                .paths
+                .iter()
+                .filter(|named| named.segments.len() > 1)
+                .map(|named| (&named.segments, named.line));
+            for (segments, line) in used.chain(named) {
+                let target = self.absolute(path, segments).and_then(|target| self.file(&target));
+                if let Some(to) = target.filter(|to| *to != module.file) {
+                    imports.push(Import { from: module.file.clone(), line, to, path: segments.join("::") });
+                }
+            }
+        }
+        imports.sort_by(|one, other| {
+            (&one.from, one.line, &one.path).cmp(&(&other.from, other.line, &other.path))
+        });
+        imports
+    }
+}
+
+fn is_punct(token: Option<&TokenTree>, wanted: char) -> bool {
+    matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == wanted)
+}
+
+fn is_test_attribute(tokens: &[TokenTree]) -> bool {
+    let Some(TokenTree::Group(group)) = tokens.get(1) else { return false };
+    is_punct(tokens.first(), '#') && group.to_string().replace(' ', "") == "[cfg(test)]"
+}
+
+fn ends_item(token: &TokenTree) -> bool {
+    is_punct(Some(token), ';')
+        || matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
+}
+
+/// Whether what comes before an item ends with `pub` or `pub(..)`.
+fn is_public(before: &[TokenTree]) -> bool {
+    let is_pub = |token: &TokenTree| matches!(token, TokenTree::Ident(word) if *word == "pub");
+    match before {
+        [.., word, TokenTree::Group(_)] if is_pub(word) => true,
+        [.., word] => is_pub(word),
+        [] => false,
+    }
+}
+
+/// The segment behind the one that `tokens` begin with: `::name`.
+fn next_segment(tokens: &[TokenTree]) -> Option<String> {
+    match tokens.get(3) {
+        Some(TokenTree::Ident(next)) if is_punct(tokens.get(1), ':') && is_punct(tokens.get(2), ':') => {
+            Some(next.to_string())
+        }
+        _ => None,
+    }
+}
+
+/// Takes a tree of imports apart.
+fn read_use(
+    tokens: &[TokenTree],
+    prefix: &[String],
+    found: &mut dyn FnMut(Option<String>, Vec<String>, usize),
+) {
+    for tree in tokens.split(|token| is_punct(Some(token), ',')) {
+        let mut segments = prefix.to_vec();
+        let mut rest = tree.iter();
+        while let Some(token) = rest.next() {
+            let line = token.span().start().line;
+            match token {
+                TokenTree::Ident(word) if *word == "as" => {
+                    let name = rest.next().map(ToString::to_string).filter(|name| name != "_");
+                    found(name, std::mem::take(&mut segments), line);
+                }
+                TokenTree::Ident(word) if *word == "self" && !segments.is_empty() => {}
+                TokenTree::Ident(word) => segments.push(word.to_string()),
+                TokenTree::Group(group) => {
+                    let inner: Vec<TokenTree> = group.stream().into_iter().collect();
+                    read_use(&inner, &segments, found);
+                    segments.clear();
+                }
+                TokenTree::Punct(punct) if punct.as_char() == '*' => {
+                    found(None, std::mem::take(&mut segments), line);
+                }
+                TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+            }
+        }
+        if let (Some(last), Some(token)) = (segments.last().cloned(), tree.last()) {
+            found(Some(last), segments, token.span().start().line);
+        }
+    }
+}
+
+/// The file of a module that is declared in another.
+fn file_of(parent: &str, name: &str) -> String {
+    let directory = parent.trim_end_matches(".rs").trim_end_matches("/lib").trim_end_matches("/mod");
+    let beside = format!("{directory}/{name}.rs");
+    if Path::new(env!("CARGO_MANIFEST_DIR")).join(&beside).exists() {
+        beside
+    } else {
+        format!("{directory}/{name}/mod.rs")
+    }
+}
+
+/// The shortest way from one file to another, as imports.
+fn way<'a>(imports: &'a [Import], from: &str, to: &str) -> Option<Vec<&'a Import>> {
+    let mut ways = VecDeque::from([(from, Vec::new())]);
+    let mut seen = HashSet::new();
+    while let Some((file, way)) = ways.pop_front() {
+        for import in imports.iter().filter(|import| import.from == file) {
+            let mut way: Vec<&Import> = way.clone();
+            way.push(import);
+            if import.to == to {
+                return Some(way);
+            }
+            if seen.insert(&import.to) {
+                ways.push_back((&import.to, way));
+            }
+        }
+    }
+    None
+}
+
+/// Fails if what was found is not what is known: new violations with what is wrong about each, and old ones that are gone.
+fn assert_only_known<T: Ord + fmt::Debug>(rule: &str, list: &str, found: &BTreeMap<T, String>, known: &[T]) {
+    let known: BTreeSet<&T> = known.iter().collect();
+    let new: Vec<&str> =
+        found.iter().filter(|(key, _)| !known.contains(key)).map(|(_, text)| text.as_str()).collect();
+    assert!(new.is_empty(), "{rule}\n\n{}", new.join("\n"));
+    let gone: Vec<&&T> = known.iter().filter(|key| !found.contains_key(key)).collect();
+    assert!(gone.is_empty(), "mended, so take them off {list}: {gone:#?}");
+}
+
+#[test]
+fn imports_point_down_the_layers() {
+    let imports = Modules::read().imports();
+    assert!(imports.len() > 100, "{}", imports.len());
+    let upward = |import: &&Import| Layer::of(&import.to) > Layer::of(&import.from);
+    let mut found: BTreeMap<(&str, &str), String> = BTreeMap::new();
+    for import in imports.iter().filter(upward) {
+        let (lower, higher) = (Layer::of(&import.from), Layer::of(&import.to));
+        let text = format!("{import}: {lower:?} may not import {higher:?}");
+        found.entry((&import.from, &import.to)).or_insert(text);
+    }
+    let rule = "A layer imports from itself and from those below it: Faces -> Engine -> Session -> Protocol -> Values.";
+    assert_only_known(rule, "KNOWN_UPWARD", &found, KNOWN_UPWARD);
+}
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    let imports = Modules::read().imports();
+    let files: BTreeSet<&str> = imports.iter().map(|import| import.from.as_str()).collect();
+    let mut found: BTreeMap<&str, String> = BTreeMap::new();
+    for file in files {
+        if let Some(circle) = way(&imports, file, file) {
+            let steps: Vec<String> = circle.iter().map(|import| format!("  {import}")).collect();
+            found.insert(file, format!("{file} is in a circle:\n{}", steps.join("\n")));
+        }
+    }
+    let rule = "No files of src import each other in a circle.";
+    assert_only_known(rule, "KNOWN_CIRCULAR", &found, KNOWN_CIRCULAR);
+}
+
+/// What a file of the given layers names that it may not, one line each.
+fn forbidden(is_meant: impl Fn(&str) -> bool, is_forbidden: impl Fn(&[String]) -> bool) -> Vec<String> {
+    let modules = Modules::read();
+    let mut found = Vec::new();
+    for module in modules.all.values().filter(|module| is_meant(&module.file)) {
+        let used = module.uses.iter().map(|used| (&used.segments, used.line));
+        let named = module.paths.iter().map(|named| (&named.segments, named.line));
+        for (segments, line) in used.chain(named).filter(|(segments, _)| is_forbidden(segments)) {
+            found.push(format!("{}:{line} names `{}`", module.file, segments.join("::")));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_protocol_is_pure() {
+    let impure = |segments: &[String]| {
+        let has = |words: &[&str], is: fn(&str, &str) -> bool| {
+            segments.iter().any(|segment| words.iter().any(|word| is(segment, word)))
+        };
+        has(&["tokio", "zookeeper", "Instant", "SystemTime", "thread", "uuid", "Uuid"], |segment, word| {
+            segment.contains(word)
+        }) || has(&["zk", "rand", "async", "await"], |segment, word| segment == word)
+            || segments.len() > 1 && segments.last().is_some_and(|last| last == "now")
+    };
+    let mut found = forbidden(|file| Layer::of(file) == Layer::Protocol, impure);
+    // Nor does it import any other crate.
+    for module in Modules::read().all.values().filter(|module| Layer::of(&module.file) == Layer::Protocol) {
+        let own = ["std", "crate", "self", "super"];
+        for used in module.uses.iter().filter(|used| !own.contains(&used.segments[0].as_str())) {
+            found.push(format!("{}:{} imports `{}`", module.file, used.line, used.segments.join("::")));
+        }
+    }
+    let rule = "src/protocol decides and does nothing else: no client, runtime, thread, clock, random number or other crate.";
+    assert!(found.is_empty(), "{rule}\n\n{}", found.join("\n"));
+}
+
+#[test]
+fn only_the_engine_and_the_session_speak_zookeeper() {
+    let is_meant = |file: &str| !matches!(Layer::of(file), Layer::Engine | Layer::Session) && file != CLIENT;
+    let speaks = |segments: &[String]| {
+        segments.iter().any(|segment| segment.contains("zookeeper_client") || segment == "zk")
+    };
+    let found = forbidden(is_meant, speaks);
+    let rule = "Only src/engine and src/session name the client library, and src/client.rs, which takes a session or a connector.";
+    assert!(found.is_empty(), "{rule}\n\n{}", found.join("\n"));
+    // And users see its types in two places.
+    let shown: Vec<String> = sources()
+        .iter()
+        .flat_map(|path| code(path).lines().map(str::to_owned).collect::<Vec<_>>())
+        .filter(|line| line.trim_start().starts_with("pub ") && !line.contains("pub(crate)"))
+        .filter(|line| line.contains("zookeeper_client") || line.contains("zk::"))
+        .collect();
+    assert!(
+        matches!(&shown[..], [session, connector] if connector.contains("fn connector(") && session.contains("fn from_session(")),
+        "{shown:?}"
+    );
+}
+
+/// A source file without its comments and unit tests.
+fn code(path: &Path) -> String {
+    let text = read(path);
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+fn assert_without(path: &Path, words: &[&str]) {
+    let code = code(path);
+    for word in words {
+        assert!(!code.contains(word), "{} names {word}", path.display());
+    }
+}
+
+/// A face is a naming rule, options, documentation and examples.
+#[test]
+fn faces_have_no_protocol() {
+    let faces = ["mutex", "fair_lock", "read_write_lock", "semaphore", "multi_lock", "atomic", "revocation"];
+    let mut seen = 0;
+    for path in sources() {
+        let Some(stem) = path.file_stem().and_then(|stem| stem.to_str()) else { continue };
+        if path.parent() != Some(Path::new("src")) || !faces.contains(&stem) {
+            continue;
+        }
+        seen += 1;
+        let protocol = [
+            "list_children",
+            "check_stat",
+            "get_and_watch",
+            "protocol::acquire",
+            "queue::",
+            "session::",
+            "cleanup",
+            "tokio::",
+            "oneshot",
+            "select!",
+        ];
+        assert_without(&path, &protocol);
+    }
+    assert!(seen > 0);
+}
+
+/// No wall clock decides anything, and nothing sleeps where it could block an executor.
+#[test]
+fn no_wall_clock_and_no_blocking_sleep() {
+    for path in sources() {
+        assert_without(&path, &["SystemTime", "UNIX_EPOCH", "thread::sleep", "unsafe "]);
+    }
+}
