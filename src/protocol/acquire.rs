@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use crate::protocol::line::Neighbour;
 use crate::protocol::node_name::{Kind, Naming};
-use crate::protocol::queue::{Listing, Place, Queue, Unusable};
+use crate::protocol::queue::{Listing, Position, Queue, Unusable};
 
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
@@ -384,7 +384,7 @@ impl Acquiring {
         let Some(node) = &self.node else {
             return self.pause(AfterPause::Create);
         };
-        let Some(place) = queue.place(&node.name) else { return self.own_node_deleted() };
+        let Some(position) = queue.position(&node.name) else { return self.own_node_deleted() };
         if let Err(unusable) = queue.usable_by(&node.name) {
             return self.end(Ending::Unusable(unusable));
         }
@@ -392,14 +392,14 @@ impl Acquiring {
             // It outlasted a wait: the process that deletes our nodes does not do it each time.
             self.deleted = 0;
         }
-        match place {
+        match position {
             _ if node.czxid.is_none() => AcquireStep::Do(AcquireRequest::Inspect { name: node.name.clone() }),
-            Place::First => self.first(),
-            Place::Behind { .. } if self.patience == Blocking::Try => {
+            Position::First => self.first(),
+            Position::Behind { .. } if self.patience == Blocking::Try => {
                 self.list = Some(queue);
                 self.end(Ending::WouldBlock)
             }
-            Place::Behind { predecessor } => {
+            Position::Behind { predecessor } => {
                 let own = match self.waits {
                     Waits::AtTheServers => None,
                     Waits::InMemory => queue.before(&node.name).enumerate().find(|(_, name)| ours(name)),

@@ -44,7 +44,7 @@ pub(crate) enum Unusable {
 
 /// Where a node stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place<'a> {
+pub(crate) enum Position<'a> {
     /// Nobody whom it has to wait for is before it.
     First,
     /// It has to wait; this is the nearest node that it waits for.
@@ -130,7 +130,7 @@ impl Queue {
     }
 
     /// Where the node `name` stands; nothing if the list does not have it, which proves nothing.
-    pub(crate) fn place(&self, name: &str) -> Option<Place<'_>> {
+    pub(crate) fn position(&self, name: &str) -> Option<Position<'_>> {
         let rank = self.rank(name)?;
         let own = self.contenders.get(rank)?;
         let predecessor = match own.kind {
@@ -138,9 +138,9 @@ impl Queue {
             Kind::Shared => own.writer_before,
         };
         let Some(predecessor) = predecessor.and_then(|i| self.contenders.get(i)) else {
-            return Some(Place::First);
+            return Some(Position::First);
         };
-        Some(Place::Behind { predecessor: &predecessor.name })
+        Some(Position::Behind { predecessor: &predecessor.name })
     }
 
     /// Whether the holder of the read node `read` may become the writer, now that its write node `write` is there too.
@@ -227,18 +227,18 @@ mod tests {
         Queue::read(names(list), naming).unwrap()
     }
 
-    fn behind(predecessor: &str) -> Option<Place<'_>> {
-        Some(Place::Behind { predecessor })
+    fn behind(predecessor: &str) -> Option<Position<'_>> {
+        Some(Position::Behind { predecessor })
     }
 
     #[test]
     fn the_lowest_number_is_first_whatever_stands_before_it() {
         let queue = read(&["zz-lock-0000000003", "aa-lock-0000000010", "mm-lock-0000000007", "stray"], MUTEX);
-        assert_eq!(queue.place("zz-lock-0000000003"), Some(Place::First));
-        assert_eq!(queue.place("mm-lock-0000000007"), behind("zz-lock-0000000003"));
-        assert_eq!(queue.place("aa-lock-0000000010"), behind("mm-lock-0000000007"));
-        assert_eq!(queue.place("xx-lock-0000000011"), None, "a list without our node says nothing");
-        assert_eq!(queue.place("stray"), None);
+        assert_eq!(queue.position("zz-lock-0000000003"), Some(Position::First));
+        assert_eq!(queue.position("mm-lock-0000000007"), behind("zz-lock-0000000003"));
+        assert_eq!(queue.position("aa-lock-0000000010"), behind("mm-lock-0000000007"));
+        assert_eq!(queue.position("xx-lock-0000000011"), None, "a list without our node says nothing");
+        assert_eq!(queue.position("stray"), None);
         assert_eq!(queue.foreign_children(), ["stray"]);
         let order = ["zz-lock-0000000003", "mm-lock-0000000007", "aa-lock-0000000010"];
         assert!(queue.in_order(None).eq(order));
@@ -249,8 +249,8 @@ mod tests {
     #[test]
     fn equal_numbers_are_ordered_by_name() {
         let queue = read(&["b-lock-0000000001", "a-lock-0000000001", "c-lock-0000000001"], MUTEX);
-        assert_eq!(queue.place("a-lock-0000000001"), Some(Place::First));
-        assert_eq!(queue.place("c-lock-0000000001"), behind("b-lock-0000000001"));
+        assert_eq!(queue.position("a-lock-0000000001"), Some(Position::First));
+        assert_eq!(queue.position("c-lock-0000000001"), behind("b-lock-0000000001"));
     }
 
     #[test]
@@ -287,12 +287,12 @@ mod tests {
         });
         let [r, s, w, t, u, x] = &list;
         let queue = Queue::read(list.to_vec(), READ_WRITE).unwrap();
-        assert_eq!(queue.place(r), Some(Place::First));
-        assert_eq!(queue.place(s), Some(Place::First));
-        assert_eq!(queue.place(w), behind(s));
-        assert_eq!(queue.place(t), behind(w));
-        assert_eq!(queue.place(u), behind(w));
-        assert_eq!(queue.place(x), behind(u));
+        assert_eq!(queue.position(r), Some(Position::First));
+        assert_eq!(queue.position(s), Some(Position::First));
+        assert_eq!(queue.position(w), behind(s));
+        assert_eq!(queue.position(t), behind(w));
+        assert_eq!(queue.position(u), behind(w));
+        assert_eq!(queue.position(x), behind(u));
         assert!(queue.in_order(Some(Kind::Exclusive)).eq([w.as_str(), x]));
         assert!(queue.in_the_way(None, Kind::Shared).1.eq([w.as_str(), x]));
         assert!(queue.in_the_way(Some(x), Kind::Exclusive).1.eq(queue.in_order(None).take(5)));
@@ -347,8 +347,8 @@ mod tests {
         assert_eq!(verdict(&["_c_old-of-me-__WRIT__0000000005"]), Upgrade::Contended);
         // To all others it is a writer of its number.
         let queue = self::read(&[read, other, reader], READ_WRITE);
-        assert_eq!(queue.place(reader), behind(other));
-        assert_eq!(queue.place(other), behind(read));
+        assert_eq!(queue.position(reader), behind(other));
+        assert_eq!(queue.position(other), behind(read));
     }
 
     /// Curator's own predicate, written after what its drivers do: the keys are what follows the marker, sorted as
@@ -397,7 +397,7 @@ mod tests {
     }
 
     fn holds(queue: &Queue, name: &str) -> bool {
-        queue.place(name) == Some(Place::First)
+        queue.position(name) == Some(Position::First)
     }
 
     fn check(children: Vec<String>, naming: Naming) {
@@ -420,7 +420,7 @@ mod tests {
             assert!(holds(&queue, first), "nobody is inside: {queue:?}");
         }
         for name in queue.in_order(None) {
-            if let Some(Place::Behind { predecessor, .. }) = queue.place(name) {
+            if let Some(Position::Behind { predecessor, .. }) = queue.position(name) {
                 assert!(queue.rank(predecessor) < queue.rank(name));
             }
         }

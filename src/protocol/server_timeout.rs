@@ -1,108 +1,117 @@
-//! For how long a server may be silent before the connection to it is given up, and what is learned of that. Pure.
+//! How long a server may be silent before its connection is given up. Pure.
 //!
-//! A server that hangs must not use up the time of the others: a lock is believed for 2/3 of the session timeout T, of
-//! which 1/6 may pass before the first beat that is not answered. With T/8 for each there is time for the server that the
-//! session is on and two more that hang. `zookeeper-client` itself waits for 2/5 of T.
+//! A hung server must not use up the time of the others: a lease lasts 2/3 of the session timeout T, of which
+//! 1/6 may pass before the first heartbeat that is not answered. With T/8 for each server there is time for
+//! the one that the session is connected to and for two more that hang. `zookeeper-client` itself waits for
+//! 2/5 of T.
 //!
-//! Servers whose commits take longer than that, all of them, look the same as one that hangs: the connection is cut
-//! before the reply to a write, and so is the next, for ever. The library fixes the patience of a session when it connects,
-//! so such a session is given up, and the next has twice the patience.
+//! If every server takes longer than that to commit, all of them look hung: each connection is cut before the
+//! reply to a write arrives. The client library fixes the server timeout of a session when it connects, so
+//! such a session is ended, and the next one has twice the server timeout (docs/protocol.md#server-timeout).
 
 use std::time::Duration;
 
 use crate::protocol::moment::Moment;
 
-/// A server that says nothing for less than this is no more than busy.
-const BUSY: Duration = Duration::from_millis(500);
+/// The least server timeout: a server that is silent for less than this is only busy.
+const MIN_SERVER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A session that lasted for this many session timeouts was well, whatever its patience: the next begins anew.
-const WELL: u32 = 10;
+/// A session that lived for this many session timeouts was healthy: the next one starts with the initial
+/// server timeout again.
+const HEALTHY_SESSION_TIMEOUTS: u32 = 10;
 
-/// How patient the next session will be.
+/// How long a server may be silent in the next session: grows while sessions stall.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct ServerTimeout {
     doublings: u32,
 }
 
-impl Patience {
-    /// For how long a server may be silent, in a session with this timeout.
-    pub(crate) fn with(self, session_timeout: Duration, connect_timeout: Duration) -> Duration {
-        let first = (session_timeout / 8).min(connect_timeout / 3).max(BUSY);
-        let doubled = first.saturating_mul(2_u32.saturating_pow(self.doublings));
-        doubled.min(most(session_timeout).max(first))
+impl ServerTimeout {
+    /// Returns how long a server may be silent in a session with this timeout.
+    pub(crate) fn duration(self, session_timeout: Duration, connect_timeout: Duration) -> Duration {
+        let initial = (session_timeout / 8).min(connect_timeout / 3).max(MIN_SERVER_TIMEOUT);
+        let doubled = initial.saturating_mul(2_u32.saturating_pow(self.doublings));
+        doubled.min(max_server_timeout(session_timeout).max(initial))
     }
 
-    /// More of it after a session that was of no use.
-    pub(crate) fn grow(&mut self) {
+    /// Doubles the server timeout, after a session that stalled.
+    pub(crate) fn double(&mut self) {
         self.doublings = self.doublings.saturating_add(1);
     }
 
-    /// What a session teaches that lasted so long and ended for another reason: if it was well for long, the servers may
-    /// be quick again.
-    pub(crate) fn lasted(&mut self, age: Duration, session_timeout: Duration) {
-        if age >= session_timeout.saturating_mul(WELL) {
+    /// Goes back to the initial server timeout if a session lived for long: the servers may be quick again.
+    pub(crate) fn reset_after(&mut self, session_age: Duration, session_timeout: Duration) {
+        if session_age >= session_timeout.saturating_mul(HEALTHY_SESSION_TIMEOUTS) {
             self.doublings = 0;
         }
     }
 }
 
-/// The library's own patience, beyond which it does not go: it would leave no time for a second server.
-fn most(session_timeout: Duration) -> Duration {
+/// The client library's own server timeout. A longer one would leave no time for a second server.
+fn max_server_timeout(session_timeout: Duration) -> Duration {
     session_timeout / 5 * 2
 }
 
-/// What the library makes of a patience, once the session timeout is known: too much of it is replaced by its own.
-pub(crate) fn effective(patience: Duration, session_timeout: Duration) -> Duration {
-    if patience > session_timeout / 5 * 3 { most(session_timeout) } else { patience }
+/// Returns the server timeout that the client library uses once it knows the session timeout: it replaces one
+/// that is too long by its own.
+pub(crate) fn effective(server_timeout: Duration, session_timeout: Duration) -> Duration {
+    if server_timeout > session_timeout / 5 * 3 {
+        max_server_timeout(session_timeout)
+    } else {
+        server_timeout
+    }
 }
 
-/// The connections of one session: whether it is our own impatience that keeps the servers from answering.
+/// The connections of one session, to tell a session that stalls: one in which the server timeout cuts every
+/// connection before a write is answered.
 #[derive(Debug)]
-pub(crate) struct Connections {
-    patience: Duration,
+pub(crate) struct ConnectionHistory {
+    server_timeout: Duration,
     session_timeout: Duration,
-    /// Since when there is the present one.
-    since: Option<Moment>,
-    /// The last proof when the one before ended.
-    seen: Option<Moment>,
-    /// How many in a row were in vain, and when the first of them ended.
-    vain: Option<(u32, Moment)>,
+    /// When the current connection was established; `None` while disconnected.
+    connected_at: Option<Moment>,
+    /// The last renewal when the previous connection ended.
+    seen_renewal: Option<Moment>,
+    /// How many connections in a row were fruitless, and when the first of them ended.
+    fruitless: Option<(u32, Moment)>,
 }
 
-impl Connections {
-    /// Those of a session that was established at `now`.
-    pub(crate) fn new(patience: Duration, session_timeout: Duration, now: Moment) -> Self {
-        Self { patience, session_timeout, since: Some(now), seen: None, vain: None }
+impl ConnectionHistory {
+    /// The history of a session that was established at `now`.
+    pub(crate) fn new(server_timeout: Duration, session_timeout: Duration, now: Moment) -> Self {
+        Self { server_timeout, session_timeout, connected_at: Some(now), seen_renewal: None, fruitless: None }
     }
 
-    /// A connection has ended. `proof` is when the last write was sent that was answered; `wanted` is whether there was
-    /// anything to write.
+    /// Records that the connection has ended. `last_renewal` is when the last write was sent that was
+    /// answered; `in_use` is whether there was anything to write.
     ///
-    /// It was in vain if no write was answered on it although it lasted as long as the patience. One that lasted less
-    /// was ended by something else, and says nothing.
+    /// The connection was fruitless if no write was answered on it although it lasted for the server timeout.
+    /// If it lasted for less, something else ended it, which says nothing about the server timeout.
     ///
-    /// A write counts for the connection that it was answered on. It may have been sent before that was seen: queued while
-    /// there was none, or by who saw it first. So what counts is that the proof is a new one, not when it was sent.
-    pub(crate) fn ended(&mut self, now: Moment, proof: Option<Moment>, wanted: bool) {
-        let Some(since) = self.since.take() else { return };
-        let answered = std::mem::replace(&mut self.seen, proof) != proof;
-        if !wanted || answered {
-            self.vain = None;
-        } else if now.since(since) >= self.patience {
-            let (count, first) = self.vain.unwrap_or((0, now));
-            self.vain = Some((count.saturating_add(1), first));
+    /// A write counts for the connection on which it was answered. It may have been sent before this history
+    /// knew of the connection (queued while there was none, or by a task that saw it first), so what counts
+    /// is that the renewal is a new one, not when it was sent.
+    pub(crate) fn disconnected(&mut self, now: Moment, last_renewal: Option<Moment>, in_use: bool) {
+        let Some(connected_at) = self.connected_at.take() else { return };
+        let answered = std::mem::replace(&mut self.seen_renewal, last_renewal) != last_renewal;
+        if !in_use || answered {
+            self.fruitless = None;
+        } else if now.since(connected_at) >= self.server_timeout {
+            let (count, first) = self.fruitless.unwrap_or((0, now));
+            self.fruitless = Some((count.saturating_add(1), first));
         }
     }
 
-    /// There is a connection again. False if the session is of no use: at least two connections were in vain, for a whole
-    /// session timeout, no write that was sent within that time has been answered, and more patience might help. Whatever was
-    /// held in it is lost by then, and the servers may have given it away, so nothing is taken by ending it.
-    pub(crate) fn established(&mut self, now: Moment, proof: Option<Moment>) -> bool {
-        self.since = Some(now);
+    /// Records a new connection. Returns `false` if the session has stalled: at least two connections were
+    /// fruitless, the first of them ended a session timeout ago, no write of the last session timeout has
+    /// been answered, and a longer server timeout might help. Every lock of such a session is lost by then,
+    /// and the servers may have granted it to another process, so ending the session costs nothing.
+    pub(crate) fn connected(&mut self, now: Moment, last_renewal: Option<Moment>) -> bool {
+        self.connected_at = Some(now);
         let long_ago = |moment| now.since(moment) >= self.session_timeout;
-        let in_vain = self.vain.is_some_and(|(count, first)| count >= 2 && long_ago(first));
-        let useless = in_vain && proof.is_none_or(long_ago);
-        !useless || self.patience >= most(self.session_timeout)
+        let fruitless = self.fruitless.is_some_and(|(count, first)| count >= 2 && long_ago(first));
+        let stalled = fruitless && last_renewal.is_none_or(long_ago);
+        !stalled || self.server_timeout >= max_server_timeout(self.session_timeout)
     }
 }
 
@@ -118,86 +127,90 @@ mod tests {
         Moment::at(S(seconds))
     }
 
-    fn grown(times: u32) -> Patience {
-        Patience { doublings: times }
+    fn grown(times: u32) -> ServerTimeout {
+        ServerTimeout { doublings: times }
     }
 
-    /// Connections of a session from second 0, with a patience of 2 s.
-    fn session() -> Connections {
-        Connections::new(S(2), T, at(0))
+    /// The history of a session that is established in second 0, with a server timeout of 2 s.
+    fn session() -> ConnectionHistory {
+        ConnectionHistory::new(S(2), T, at(0))
     }
 
     #[test]
     fn an_eighth_of_the_session_timeout() {
-        assert_eq!(Patience::default().with(T, S(60)), S(2));
-        // Not more than a third of the time that there is to connect, and not less than half a second.
-        assert_eq!(Patience::default().with(T, S(3)), S(1));
-        assert_eq!(Patience::default().with(T, S(1)), MS(500));
-        assert_eq!(Patience::default().with(S(1), S(60)), MS(500));
+        assert_eq!(ServerTimeout::default().duration(T, S(60)), S(2));
+        // At most a third of the connect timeout, and at least half a second.
+        assert_eq!(ServerTimeout::default().duration(T, S(3)), S(1));
+        assert_eq!(ServerTimeout::default().duration(T, S(1)), MS(500));
+        assert_eq!(ServerTimeout::default().duration(S(1), S(60)), MS(500));
     }
 
     #[test]
     fn it_doubles_up_to_two_fifths() {
-        let mut patience = Patience::default();
-        patience.grow();
-        assert_eq!(patience.with(T, S(60)), S(4));
-        assert_eq!(grown(2).with(T, S(60)), MS(6_400));
-        assert_eq!(grown(u32::MAX).with(T, S(60)), MS(6_400));
-        // Where the first is more than that already, it stays.
-        assert_eq!(grown(1).with(S(1), S(60)), MS(500));
-        assert_eq!(grown(u32::MAX).with(Duration::MAX, Duration::MAX), Duration::MAX / 5 * 2);
+        let mut timeout = ServerTimeout::default();
+        timeout.double();
+        assert_eq!(timeout.duration(T, S(60)), S(4));
+        assert_eq!(grown(2).duration(T, S(60)), MS(6_400));
+        assert_eq!(grown(u32::MAX).duration(T, S(60)), MS(6_400));
+        // An initial one above that stays.
+        assert_eq!(grown(1).duration(S(1), S(60)), MS(500));
+        assert_eq!(grown(u32::MAX).duration(Duration::MAX, Duration::MAX), Duration::MAX / 5 * 2);
     }
 
     #[test]
-    fn the_library_replaces_too_much_of_it() {
+    fn the_library_replaces_one_that_is_too_long() {
         assert_eq!(effective(S(9), S(16)), S(9));
         assert_eq!(effective(S(10), S(16)), MS(6_400));
     }
 
     #[test]
-    fn it_begins_anew_after_a_session_that_was_well_for_long() {
-        let mut patience = grown(2);
-        patience.lasted(10 * T - MS(1), T);
-        assert_eq!(patience.with(T, S(60)), grown(2).with(T, S(60)));
-        patience.lasted(10 * T, T);
-        assert_eq!(patience.with(T, S(60)), S(2));
+    fn it_is_reset_after_a_session_that_lived_for_long() {
+        let mut timeout = grown(2);
+        timeout.reset_after(10 * T - MS(1), T);
+        assert_eq!(timeout.duration(T, S(60)), grown(2).duration(T, S(60)));
+        timeout.reset_after(10 * T, T);
+        assert_eq!(timeout.duration(T, S(60)), S(2));
     }
 
-    /// One connection after the other, the first of which ends in second `from`, each 2 s later with the proof that there is
-    /// by then; answers when the session was found to be of no use, if it was within 100 s.
-    fn useless_from(mut session: Connections, from: u64, proof: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+    /// Returns the second in which the session stalls; `None` if it does not within 100 s. The first
+    /// connection ends in second `from`, each further one 2 s later; `renewal` is the last renewal by then.
+    fn stalls_from(
+        mut session: ConnectionHistory,
+        from: u64,
+        renewal: impl Fn(u64) -> Option<u64>,
+    ) -> Option<u64> {
         (from..100).step_by(2).find(|&second| {
-            let proof = proof(second).map(at);
-            session.ended(at(second), proof, true);
-            !session.established(at(second), proof)
+            let renewal = renewal(second).map(at);
+            session.disconnected(at(second), renewal, true);
+            !session.connected(at(second), renewal)
         })
     }
 
-    fn useless(session: Connections, proof: impl Fn(u64) -> Option<u64>) -> Option<u64> {
-        useless_from(session, 2, proof)
+    fn stalls(session: ConnectionHistory, renewal: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        stalls_from(session, 2, renewal)
     }
 
     #[test]
-    fn connections_in_vain_for_a_session_timeout_are_enough() {
-        assert_eq!(useless(session(), |_| None), Some(18));
-        // The last write that was answered was so before; that was the first connection's.
-        assert_eq!(useless(session(), |_| Some(0)), Some(20));
+    fn fruitless_connections_for_a_session_timeout_stall_a_session() {
+        assert_eq!(stalls(session(), |_| None), Some(18));
+        // The one answered write was answered on the first connection.
+        assert_eq!(stalls(session(), |_| Some(0)), Some(20));
     }
 
-    /// A beat is sent as soon as there is a connection, which may be before that is seen here.
+    /// A heartbeat is sent as soon as there is a connection, which may be before the history knows of it.
     #[test]
     fn a_write_that_is_answered_counts_although_it_was_sent_before_the_connection_was_seen() {
-        assert_eq!(useless(session(), |second| Some(second.saturating_sub(3))), None);
-        // After second 40 none is: the first connection in vain is the one that ends in second 42.
-        assert_eq!(useless(session(), |second| Some(second.min(40).saturating_sub(3))), Some(58));
+        assert_eq!(stalls(session(), |second| Some(second.saturating_sub(3))), None);
+        // None is after second 40: the first fruitless connection is the one that ends in second 42.
+        assert_eq!(stalls(session(), |second| Some(second.min(40).saturating_sub(3))), Some(58));
     }
 
     #[test]
     fn an_answer_that_came_between_two_connections_counts() {
         let mut session = session();
         for second in (2..200).step_by(2) {
-            session.ended(at(second), Some(at(second - 2)), second > 4);
-            assert!(session.established(at(second), Some(at(second - 1))), "{second}");
+            session.disconnected(at(second), Some(at(second - 2)), second > 4);
+            assert!(session.connected(at(second), Some(at(second - 1))), "{second}");
         }
     }
 
@@ -205,67 +218,67 @@ mod tests {
     fn a_session_is_kept_for_a_session_timeout_after_the_last_write_that_was_answered() {
         let mut session = session();
         for second in (2..18).step_by(2) {
-            session.ended(at(second), None, true);
-            assert!(session.established(at(second), None), "{second}");
+            session.disconnected(at(second), None, true);
+            assert!(session.connected(at(second), None), "{second}");
         }
-        // The answer has come since the last connection was seen to end.
-        session.ended(at(18), None, true);
-        assert!(session.established(at(18), Some(at(5))));
-        assert!(session.established(at(20), Some(at(5))));
-        assert!(!session.established(at(21), Some(at(5))));
+        // The answer has come since the last connection ended.
+        session.disconnected(at(18), None, true);
+        assert!(session.connected(at(18), Some(at(5))));
+        assert!(session.connected(at(20), Some(at(5))));
+        assert!(!session.connected(at(21), Some(at(5))));
     }
 
-    /// What was answered while nothing was wanted is not counted again later.
+    /// An answer that came while the session was not in use is not counted again later.
     #[test]
     fn an_answer_counts_once() {
         let mut session = session();
-        session.ended(at(2), Some(at(1)), false);
-        assert!(session.established(at(2), Some(at(1))));
-        assert_eq!(useless_from(session, 4, |_| Some(1)), Some(20));
+        session.disconnected(at(2), Some(at(1)), false);
+        assert!(session.connected(at(2), Some(at(1))));
+        assert_eq!(stalls_from(session, 4, |_| Some(1)), Some(20));
     }
 
     #[test]
-    fn one_is_not_enough_however_long_ago() {
+    fn one_fruitless_connection_is_not_enough_however_long_ago() {
         let mut session = session();
-        session.ended(at(2), None, true);
-        assert!(session.established(at(100), None));
+        session.disconnected(at(2), None, true);
+        assert!(session.connected(at(100), None));
     }
 
     #[test]
-    fn an_answered_write_makes_up_for_what_was_before() {
+    fn an_answered_write_clears_the_fruitless_connections_before_it() {
         let mut session = session();
-        session.ended(at(2), None, true);
-        assert!(session.established(at(2), None));
-        session.ended(at(10), Some(at(3)), true);
-        assert!(session.established(at(10), None));
-        session.ended(at(20), Some(at(3)), true);
-        assert!(session.established(at(20), None));
+        session.disconnected(at(2), None, true);
+        assert!(session.connected(at(2), None));
+        session.disconnected(at(10), Some(at(3)), true);
+        assert!(session.connected(at(10), None));
+        session.disconnected(at(20), Some(at(3)), true);
+        assert!(session.connected(at(20), None));
     }
 
     #[test]
-    fn one_on_which_nothing_was_wanted_is_not_in_vain() {
+    fn a_connection_without_a_write_to_answer_is_not_fruitless() {
         let mut session = session();
         for second in (2..100).step_by(2) {
-            session.ended(at(second), None, false);
-            assert!(session.established(at(second), None));
+            session.disconnected(at(second), None, false);
+            assert!(session.connected(at(second), None));
         }
     }
 
     #[test]
-    fn one_that_broke_before_the_patience_was_over_says_nothing() {
+    fn a_connection_that_broke_before_the_server_timeout_says_nothing() {
         let mut session = session();
         for second in 1..100 {
-            session.ended(at(second), None, true);
-            assert!(session.established(at(second), None));
+            session.disconnected(at(second), None, true);
+            assert!(session.connected(at(second), None));
         }
     }
 
     #[test]
-    fn a_patience_that_cannot_grow_gives_no_session_up() {
-        let mut session = Connections::new(MS(6_400), T, at(0));
+    fn a_server_timeout_that_cannot_grow_stalls_no_session() {
+        let mut session = ConnectionHistory::new(MS(6_400), T, at(0));
         for second in (7..100).step_by(7) {
-            session.ended(at(second), None, true);
-            assert!(session.established(at(second), None));
+            session.disconnected(at(second), None, true);
+            assert!(session.connected(at(second), None));
         }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Made};
 use crate::protocol::failure::{Answer, Failure};
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
-use crate::protocol::queue::{Listing, Place, Queue};
+use crate::protocol::queue::{Listing, Position, Queue};
 
 const NAMING: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator };
 
@@ -232,7 +232,7 @@ impl State {
     }
 
     fn waits(&self, node: &str) -> bool {
-        matches!(self.list().unwrap().place(node), Some(Place::Behind { .. }))
+        matches!(self.list().unwrap().position(node), Some(Position::Behind { .. }))
     }
 
     /// Goes on with leaving.

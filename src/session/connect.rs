@@ -1,4 +1,4 @@
-//! Gets sessions from the servers.
+//! Establishes sessions with the servers.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use zookeeper_client as zk;
 
 use crate::error::{ConnectError, ServerFailures};
-use crate::protocol::server_timeout::{Patience, effective};
+use crate::protocol::server_timeout::{ServerTimeout, effective};
 use crate::session::probe::ask_before;
 use crate::session::retry::RetryPolicy;
 use crate::session::servers::Servers;
 use crate::session::zk_session::cause;
 
-/// How to get sessions, and what was learned about the servers by it.
+/// Establishes sessions, and remembers what it learns about the servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialer {
     servers: Servers,
@@ -20,12 +20,12 @@ pub(crate) struct Dialer {
     session_timeout: Duration,
     connect_timeout: Duration,
     retry: RetryPolicy,
-    /// What the servers made of the session timeout the last time.
+    /// The session timeout that the servers granted last.
     granted: Option<Duration>,
-    /// For the next session.
-    pub(super) patience: Patience,
-    /// Of the last session, which keeps it.
-    present_patience: Duration,
+    /// The server timeout of the next session.
+    pub(super) next_server_timeout: ServerTimeout,
+    /// The server timeout of the last session, for as long as it lives.
+    server_timeout: Duration,
 }
 
 impl Dialer {
@@ -43,8 +43,8 @@ impl Dialer {
             connect_timeout,
             retry,
             granted: None,
-            patience: Patience::default(),
-            present_patience: Duration::ZERO,
+            next_server_timeout: ServerTimeout::default(),
+            server_timeout: Duration::ZERO,
         }
     }
 
@@ -52,59 +52,68 @@ impl Dialer {
         &self.servers
     }
 
-    /// For how long a server may be silent in the session that was established last.
-    pub(super) fn present_patience(&self) -> Duration {
-        self.present_patience
+    /// Returns how long a server may be silent in the session that was established last.
+    pub(super) fn server_timeout(&self) -> Duration {
+        self.server_timeout
     }
 
-    /// One try to establish a session, within the connect timeout.
+    /// Tries once to establish a session, within the connect timeout.
     pub(super) async fn dial(&mut self) -> Result<zk::Client, ConnectError> {
-        self.dial_with(self.patience).await
+        self.dial_with(self.next_server_timeout).await
     }
 
-    /// The same, with this patience for as long as no server has answered.
+    /// Like [`dial`](Self::dial), with this server timeout until a server has answered.
     ///
-    /// The library fixes the patience of a session when it connects, and only then is the session timeout known that it
-    /// goes by. So where the servers granted another than was expected, the session is exchanged for one with the right patience,
-    /// once; the next time that timeout is expected. If they give no second session in time, the first will do.
-    async fn dial_with(&mut self, patience: Patience) -> Result<zk::Client, ConnectError> {
+    /// The client library fixes the server timeout of a session when it connects, but the session timeout,
+    /// from which it is calculated, is known only afterwards. If the servers grant another session timeout
+    /// than expected, the session is exchanged, once, for one with the right server timeout, and the next
+    /// time that session timeout is expected. If the second session is not established in time, the first one
+    /// is used.
+    async fn dial_with(&mut self, server_timeout: ServerTimeout) -> Result<zk::Client, ConnectError> {
         let started = Instant::now();
         let expected = self.granted.unwrap_or(self.session_timeout);
-        let handle =
-            self.connect(patience.with(expected, self.connect_timeout), self.connect_timeout).await?;
-        let right = self.patience.with(handle.session_timeout(), self.connect_timeout);
-        if self.present_patience == effective(right, handle.session_timeout()) {
+        let first = server_timeout.duration(expected, self.connect_timeout);
+        let handle = self.connect(first, self.connect_timeout).await?;
+        let right = self.next_server_timeout.duration(handle.session_timeout(), self.connect_timeout);
+        if self.server_timeout == effective(right, handle.session_timeout()) {
             return Ok(handle);
         }
-        let (granted, present) = (self.granted, self.present_patience);
+        let before = (self.granted, self.server_timeout);
         match self.connect(right, self.connect_timeout.saturating_sub(started.elapsed())).await {
-            // The first has no nodes, and is closed by its drop.
+            // The first session has no nodes, and its drop closes it.
             Ok(exchanged) => Ok(exchanged),
             Err(error) => {
-                tracing::debug!(%error, "a session with another patience was not to be had");
-                (self.granted, self.present_patience) = (granted, present);
+                tracing::debug!(%error, "no second session, with another server timeout: the first one is kept");
+                (self.granted, self.server_timeout) = before;
                 Ok(handle)
             }
         }
     }
 
-    /// Establishes a session that gives a server up that is silent for as long as `patience`, while it connects and later.
-    async fn connect(&mut self, patience: Duration, timeout: Duration) -> Result<zk::Client, ConnectError> {
+    /// Establishes a session that gives up a server that is silent for `server_timeout`, while it connects
+    /// and later.
+    async fn connect(
+        &mut self,
+        server_timeout: Duration,
+        timeout: Duration,
+    ) -> Result<zk::Client, ConnectError> {
         let servers = || self.servers.given().to_owned();
         let dialled = async {
             loop {
                 let connector = self.connector.clone();
                 let connector = connector.with_session_timeout(self.session_timeout);
-                let connector = connector.with_connection_timeout(patience);
+                let connector = connector.with_connection_timeout(server_timeout);
                 match connector.connect(self.servers.repeated()).await {
-                    // It gives up after the session timeout, which may be shorter than ours.
+                    // The library gives up after the session timeout, which may be shorter than the connect
+                    // timeout.
                     Err(zk::Error::Timeout) => {}
                     result => return result,
                 }
             }
         };
         let mut dialled = pin!(tokio::time::timeout(timeout, dialled));
-        // Why there is none the library does not tell, so they are asked while there is still time.
+        // The library does not report why it got no session, so the servers are asked while there is still
+        // time.
         let mut asking = pin!(ask_before(timeout, &self.servers));
         let (result, asked) = tokio::select! {
             biased;
@@ -115,11 +124,11 @@ impl Dialer {
             Ok(Ok(handle)) => {
                 let granted = handle.session_timeout();
                 self.granted = Some(granted);
-                self.present_patience = effective(patience, granted);
+                self.server_timeout = effective(server_timeout, granted);
                 return Ok(handle);
             }
             Ok(Err(zk::Error::AuthFailed)) => return Err(ConnectError::AuthFailed { servers: servers() }),
-            Ok(Err(error)) if is_of_setup(&error) => {
+            Ok(Err(error)) if is_setup_error(&error) => {
                 return Err(ConnectError::Setup { servers: servers(), source: cause(error) });
             }
             Ok(Err(error)) => Some(cause(error)),
@@ -133,13 +142,14 @@ impl Dialer {
         Err(ConnectError::TimedOut { servers: servers(), timeout, failures })
     }
 
-    /// Tries until there is a session, the policy is exhausted, or retrying is no use.
+    /// Tries to establish a session until it succeeds, the retry policy is exhausted, or an error is not
+    /// retryable.
     pub(super) async fn dial_by_policy(&mut self) -> Result<zk::Client, ConnectError> {
         let start = Instant::now();
-        let mut patience = self.patience;
+        let mut server_timeout = self.next_server_timeout;
         let mut retry = 0;
         loop {
-            let error = match self.dial_with(patience).await {
+            let error = match self.dial_with(server_timeout).await {
                 Ok(handle) => return Ok(handle),
                 Err(error) => error,
             };
@@ -148,15 +158,16 @@ impl Dialer {
             tracing::warn!(%error, ?pause, "no session yet");
             tokio::time::sleep(pause).await;
             retry += 1;
-            // A session is established by a write: that may be what takes them longer.
-            patience.grow();
+            // A session is established by a write, and slow commits may be why this one was not.
+            server_timeout.double();
         }
     }
 }
 
-/// Whether an error is about the client's own options: unusable ones of TLS and SASL come as errors of their own, before any
-/// connection is tried. The connect string was read by us before, so it is not to blame.
-fn is_of_setup(error: &zk::Error) -> bool {
+/// Returns whether an error is about the client's own options: the library reports unusable options of TLS
+/// and SASL as errors of their own, before it tries any connection. The connect string has been validated
+/// before.
+fn is_setup_error(error: &zk::Error) -> bool {
     matches!(error, zk::Error::BadArguments(_) | zk::Error::Custom(_) | zk::Error::UnexpectedError(_))
 }
 
@@ -166,7 +177,7 @@ mod tests {
 
     #[test]
     fn bad_options_are_not_blamed_on_the_connect_string_nor_on_the_servers() {
-        assert!(is_of_setup(&zk::Error::BadArguments(&"no tls ca")));
-        assert!(!is_of_setup(&zk::Error::ConnectionLoss) && !is_of_setup(&zk::Error::Timeout));
+        assert!(is_setup_error(&zk::Error::BadArguments(&"no tls ca")));
+        assert!(!is_setup_error(&zk::Error::ConnectionLoss) && !is_setup_error(&zk::Error::Timeout));
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::cleanup::{Cleanup, delete_orphans};
 use super::retry::RetryPolicy;
-use super::supervisor::{Closing, ConnectionState, Phase, Shared};
+use super::supervisor::{CloseReason, ConnectionState, Phase, Shared};
 use super::waker;
 use super::zk_session::Session;
 use crate::error::{AcquireError, ConnectError, ReleaseError};
@@ -173,7 +173,7 @@ impl Core {
     /// Why nothing runs any more where the session ran.
     pub(crate) fn why_ended(&self, path: &LockPath) -> AcquireError {
         match *self.shared.phase.borrow() {
-            Phase::Closed(Closing::AuthFailed) => NoSession::AuthFailed.into_error(path),
+            Phase::Closed(CloseReason::AuthFailed) => NoSession::AuthFailed.into_error(path),
             _ => NoSession::Closed.into_error(path),
         }
     }
@@ -201,8 +201,8 @@ impl Core {
                 }
                 Phase::Down { round, .. } if before == Some(*round) => {}
                 Phase::Down { error, .. } => return Err(NoSession::Unreachable(error.clone())),
-                Phase::Closed(Closing::Asked) => return Err(NoSession::Closed),
-                Phase::Closed(Closing::AuthFailed) => return Err(NoSession::AuthFailed),
+                Phase::Closed(CloseReason::Requested) => return Err(NoSession::Closed),
+                Phase::Closed(CloseReason::AuthFailed) => return Err(NoSession::AuthFailed),
             }
             first = false;
             if phases.changed().await.is_err() {

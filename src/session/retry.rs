@@ -15,11 +15,11 @@ use uuid::Uuid;
 /// world use, `ExponentialBackoffRetry(1000, 3, 5000)`: [`exponential(1 s, 3, 5 s)`](Self::exponential).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    kind: Kind,
+    formula: Formula,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum Formula {
     Exponential { base: Duration, retries: u32, most: Duration },
     Times { retries: u32, pause: Duration },
     Elapsed { most: Duration, pause: Duration },
@@ -36,14 +36,14 @@ impl RetryPolicy {
     #[doc(alias = "BoundedExponentialBackoffRetry")]
     #[must_use]
     pub const fn exponential(base: Duration, retries: u32, most: Duration) -> Self {
-        Self { kind: Kind::Exponential { base, retries, most } }
+        Self { formula: Formula::Exponential { base, retries, most } }
     }
 
     /// Up to `retries` further tries, with the same `pause` before each.
     #[doc(alias = "RetryNTimes")]
     #[must_use]
     pub const fn n_times(retries: u32, pause: Duration) -> Self {
-        Self { kind: Kind::Times { retries, pause } }
+        Self { formula: Formula::Times { retries, pause } }
     }
 
     /// One further try after `pause`.
@@ -57,7 +57,7 @@ impl RetryPolicy {
     #[doc(alias = "RetryUntilElapsed")]
     #[must_use]
     pub const fn until_elapsed(most: Duration, pause: Duration) -> Self {
-        Self { kind: Kind::Elapsed { most, pause } }
+        Self { formula: Formula::Elapsed { most, pause } }
     }
 
     /// Further tries without end, with the same `pause` before each. A call with a deadline still ends by it; one
@@ -65,7 +65,7 @@ impl RetryPolicy {
     #[doc(alias = "RetryForever")]
     #[must_use]
     pub const fn forever(pause: Duration) -> Self {
-        Self { kind: Kind::Forever { pause } }
+        Self { formula: Formula::Forever { pause } }
     }
 
     /// The pause before try number `retry` (0 for the first repetition), `elapsed` after the first try; nothing
@@ -75,15 +75,15 @@ impl RetryPolicy {
     }
 
     fn pause_with(&self, retry: u32, elapsed: Duration, random: u64) -> Option<Duration> {
-        let pause = match self.kind {
-            Kind::Exponential { base, retries, most } => (retry < retries).then(|| {
+        let pause = match self.formula {
+            Formula::Exponential { base, retries, most } => (retry < retries).then(|| {
                 let bound = 1_u32 << (retry.min(MAX_EXPONENT) + 1);
                 let factor = u32::try_from(random % u64::from(bound)).unwrap_or(u32::MAX).max(1);
                 base.saturating_mul(factor).min(most)
             }),
-            Kind::Times { retries, pause } => (retry < retries).then_some(pause),
-            Kind::Elapsed { most, pause } => (elapsed < most).then_some(pause),
-            Kind::Forever { pause } => Some(pause),
+            Formula::Times { retries, pause } => (retry < retries).then_some(pause),
+            Formula::Elapsed { most, pause } => (elapsed < most).then_some(pause),
+            Formula::Forever { pause } => Some(pause),
         };
         // A policy without any pause would keep a core busy for as long as the servers are away.
         pause.map(|pause| pause.max(Duration::from_millis(1)))

@@ -1,4 +1,4 @@
-//! Keeps a client in a session: connects, watches the session's state, and replaces a session that has ended.
+//! The supervisor of a client's sessions: watches the state of the current one, and replaces it when it ends.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use zookeeper_client as zk;
 
 use crate::error::{ConnectError, LostReason};
 use crate::protocol::lease::Margin;
-use crate::protocol::server_timeout::Connections;
+use crate::protocol::server_timeout::ConnectionHistory;
 use crate::session::cleanup::Cleanup;
 use crate::session::clock;
 use crate::session::connect::Dialer;
@@ -16,25 +16,25 @@ use crate::session::heartbeat::{self, Heartbeat};
 use crate::session::waker::contain_panic;
 use crate::session::zk_session::Session;
 
-/// What the client as a whole is doing.
+/// Where a client is between its first session and its end.
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
-    /// A session is being established. From here: `Live`, or `Down` when the retry policy is exhausted.
+    /// A session is being established. Next: `Live`, or `Down` when the retry policy is exhausted.
     Connecting,
-    /// There is a session. From here: `Connecting` when it ends, `Closed` when the client does.
+    /// There is a session. Next: `Connecting` when it ends, `Closed` when the client is closed.
     Live(Arc<Session>),
-    /// No server could be reached for as long as the policy allows. From here: `Connecting` once somebody asks
-    /// for a session again.
+    /// No session could be established within the retry policy. Next: `Connecting` once a call needs a
+    /// session.
     Down { round: u64, error: ConnectError },
-    /// For good.
-    Closed(Closing),
+    /// The client is closed. Final.
+    Closed(CloseReason),
 }
 
 /// Why a client is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Closing {
-    /// It was asked to, or its borrowed session ended.
-    Asked,
+pub(crate) enum CloseReason {
+    /// By `close`, by the drop of the client, or because its borrowed session ended.
+    Requested,
     /// The servers refused the credentials.
     AuthFailed,
 }
@@ -48,11 +48,11 @@ pub(crate) enum Closing {
 pub enum ConnectionState {
     /// A server answers.
     Connected,
-    /// The connection is interrupted; the session, and with it every lock, may still be alive at the servers, or
-    /// may not.
+    /// The connection is interrupted; the session, and with it every lock, may still be alive at the servers,
+    /// or may not.
     Suspended,
-    /// The session has ended, and with it every lock. A new one is being established, or will be when somebody
-    /// asks for a lock.
+    /// The session has ended, and with it every lock. A new one is being established, or will be when
+    /// somebody asks for a lock.
     Lost,
     /// The client is closed, by `close`, by the end of a borrowed session, or because the servers refused its
     /// credentials.
@@ -64,11 +64,12 @@ pub enum ConnectionState {
 pub(crate) struct Shared {
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) state: watch::Sender<ConnectionState>,
-    /// Somebody wants a session although the last round of connecting failed.
+    /// Notified when a call needs a session although the last round of connecting failed.
     pub(crate) wanted: Notify,
-    /// The client is going.
+    /// Whether the client is to be closed.
     pub(crate) stop: watch::Sender<bool>,
-    /// Whether the servers, or a deadline, ended the last session after `stop`: the result of `close`.
+    /// The result of `close`: whether the end of the last session was confirmed. `None` until the client is
+    /// closed.
     pub(crate) session_closed: watch::Sender<Option<bool>>,
 }
 
@@ -83,7 +84,7 @@ impl Shared {
         })
     }
 
-    /// Begins a session: from here on everybody sees it.
+    /// Publishes a new session to the client's calls.
     pub(crate) fn begin(&self, session: &Arc<Session>) {
         let (number, id) = (session.number(), session.session_id());
         let timeout = session.timeout();
@@ -92,30 +93,31 @@ impl Shared {
         self.phase.send_replace(Phase::Live(Arc::clone(session)));
     }
 
-    /// What waits for it may be polled by anybody, by a receiver that we do not see.
+    /// Publishes the state of the connection. Its receivers are polled by the caller's executor, whose wakers
+    /// may panic.
     fn tell_state(&self, state: ConnectionState) {
         contain_panic(|| {
             self.state.send_replace(state);
         });
     }
 
-    fn close(&self, closing: Closing, confirmed: bool) {
+    fn close(&self, closing: CloseReason, confirmed: bool) {
         self.phase.send_replace(Phase::Closed(closing));
         self.tell_state(ConnectionState::Closed);
         self.session_closed.send_replace(Some(confirmed));
     }
 }
 
-/// How lease with the servers is proved.
+/// How a client renews its lease, and how long the lease lasts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LeaseOptions {
     pub(crate) heartbeat: Heartbeat,
     pub(crate) margin: Margin,
 }
 
-/// Closes the client if its supervisor ends in any other way than by its last line: by a panic (of a tracing
-/// subscriber, of the client library), or because the runtime of a borrowed session goes, perhaps before the
-/// supervisor is polled at all.
+/// Closes the client if its supervisor does not end by returning: it may panic (in a tracing subscriber, in
+/// the client library), or the runtime of a borrowed session may shut down, perhaps before the supervisor is
+/// polled at all.
 struct CloseOnDrop(Arc<Shared>);
 
 impl Drop for CloseOnDrop {
@@ -123,16 +125,16 @@ impl Drop for CloseOnDrop {
         if self.0.session_closed.borrow().is_some() {
             return;
         }
-        let phase = self.0.phase.send_replace(Phase::Closed(Closing::Asked));
+        let phase = self.0.phase.send_replace(Phase::Closed(CloseReason::Requested));
         if let Phase::Live(session) = phase {
             session.end(LostReason::Closed);
         }
-        self.0.close(Closing::Asked, false);
+        self.0.close(CloseReason::Requested, false);
     }
 }
 
-/// Runs until the client is closed, from its first session on; `dialer` gets the next sessions. Without a dialer the
-/// first is the only one.
+/// Supervises a client from its first session until it is closed. `dialer` establishes the next sessions;
+/// without one the client is closed when its first session ends.
 pub(crate) fn supervise(
     shared: Arc<Shared>,
     first: Arc<Session>,
@@ -140,7 +142,7 @@ pub(crate) fn supervise(
     cleanup: Cleanup,
     lease: LeaseOptions,
 ) -> impl Future<Output = ()> + Send + 'static {
-    // Not by the first poll, which a task does not get whose runtime goes before.
+    // Outside of the future: a task whose runtime shuts down may be dropped before its first poll.
     let close = CloseOnDrop(Arc::clone(&shared));
     async move {
         let _close = close;
@@ -160,55 +162,62 @@ async fn run(
     let mut rounds = 0;
     loop {
         let began = clock::now();
-        // A borrowed session is not ours to give up.
-        let patience = dialer.as_ref().map(Dialer::present_patience);
-        let connections = patience.map(|patience| Connections::new(patience, session.timeout(), began));
+        // A borrowed session is its owner's to give up.
+        let server_timeout = dialer.as_ref().map(Dialer::server_timeout);
+        let connections =
+            server_timeout.map(|timeout| ConnectionHistory::new(timeout, session.timeout(), began));
         let mut heartbeat = tokio::spawn(heartbeat::run(Arc::clone(&session), lease.heartbeat));
         let end = tokio::select! {
-            // The heartbeat ends when the session does: how that ended is asked first.
+            // The heartbeat ends with the session, so how the session ended is asked first.
             biased;
             end = watch_session(&shared, &session, connections) => end,
-            // It ends with its session, or by a panic (of a tracing subscriber): without it nothing can be believed.
+            // Otherwise it has panicked (in a tracing subscriber): without a heartbeat no lease is renewed.
             _ = &mut heartbeat => {
                 session.end(LostReason::LeaseExpired);
-                End::Broken
+                SessionEnd::Unattended
             }
-            // A stop that came before this session counts as well: `wait_for` looks at the value first.
-            _ = stop.wait_for(|stop| *stop) => End::Stopped,
+            // Also if the stop came before this session: `wait_for` looks at the value first.
+            _ = stop.wait_for(|stop| *stop) => SessionEnd::Stopped,
         };
-        if !matches!(end, End::Stopped) {
-            // The heartbeat, which does it otherwise, may be gone, or not be polled again.
+        if !matches!(end, SessionEnd::Stopped) {
+            // Otherwise the heartbeat does it, which may have panicked or not be polled again.
             session.log();
         }
         match (end, &mut dialer) {
-            (End::Stopped, Some(_)) => {
-                // It would log the losses, which is left to `close`.
+            (SessionEnd::Stopped, Some(_)) => {
+                // The heartbeat would log the losses, which `close` does later.
                 heartbeat.abort();
                 let confirmed = close(&session).await;
-                return shared.close(Closing::Asked, confirmed);
+                return shared.close(CloseReason::Requested, confirmed);
             }
-            (End::Stopped, None) => return release(&shared, &session, &cleanup).await,
-            (End::AuthFailed, _) => {
-                // Releases that were under way are told so; the servers keep the nodes until the session expires.
+            (SessionEnd::Stopped, None) => return release(&shared, &session, &cleanup).await,
+            (SessionEnd::AuthFailed, _) => {
+                // So that releases under way return; the servers keep the nodes until the session expires.
                 settle_down(&cleanup, &session).await;
-                return shared.close(Closing::AuthFailed, false);
+                return shared.close(CloseReason::AuthFailed, false);
             }
-            (End::Over | End::Useless, None) => return shared.close(Closing::Asked, true),
-            // The session, and our nodes in it, may live on without us: its runtime is shutting down, most likely.
-            (End::Broken, None) => return shared.close(Closing::Asked, false),
+            (SessionEnd::Ended | SessionEnd::Stalled, None) => {
+                return shared.close(CloseReason::Requested, true);
+            }
+            // Not confirmed: the session and this client's nodes may live on. Most likely its runtime is
+            // shutting down.
+            (SessionEnd::Unattended, None) => return shared.close(CloseReason::Requested, false),
             (end, Some(dialer)) => {
                 shared.tell_state(ConnectionState::Lost);
                 match end {
-                    End::Useless => dialer.patience.grow(),
-                    _ => dialer.patience.lasted(clock::now().since(began), session.timeout()),
+                    SessionEnd::Stalled => dialer.next_server_timeout.double(),
+                    _ => {
+                        let age = clock::now().since(began);
+                        dialer.next_server_timeout.reset_after(age, session.timeout());
+                    }
                 }
                 let handle = tokio::select! {
                     redialled = redial(&shared, dialer, &mut rounds) => match redialled {
                         Some(handle) => handle,
-                        None => return shared.close(Closing::AuthFailed, true),
+                        None => return shared.close(CloseReason::AuthFailed, true),
                     },
-                    // There is no session to be closed.
-                    _ = stop.wait_for(|stop| *stop) => return shared.close(Closing::Asked, true),
+                    // There is no session to close.
+                    _ = stop.wait_for(|stop| *stop) => return shared.close(CloseReason::Requested, true),
                 };
                 session = Session::new(session.number() + 1, handle, lease.margin, cleanup.clone());
                 shared.begin(&session);
@@ -217,34 +226,42 @@ async fn run(
     }
 }
 
-enum End {
-    Over,
-    /// The session may live, but what looks after it does not.
-    Broken,
+/// Why the supervisor is done with a session.
+enum SessionEnd {
+    /// The session has ended.
+    Ended,
+    /// The heartbeat has panicked; the session may still be alive.
+    Unattended,
+    /// The servers refused the credentials.
     AuthFailed,
-    /// The session may live, but no write is answered in it before we cut the connection.
-    Useless,
+    /// The server timeout cut each connection before a write was answered; the session may still be alive.
+    Stalled,
+    /// The client is to be closed.
     Stopped,
 }
 
-/// Follows a session's state until it is over, or of no use any more by its `connections`.
-async fn watch_session(shared: &Shared, session: &Session, mut connections: Option<Connections>) -> End {
-    let Some(mut states) = session.states() else { return End::Over };
+/// Publishes a session's state until the session ends, or has stalled by the history of its connections.
+async fn watch_session(
+    shared: &Shared,
+    session: &Session,
+    mut connections: Option<ConnectionHistory>,
+) -> SessionEnd {
+    let Some(mut states) = session.states() else { return SessionEnd::Ended };
     let mut state = states.peek_state();
     loop {
         if let Some(connections) = &mut connections {
-            // The proof after the clock: one that comes between the two is not too old.
-            let (now, proof) = (clock::now(), session.last_renewal());
-            // Also when it comes back: states are merged, so that its end may not have been seen.
-            connections.ended(now, proof, session.is_wanted());
-            if state == zk::SessionState::SyncConnected && !connections.established(now, proof) {
+            // The clock is read first: a renewal that comes between the two is not taken for an old one.
+            let (now, last_renewal) = (clock::now(), session.last_renewal());
+            // Also on a connect: states are merged, so that the disconnect before it may not have been seen.
+            connections.disconnected(now, last_renewal, session.is_wanted());
+            if state == zk::SessionState::SyncConnected && !connections.connected(now, last_renewal) {
                 let id = session.session_id();
                 tracing::warn!(
                     session = format_args!("{id:#x}"),
-                    "no write was answered before the connection was given up, again and again: the next session is more patient"
+                    "connection after connection was given up before a write was answered: the next session waits longer for its servers"
                 );
                 session.end(LostReason::LeaseExpired);
-                return End::Useless;
+                return SessionEnd::Stalled;
             }
         }
         match state {
@@ -258,28 +275,29 @@ async fn watch_session(shared: &Shared, session: &Session, mut connections: Opti
             }
             zk::SessionState::Expired => {
                 session.end(LostReason::SessionExpired);
-                return End::Over;
+                return SessionEnd::Ended;
             }
             zk::SessionState::AuthFailed => {
                 session.end(LostReason::Closed);
-                return End::AuthFailed;
+                return SessionEnd::AuthFailed;
             }
             zk::SessionState::Closed => {
                 session.end(LostReason::Closed);
-                return End::Over;
+                return SessionEnd::Ended;
             }
         }
         state = tokio::select! {
             state = states.changed() => state,
             _ = session.ended() => match states.peek_state() {
-                zk::SessionState::AuthFailed => return End::AuthFailed,
-                _ => return End::Over,
+                zk::SessionState::AuthFailed => return SessionEnd::AuthFailed,
+                _ => return SessionEnd::Ended,
             },
         };
     }
 }
 
-/// Gets the next session, however many rounds it takes; nothing if the credentials are refused.
+/// Establishes the next session, however many rounds that takes. Returns `None` if the credentials are
+/// refused.
 async fn redial(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Option<zk::Client> {
     loop {
         shared.phase.send_replace(Phase::Connecting);
@@ -299,7 +317,7 @@ async fn redial(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Optio
     }
 }
 
-/// Waits until a session has ended, or finds that it has.
+/// Waits until a session has ended; returns at once if it has already.
 async fn terminated(mut states: zk::StateWatcher) {
     let mut state = states.peek_state();
     while !state.is_terminated() {
@@ -307,29 +325,32 @@ async fn terminated(mut states: zk::StateWatcher) {
     }
 }
 
-/// Closes the session and waits until a server has confirmed it, or it cannot matter any more.
+/// Closes the session. Returns `true` once a server has confirmed it, `false` if none has within the session
+/// timeout.
 async fn close(session: &Session) -> bool {
     let Some(states) = session.states() else { return true };
     session.expect_end();
-    // The last clone but those of requests under way, which are about to drop theirs: then the library sends CloseSession.
+    // Drops the last clone of the handle but those of requests under way, which are about to drop theirs.
+    // Then the library sends CloseSession.
     session.end(LostReason::Closed);
     let confirmed = tokio::time::timeout(session.timeout(), terminated(states)).await.is_ok();
-    // Not before: a subscriber may block, and with this thread the library's task, whose request frees the locks.
+    // Only now: a tracing subscriber may block this thread, and with it the library's task, whose request
+    // frees the locks.
     session.log();
     confirmed
 }
 
-/// Lets the attempts and the cleanup answer whoever waits for them: without a session they have nothing else to do.
+/// Waits until the attempts and the cleanup of a session that has ended have told their callers.
 async fn settle_down(cleanup: &Cleanup, session: &Session) {
     let settled = async {
-        // Errors cannot come: the senders live in `session` and `cleanup`.
+        // An error is impossible: the senders live in `session` and `cleanup`.
         let _ = session.attempts().wait_for(|attempts| *attempts == 0).await;
         let _ = cleanup.pending().wait_for(|pending| pending.count() == 0).await;
     };
     let _ = tokio::time::timeout(session.timeout(), settled).await;
 }
 
-/// Lets go of a session that is not ours.
+/// Ends a borrowed session for this client; its owner keeps it.
 struct EndOnDrop<'a>(&'a Session);
 
 impl Drop for EndOnDrop<'_> {
@@ -338,14 +359,17 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// Cleans up in a session that is not ours to close: lets the attempts leave and deletes every node. What could not
-/// be done within the session timeout is reported, and gone on with: as long as the session lives, nobody else would do it.
+/// Cleans up in a borrowed session, which is its owner's to close: waits until the attempts have left, and
+/// deletes every node of this client. What is not done within the session timeout is reported as unconfirmed
+/// and goes on: as long as the session lives, no other process would do it
+/// (docs/protocol.md#borrowed-session).
 async fn release(shared: &Shared, session: &Arc<Session>, cleanup: &Cleanup) {
-    let Some(over) = session.states() else { return shared.close(Closing::Asked, true) };
+    let Some(over) = session.states() else { return shared.close(CloseReason::Requested, true) };
     let ended = over.peek_state().is_terminated();
     session.expect_end();
     session.end_softly(LostReason::Closed);
-    // Also if its runtime goes before it is done: a guard may be kept for long, and would keep the session.
+    // Also if the runtime shuts down before this is done: a guard that is kept for long would keep the
+    // session.
     let end = EndOnDrop(session);
     let clean = async {
         let _ = session.attempts().wait_for(|attempts| *attempts == 0).await;
@@ -353,10 +377,10 @@ async fn release(shared: &Shared, session: &Arc<Session>, cleanup: &Cleanup) {
         for (_, held) in &held {
             session.release(held, None);
         }
-        // Each node is deleted by one hand: what the cleanup has already, a release may wait for, and would be told that
-        // somebody else had deleted it.
+        // Each node is deleted once: a release may be waiting for a deletion that cleanup has under way
+        // already, and with a second one would report that another process had deleted the node.
         let _ = cleanup.pending().wait_for(|pending| pending.count() == 0).await;
-        // What was refused earlier may be allowed by now.
+        // Deletions that were refused earlier may be allowed by now.
         for node in session.nodes() {
             if !held.iter().any(|(path, _)| *path == node) {
                 cleanup.reap_path(session, &node);
@@ -375,10 +399,10 @@ async fn release(shared: &Shared, session: &Arc<Session>, cleanup: &Cleanup) {
     match confirmed {
         Ok(confirmed) => {
             drop(end);
-            shared.close(Closing::Asked, confirmed);
+            shared.close(CloseReason::Requested, confirmed);
         }
         Err(_) => {
-            shared.close(Closing::Asked, false);
+            shared.close(CloseReason::Requested, false);
             settled.await;
         }
     }

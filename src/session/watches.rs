@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of server paths, each with the four bytes of its length: below 128 KiB, with path lock for watches that have fired
 /// or been dropped and that the library still knows.
-const BUDGET: usize = 120 * 1024;
+const MAX_BYTES: usize = 120 * 1024;
 
 /// What a watch is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchUse {
     /// To wait for a predecessor: without it there is no waiting.
     Queue,
-    /// To hear of a request to give a lock back: there are other ways, so these have half of the budget at most.
+    /// To hear of a request to give a lock back: there are other ways, so these have half of the limit at most.
     Revocation,
 }
 
@@ -36,7 +36,7 @@ struct Watched {
 /// One watch, for as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Watching {
-    budget: Arc<WatchLimit>,
+    limit: Arc<WatchLimit>,
     path: Arc<str>,
 }
 
@@ -44,8 +44,8 @@ impl WatchLimit {
     /// Counts a watch on `path`; nothing if it does not fit.
     pub(crate) fn watch(self: &Arc<Self>, path: &str, use_of: WatchUse) -> Option<Watching> {
         let limit = match use_of {
-            WatchUse::Queue => BUDGET,
-            WatchUse::Revocation => BUDGET / 2,
+            WatchUse::Queue => MAX_BYTES,
+            WatchUse::Revocation => MAX_BYTES / 2,
         };
         let mut watched = self.lock();
         let path = match watched.count.get_key_value(path) {
@@ -60,7 +60,7 @@ impl WatchLimit {
             }
         };
         *watched.count.entry(Arc::clone(&path)).or_default() += 1;
-        Some(Watching { budget: Arc::clone(self), path })
+        Some(Watching { limit: Arc::clone(self), path })
     }
 
     fn lock(&self) -> MutexGuard<'_, Watched> {
@@ -70,7 +70,7 @@ impl WatchLimit {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        let mut watched = self.budget.lock();
+        let mut watched = self.limit.lock();
         if let Some(count) = watched.count.get_mut(&self.path) {
             *count -= 1;
             if *count == 0 {
@@ -91,23 +91,23 @@ mod tests {
 
     #[test]
     fn a_path_counts_once_and_until_its_last_watch_goes() {
-        let budget = Arc::new(WatchLimit::default());
-        let path = "/".repeat(BUDGET - 4);
-        let first = budget.watch(&path, WatchUse::Queue).unwrap();
-        let second = budget.watch(&path, WatchUse::Queue).unwrap();
+        let limit = Arc::new(WatchLimit::default());
+        let path = "/".repeat(MAX_BYTES - 4);
+        let first = limit.watch(&path, WatchUse::Queue).unwrap();
+        let second = limit.watch(&path, WatchUse::Queue).unwrap();
         drop(first);
-        assert!(budget.watch("/", WatchUse::Queue).is_none());
+        assert!(limit.watch("/", WatchUse::Queue).is_none());
         drop(second);
-        assert!(budget.watch("/", WatchUse::Queue).is_some());
-        assert_eq!(budget.lock().bytes, 0);
+        assert!(limit.watch("/", WatchUse::Queue).is_some());
+        assert_eq!(limit.lock().bytes, 0);
     }
 
     #[test]
     fn revocation_gives_way_first() {
-        let budget = Arc::new(WatchLimit::default());
-        let half = "/".repeat(BUDGET / 2);
-        let _waiter = budget.watch(&half, WatchUse::Queue).unwrap();
-        assert!(budget.watch("/a", WatchUse::Revocation).is_none());
-        assert!(budget.watch("/a", WatchUse::Queue).is_some());
+        let limit = Arc::new(WatchLimit::default());
+        let half = "/".repeat(MAX_BYTES / 2);
+        let _waiter = limit.watch(&half, WatchUse::Queue).unwrap();
+        assert!(limit.watch("/a", WatchUse::Revocation).is_none());
+        assert!(limit.watch("/a", WatchUse::Queue).is_some());
     }
 }
