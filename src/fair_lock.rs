@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::{Asked, Recipe};
-use crate::engine::path_lock::{Budget, Denied, Gate, PathLock};
+use crate::engine::path_lock::{Admission, Budget, PathLock};
 use crate::engine::pending::Pending;
-use crate::error::{AcquireError, BuildError};
+use crate::error::{AcquireError, BuildError, TryLockError};
 use crate::guard::{LockGuard, after};
 use crate::lock::{lock_builder, lock_methods};
 use crate::protocol::node_name::Kind;
@@ -85,10 +85,11 @@ impl InterProcessFairLock {
         let location = Location::caller();
         let path_lock = Arc::clone(&self.path_lock);
         async move {
-            let pending = attempt::start(&path_lock, Kind::Exclusive, Budget::Forever, Gate::New, location);
+            let pending =
+                attempt::start(&path_lock, Kind::Exclusive, Budget::Forever, Admission::First, location);
             let mut place = QueuedLock { path_lock, pending, came: None, location };
             match place.pending.queued().await {
-                Some(Err(denied)) => Err(place.error(denied)),
+                Some(Err(error)) => Err(error.timed_out(Duration::ZERO, Duration::ZERO)),
                 // It is ours already, and kept for who asks for it.
                 Some(Ok(hold)) => {
                     place.came = Some(Ok(LockGuard::new(hold)));
@@ -214,24 +215,20 @@ impl QueuedLock {
         }
         if matches!(&self.came, Some(Ok(guard)) if !guard.is_held()) {
             self.came = None;
-            self.pending =
-                attempt::start(&self.path_lock, Kind::Exclusive, Budget::Forever, Gate::Again, self.location);
+            self.pending = attempt::start(
+                &self.path_lock,
+                Kind::Exclusive,
+                Budget::Forever,
+                Admission::Again,
+                self.location,
+            );
         }
     }
 
-    fn keep(&mut self, result: Result<Hold, Denied>) {
-        let result = result.map(LockGuard::new).map_err(|denied| self.error(denied));
+    fn keep(&mut self, result: Result<Hold, TryLockError>) {
+        let result =
+            result.map(LockGuard::new).map_err(|error| error.timed_out(Duration::ZERO, Duration::ZERO));
         self.came = Some(result);
-    }
-
-    fn error(&self, denied: Denied) -> AcquireError {
-        match denied {
-            Denied::Error(error) => error,
-            // Nobody who waits for ever is answered so.
-            Denied::Busy(ahead) => {
-                self.path_lock.timed_out(Kind::Exclusive, Duration::ZERO, Duration::ZERO, ahead)
-            }
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 
 use crate::engine::hold::Hold;
-use crate::engine::path_lock::{Budget, Denied, Gate, PathLock};
+use crate::engine::path_lock::{Admission, Budget, PathLock};
 use crate::engine::{attempt, look};
 use crate::error::{AcquireError, TryLockError};
 use crate::guard::{AnyGuard, after};
@@ -120,9 +120,9 @@ pub(crate) async fn acquire(
     location: &'static Location<'static>,
 ) -> Result<Hold, AcquireError> {
     let started = Instant::now();
-    let mut gate = Gate::New;
+    let mut admission = Admission::First;
     loop {
-        match attempt::acquire(Arc::clone(&path_lock), kind, budget, gate, location).await {
+        match attempt::acquire(Arc::clone(&path_lock), kind, budget, admission, location).await {
             // Granted, and lost before it got here: a caller that was paused that long, or not polled, has nothing yet.
             Ok(hold) => match (hold.lost(), budget) {
                 (None, _) => return Ok(hold),
@@ -130,16 +130,15 @@ pub(crate) async fn acquire(
                 (Some(_), Budget::Until { deadline, .. }) if Instant::now() < deadline => {}
                 (Some(reason), _) => return Err(path_lock.lost_at_once(reason)),
             },
-            Err(Denied::Busy(ahead)) => {
+            Err(error) => {
                 let asked = match budget {
                     Budget::Until { asked, .. } => asked,
                     Budget::Try { .. } | Budget::Forever => Duration::ZERO,
                 };
-                return Err(path_lock.timed_out(kind, asked, started.elapsed(), ahead));
+                return Err(error.timed_out(asked, started.elapsed()));
             }
-            Err(Denied::Error(error)) => return Err(error),
         }
-        gate = Gate::Again;
+        admission = Admission::Again;
     }
 }
 
@@ -149,14 +148,13 @@ pub(crate) async fn try_lock(
     kind: Kind,
     location: &'static Location<'static>,
 ) -> Result<Hold, TryLockError> {
-    match attempt::acquire(Arc::clone(&path_lock), kind, ask(&path_lock), Gate::New, location).await {
+    match attempt::acquire(Arc::clone(&path_lock), kind, ask(&path_lock), Admission::First, location).await {
         Ok(hold) => match hold.lost() {
             None => Ok(hold),
             // Lost before it got here.
             Some(reason) => Err(path_lock.lost_at_once(reason).into()),
         },
-        Err(Denied::Busy(ahead)) => Err(path_lock.would_block(kind, ahead)),
-        Err(Denied::Error(error)) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 

@@ -1,28 +1,32 @@
-//! Does the I/O of one attempt to get a lock: runs a [`Acquiring`] on one session after the other.
+//! One attempt to get a lock, from its start to its end.
 //!
-//! The attempt is a task of its own, so that it outlives the caller
-//! (docs/protocol.md#attempt-outlives-caller): a caller that goes away sends it a message, and what it
-//! created it has deleted. All decisions are the contender's; here are the requests, the deadline, and what
-//! errors mean.
+//! It is a task where the session runs, so that it outlives its caller (docs/protocol.md#attempt-outlives-caller): it waits
+//! for a place, then contends in one session after the other until the caller has its answer. What to do next is decided by
+//! [`Acquiring`], which is pure; the requests are in [`requests`].
+//!
+//! Where to look: the main loop is [`Attempt::contend`], a lock is granted in [`Attempt::grant`], and whatever ends an
+//! attempt, or its part in a session, ends in [`Attempt::leave`], which has cleaned up what is left.
 
-use crate::engine::admission::enter;
-use crate::engine::pending::Pending;
 use std::any::Any;
 use std::panic::Location;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
+use tokio::time::Sleep;
 use zookeeper_client as zk;
 
+use crate::engine::admission::enter;
 use crate::engine::hold::Hold;
 use crate::engine::look::{About, Sight, busy, no_auth, orphaned, sight, unusable_directory};
-use crate::engine::path_lock::{Budget, Denied, Gate, PathLock};
+use crate::engine::path_lock::{Admission, Budget, PathLock};
+use crate::engine::pending::Pending;
 use crate::engine::places::Place;
-use crate::engine::progress::{Ahead, NoAnswer, Progress, WaitsFor};
-use crate::engine::requests::perform;
-use crate::error::{AcquireError, Cause};
+use crate::engine::progress::{Ahead, NoAnswer, Progress, ProgressSender, WaitsFor};
+use crate::engine::requests::{self, Came, UnderWay};
+use crate::engine::seat::Seat;
+use crate::error::{AcquireError, Cause, TryLockError};
 use crate::protocol::acquire::{
     AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, Blocking, Ending, Leave, Trouble,
     Waits,
@@ -36,41 +40,33 @@ use crate::session::tickets::Ticket;
 use crate::session::window::Slot;
 use crate::session::zk_session::{Session, cause};
 
-/// What an attempt is given, and how it talks to its caller.
-#[derive(Debug)]
-pub(crate) struct Attempt {
-    pub(crate) path_lock: Arc<PathLock>,
-    pub(crate) kind: Kind,
-    pub(crate) budget: Budget,
-    pub(crate) gate: Gate,
-    /// What the clean-up goes by; see [`Tickets`](crate::session::cleanup::Tickets).
-    pub(crate) number: u64,
-    /// Told how it stands, and woken when the node that queues is another one.
-    pub(crate) progress: watch::Sender<Progress>,
-    /// Where the caller asked for the lock.
-    pub(crate) location: &'static Location<'static>,
-    pub(crate) reply: oneshot::Sender<Result<Hold, Denied>>,
-    /// The caller has gone. The ticket is kept until everything is cleaned up or handed to the cleanup.
-    pub(crate) cancelled: oneshot::Receiver<Ticket>,
-}
-
-/// Starts an attempt to get the lock within the budget, as a task where the session runs, so that the caller needs
-/// no timer, and no runtime of any particular kind. Dropping the answer tells the attempt, which cleans up by itself.
+/// Starts an attempt to get the lock within the budget. Dropping what is returned tells the attempt, which cleans up by
+/// itself.
+///
+/// It is a task where the session runs, so the caller needs no timer, and no runtime of any particular kind.
 pub(crate) fn start(
     path_lock: &Arc<PathLock>,
     kind: Kind,
     budget: Budget,
-    gate: Gate,
+    admission: Admission,
     location: &'static Location<'static>,
 ) -> Pending {
     let (reply, granted) = oneshot::channel();
     let (cancel, cancelled) = oneshot::channel();
+    let (progress, seen) = ProgressSender::new();
     let number = path_lock.client().cleanup().number();
-    let (progress, seen) = watch::channel(Progress::default());
-    let shared = Arc::clone(path_lock);
-    let attempt =
-        Attempt { path_lock: shared, kind, budget, gate, number, progress, location, reply, cancelled };
-    path_lock.client().spawn(run(attempt));
+    let attempt = Attempt {
+        path_lock: Arc::clone(path_lock),
+        kind,
+        budget,
+        admission,
+        number,
+        location,
+        started: Instant::now(),
+        progress,
+        reply: Some(reply),
+    };
+    path_lock.client().spawn(async move { attempt.run(Stop::new(budget, cancelled)).await });
     Pending::new(Arc::clone(path_lock), granted, seen, cancel, number)
 }
 
@@ -79,120 +75,561 @@ pub(crate) async fn acquire(
     path_lock: Arc<PathLock>,
     kind: Kind,
     budget: Budget,
-    gate: Gate,
+    admission: Admission,
     location: &'static Location<'static>,
-) -> Result<Hold, Denied> {
-    start(&path_lock, kind, budget, gate, location).result().await
+) -> Result<Hold, TryLockError> {
+    start(&path_lock, kind, budget, admission, location).result().await
 }
 
-/// Runs an attempt to its end.
-pub(crate) async fn run(attempt: Attempt) {
-    let Attempt { path_lock, kind, budget, gate, number, progress, location, reply, cancelled } = attempt;
-    let started = Instant::now();
-    let reply = Some(reply);
-    let mut caller = Caller {
-        path_lock: &path_lock,
-        kind,
-        budget,
-        number,
-        progress,
-        location,
-        started,
-        keeps_place: false,
-        reply,
-    };
-    let mut interrupted = pin!(interrupted(budget, cancelled));
-    let before = path_lock.census();
-    // Without a place nothing has been sent and nothing is to be cleaned up.
-    let place = tokio::select! {
-        biased;
-        place = enter(&path_lock, kind, budget, gate) => place,
-        interruption = &mut interrupted => {
-            let now = path_lock.census();
-            caller.set_waits_for(match now.live() {
-                0 => WaitsFor::Place(path_lock.places_in_clean_up()),
-                _ => WaitsFor::Others,
-            });
-            // Live contenders of this client had the places, whatever the connection was like.
-            let (before, now) = (before.in_the_way(kind), now.in_the_way(kind));
-            if before.now > 0 || now.now > 0 || now.ever != before.ever {
-                caller.set_ahead(Some(Ahead { count: now.now.max(1), first: None }));
+/// One attempt to get a lock.
+struct Attempt {
+    path_lock: Arc<PathLock>,
+    kind: Kind,
+    budget: Budget,
+    admission: Admission,
+    /// By which its node is created in the order of arrival, and clean-up knows what it left; see
+    /// [`Tickets`](crate::session::tickets::Tickets).
+    number: u64,
+    /// Where the caller asked for the lock.
+    location: &'static Location<'static>,
+    started: Instant,
+    progress: ProgressSender,
+    /// `None` once the caller has its answer, or has gone.
+    reply: Option<oneshot::Sender<Result<Hold, TryLockError>>>,
+}
+
+/// An attempt's part in one session.
+struct InSession<'a> {
+    seat: Seat<'a>,
+    place: &'a Arc<Place>,
+    stop: &'a mut Stop,
+    acquiring: Acquiring,
+    /// A create that was sent and has no answer yet. Its outcome has to be known; every other request may be dropped.
+    create: Option<UnderWay<'a>>,
+    /// Changes when the deletion of a node was refused.
+    refusals: watch::Receiver<u64>,
+    /// What the client library said last, for the error if this is given up.
+    last_error: Option<zk::Error>,
+    /// What the last request was about.
+    about: About,
+    /// When the present row of failures began: the retry policy does not count the time in the queue.
+    failing_since: Instant,
+}
+
+/// How an attempt, or its part in one session, ended.
+enum End {
+    Granted(Hold),
+    Denied(TryLockError),
+    OutOfTime,
+    /// The ticket keeps [`Client::flush`](crate::Client::flush) waiting for what is left.
+    CallerGone(Option<Ticket>),
+    /// In the present session, or in the next if this one is over.
+    Again,
+}
+
+impl Attempt {
+    async fn run(mut self, mut stop: Stop) {
+        let place = match self.place(&mut stop).await {
+            Ok(place) => place,
+            // Nothing has been sent, so nothing is left.
+            Err(end) => return drop(self.tell(end)),
+        };
+        // On the heap only from here on: those that wait for a place are many.
+        Box::pin(self.contend_in_sessions(&place, &mut stop)).await;
+    }
+
+    /// Waits for the right to a node.
+    async fn place(&self, stop: &mut Stop) -> Result<Arc<Place>, End> {
+        let before = self.path_lock.census();
+        tokio::select! {
+            biased;
+            place = enter(&self.path_lock, self.kind, self.budget, self.admission) => place.map_err(End::Denied),
+            end = stop.wait() => {
+                let now = self.path_lock.census();
+                self.progress.set_waits_for(match now.live() {
+                    0 => WaitsFor::Place(self.path_lock.places_in_clean_up()),
+                    _ => WaitsFor::Others,
+                });
+                // Live contenders of this client had the places, whatever the connection was like.
+                let (before, now) = (before.in_the_way(self.kind), now.in_the_way(self.kind));
+                if before.now > 0 || now.now > 0 || now.ever != before.ever {
+                    self.progress.set_ahead(Some(Ahead { count: now.now.max(1), first: None }));
+                }
+                Err(end)
             }
-            caller.interrupted(interruption);
+        }
+    }
+
+    /// Contends in one session after the other, for as long as there is a caller: a waiter whose session ends starts again in
+    /// the next (docs/protocol.md#session-end).
+    async fn contend_in_sessions(&mut self, place: &Arc<Place>, stop: &mut Stop) {
+        let path_lock = Arc::clone(&self.path_lock);
+        let _arrived = Arrived { path_lock: &path_lock, number: self.number };
+        while self.reply.is_some() {
+            // The contenders ahead in an earlier session may have gone since.
+            self.saw_ahead(place, None);
+            self.progress.set_waits_for(WaitsFor::Session);
+            let session = tokio::select! {
+                biased;
+                // First: a caller that went while we waited for a place must not cost a create.
+                end = stop.wait() => Err(end),
+                session = path_lock.client().session() => {
+                    session.map_err(|none| End::Denied(none.into_error(path_lock.path()).into()))
+                }
+            };
+            let session = match session {
+                Ok(session) => session,
+                Err(end) => return drop(self.tell(end)),
+            };
+            self.progress.set_node(None);
+            // A hold that was lost before its caller had it has given its place up.
+            place.set_live(true);
+            let seat =
+                Seat { path_lock: &path_lock, session: &session, number: self.number, kind: self.kind };
+            self.contend(seat, place, stop).await;
+        }
+    }
+
+    /// Contends in one session, and leaves it.
+    async fn contend(&mut self, seat: Seat<'_>, place: &Arc<Place>, stop: &mut Stop) {
+        let _counted = seat.session.attempt();
+        let waits = if seat.path_lock.waits_in_memory() { Waits::InMemory } else { Waits::AtTheServers };
+        let (acquiring, mut step) =
+            Acquiring::new(seat.path_lock.naming(), seat.kind, self.blocking(), waits);
+        let mut here = InSession {
+            seat,
+            place,
+            stop,
+            acquiring,
+            create: None,
+            refusals: seat.session.refusals(),
+            last_error: None,
+            about: About::Directory,
+            failing_since: Instant::now(),
+        };
+        let end = match self.look_first(&mut here).await {
+            Ok(()) => self.follow(&mut here, &mut step).await,
+            Err(end) => end,
+        };
+        self.leave(end, here, step).await;
+    }
+
+    /// Does what the state machine says and hands back what came of it, until it is over in this session.
+    async fn follow(&self, here: &mut InSession<'_>, step: &mut AcquireStep) -> End {
+        loop {
+            let came = match step {
+                AcquireStep::Do(request) => self.request(here, request).await,
+                AcquireStep::Pause { failures, why } => self.pause(here, *failures, *why).await,
+                AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also }) => {
+                    clean_up(here.seat, here.place, std::mem::take(also));
+                    Err(self.grant(here, name, *czxid).await)
+                }
+                AcquireStep::Finish(AcquireOutcome::Ended { why, leave }) => {
+                    Err(self.not_granted(here, why, leave))
+                }
+            };
+            let (event, error) = match came {
+                Ok(came) => came,
+                Err(end) => return end,
+            };
+            here.last_error = error.or_else(|| here.last_error.take());
+            let session = here.seat.session;
+            *step = here.acquiring.on(event, &|name| session.line().knows(name));
+            let surplus = here.acquiring.take_surplus();
+            clean_up(here.seat, here.place, Leave { nodes: surplus, unsettled: Vec::new() });
+        }
+    }
+
+    /// The one way out of a session: tells the caller what there is to tell, and hands what may be left to clean-up.
+    async fn leave(&mut self, end: End, mut here: InSession<'_>, mut step: AcquireStep) {
+        let InSession { seat, place, .. } = here;
+        if let End::Granted(hold) = end {
+            // A writer's hold has the place now. The places bound the queue, not the number of readers inside
+            // (docs/protocol.md#places).
+            if seat.kind == Kind::Shared {
+                place.set_live(false);
+            }
+            // Otherwise the hold is lost already: its drop cleans up, and the caller waits on.
+            if seat.session.end_reason().is_none() {
+                drop(self.tell(End::Granted(hold)));
+            }
             return;
         }
-    };
-    let place = match place {
-        Ok(place) => place,
-        Err(denied) => return caller.answer(Err(denied)),
-    };
-    // On the heap only from here on: those that wait for a place are many.
-    Box::pin(contend(&path_lock, place, &mut caller, interrupted)).await;
-}
-
-/// Contends on one session after the other, for as long as there is a caller.
-async fn contend(
-    path_lock: &Arc<PathLock>,
-    place: Arc<Place>,
-    caller: &mut Caller<'_>,
-    mut interrupted: Pin<&mut impl Future<Output = Interruption>>,
-) {
-    let _turn = Turn { path_lock, number: caller.number };
-    // A caller that is answered or gone has completed `interrupted`, which must not be polled again.
-    while caller.reply.is_some() {
-        // Who was ahead in an earlier session may have gone since.
-        saw(caller, &place, None);
-        caller.set_waits_for(WaitsFor::Session);
-        let session = tokio::select! {
-            biased;
-            // First: a caller that went while we waited for a place must not cost a create.
-            interruption = &mut interrupted => {
-                caller.interrupted(interruption);
-                return;
-            }
-            session = path_lock.client().session() => session,
-        };
-        let session = match session {
-            Ok(session) => session,
-            Err(no_session) => return caller.deny(no_session.into_error(path_lock.path())),
-        };
-        caller.queued_as(None);
-        // A hold that was lost before anybody had it has given its place up.
-        place.set_live(true);
-        caller.keeps_place = false;
-        let contest = Contest::new(path_lock, &session, &place, caller.number);
-        contest.run(caller, interrupted.as_mut()).await;
-        if !caller.keeps_place {
-            place.set_live(false);
+        // From here on it is clean-up that has the place.
+        place.set_live(false);
+        let ticket = self.tell(end);
+        if let Some(create) = here.create.take() {
+            let (event, _) = create.await;
+            step = here.acquiring.on(event, &|_| false);
         }
-        // A waiter whose session ended starts again in the next (docs/protocol.md#session-end).
+        clean_up(seat, place, here.acquiring.leave(step));
+        drop(ticket);
+    }
+
+    /// Tells the caller how it ended, if it did. What is returned keeps [`Client::flush`](crate::Client::flush) waiting, from
+    /// before the caller can ask, until it is dropped.
+    fn tell(&mut self, end: End) -> Option<Ticket> {
+        let ticket = || Some(self.path_lock.client().cleanup().ticket(self.number));
+        let (ticket, answer) = match end {
+            End::Again => return None,
+            End::CallerGone(ticket) => {
+                self.reply = None;
+                return ticket;
+            }
+            End::Granted(hold) => (None, Ok(hold)),
+            End::Denied(error) => (ticket(), Err(error)),
+            End::OutOfTime => (ticket(), Err(self.out_of_time().into())),
+        };
+        if let Some(reply) = self.reply.take() {
+            // If the caller is gone, a hold comes back here and its drop gives the lock back.
+            drop(reply.send(answer));
+        }
+        ticket
+    }
+
+    /// Looks before a node is created: whether that could not be deleted, and, for a try, whether the lock is free.
+    async fn look_first(&self, here: &mut InSession<'_>) -> Result<(), End> {
+        let Seat { path_lock, session, kind, .. } = here.seat;
+        // Looked at after having been counted: a session is ended the other way round, so that either we see the end or it
+        // sees us.
+        if session.end_reason().is_some() {
+            return Err(End::Again);
+        }
+        self.progress.set_waits_for(WaitsFor::Deletion);
+        if let Some(error) = here.wait(orphaned(path_lock, session, kind, None)).await? {
+            return Err(error.into());
+        }
+        if self.blocking() == Blocking::Wait {
+            return Ok(());
+        }
+        self.progress.set_waits_for(WaitsFor::List);
+        match here.wait(Box::pin(busy(path_lock, session, kind))).await? {
+            Sight::Clear => Ok(()),
+            Sight::Live(ahead) => Err(End::Denied(path_lock.would_block(kind, ahead))),
+            Sight::Leaving(path) => {
+                self.progress.set_waits_for(WaitsFor::Deletion);
+                here.wait(session.until_gone(&path)).await?;
+                Err(End::Again)
+            }
+        }
+    }
+
+    /// Does one request, or one wait for another contender.
+    async fn request(&self, here: &mut InSession<'_>, request: &AcquireRequest) -> Result<Came, End> {
+        let seat = here.seat;
+        let own = here.acquiring.queued_as().map(str::to_owned);
+        let own = own.as_deref();
+        // Each on the heap: those that wait, perhaps by the thousand, are the smallest.
+        match request {
+            AcquireRequest::Create => {
+                self.progress.set_waits_for(WaitsFor::Create);
+                here.about = About::Directory;
+                let slot = here.wait(until_create(seat, self.blocking())).await?;
+                let create = here.create.insert(requests::create(seat, slot));
+                let came = wait(seat, create, here.stop).await?;
+                here.create = None;
+                Ok(came)
+            }
+            AcquireRequest::MakeParents => {
+                self.progress.set_waits_for(WaitsFor::Parents);
+                here.about = About::Parent;
+                here.wait(Box::pin(requests::make_parents(seat))).await
+            }
+            AcquireRequest::List => {
+                self.progress.set_waits_for(WaitsFor::List);
+                self.progress.set_node(own);
+                here.about = About::Directory;
+                here.wait(Box::pin(requests::look(seat, own))).await
+            }
+            AcquireRequest::Inspect { name } => {
+                self.progress.set_waits_for(WaitsFor::List);
+                self.progress.set_node(own);
+                here.about = About::Directory;
+                here.wait(Box::pin(requests::inspect(seat, name))).await
+            }
+            AcquireRequest::Watch { predecessor } => {
+                here.about = About::Node(predecessor.as_str().into());
+                let ahead = self.progress.get().ahead;
+                self.wait_behind(here, own, ahead, Box::pin(requests::watch(seat, own, predecessor))).await
+            }
+            AcquireRequest::WaitFor { before } => {
+                here.about = About::Directory;
+                let ahead = own.map(|own| Ahead { count: seat.session.line().ahead(own), first: None });
+                self.wait_behind(here, own, ahead, Box::pin(requests::wait_for(seat, own, before))).await
+            }
+        }
+    }
+
+    /// Waits behind another contender, which is watched at the servers or waited for in memory. Those ahead are `known`,
+    /// unless there is a new list.
+    async fn wait_behind(
+        &self,
+        here: &mut InSession<'_>,
+        own: Option<&str>,
+        known: Option<Ahead>,
+        behind: impl Future<Output = Came>,
+    ) -> Result<Came, End> {
+        let Seat { path_lock, session, kind, .. } = here.seat;
+        self.progress.set_waits_for(WaitsFor::Deletion);
+        match here.acquiring.take_list() {
+            Some(list) => {
+                let ahead = live_ahead(here.seat, &list, own);
+                if let (Some(own), Some(ahead)) = (own, &ahead) {
+                    session.line().looked(own, ahead.count);
+                }
+                self.saw_ahead(here.place, ahead);
+                let orphaned = orphaned(path_lock, session, kind, Some((&list, own)));
+                if let Some(error) = here.wait(orphaned).await? {
+                    return Err(error.into());
+                }
+            }
+            None => self.saw_ahead(here.place, known),
+        }
+        self.progress.set_node(own);
+        let refused = refused_in(path_lock, session, &mut here.refusals);
+        let came = async {
+            tokio::select! {
+                biased;
+                came = behind => {
+                    if let (AcquireEvent::Changed | AcquireEvent::WatchFailed(Failure::NoNode), _) = came {
+                        // The one that was waited for may have gone; the list that follows says who is left.
+                        let left = self.progress.get().ahead.and_then(Ahead::without_one);
+                        self.saw_ahead(here.place, left);
+                    }
+                    came
+                }
+                // One before ours may be a node that the servers refuse to delete now, of whose end nothing is heard.
+                () = refused => (AcquireEvent::Changed, None),
+            }
+        };
+        wait(here.seat, came, here.stop).await
+    }
+
+    /// Pauses before a repetition, for as long as the retry policy says. The first goes out at once, unless the server asked
+    /// for patience: a request is repeated on the next connection, and that is waited for anyway.
+    async fn pause(&self, here: &mut InSession<'_>, failures: u32, why: Trouble) -> Result<Came, End> {
+        self.progress.set_node(here.acquiring.queued_as());
+        if why == Trouble::NodeDeleted {
+            // The next node queues behind those that are there then.
+            self.saw_ahead(here.place, None);
+        }
+        if failures == 0 {
+            here.failing_since = Instant::now();
+        }
+        let path = || self.path_lock.path().user().to_owned();
+        let Some(pause) = self.path_lock.client().retry().pause(failures, here.failing_since.elapsed())
+        else {
+            return Err(End::from(match why {
+                Trouble::NodeDeleted => {
+                    AcquireError::NodeDeleted { path: path(), times: here.acquiring.times_deleted() }
+                }
+                Trouble::Request | Trouble::NotNow => {
+                    AcquireError::Connection { path: path(), source: here.source() }
+                }
+            }));
+        };
+        let pause = if failures == 0 && why != Trouble::NotNow { Duration::ZERO } else { pause };
+        if !pause.is_zero() {
+            self.path_lock.arrivals().step_aside(self.number);
+        }
+        here.wait(tokio::time::sleep(pause)).await?;
+        Ok((AcquireEvent::Retry, None))
+    }
+
+    /// Grants the lock by the node `name`, which is first in the queue.
+    async fn grant(&self, here: &mut InSession<'_>, name: &str, czxid: i64) -> End {
+        let Seat { path_lock, session, number, kind } = here.seat;
+        self.saw_ahead(here.place, None);
+        self.progress.set_waits_for(WaitsFor::Proof);
+        self.progress.set_node(Some(name));
+        // First in the queue is not enough: the servers must be known to keep the session, or this would be a grant in the
+        // moment that it is taken away (docs/protocol.md#suspended).
+        if let Err(end) = here.wait(session.sound()).await {
+            return end;
+        }
+        let place = match kind {
+            Kind::Shared => None,
+            Kind::Exclusive => Some(Arc::clone(here.place)),
+        };
+        session.line().settled(name);
+        let held = Held::new(path_lock.path().clone(), name, kind, place, number);
+        // Registered before the caller is told: if the session ends from here on, this is a hold that is lost, not one that
+        // is forgotten.
+        End::Granted(Hold::new(Arc::clone(path_lock), Arc::clone(session), held, (czxid, 0), self.location))
+    }
+
+    /// What it means that the state machine has come to an end without a grant.
+    fn not_granted(&self, here: &mut InSession<'_>, why: &Ending, leave: &Leave) -> End {
+        let path = || self.path_lock.path().user().to_owned();
+        End::from(match why {
+            Ending::SessionOver => return End::Again,
+            Ending::WouldBlock => {
+                let own = leave.nodes.last().map(String::as_str);
+                let list = here.acquiring.take_list();
+                return match list.and_then(|list| live_ahead(here.seat, &list, own)) {
+                    Some(ahead) => End::Denied(self.path_lock.would_block(self.kind, ahead)),
+                    // Only nodes of our own that are being deleted are in the way.
+                    None => End::Again,
+                };
+            }
+            Ending::Unusable(unusable) => unusable_directory(&self.path_lock, unusable.clone()),
+            Ending::TooManyWatches => AcquireError::TooManyWatches { path: path() },
+            Ending::Refused => match here.last_error {
+                Some(zk::Error::NoAuth) => no_auth(&self.path_lock, std::mem::take(&mut here.about)),
+                // Of a node that asked for a number, by a name that nobody has: the numbers are used up (ZooKeeper does
+                // not go on beyond the largest).
+                Some(zk::Error::NodeExists) => AcquireError::SequenceExhausted { path: path() },
+                _ => AcquireError::Rejected { path: path(), source: here.source() },
+            },
+        })
+    }
+
+    /// The error where the time is over: `TimedOut` if a live contender was seen ahead, or what there was no answer to.
+    fn out_of_time(&self) -> AcquireError {
+        let waited = self.started.elapsed();
+        let Progress { ahead, waits_for, .. } = self.progress.get();
+        match (self.budget, ahead.or_else(|| self.path_lock.own_ahead(self.kind))) {
+            (Budget::Until { asked, .. }, Some(ahead)) => {
+                self.path_lock.timed_out(self.kind, asked, waited, ahead)
+            }
+            // A question is answered by the servers, or not.
+            _ => {
+                let path = self.path_lock.path().user().to_owned();
+                AcquireError::Connection { path, source: Arc::new(NoAnswer { waits_for, waited }) }
+            }
+        }
+    }
+
+    /// The contenders ahead, by the last list, or `None` where that may have changed since: for the caller, and for those that
+    /// wait for a place.
+    fn saw_ahead(&self, place: &Place, ahead: Option<Ahead>) {
+        place.set_waits(ahead.is_some());
+        self.progress.set_ahead(ahead);
+    }
+
+    fn blocking(&self) -> Blocking {
+        match self.budget {
+            Budget::Try { .. } => Blocking::Try,
+            Budget::Until { .. } | Budget::Forever => Blocking::Wait,
+        }
     }
 }
 
-/// Who is ahead, by the last list, or nothing where that may have changed since: for the caller, and for those that wait for
-/// a place.
-fn saw(caller: &Caller<'_>, place: &Place, ahead: Option<Ahead>) {
-    place.set_waits(ahead.is_some());
-    caller.set_ahead(ahead);
+impl InSession<'_> {
+    async fn wait<T>(&mut self, work: impl Future<Output = T>) -> Result<T, End> {
+        wait(self.seat, work, self.stop).await
+    }
+
+    fn source(&self) -> Cause {
+        self.last_error.clone().map_or_else(|| Arc::new(KeptFailing) as Cause, cause)
+    }
 }
 
-/// An attempt's part in the order of creates, until its end.
-struct Turn<'a> {
+impl From<AcquireError> for End {
+    fn from(error: AcquireError) -> Self {
+        Self::Denied(error.into())
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the connection kept failing")]
+struct KeptFailing;
+
+/// What stops an attempt from outside.
+struct Stop {
+    deadline: Option<Pin<Box<Sleep>>>,
+    /// The caller has gone. The ticket is kept until everything is cleaned up, or handed to clean-up.
+    cancelled: oneshot::Receiver<Ticket>,
+}
+
+impl Stop {
+    fn new(budget: Budget, cancelled: oneshot::Receiver<Ticket>) -> Self {
+        let deadline = match budget {
+            Budget::Until { deadline, .. } => Some(tokio::time::sleep_until(deadline.into())),
+            // Asking has no deadline of the caller's, but it does not wait for a server for ever either.
+            Budget::Try { patience } => Some(tokio::time::sleep(patience)),
+            Budget::Forever => None,
+        };
+        Self { deadline: deadline.map(Box::pin), cancelled }
+    }
+
+    /// Waits until the attempt is to stop. Not to be called again after that.
+    async fn wait(&mut self) -> End {
+        let deadline = async {
+            match &mut self.deadline {
+                Some(deadline) => deadline.await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            ticket = &mut self.cancelled => End::CallerGone(ticket.ok()),
+            () = deadline => End::OutOfTime,
+        }
+    }
+}
+
+/// Waits for `work`, unless the attempt is stopped, or the session ends, before; a result that is there already comes first.
+async fn wait<T>(seat: Seat<'_>, work: impl Future<Output = T>, stop: &mut Stop) -> Result<T, End> {
+    tokio::select! {
+        biased;
+        result = work => Ok(result),
+        end = stop.wait() => Err(end),
+        _ = seat.session.ended() => {
+            let path = seat.path_lock.path().user();
+            tracing::debug!(path, session = seat.session.number(), "again in the next session");
+            Err(End::Again)
+        }
+    }
+}
+
+/// Hands what may be left to clean-up, with the place, which is kept until it is gone.
+fn clean_up(seat: Seat<'_>, place: &Arc<Place>, leave: Leave) {
+    let Seat { path_lock, session, number, kind } = seat;
+    let nodes = leave.nodes.into_iter().map(Orphan::Node);
+    let unknown = leave.unsettled.into_iter().map(|id| {
+        let beginning = path_lock.naming().prefix(&id, kind);
+        Orphan::Unsettled { id, beginning }
+    });
+    for orphan in nodes.chain(unknown) {
+        path_lock.client().cleanup().reap(Item {
+            session: Arc::clone(session),
+            directory: path_lock.path().clone(),
+            orphan,
+            number,
+            until_gone: Some(Arc::clone(place) as Arc<dyn Any + Send + Sync>),
+            done: None,
+        });
+    }
+}
+
+/// An attempt's part in the order in which those of a path lock create, until its end.
+struct Arrived<'a> {
     path_lock: &'a PathLock,
     number: u64,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Arrived<'_> {
     fn drop(&mut self) {
         self.path_lock.arrivals().leave(self.number);
     }
 }
 
-/// Waits until those of the path lock that came before have created their nodes in this session.
-async fn turn(path_lock: &PathLock, session: &Session, number: u64) {
+/// Waits until a create may be sent: by the order of arrival, and by how many are under way in the session. The one whose turn
+/// it is waits for a slot, so that path locks share them.
+async fn until_create(seat: Seat<'_>, blocking: Blocking) -> Slot {
+    // One that only asks waits for no other contender's turn, and keeps none waiting.
+    if blocking == Blocking::Wait {
+        until_next(seat).await;
+    }
+    seat.session.windows().creates.slot().await
+}
+
+/// Waits until those of the path lock that arrived before have created their nodes in this session.
+async fn until_next(seat: Seat<'_>) {
     loop {
         let (wake, woken) = oneshot::channel();
-        if path_lock.arrivals().is_next(number, session.number(), wake) {
+        if seat.path_lock.arrivals().is_next(seat.number, seat.session.number(), wake) {
             return;
         }
         // Woken by the drop of the other end.
@@ -211,478 +648,10 @@ async fn refused_in(path_lock: &PathLock, session: &Session, refusals: &mut watc
     std::future::pending::<()>().await;
 }
 
-/// Why an attempt is to stop.
-enum Interruption {
-    Deadline,
-    Cancelled(Option<Ticket>),
-}
-
-async fn interrupted(budget: Budget, cancelled: oneshot::Receiver<Ticket>) -> Interruption {
-    let deadline = async {
-        match budget {
-            Budget::Until { deadline, .. } => tokio::time::sleep_until(deadline.into()).await,
-            // Asking has no deadline of the caller's, but it does not wait for a server for ever either.
-            Budget::Try { patience } => tokio::time::sleep(patience).await,
-            Budget::Forever => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        biased;
-        ticket = cancelled => Interruption::Cancelled(ticket.ok()),
-        () = deadline => Interruption::Deadline,
-    }
-}
-
-/// The other side of an attempt.
-struct Caller<'a> {
-    path_lock: &'a Arc<PathLock>,
-    kind: Kind,
-    budget: Budget,
-    number: u64,
-    progress: watch::Sender<Progress>,
-    location: &'static Location<'static>,
-    started: Instant,
-    /// A hold has the place in the gate now.
-    keeps_place: bool,
-    /// Nothing once the caller has its answer, or is gone.
-    reply: Option<oneshot::Sender<Result<Hold, Denied>>>,
-}
-
-impl Caller<'_> {
-    fn answer(&mut self, result: Result<Hold, Denied>) {
-        if let Some(reply) = self.reply.take() {
-            // If the caller is gone, the grant comes back here and its drop gives the lock back.
-            drop(reply.send(result));
-        }
-    }
-
-    fn deny(&mut self, error: AcquireError) {
-        self.answer(Err(Denied::Error(error)));
-    }
-
-    /// Our node is in the queue, by this name, or is not any more.
-    fn queued_as(&self, node: Option<&str>) {
-        self.progress.send_if_modified(|progress| {
-            let changed = progress.node.as_deref() != node;
-            if changed {
-                progress.node = node.map(Into::into);
-            }
-            changed
-        });
-    }
-
-    fn ahead(&self) -> Option<Ahead> {
-        self.progress.borrow().ahead.clone()
-    }
-
-    /// Who is ahead, by the last list; nothing where that may have changed since.
-    fn set_ahead(&self, ahead: Option<Ahead>) {
-        self.progress.send_if_modified(|progress| {
-            progress.ahead = ahead;
-            // No one waits for that.
-            false
-        });
-    }
-
-    /// What is waited for from now on where there is nobody ahead.
-    fn set_waits_for(&self, waits_for: WaitsFor) {
-        self.progress.send_if_modified(|progress| {
-            progress.waits_for = waits_for;
-            false
-        });
-    }
-
-    /// The caller is gone, or is told that its time is over. The answer keeps
-    /// [`Client::flush`](crate::Client::flush) waiting.
-    fn interrupted(&mut self, interruption: Interruption) -> Option<Ticket> {
-        match interruption {
-            Interruption::Cancelled(ticket) => {
-                self.reply = None;
-                ticket
-            }
-            Interruption::Deadline => {
-                // Before the answer, so that a flush after it waits for us.
-                let ticket = self.path_lock.client().cleanup().ticket(self.number);
-                let waited = self.started.elapsed();
-                let Progress { ahead, waits_for, .. } = self.progress.borrow().clone();
-                let ahead = ahead.or_else(|| self.path_lock.own_ahead(self.kind));
-                self.deny(match (self.budget, ahead) {
-                    (Budget::Until { asked, .. }, Some(ahead)) => {
-                        self.path_lock.timed_out(self.kind, asked, waited, ahead)
-                    }
-                    // A question is answered by the servers, or not.
-                    _ => {
-                        let path = self.path_lock.path().user().to_owned();
-                        AcquireError::Connection { path, source: Arc::new(NoAnswer { waits_for, waited }) }
-                    }
-                });
-                Some(ticket)
-            }
-        }
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("the connection kept failing")]
-struct KeptFailing;
-
-/// Why a request is not waited for any more.
-enum Stop {
-    Interrupted(Interruption),
-    SessionOver,
-}
-
-/// One attempt on one session. When it has run, either the caller is answered or gone, or the session is over.
-pub(super) struct Contest<'a> {
-    pub(super) path_lock: &'a Arc<PathLock>,
-    pub(super) session: &'a Arc<Session>,
-    place: &'a Arc<Place>,
-    pub(super) number: u64,
-    /// What the client library said last, for the error if this is given up.
-    last_error: Option<zk::Error>,
-    /// What the last request was about.
-    about: About,
-    /// When the present row of failures began: the retry policy does not count the time in the queue.
-    trouble_since: Instant,
-}
-
-impl<'a> Contest<'a> {
-    fn new(
-        path_lock: &'a Arc<PathLock>,
-        session: &'a Arc<Session>,
-        place: &'a Arc<Place>,
-        number: u64,
-    ) -> Self {
-        Self {
-            path_lock,
-            session,
-            place,
-            number,
-            last_error: None,
-            about: About::Directory,
-            trouble_since: Instant::now(),
-        }
-    }
-
-    async fn run(
-        mut self,
-        caller: &mut Caller<'_>,
-        mut interrupted: Pin<&mut impl Future<Output = Interruption>>,
-    ) {
-        let _counted = self.session.attempt();
-        // Looked at after having been counted: whoever ends a session does it the other way round, so that either
-        // we see the end or it sees us.
-        if self.session.end_reason().is_some() {
-            return;
-        }
-        let patience = match caller.budget {
-            Budget::Try { .. } => Blocking::Try,
-            Budget::Until { .. } | Budget::Forever => Blocking::Wait,
-        };
-        let mut refusals = self.session.refusals();
-        // Before another node is made that cannot be deleted.
-        caller.set_waits_for(WaitsFor::Deletion);
-        let orphan = orphaned(self.path_lock, self.session, caller.kind, None);
-        match self.wait(orphan, interrupted.as_mut()).await {
-            Ok(None) => {}
-            Ok(Some(error)) => return caller.deny(error),
-            Err(stop) => return drop(self.stopped(stop, caller)),
-        }
-        if patience == Blocking::Try {
-            caller.set_waits_for(WaitsFor::List);
-            let busy = Box::pin(busy(self.path_lock, self.session, caller.kind));
-            match self.wait(busy, interrupted.as_mut()).await {
-                Ok(Sight::Clear) => {}
-                Ok(Sight::Live(ahead)) => return caller.answer(Err(Denied::Busy(ahead))),
-                Ok(Sight::Leaving(path)) => {
-                    caller.set_waits_for(WaitsFor::Deletion);
-                    // Then it is asked again.
-                    return match self.wait(self.session.until_gone(&path), interrupted).await {
-                        Ok(()) => {}
-                        Err(stop) => drop(self.stopped(stop, caller)),
-                    };
-                }
-                Err(stop) => return drop(self.stopped(stop, caller)),
-            }
-        }
-        let waits = match self.path_lock.waits_in_memory() {
-            true => Waits::InMemory,
-            false => Waits::AtTheServers,
-        };
-        let (mut contender, mut step) = Acquiring::new(self.path_lock.naming(), caller.kind, patience, waits);
-        loop {
-            let came = match step {
-                AcquireStep::Do(request) => {
-                    caller.set_waits_for(match &request {
-                        AcquireRequest::MakeParents => WaitsFor::Parents,
-                        AcquireRequest::Create => WaitsFor::Create,
-                        AcquireRequest::List | AcquireRequest::Inspect { .. } => WaitsFor::List,
-                        AcquireRequest::Watch { .. } | AcquireRequest::WaitFor { .. } => WaitsFor::Deletion,
-                    });
-                    // Only the outcome of a create has to be known; every other request may be dropped.
-                    let creating = request == AcquireRequest::Create;
-                    let mut slot = None;
-                    if creating {
-                        match self.wait(self.slot(patience), interrupted.as_mut()).await {
-                            Ok(free) => slot = Some(free),
-                            Err(stop) => {
-                                let ticket = self.stopped(stop, caller);
-                                self.clean_up(contender.leave(AcquireStep::Do(request)), caller);
-                                return drop(ticket);
-                            }
-                        }
-                    }
-                    let list = contender.take_list();
-                    if let Some(list) = &list {
-                        let own = contender.queued_as();
-                        let ahead = self.live_ahead(list, own, caller.kind);
-                        if let (Some(own), Some(ahead)) = (own, &ahead) {
-                            self.session.line().looked(own, ahead.count);
-                        }
-                        saw(caller, self.place, ahead);
-                        let orphan = orphaned(self.path_lock, self.session, caller.kind, Some((list, own)));
-                        let stopped = match self.wait(orphan, interrupted.as_mut()).await {
-                            Ok(None) => None,
-                            Ok(Some(error)) => {
-                                caller.deny(error);
-                                Some(None)
-                            }
-                            Err(stop) => Some(self.stopped(stop, caller)),
-                        };
-                        if let Some(ticket) = stopped {
-                            self.clean_up(contender.leave(AcquireStep::Do(request)), caller);
-                            return drop(ticket);
-                        }
-                    } else if let (AcquireRequest::WaitFor { .. }, Some(own)) =
-                        (&request, contender.queued_as())
-                    {
-                        // Known without a list.
-                        let count = self.session.line().ahead(own);
-                        saw(caller, self.place, Some(Ahead { count, first: None }));
-                    }
-                    drop(list);
-                    caller.queued_as(contender.queued_as());
-                    let own = contender.queued_as().map(str::to_owned);
-                    let watching =
-                        matches!(request, AcquireRequest::Watch { .. } | AcquireRequest::WaitFor { .. });
-                    self.about = match &request {
-                        AcquireRequest::MakeParents => About::Parent,
-                        AcquireRequest::Watch { predecessor } => About::Node(predecessor.as_str().into()),
-                        _ => About::Directory,
-                    };
-                    let mut work = perform(&self, caller.kind, request, own, slot);
-                    let came = async {
-                        tokio::select! {
-                            biased;
-                            came = work.as_mut() => {
-                                if let (AcquireEvent::Changed | AcquireEvent::WatchFailed(Failure::NoNode), _) = came {
-                                    // Whom we watched may have gone; the list that follows says who is left.
-                                    let left = caller.ahead().and_then(Ahead::without_one);
-                                    saw(caller, self.place, left);
-                                }
-                                came
-                            }
-                            // A node before ours may have become an orphan, which is never told.
-                            () = refused_in(self.path_lock, self.session, &mut refusals), if watching => {
-                                (AcquireEvent::Changed, None)
-                            }
-                        }
-                    };
-                    match self.wait(came, interrupted.as_mut()).await {
-                        Ok(came) => came,
-                        Err(stop) => {
-                            let ticket = self.stopped(stop, caller);
-                            let mut last = AcquireStep::Pause { failures: 0, why: Trouble::Request };
-                            if creating {
-                                let (event, _) = work.await;
-                                last = contender.on(event, &|_| false);
-                            }
-                            self.clean_up(contender.leave(last), caller);
-                            return drop(ticket);
-                        }
-                    }
-                }
-                AcquireStep::Pause { failures, why } => {
-                    if why == Trouble::NodeDeleted {
-                        // The next node queues behind those that are there then.
-                        saw(caller, self.place, None);
-                    }
-                    let Some(pause) = self.pause(failures, why) else {
-                        let error = self.exhausted(why, contender.times_deleted());
-                        self.clean_up(contender.leave(step), caller);
-                        return caller.deny(error);
-                    };
-                    if !pause.is_zero() {
-                        self.path_lock.arrivals().step_aside(self.number);
-                    }
-                    match self.wait(tokio::time::sleep(pause), interrupted.as_mut()).await {
-                        Ok(()) => (AcquireEvent::Retry, None),
-                        Err(stop) => {
-                            let ticket = self.stopped(stop, caller);
-                            self.clean_up(contender.leave(step), caller);
-                            return drop(ticket);
-                        }
-                    }
-                }
-                AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also }) => {
-                    saw(caller, self.place, None);
-                    caller.set_waits_for(WaitsFor::Proof);
-                    self.clean_up(also, caller);
-                    caller.queued_as(Some(&name));
-                    // First in the queue is not enough: the servers must be known to keep the session, or
-                    // this would be a grant in the moment that it is taken away (docs/protocol.md#suspended).
-                    let ticket = match self.wait(self.session.sound(), interrupted.as_mut()).await {
-                        Ok(()) => return self.grant(&name, czxid, caller),
-                        Err(stop) => self.stopped(stop, caller),
-                    };
-                    self.clean_up(Leave { nodes: vec![name], unsettled: Vec::new() }, caller);
-                    return drop(ticket);
-                }
-                AcquireStep::Finish(AcquireOutcome::Ended { why: Ending::WouldBlock, leave }) => {
-                    let own = leave.nodes.last().cloned();
-                    self.clean_up(leave, caller);
-                    let ahead = contender.take_list();
-                    let ahead = ahead.and_then(|list| self.live_ahead(&list, own.as_deref(), caller.kind));
-                    // Without one it is asked again: only nodes of our own that are being deleted are in the way.
-                    if let Some(ahead) = ahead {
-                        caller.answer(Err(Denied::Busy(ahead)));
-                    }
-                    return;
-                }
-                AcquireStep::Finish(AcquireOutcome::Ended { why, leave }) => {
-                    return self.end(why, leave, caller);
-                }
-            };
-            let (event, error) = came;
-            self.last_error = error.or(self.last_error);
-            step = contender.on(event, &|name| self.session.line().knows(name));
-            self.clean_up(Leave { nodes: contender.take_surplus(), unsettled: Vec::new() }, caller);
-            if matches!(step, AcquireStep::Pause { .. }) {
-                caller.queued_as(contender.queued_as());
-            }
-        }
-    }
-
-    /// Waits until a create may be sent: by the order in the path lock, and by how many are under way in the session. The one
-    /// that has the turn waits for a slot, so that path locks share them.
-    async fn slot(&self, patience: Blocking) -> Slot {
-        // One that only asks waits for no other contender's turn, and keeps none waiting.
-        if patience == Blocking::Wait {
-            turn(self.path_lock, self.session, self.number).await;
-        }
-        self.session.windows().creates.slot().await
-    }
-
-    /// The live contenders before ours.
-    fn live_ahead(&self, list: &Queue, own: Option<&str>, kind: Kind) -> Option<Ahead> {
-        match sight(self.path_lock, self.session, list, own, kind) {
-            Sight::Live(ahead) => Some(ahead),
-            Sight::Clear | Sight::Leaving(_) => None,
-        }
-    }
-
-    /// Waits for `work`, the end of the session, or an interruption; a result that is there already comes first.
-    async fn wait<T>(
-        &self,
-        work: impl Future<Output = T>,
-        interrupted: Pin<&mut impl Future<Output = Interruption>>,
-    ) -> Result<T, Stop> {
-        tokio::select! {
-            biased;
-            result = work => Ok(result),
-            interruption = interrupted => Err(Stop::Interrupted(interruption)),
-            _ = self.session.ended() => Err(Stop::SessionOver),
-        }
-    }
-
-    fn stopped(&self, stop: Stop, caller: &mut Caller<'_>) -> Option<Ticket> {
-        match stop {
-            Stop::Interrupted(interruption) => {
-                // From here on this is clean-up.
-                self.place.set_live(false);
-                caller.interrupted(interruption)
-            }
-            Stop::SessionOver => {
-                let path = self.path_lock.path().user();
-                tracing::debug!(path, session = self.session.number(), "again in the next session");
-                None
-            }
-        }
-    }
-
-    /// How long to wait before a repetition. The first goes out at once, unless the server asked for patience: a
-    /// request is repeated on the next connection, and that is waited for anyway.
-    fn pause(&mut self, failures: u32, why: Trouble) -> Option<Duration> {
-        if failures == 0 {
-            self.trouble_since = Instant::now();
-        }
-        let pause = self.path_lock.client().retry().pause(failures, self.trouble_since.elapsed())?;
-        Some(if failures == 0 && why != Trouble::NotNow { Duration::ZERO } else { pause })
-    }
-
-    fn exhausted(&self, why: Trouble, times: u32) -> AcquireError {
-        let path = self.path_lock.path().user().to_owned();
-        match why {
-            Trouble::NodeDeleted => AcquireError::NodeDeleted { path, times },
-            Trouble::Request | Trouble::NotNow => AcquireError::Connection { path, source: self.source() },
-        }
-    }
-
-    fn source(&self) -> Cause {
-        self.last_error.clone().map_or_else(|| Arc::new(KeptFailing) as Cause, cause)
-    }
-
-    fn grant(&self, name: &str, czxid: i64, caller: &mut Caller<'_>) {
-        let token = (czxid, 0);
-        // Made first: if the session ends from here on, this is a hold that is lost, not one that is
-        // forgotten. The gate bounds the queue, not the number of readers inside (docs/protocol.md#places).
-        let permit = match caller.kind {
-            Kind::Shared => None,
-            Kind::Exclusive => Some(Arc::clone(self.place)),
-        };
-        self.session.line().settled(name);
-        let held = Held::new(self.path_lock.path().clone(), name, caller.kind, permit, self.number);
-        let hold =
-            Hold::new(Arc::clone(self.path_lock), Arc::clone(self.session), held, token, caller.location);
-        caller.keeps_place = caller.kind == Kind::Exclusive;
-        if self.session.end_reason().is_none() {
-            caller.answer(Ok(hold));
-        }
-    }
-
-    fn end(self, why: Ending, leave: Leave, caller: &mut Caller<'_>) {
-        self.clean_up(leave, caller);
-        let path = || self.path_lock.path().user().to_owned();
-        match why {
-            Ending::SessionOver | Ending::WouldBlock => {}
-            Ending::Unusable(unusable) => caller.deny(unusable_directory(self.path_lock, unusable)),
-            Ending::TooManyWatches => caller.deny(AcquireError::TooManyWatches { path: path() }),
-            Ending::Refused => caller.deny(match self.last_error {
-                Some(zk::Error::NoAuth) => no_auth(self.path_lock, self.about),
-                // Of a node that asked for a number, by a name that nobody has: the numbers are used up (ZooKeeper does
-                // not go on beyond the largest).
-                Some(zk::Error::NodeExists) => AcquireError::SequenceExhausted { path: path() },
-                _ => AcquireError::Rejected { path: path(), source: self.source() },
-            }),
-        }
-    }
-
-    /// Hands what may be left to the cleanup; the place in the gate is kept until it is gone.
-    fn clean_up(&self, leave: Leave, caller: &Caller<'_>) {
-        let unknown_creates = leave.nodes.into_iter().map(Orphan::Node);
-        let unknown_creates = unknown_creates.chain(leave.unsettled.into_iter().map(|id| {
-            let beginning = self.path_lock.naming().prefix(&id, caller.kind);
-            Orphan::Unsettled { id, beginning }
-        }));
-        for orphan in unknown_creates {
-            self.path_lock.client().cleanup().reap(Item {
-                session: Arc::clone(self.session),
-                directory: self.path_lock.path().clone(),
-                orphan,
-                number: self.number,
-                until_gone: Some(Arc::clone(self.place) as Arc<dyn Any + Send + Sync>),
-                done: None,
-            });
-        }
+/// The live contenders before ours.
+fn live_ahead(seat: Seat<'_>, list: &Queue, own: Option<&str>) -> Option<Ahead> {
+    match sight(seat.path_lock, seat.session, list, own, seat.kind) {
+        Sight::Live(ahead) => Some(ahead),
+        Sight::Clear | Sight::Leaving(_) => None,
     }
 }

@@ -60,8 +60,9 @@ async fn look(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, AcquireEr
 }
 
 /// What a request was about.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum About {
+    #[default]
     Directory,
     /// The directory above the lock's, or one above that.
     Parent,

@@ -15,4 +15,5 @@ pub(crate) mod progress;
 pub(crate) mod registry;
 mod requests;
 pub(crate) mod revoke;
+mod seat;
 pub(crate) mod transact;

@@ -44,21 +44,13 @@ pub(crate) enum Budget {
     Forever,
 }
 
-/// How a contender comes to the gate.
+/// Whether a contender asks for a place for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gate {
-    New,
-    /// It had a place, and lost its lock before it could use it: it waits until the place is free again where a newcomer
-    /// would be refused.
+pub(crate) enum Admission {
+    First,
+    /// It had a place, and its lock was lost before its caller had it: it waits until the place is free again where a
+    /// newcomer would be refused.
     Again,
-}
-
-/// No grant.
-#[derive(Debug)]
-pub(crate) enum Denied {
-    /// A live contender is in the way.
-    Busy(Ahead),
-    Error(AcquireError),
 }
 
 /// The handles of one client for one path and recipe.
@@ -244,6 +236,7 @@ impl PathLock {
     pub(crate) fn would_block(&self, kind: Kind, ahead: Ahead) -> TryLockError {
         TryLockError::WouldBlock {
             path: self.path.user().to_owned(),
+            ahead: ahead.count,
             first: ahead.first.map(|name| self.path.user_child(&name)),
             holder: self.holder_for(kind).map(|holder| holder.as_local()),
         }

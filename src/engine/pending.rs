@@ -10,8 +10,8 @@ use tokio::sync::{oneshot, watch};
 
 use crate::engine::hold::Hold;
 use crate::engine::look;
-use crate::engine::path_lock::{Denied, PathLock};
-use crate::error::AcquireError;
+use crate::engine::path_lock::PathLock;
+use crate::error::{AcquireError, TryLockError};
 use crate::protocol::node_name::Kind;
 use crate::session::cleanup::Cleanup;
 use crate::session::tickets::Ticket;
@@ -25,7 +25,7 @@ pub(crate) struct Pending {
     path_lock: Arc<PathLock>,
     /// A grant that arrives here and is not taken is a [`Hold`] in a channel: its drop gives the lock back. Nothing once
     /// it was taken.
-    granted: Option<oneshot::Receiver<Result<Hold, Denied>>>,
+    granted: Option<oneshot::Receiver<Result<Hold, TryLockError>>>,
     progress: watch::Receiver<Progress>,
     cancel: CancelOnDrop,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Pending {
 impl Pending {
     pub(crate) fn new(
         path_lock: Arc<PathLock>,
-        granted: oneshot::Receiver<Result<Hold, Denied>>,
+        granted: oneshot::Receiver<Result<Hold, TryLockError>>,
         progress: watch::Receiver<Progress>,
         cancel: oneshot::Sender<Ticket>,
         number: u64,
@@ -44,12 +44,12 @@ impl Pending {
     }
 
     /// What has come of it already, once.
-    pub(crate) fn result_now(&mut self) -> Option<Result<Hold, Denied>> {
+    pub(crate) fn result_now(&mut self) -> Option<Result<Hold, TryLockError>> {
         let result = match self.granted.as_mut()?.try_recv() {
             Ok(result) => result,
             Err(TryRecvError::Empty) => return None,
             // What the attempt ran on is gone.
-            Err(TryRecvError::Closed) => Err(Denied::Error(self.closed())),
+            Err(TryRecvError::Closed) => Err(self.closed().into()),
         };
         self.granted = None;
         self.cancel.disarm();
@@ -62,7 +62,7 @@ impl Pending {
     }
 
     /// What came of it, once. Dropping this future does nothing.
-    pub(crate) async fn result(&mut self) -> Result<Hold, Denied> {
+    pub(crate) async fn result(&mut self) -> Result<Hold, TryLockError> {
         let result = match &mut self.granted {
             // An error: what the attempt ran on is gone.
             Some(granted) => granted.await.ok(),
@@ -70,11 +70,11 @@ impl Pending {
         };
         self.granted = None;
         self.cancel.disarm();
-        result.unwrap_or_else(|| Err(Denied::Error(self.closed())))
+        result.unwrap_or_else(|| Err(self.closed().into()))
     }
 
     /// The same, or nothing after `deadline`. Needs no runtime of the caller's.
-    pub(crate) async fn result_until(&mut self, deadline: Instant) -> Option<Result<Hold, Denied>> {
+    pub(crate) async fn result_until(&mut self, deadline: Instant) -> Option<Result<Hold, TryLockError>> {
         let path_lock = Arc::clone(&self.path_lock);
         let mut over = pin!(
             path_lock
@@ -89,7 +89,7 @@ impl Pending {
     }
 
     /// Waits until a node of the attempt is in the queue, or it has ended.
-    pub(crate) async fn queued(&mut self) -> Option<Result<Hold, Denied>> {
+    pub(crate) async fn queued(&mut self) -> Option<Result<Hold, TryLockError>> {
         let mut progress = self.progress.clone();
         tokio::select! {
             biased;

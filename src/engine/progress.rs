@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 /// How an attempt stands.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress {
@@ -16,7 +18,47 @@ pub(crate) struct Progress {
     pub(crate) waits_for: WaitsFor,
 }
 
-/// Live contenders that somebody has to wait for.
+/// The attempt's end of it.
+#[derive(Debug)]
+pub(super) struct ProgressSender(watch::Sender<Progress>);
+
+impl ProgressSender {
+    pub(super) fn new() -> (Self, watch::Receiver<Progress>) {
+        let (progress, seen) = watch::channel(Progress::default());
+        (Self(progress), seen)
+    }
+
+    pub(super) fn get(&self) -> Progress {
+        self.0.borrow().clone()
+    }
+
+    /// Our node is in the queue, by this name, or is not any more: the one change that is waited for.
+    pub(super) fn set_node(&self, node: Option<&str>) {
+        self.0.send_if_modified(|progress| {
+            let changed = progress.node.as_deref() != node;
+            if changed {
+                progress.node = node.map(Into::into);
+            }
+            changed
+        });
+    }
+
+    pub(super) fn set_ahead(&self, ahead: Option<Ahead>) {
+        self.0.send_if_modified(|progress| {
+            progress.ahead = ahead;
+            false
+        });
+    }
+
+    pub(super) fn set_waits_for(&self, waits_for: WaitsFor) {
+        self.0.send_if_modified(|progress| {
+            progress.waits_for = waits_for;
+            false
+        });
+    }
+}
+
+/// Live contenders that another has to wait for.
 #[derive(Clone, Debug)]
 pub(crate) struct Ahead {
     pub(crate) count: usize,

@@ -10,14 +10,14 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 use zookeeper_client as zk;
 
-use super::attempt::Contest;
 use crate::engine::path_lock::PathLock;
+use crate::engine::seat::Seat;
 use crate::error::LostReason;
 use crate::options::{Acl, Parents, Permissions};
-use crate::protocol::acquire::{AcquireEvent, AcquireRequest, OwnNode};
+use crate::protocol::acquire::{AcquireEvent, OwnNode};
 use crate::protocol::failure::{Answer, Failure};
 use crate::protocol::line::{Neighbour, ReleaseNotice};
-use crate::protocol::node_name::{Child, Dialect, Family, Kind, Naming, classify};
+use crate::protocol::node_name::{Child, Dialect, Family, Naming, classify};
 use crate::protocol::queue::{Listing, Queue};
 use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
@@ -41,8 +41,8 @@ pub(super) fn new_id(naming: Naming) -> String {
 /// session's requests are answered in order (docs/protocol.md#create-and-list). Where a node of our own
 /// session that can be waited for in memory is in the directory, the answer to the create may say that it is
 /// right before ours, and the list is not sent.
-async fn create(contest: &Contest<'_>, kind: Kind, slot: Option<Slot>) -> Came {
-    let (path_lock, session) = (contest.path_lock, contest.session);
+async fn send_create(seat: Seat<'_>, slot: Slot) -> Came {
+    let Seat { path_lock, session, number, kind } = seat;
     let id = new_id(path_lock.naming());
     let beginning = path_lock.naming().prefix(&id, kind);
     let path = path_lock.path().child(&beginning);
@@ -53,7 +53,7 @@ async fn create(contest: &Contest<'_>, kind: Kind, slot: Option<Slot>) -> Came {
     let list_too = !path_lock.waits_in_memory() || !session.line().is_in(path_lock.path().server());
     let both = session.request(|handle| async move {
         let create = handle.create(path, &path_lock.options().data, options);
-        path_lock.arrivals().sent(contest.number, session.number());
+        path_lock.arrivals().sent(number, session.number());
         let list = list_too.then(|| list(path_lock, session, &handle));
         let create = async move {
             let answer = create.await;
@@ -88,7 +88,7 @@ async fn create(contest: &Contest<'_>, kind: Kind, slot: Option<Slot>) -> Came {
             let failure = failure(session, failed, &mut error);
             if failure == Failure::NoNode {
                 // Before anybody can make the directory: those that come later must not be in it first.
-                path_lock.arrivals().failed(contest.number, session.number());
+                path_lock.arrivals().failed(number, session.number());
             }
             (Answer::No(failure), None)
         }
@@ -112,79 +112,51 @@ fn created(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighb
     }
 }
 
-/// Asks the server, for the node `own` if it is there. What is sent, is sent by the first poll.
-///
-/// Each request has a future of its own on the heap: those that wait, perhaps by the thousand, are the smallest.
-pub(super) fn perform<'a>(
-    contest: &'a Contest<'_>,
-    kind: Kind,
-    request: AcquireRequest,
-    own: Option<String>,
-    slot: Option<Slot>,
-) -> Pin<Box<dyn Future<Output = Came> + Send + 'a>> {
-    let (path_lock, session) = (contest.path_lock, contest.session);
-    match request {
-        AcquireRequest::Create => Box::pin(create(contest, kind, slot)),
-        AcquireRequest::MakeParents => Box::pin(async move {
-            let mut error = None;
-            let made = match session.request(|handle| make_parents(path_lock, handle)).await {
-                Ok(Ok(())) => Answer::Is(()),
-                Ok(Err(failed)) => Answer::No(failure(session, failed, &mut error)),
-                Err(SessionOver) => Answer::No(Failure::SessionOver),
-            };
-            (AcquireEvent::ParentsMade(made), error)
-        }),
-        AcquireRequest::List => Box::pin(async move {
-            if let Some(own) = own {
-                session.line().settled(&own);
-            }
-            let mut error = None;
-            let list = session.request(|handle| async move { list(path_lock, session, &handle).await }).await;
-            let list = match list {
-                Ok(list) => listed(session, list, &mut error),
-                Err(SessionOver) => Answer::No(Failure::SessionOver),
-            };
-            (AcquireEvent::Listed(list), error)
-        }),
-        AcquireRequest::Inspect { name } => Box::pin(inspect(path_lock, session, name)),
-        AcquireRequest::Watch { predecessor } => {
-            if let Some(own) = own.filter(|_| path_lock.waits_in_memory()) {
-                session.line().watch(&own, &predecessor);
-            }
-            Box::pin(watch_within_budget(session, path_lock.path().child(&predecessor)))
-        }
-        AcquireRequest::WaitFor { before } => Box::pin(async move {
-            let (tell, told) = oneshot::channel();
-            let waits = own.is_some_and(|own| {
-                let mut line = session.line();
-                line.know(path_lock.path().server(), &own);
-                line.wait(&own, &before, tell)
-            });
-            if !waits {
-                // It has gone since it was looked for.
-                return (AcquireEvent::WatchFailed(Failure::NoNode), None);
-            }
-            let event = match told.await {
-                Ok(ReleaseNotice::HandedOver) => AcquireEvent::HandedOver,
-                Ok(ReleaseNotice::Watch { predecessor }) => AcquireEvent::Inherited { predecessor },
-                Ok(ReleaseNotice::Look) | Err(_) => AcquireEvent::Changed,
-            };
-            (event, None)
-        }),
+/// A create under way. It is kept on the heap until its answer is there, whatever becomes of the attempt.
+pub(super) type UnderWay<'a> = Pin<Box<dyn Future<Output = Came> + Send + 'a>>;
+
+/// Sends a create, and the list with it; see [`AcquireRequest`](crate::protocol::acquire::AcquireRequest::Create). It is sent by the first poll, as all requests are.
+pub(super) fn create(seat: Seat<'_>, slot: Slot) -> UnderWay<'_> {
+    Box::pin(send_create(seat, slot))
+}
+
+/// Creates the directory and those above it.
+pub(super) async fn make_parents(Seat { path_lock, session, .. }: Seat<'_>) -> Came {
+    let mut error = None;
+    let made = match session.request(|handle| make_directories(path_lock, handle)).await {
+        Ok(Ok(())) => Answer::Is(()),
+        Ok(Err(failed)) => Answer::No(failure(session, failed, &mut error)),
+        Err(SessionOver) => Answer::No(Failure::SessionOver),
+    };
+    (AcquireEvent::ParentsMade(made), error)
+}
+
+/// Lists the directory for the contender with the node `own`, if it has one.
+pub(super) async fn look(seat: Seat<'_>, own: Option<&str>) -> Came {
+    let Seat { path_lock, session, .. } = seat;
+    if let Some(own) = own {
+        session.line().settled(own);
     }
+    let mut error = None;
+    let list = session.request(|handle| async move { list(path_lock, session, &handle).await }).await;
+    let list = match list {
+        Ok(list) => listed(session, list, &mut error),
+        Err(SessionOver) => Answer::No(Failure::SessionOver),
+    };
+    (AcquireEvent::Listed(list), error)
 }
 
 /// Looks at a node of ours that is known from a list only.
-async fn inspect(path_lock: &Arc<PathLock>, session: &Arc<Session>, name: String) -> Came {
+pub(super) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &str) -> Came {
     let mut error = None;
-    let path = path_lock.path().child(&name);
+    let path = path_lock.path().child(name);
     let node = match session.request(|handle| async move { handle.check_stat(&path).await }).await {
         Ok(Ok(Some(stat))) => {
-            session.adopt(path_lock.path().child(&name), path_lock.as_owner());
+            session.adopt(path_lock.path().child(name), path_lock.as_owner());
             if path_lock.naming().family == Family::Exclusive {
-                session.line().know(path_lock.path().server(), &name);
+                session.line().know(path_lock.path().server(), name);
             }
-            owned(session, name, &stat)
+            owned(session, name.to_owned(), &stat)
         }
         Ok(Ok(None)) => Answer::No(Failure::NoNode),
         Ok(Err(failed)) => Answer::No(failure(session, failed, &mut error)),
@@ -193,18 +165,44 @@ async fn inspect(path_lock: &Arc<PathLock>, session: &Arc<Session>, name: String
     (AcquireEvent::Inspected(node), error)
 }
 
-/// Watches a predecessor at the servers, if the session can watch one more node.
-async fn watch_within_budget(session: &Arc<Session>, path: String) -> Came {
+/// Watches a predecessor at the servers, if the session can watch one more node, and waits until something happens to it.
+pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) -> Came {
+    let Seat { path_lock, session, .. } = seat;
+    if let Some(own) = own.filter(|_| path_lock.waits_in_memory()) {
+        session.line().watch(own, predecessor);
+    }
+    let path = path_lock.path().child(predecessor);
     let Some(_watching) = session.watch(&path, WatchUse::Queue) else {
         return (AcquireEvent::WatchFailed(Failure::TooManyWatches), None);
     };
     let mut error = None;
-    let event = match watch(session, &path).await {
+    let event = match watch_node(session, &path).await {
         Ok(Ok(event)) => event,
         Ok(Err(failed)) => AcquireEvent::WatchFailed(failure(session, failed, &mut error)),
         Err(SessionOver) => AcquireEvent::WatchFailed(Failure::SessionOver),
     };
     (event, error)
+}
+
+/// Waits in memory for a node of the same session.
+pub(super) async fn wait_for(seat: Seat<'_>, own: Option<&str>, before: &Neighbour) -> Came {
+    let Seat { path_lock, session, .. } = seat;
+    let (tell, told) = oneshot::channel();
+    let waits = own.is_some_and(|own| {
+        let mut line = session.line();
+        line.know(path_lock.path().server(), own);
+        line.wait(own, before, tell)
+    });
+    if !waits {
+        // It has gone since it was looked for.
+        return (AcquireEvent::WatchFailed(Failure::NoNode), None);
+    }
+    let event = match told.await {
+        Ok(ReleaseNotice::HandedOver) => AcquireEvent::HandedOver,
+        Ok(ReleaseNotice::Watch { predecessor }) => AcquireEvent::Inherited { predecessor },
+        Ok(ReleaseNotice::Look) | Err(_) => AcquireEvent::Changed,
+    };
+    (event, None)
 }
 
 /// Lists the directory: sent by the call, or behind everything that the caller has sent when it is shared.
@@ -214,7 +212,19 @@ pub(super) fn list<'a>(
     handle: &'a zk::Client,
 ) -> Pin<Box<dyn Future<Output = Result<Listing, zk::Error>> + Send + 'a>> {
     match path_lock.lists() {
-        Some(lists) => Box::pin(lists.ask(path_lock, session)),
+        Some(lists) => {
+            let (path_lock, session, client) =
+                (Arc::clone(path_lock), Arc::clone(session), path_lock.client());
+            Box::pin(lists.ask(client, session.number(), move || {
+                let (path_lock, session) = (Arc::clone(&path_lock), Arc::clone(&session));
+                async move {
+                    let (path_lock, session) = (&path_lock, &session);
+                    let list = session
+                        .request(|handle| async move { list_alone(path_lock, session, &handle).await });
+                    list.await.unwrap_or(Err(zk::Error::ConnectionLoss))
+                }
+            }))
+        }
         None => Box::pin(list_alone(path_lock, session, handle)),
     }
 }
@@ -294,7 +304,7 @@ fn listed(
 }
 
 /// Watches a node and waits until something happens to it.
-async fn watch(session: &Session, path: &str) -> Result<Result<AcquireEvent, zk::Error>, SessionOver> {
+async fn watch_node(session: &Session, path: &str) -> Result<Result<AcquireEvent, zk::Error>, SessionOver> {
     let watcher = match session.request(|handle| async move { handle.get_and_watch_data(path).await }).await?
     {
         Ok((_, _, watcher)) => watcher,
@@ -326,7 +336,7 @@ pub(super) async fn changed(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEv
 }
 
 /// Creates the lock's directory and those above it that are missing, as containers if the servers know them.
-async fn make_parents(path_lock: &PathLock, handle: Handle) -> Result<(), zk::Error> {
+async fn make_directories(path_lock: &PathLock, handle: Handle) -> Result<(), zk::Error> {
     let client = path_lock.client();
     if path_lock.options().parents == Parents::Persistent || !client.makes_containers() {
         return make_directory(path_lock, &handle, zk::CreateMode::Persistent).await;

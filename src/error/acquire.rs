@@ -339,6 +339,8 @@ pub enum TryLockError {
     WouldBlock {
         /// The lock's path.
         path: String,
+        /// How many contenders are ahead, at least.
+        ahead: usize,
         /// The path of the first node in the queue, without the client's namespace. `None` if this client already has as
         /// many nodes as it may have, and no server was asked.
         first: Option<String>,
@@ -351,6 +353,16 @@ pub enum TryLockError {
 }
 
 impl TryLockError {
+    /// The error of a call with a timeout, after it has `waited`.
+    pub(crate) fn timed_out(self, timeout: Duration, waited: Duration) -> AcquireError {
+        match self {
+            Self::WouldBlock { path, ahead, first, holder } => {
+                AcquireError::TimedOut { path, timeout, waited, ahead, first, holder }
+            }
+            Self::Acquire(error) => error,
+        }
+    }
+
     /// Returns `true` if the same call may succeed later with nothing else changed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
