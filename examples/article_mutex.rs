@@ -1,12 +1,13 @@
-//! An article's flash sale: 99 tasks want 3 items, eight run at a time, and a lock keeps them apart.
+//! A flash sale in one process: 99 tasks want 3 items, eight run at a time, and a mutex keeps them apart.
 //!
 //! ```text
 //! cargo run --release --example article_mutex
 //! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example article_mutex
 //! ```
 //!
-//! The article is Java with Curator; this is the same program with one error less. There each task asked whether the stock was
-//! below zero and took one off before it looked again, so the stock ended below zero. Here it looks first.
+//! This is the program of an article about Curator, with one error less. There each task took an item off the
+//! stock if the stock was not below zero, so it sold one item too many. Here a task sells only if there is an
+//! item left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,19 +18,21 @@ use tokio::task::JoinSet;
 use zookeeper_recipes::{Acquired, Client, InterProcessMutex, OptionalExt, RetryPolicy};
 use zookeeper_test_server::Server;
 
-/// Anything that went wrong, in words; it ends the program with 1.
+/// Any failure; it ends the program with exit code 1.
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 const PATH: &str = "/lock/lockId_111/111";
 const TASKS: u32 = 99;
 const AT_ONCE: usize = 8;
 const STOCK: u32 = 3;
-const PATIENCE: Duration = Duration::from_millis(200);
+/// How long a task waits for the lock.
+const WAIT: Duration = Duration::from_millis(200);
+/// How long a purchase takes.
 const PAYING: Duration = Duration::from_millis(5);
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    // A server inside this process, unless there are others to use.
+    // A server inside this process, unless ZK_CONNECT names others.
     let local = Server::start()?;
     let servers = std::env::var("ZK_CONNECT").unwrap_or_else(|_| local.connect_string());
 
@@ -45,11 +48,11 @@ async fn main() -> Result<(), Error> {
     let pool = Arc::new(Semaphore::new(AT_ONCE));
     let mut tasks = JoinSet::new();
     for _ in 0..TASKS {
-        let turn = Arc::clone(&pool).acquire_owned().await?;
+        let permit = Arc::clone(&pool).acquire_owned().await?;
         let (mutex, stock) = (mutex.clone(), Arc::clone(&stock));
         tasks.spawn(async move {
             let outcome = purchase(&mutex, &stock).await;
-            drop(turn);
+            drop(permit);
             outcome
         });
     }
@@ -66,7 +69,9 @@ async fn main() -> Result<(), Error> {
     println!("remaining stock: {left}");
 
     if sold + left != STOCK || (sold_out > 0 && left > 0) || mutex.is_acquired_in_this_process() {
-        return Err(format!("{sold} sold of {STOCK}, {sold_out} found nothing, and {left} are left").into());
+        return Err(
+            format!("{sold} sold of {STOCK}, {sold_out} found nothing left, and {left} are left").into()
+        );
     }
     client.close().await?;
     Ok(())
@@ -79,12 +84,13 @@ enum Outcome {
 }
 
 async fn purchase(mutex: &InterProcessMutex, stock: &AtomicU32) -> Result<Outcome, Error> {
-    // The article asks `isAcquiredInThisProcess()` before it releases. Here only who has got the lock has a guard to release.
-    let Acquired(guard) = mutex.acquire(PATIENCE).await.optional()? else {
+    // The article asks `isAcquiredInThisProcess()` before it releases. Here only the holder has a guard to
+    // release.
+    let Acquired(guard) = mutex.acquire(WAIT).await.optional()? else {
         println!("too busy");
         return Ok(Outcome::TooBusy);
     };
-    // Looking and taking are two steps with time in between. The lock makes them one.
+    // Reading and writing the stock are two steps with time in between. The lock makes them one.
     let outcome = match stock.load(Ordering::Relaxed) {
         0 => {
             println!("out of stock");

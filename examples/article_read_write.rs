@@ -1,13 +1,14 @@
-//! The article's other program: 16 tasks look at the stock under a read lock, all at once, and then buy under the write
-//! lock, one at a time.
+//! Readers and writers in one process: 16 tasks look at the stock under a read lock, beside each other, and
+//! then buy under the write lock, one at a time.
 //!
 //! ```text
 //! cargo run --release --example article_read_write
 //! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example article_read_write
 //! ```
 //!
-//! Eight tasks run at a time. The first eight readers see 3 together; then come the eight writers, three of whom find something.
-//! The other eight readers have queued behind them and see 0.
+//! This is the other program of the article about Curator. Eight tasks run at a time. The first eight readers
+//! see 3 together; then come the eight writers, three of which find an item. The other eight readers have
+//! queued behind them and see 0.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,19 +19,21 @@ use tokio::task::JoinSet;
 use zookeeper_recipes::{Client, InterProcessReadWriteLock, RetryPolicy};
 use zookeeper_test_server::Server;
 
-/// Anything that went wrong, in words; it ends the program with 1.
+/// Any failure; it ends the program with exit code 1.
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 const PATH: &str = "/lock/lockId_111/1111";
 const TASKS: u32 = 16;
 const AT_ONCE: usize = 8;
 const STOCK: u32 = 3;
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a task waits for a lock.
+const WAIT: Duration = Duration::from_secs(2);
+/// How long a purchase takes.
 const PAYING: Duration = Duration::from_millis(5);
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    // A server inside this process, unless there are others to use.
+    // A server inside this process, unless ZK_CONNECT names others.
     let local = Server::start()?;
     let servers = std::env::var("ZK_CONNECT").unwrap_or_else(|_| local.connect_string());
 
@@ -46,12 +49,12 @@ async fn main() -> Result<(), Error> {
     let pool = Arc::new(Semaphore::new(AT_ONCE));
     let mut tasks = JoinSet::new();
     for _ in 0..TASKS {
-        let turn = Arc::clone(&pool).acquire_owned().await?;
+        let permit = Arc::clone(&pool).acquire_owned().await?;
         let (lock, stock) = (Arc::clone(&lock), Arc::clone(&stock));
         tasks.spawn(async move {
             look(&lock, &stock).await?;
             let bought = buy(&lock, &stock).await;
-            drop(turn);
+            drop(permit);
             bought
         });
     }
@@ -68,20 +71,21 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Whoever else only looks may be here too.
+/// Reads the stock under the read lock: other readers may be inside too.
 async fn look(lock: &InterProcessReadWriteLock, stock: &AtomicU32) -> Result<(), Error> {
-    let guard = lock.read_lock().acquire(PATIENCE).await?;
+    let guard = lock.read_lock().acquire(WAIT).await?;
     println!("read {}", stock.load(Ordering::Relaxed));
     guard.release().await?;
     Ok(())
 }
 
-/// Nobody else is here. Between `look` and this there may have been others, so the stock is looked at again.
+/// Buys an item under the write lock, alone; returns whether there was one. Others may have bought since
+/// `look`, so the stock is read again.
 async fn buy(lock: &InterProcessReadWriteLock, stock: &AtomicU32) -> Result<bool, Error> {
-    let guard = lock.write_lock().acquire(PATIENCE).await?;
+    let guard = lock.write_lock().acquire(WAIT).await?;
     let left = stock.load(Ordering::Relaxed);
     if left > 0 {
-        // Looking and taking are two steps with time in between. The lock makes them one.
+        // Reading and writing the stock are two steps with time in between. The lock makes them one.
         tokio::time::sleep(PAYING).await;
         stock.store(left - 1, Ordering::Relaxed);
         println!("sold one, left {}", left - 1);

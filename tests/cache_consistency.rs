@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use test_support::{Suite, peers, shared_ensemble, shared_standalone};
+use test_support::{Suite, peers, shared_ensemble, shared_standalone, shown_on_a_terminal};
 use zookeeper_test_server::{LogKind, Op, Server};
 
 type TestResult = Result<(), Box<dyn Error>>;
@@ -31,6 +31,7 @@ fn main() {
     suite.add("in-process", "cache::refuses_a_paused_reader", || refuses_a_paused("reader", None));
     suite.add("in-process", "cache::refuses_a_paused_writer", || refuses_a_paused("writer", None));
     suite.add("in-process", "cache::says_what_is_wrong", says_what_is_wrong);
+    suite.add("in-process", "cache::a_terminal_shows_why_it_waits", a_terminal_shows_why_it_waits);
     suite.add("in-process", "cache::an_interrupt_ends_the_workers_too", an_interrupt_ends_the_workers_too);
     suite.add_needing("zookeeper", "cache::is_consistent", peers::zookeeper(), |_| {
         is_consistent(Some(&shared_standalone()?.connect_string()))
@@ -194,6 +195,20 @@ fn says_what_is_wrong() -> TestResult {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
         assert!(stderr.contains(words), "{args:?}: {stderr}");
+    }
+    Ok(())
+}
+
+/// While the lock of a worker that was killed or stopped is not free, nothing is written.
+fn a_terminal_shows_why_it_waits() -> TestResult {
+    for (fault, words) in [
+        ("--kill-one", "a writer was killed with the lock"),
+        ("--pause-one", "a reader is stopped with the lock"),
+    ] {
+        let (status, shown) = shown_on_a_terminal(run_on(None, &[fault, "--session-timeout", SHORT])?)?;
+        assert!(status.success(), "{status}: {shown}");
+        assert!(shown.contains(" 0/20 writes"), "{shown}");
+        assert!(shown.contains(words), "{shown}");
     }
     Ok(())
 }

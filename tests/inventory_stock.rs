@@ -378,9 +378,10 @@ fn leaves_other_databases_alone() -> TestResult {
 }
 
 fn says_what_is_wrong() -> TestResult {
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["--wait", "200"], "such as 200ms"),
         (&["--users", "4294967295"], "--users"),
+        (&["--stock", "4294967295"], "--stock"),
         (&["--workers", "0"], "--workers"),
         (&["--connect", "127.0.0.1:1"], "no ZooKeeper server of 127.0.0.1:1"),
         (&["--db", "/nowhere/shop.sqlite"], "/nowhere/shop.sqlite"),

@@ -1,84 +1,87 @@
-//! What becomes of a worker that stops itself between its two steps, as if somebody had stopped it there.
+//! Kills or resumes the worker that has stopped itself between its two steps.
 
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{Error, monotonic};
-use crate::diary::{Diary, Incident, Turn};
-use crate::options::{Fault, Who};
+use crate::history::{History, Incident, Section};
+use crate::options::{Fault, Role};
 
-/// Kills who has stopped, or wakes it up when others have been inside.
+/// Kills a worker that has stopped itself, or resumes it when others have been inside.
 #[derive(Debug)]
-pub(crate) struct Saboteur {
-    /// For how long others may take.
-    patience: Duration,
-    paused: Option<Victim>,
+pub(crate) struct FaultInjector {
+    session_timeout: Duration,
+    victim: Option<Victim>,
 }
 
-/// A worker that has stopped.
+/// A worker that is paused.
 #[derive(Debug)]
 struct Victim {
     worker: u32,
-    who: Who,
+    role: Role,
     pid: Pid,
-    /// Since when it has been inside.
+    /// When it went inside.
     from: u64,
-    stopped: u64,
+    paused: u64,
     since: Instant,
 }
 
-impl Saboteur {
+impl FaultInjector {
     pub(crate) fn new(session_timeout: Duration) -> Self {
-        Self { patience: session_timeout * 2 + Duration::from_secs(10), paused: None }
+        Self { session_timeout, victim: None }
     }
 
-    /// Whether somebody waits to be woken up.
+    /// Whether [`on_tick`](Self::on_tick) is to be called.
     pub(crate) fn is_busy(&self) -> bool {
-        self.paused.is_some()
+        self.victim.is_some()
     }
 
-    /// A worker stops itself inside; that is in the diary.
-    pub(crate) fn stops(
+    /// Kills a worker that stops itself inside, which is in the history already, or leaves it paused. Returns
+    /// a notice for the terminal; `None` if the worker has ended.
+    pub(crate) fn on_stop(
         &mut self,
         worker: u32,
         from: u64,
         fault: Fault,
         pid: Option<Pid>,
-        diary: &mut Diary,
-    ) -> Result<(), Error> {
-        let Some(pid) = pid else { return Ok(()) };
-        match fault {
+        history: &mut History,
+    ) -> Result<Option<String>, Error> {
+        let timeout = self.session_timeout;
+        let Some(pid) = pid else { return Ok(None) };
+        Ok(Some(match fault {
             Fault::Kill => {
                 kill_process(pid, Signal::KILL)?;
-                diary.killed(worker);
+                history.killed(worker);
+                format!("a writer was killed with the lock; its session lasts {timeout:?}")
             }
-            Fault::Pause(who) => {
-                let (stopped, since) = (monotonic(), Instant::now());
-                self.paused = Some(Victim { worker, who, pid, from, stopped, since });
+            Fault::Pause(role) => {
+                let (paused, since) = (monotonic(), Instant::now());
+                self.victim = Some(Victim { worker, role, pid, from, paused, since });
+                let role = if role == Role::Reader { "reader" } else { "writer" };
+                format!("a {role} is stopped with the lock; its session lasts {timeout:?}")
             }
-        }
-        Ok(())
+        }))
     }
 
-    /// A worker has come out.
-    pub(crate) fn outside(&mut self, turn: &Turn, diary: &mut Diary) -> Result<(), Error> {
-        // A writer that was let in after a reader had stopped, or a reader after a writer: the session of who has stopped is
-        // over. It goes on where it was, and knows nothing of who has been inside.
-        let relieved = |victim: &mut Victim| turn.from > victim.from && turn.who != victim.who;
-        self.paused.take_if(relieved).map_or(Ok(()), |victim| wake(&victim, diary))
+    /// Resumes the victim if this section shows that its session has expired: a writer was inside after a
+    /// reader, or a reader after a writer. The victim goes on where it was, and does not know of the other.
+    pub(crate) fn on_section(&mut self, section: &Section, history: &mut History) -> Result<(), Error> {
+        let replaced = |victim: &mut Victim| section.from > victim.from && section.role != victim.role;
+        self.victim.take_if(replaced).map_or(Ok(()), |victim| resume(&victim, history))
     }
 
-    /// Time has passed. Somebody should have got the lock long since, if there is anybody.
-    pub(crate) fn tick(&mut self, diary: &mut Diary) -> Result<(), Error> {
-        let overdue = |victim: &mut Victim| victim.since.elapsed() >= self.patience;
-        self.paused.take_if(overdue).map_or(Ok(()), |victim| wake(&victim, diary))
+    /// Resumes the victim if no other has got the lock for far longer than its session lasts.
+    pub(crate) fn on_tick(&mut self, history: &mut History) -> Result<(), Error> {
+        let pause = self.session_timeout * 2 + Duration::from_secs(10);
+        let overdue = |victim: &mut Victim| victim.since.elapsed() >= pause;
+        self.victim.take_if(overdue).map_or(Ok(()), |victim| resume(&victim, history))
     }
 }
 
-fn wake(victim: &Victim, diary: &mut Diary) -> Result<(), Error> {
+fn resume(victim: &Victim, history: &mut History) -> Result<(), Error> {
     kill_process(victim.pid, Signal::CONT)?;
     let until = monotonic();
-    diary.incidents.push(Incident::Paused { worker: victim.worker, from: victim.stopped, until });
+    history.incidents.push(Incident::Paused { worker: victim.worker, from: victim.paused, until });
     Ok(())
 }

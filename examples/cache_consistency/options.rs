@@ -21,26 +21,26 @@ pub(crate) struct Options {
     /// Updates of the row, by all writers together [default: 100; --kill-one, --pause-one: 20]
     #[arg(long, value_name = "N")]
     writes: Option<u32>,
-    /// How long a process thinks between its two steps: a reader between the row and the cache, a writer between the cache and
-    /// the row [default: 1ms; --kill-one, --pause-one: 100ms]
+    /// How long a process thinks between its two steps: a reader between the row and the cache, a writer
+    /// between the cache and the row [default: 1ms; --kill-one, --pause-one: 100ms]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     think: Option<Duration>,
-    /// For how long a process tries to get the lock. A reader who has no luck reads the row and leaves the cache alone, a
-    /// writer gives up
+    /// How long a process waits for the lock. After that a reader reads the row and leaves the cache alone,
+    /// and a writer gives up
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     wait: Duration,
     /// Kills (SIGKILL) a writer between its two steps: the others go on when its session has expired
     #[arg(long)]
     kill_one: bool,
-    /// Stops (SIGSTOP) a reader between its two steps until a writer has been inside, then lets it go on and fill the cache; or
-    /// a writer, until a reader has filled the cache that it had emptied [default: reader]
+    /// Pauses (SIGSTOP) a reader between its two steps until a writer has been inside, then lets it go on and
+    /// fill the cache; or a writer, until a reader has filled the cache that it had emptied [default: reader]
     #[arg(long, value_enum, value_name = "WHO", num_args = 0..=1, require_equals = true, default_missing_value = "reader")]
-    pause_one: Option<Who>,
-    /// For how long the servers keep the lock of a process that is not heard of; they have limits for it, by default 4s to
-    /// 40s [default: 5s; --kill-one, --pause-one: 4s]
+    pause_one: Option<Role>,
+    /// The session timeout: how long the servers keep the lock of a process that is silent. They have limits
+    /// for it, by default 4s to 40s [default: 5s; --kill-one, --pause-one: 4s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     session_timeout: Option<Duration>,
-    /// What keeps readers and writers apart
+    /// The lock that keeps readers and writers apart
     #[arg(long, value_enum, default_value_t = Lock::ReadWrite)]
     lock: Lock,
     /// ZooKeeper servers, host:port[,host:port...] [default: $ZK_CONNECT, or a server in this process]
@@ -49,54 +49,56 @@ pub(crate) struct Options {
     /// Prints the result as one JSON object too, as the last line
     #[arg(long)]
     pub(crate) json: bool,
-    /// Says who goes in and comes out, on stderr
+    /// Logs on stderr who goes in and who comes out
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }
 
-/// What keeps readers and writers apart.
+/// The lock that keeps readers and writers apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Lock {
     /// `InterProcessReadWriteLock`, and its fencing tokens in the cache and in the table
     ReadWrite,
-    /// Nothing, to see what happens
+    /// No lock, to see what happens
     None,
 }
 
-/// In which of its turns who is to be paused stops itself, and who is to be killed: later, for one writer may be both.
-const PAUSED_IN: u32 = 2;
-const KILLED_IN: u32 = 5;
-
+/// What a worker does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Who {
+pub(crate) enum Role {
     Reader,
     Writer,
 }
 
-/// What is done to a worker between its two steps.
+/// A fault for a worker between its two steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Fault {
-    /// To a writer.
+    /// Kills a writer.
     Kill,
-    Pause(Who),
+    Pause(Role),
 }
 
+/// In which of its critical sections a worker is paused, and in which it is killed: later, because one writer
+/// may be both.
+const PAUSED_IN: u32 = 2;
+const KILLED_IN: u32 = 5;
+
 impl Fault {
-    /// Of whom the first is hit, and in which of its turns, from 1.
-    pub(crate) fn hits(self) -> (Who, u32) {
+    /// Returns the role whose first worker is hit, and in which of its critical sections, from 1.
+    pub(crate) fn target(self) -> (Role, u32) {
         match self {
-            Self::Kill => (Who::Writer, KILLED_IN),
-            Self::Pause(who) => (who, PAUSED_IN),
+            Self::Kill => (Role::Writer, KILLED_IN),
+            Self::Pause(role) => (role, PAUSED_IN),
         }
     }
 }
 
-/// What all workers are told.
+/// What all workers need to know of the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Terms {
+pub(crate) struct Config {
     pub(crate) readers: u32,
     pub(crate) writers: u32,
     pub(crate) writes: u32,
@@ -106,58 +108,45 @@ pub(crate) struct Terms {
     pub(crate) lock: Lock,
 }
 
-/// What a worker does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Role {
-    Reader,
-    Writer { writes: u32 },
-}
-
-impl Terms {
-    /// What the worker of this number does: the writers come first.
-    pub(crate) fn role_of(&self, worker: u32) -> Role {
-        if worker >= self.writers {
-            return Role::Reader;
-        }
-        // The first ones do what is left over.
-        let more = u32::from(worker < self.writes % self.writers);
-        Role::Writer { writes: self.writes / self.writers + more }
-    }
-
-    /// The turns, from 1, in which the worker of this number stops itself, and what for.
-    pub(crate) fn stops_of(&self, worker: u32, faults: &[Fault]) -> Vec<(u32, Fault)> {
-        let is_first = worker == 0 || worker == self.writers;
-        let hit = |fault: &Fault| {
-            let (who, turn) = fault.hits();
-            (is_first && who == self.who(worker)).then_some((turn, *fault))
-        };
-        faults.iter().filter_map(hit).collect()
-    }
-
-    pub(crate) fn who(&self, worker: u32) -> Who {
-        match self.role_of(worker) {
-            Role::Reader => Who::Reader,
-            Role::Writer { .. } => Who::Writer,
-        }
-    }
-
-    /// What the worker is called.
-    pub(crate) fn name_of(&self, worker: u32) -> String {
-        match self.role_of(worker) {
-            Role::Writer { .. } => format!("writer {}", worker + 1),
-            Role::Reader => format!("reader {}", worker - self.writers + 1),
-        }
-    }
-
+impl Config {
+    /// Returns the number of workers.
     pub(crate) fn workers(&self) -> u32 {
         self.readers + self.writers
+    }
+
+    /// Returns what a worker does: the first ones are the writers.
+    pub(crate) fn role_of(&self, worker: u32) -> Role {
+        if worker < self.writers { Role::Writer } else { Role::Reader }
+    }
+
+    /// Returns how often a writer writes.
+    pub(crate) fn writes_of(&self, worker: u32) -> u32 {
+        // The first writers do the remainder.
+        self.writes / self.writers + u32::from(worker < self.writes % self.writers)
+    }
+
+    /// Returns the critical sections, from 1, in which a worker stops itself, and for which fault.
+    pub(crate) fn stops_of(&self, worker: u32, faults: &[Fault]) -> Vec<(u32, Fault)> {
+        let is_first = worker == 0 || worker == self.writers;
+        let hits = |fault: &Fault| {
+            let (role, section) = fault.target();
+            (is_first && role == self.role_of(worker)).then_some((section, *fault))
+        };
+        faults.iter().filter_map(hits).collect()
+    }
+
+    /// Returns a worker's name.
+    pub(crate) fn name_of(&self, worker: u32) -> String {
+        match self.role_of(worker) {
+            Role::Writer => format!("writer {}", worker + 1),
+            Role::Reader => format!("reader {}", worker - self.writers + 1),
+        }
     }
 }
 
 impl Options {
-    /// Reads the command line. What is wrong with it is said by clap, which ends the program.
-    pub(crate) fn read() -> Self {
+    /// Parses the command line; if it is wrong, clap says how and ends the program.
+    pub(crate) fn from_command_line() -> Self {
         let options = Self::parse();
         if options.lock == Lock::None && !options.faults().is_empty() {
             let words = "without a lock nobody holds it: --lock none with --kill-one or --pause-one";
@@ -166,17 +155,19 @@ impl Options {
         options
     }
 
+    /// Returns the faults to inject.
     pub(crate) fn faults(&self) -> Vec<Fault> {
-        let killed = self.kill_one.then_some(Fault::Kill);
-        self.pause_one.map(Fault::Pause).into_iter().chain(killed).collect()
+        let kill = self.kill_one.then_some(Fault::Kill);
+        self.pause_one.map(Fault::Pause).into_iter().chain(kill).collect()
     }
 
-    pub(crate) fn terms(&self) -> Terms {
+    /// Returns the options with their defaults.
+    pub(crate) fn config(&self) -> Config {
         let ms = Duration::from_millis;
-        // With a fault there must be time to hit somebody between their steps.
+        // A fault needs time to hit a worker between its steps.
         let (writes, think, session_timeout) =
             if self.faults().is_empty() { (100, ms(1), ms(5_000)) } else { (20, ms(100), ms(4_000)) };
-        Terms {
+        Config {
             readers: self.readers,
             writers: self.writers,
             writes: self.writes.unwrap_or(writes),

@@ -1,77 +1,75 @@
-//! What the run and its workers say to each other.
+//! What the run and its workers send to each other.
 //!
-//! A worker is told its [`Shift`] and answers [`Message::Ready`]. Writers end when they have written what they were to; readers go
-//! on until they are told another word, read once more, and end.
+//! A worker gets its [`Assignment`] and sends [`Message::Ready`]. Writers end when they have done their
+//! writes. Readers go on until the next command, read once more, and end.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::options::{Fault, Role, Terms};
+use crate::options::{Config, Fault, Role};
 
 /// What one worker is to do.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Shift {
+pub(crate) struct Assignment {
     pub(crate) role: Role,
-    pub(crate) terms: Terms,
-    /// The turns, from 1, in which it stops itself between its two steps, and what for.
+    /// How often a writer writes.
+    pub(crate) writes: u32,
+    pub(crate) config: Config,
+    /// The critical sections, from 1, in which it stops itself between its two steps, and for which fault.
     pub(crate) stops: Vec<(u32, Fault)>,
     pub(crate) servers: String,
     pub(crate) lock: String,
-    /// The table and the cache.
+    /// Where the table and the cache are.
     pub(crate) directory: PathBuf,
 }
 
-/// What a worker says. Times are [`monotonic`](crate::common::monotonic).
+/// What a worker sends. Times are [`monotonic`](crate::common::monotonic).
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Message {
+    /// It has a session, the table and the cache, and waits for the command to start.
     Ready,
-    /// It has been inside since then, has done the first of its two steps, and thinks, or stops itself.
-    Inside {
-        from: u64,
-        stops: Option<Fault>,
-    },
-    /// It has come out.
-    Outside {
-        at: u64,
-        how: How,
-        until: u64,
-    },
-    /// What it has read since the last report.
+    /// It has been inside since `from`, has done the first of its two steps, and thinks, or stops itself for
+    /// a fault.
+    Entered { from: u64, stops: Option<Fault> },
+    /// It is done, and releases the lock next. `until` is the last moment at which the lock is known to have
+    /// been held; without a lock, it is `at`.
+    Left { at: u64, ending: Ending, until: u64 },
+    /// What a reader has read since its last such message.
     Read(Tally),
-    /// Something went wrong.
+    /// It ends because of this error.
     Failed(String),
     /// It has done what it was to do.
     Done,
 }
 
-/// How a turn inside ended. It lasted until the last moment at which the lock is known to have been held; without a lock,
-/// until its end.
+/// How a critical section ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum How {
+pub(crate) enum Ending {
     /// A reader put this version into the cache.
     Filled { version: u32 },
     /// A writer made this version.
     Written { version: u32 },
-    /// The cache or the table has seen a younger writer's token.
+    /// The cache or the table has seen a later token.
     Refused,
 }
 
-/// How often something was read.
+/// Counts of reads.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) reads: u32,
     /// From the cache.
     pub(crate) hits: u32,
-    /// An older version than the one that was in the table before the read began.
+    /// Of an older version than the one that was in the table before the read began.
     pub(crate) stale: u32,
-    /// From the table, because the lock could not be had in time.
+    /// From the table, because the lock was not granted in time.
     pub(crate) timed_out: u32,
 }
 
 impl Tally {
+    /// Adds another tally to this one.
     pub(crate) fn add(&mut self, other: Self) {
         self.reads += other.reads;
         self.hits += other.hits;

@@ -1,48 +1,48 @@
-//! What came of it.
+//! The result of a run.
 
 use std::fmt;
 
 use serde::Serialize;
 
 use crate::common::{Backend, round};
-use crate::diary::{Diary, Incident};
-use crate::options::{Fault, Lock, Terms};
-use crate::protocol::{How, Tally};
+use crate::history::{History, Incident};
+use crate::options::{Config, Fault, Lock};
+use crate::protocol::{Ending, Tally};
 
-/// The result as a program reads it.
+/// The result as `--json` prints it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     backend: Backend,
     reads: u32,
-    /// Versions that were made; the table counts them.
+    /// Versions that were written; the table counts them.
     writes: u32,
-    /// Reads that saw an older version than the one that was in the table before they began.
+    /// Reads of an older version than the one that was in the table before they began.
     stale_reads: u32,
-    /// How many went in while a writer was inside, or to write while anybody was.
+    /// Readers that went in while a writer was inside, and writers that went in while any other was.
     overlaps: u32,
     seconds: f64,
     readers: u32,
     writers: u32,
-    /// Reads that found something in the cache.
+    /// Reads that found an entry in the cache.
     hits: u32,
-    /// How often a reader put something there.
+    /// Entries that readers put there.
     fills: u32,
     /// Steps that the cache or the table refused because of an old token.
     fenced: u32,
-    /// Reads that went to the table because the lock could not be had in time.
+    /// Reads that went to the table because the lock was not granted in time.
     timed_out: u32,
-    /// Writes that a killed writer did not come to.
+    /// Writes that a killed writer did not do.
     lost: u32,
-    /// Writes that the table does not know, and the reverse.
+    /// Writes that were reported and are not in the table, or the reverse.
     unaccounted: u32,
     /// Workers that ended with an error.
     failed: u32,
-    /// At the end.
+    /// After the run.
     table_version: u32,
     cache_version: Option<u32>,
     /// The writer that was killed.
     killed: Option<String>,
-    /// The worker that was stopped, and for how long.
+    /// The worker that was paused, and for how long.
     paused: Option<String>,
     paused_seconds: f64,
 }
@@ -51,40 +51,42 @@ pub(crate) struct Figures {
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) figures: Figures,
-    terms: Terms,
+    config: Config,
     faults: Vec<Fault>,
     /// By worker.
     tallies: Vec<Tally>,
-    diary: Diary,
+    history: History,
     pub(crate) first_failure: Option<String>,
 }
 
-/// What the workers said, and what is in the table and the cache at the end.
+/// What the workers reported, and what is in the table and the cache after the run.
 #[derive(Debug)]
 pub(crate) struct Findings {
     pub(crate) tallies: Vec<Tally>,
-    pub(crate) diary: Diary,
+    pub(crate) history: History,
     pub(crate) failures: Vec<String>,
     pub(crate) table_version: u32,
     pub(crate) cache_version: Option<u32>,
 }
 
 impl Report {
-    pub(crate) fn new(findings: Findings, terms: Terms, faults: Vec<Fault>, backend: Backend) -> Self {
-        let Findings { tallies, diary, failures, table_version, cache_version } = findings;
+    /// Compares the reports with the table.
+    pub(crate) fn new(findings: Findings, config: Config, faults: Vec<Fault>, backend: Backend) -> Self {
+        let Findings { tallies, history, failures, table_version, cache_version } = findings;
         let mut all = Tally::default();
         tallies.iter().for_each(|&tally| all.add(tally));
-        let count =
-            |is: fn(How) -> bool| diary.turns.iter().filter(|turn| turn.how.is_some_and(is)).count() as u32;
-        let reported = count(|how| matches!(how, How::Written { .. }));
-        // The first version was there before.
+        let count = |is: fn(Ending) -> bool| {
+            history.sections.iter().filter(|section| section.ending.is_some_and(is)).count() as u32
+        };
+        let reported = count(|ending| matches!(ending, Ending::Written { .. }));
+        // The first version was there before the run.
         let writes = table_version - 1;
         let (mut killed, mut paused) = (None, None);
-        for incident in &diary.incidents {
+        for incident in &history.incidents {
             match *incident {
-                Incident::Killed { worker } => killed = Some(terms.name_of(worker)),
+                Incident::Killed { worker } => killed = Some(config.name_of(worker)),
                 Incident::Paused { worker, from, until } => {
-                    paused = Some((terms.name_of(worker), round((until - from) as f64 / 1e9)));
+                    paused = Some((config.name_of(worker), round((until - from) as f64 / 1e9)));
                 }
             }
         }
@@ -93,16 +95,16 @@ impl Report {
             reads: all.reads,
             writes,
             stale_reads: all.stale,
-            overlaps: diary.overlaps(),
-            seconds: round(diary.duration()),
-            readers: terms.readers,
-            writers: terms.writers,
+            overlaps: history.overlaps(),
+            seconds: round(history.duration()),
+            readers: config.readers,
+            writers: config.writers,
             hits: all.hits,
-            fills: count(|how| matches!(how, How::Filled { .. })),
-            fenced: count(|how| how == How::Refused),
+            fills: count(|ending| matches!(ending, Ending::Filled { .. })),
+            fenced: count(|ending| ending == Ending::Refused),
             timed_out: all.timed_out,
-            lost: terms.writes.saturating_sub(writes),
-            // Killed after its write, before it could report it: it counts.
+            lost: config.writes.saturating_sub(writes),
+            // A writer that was killed between its write and the report of it: the write counts.
             unaccounted: writes.abs_diff(reported).saturating_sub(u32::from(killed.is_some())),
             failed: failures.len() as u32,
             table_version,
@@ -111,34 +113,34 @@ impl Report {
             paused_seconds: paused.as_ref().map_or(0.0, |(_, seconds)| *seconds),
             paused: paused.map(|(name, _)| name),
         };
-        Self { figures, terms, faults, tallies, diary, first_failure: failures.into_iter().next() }
+        Self { figures, config, faults, tallies, history, first_failure: failures.into_iter().next() }
     }
 
-    /// What must not happen and did, one line each.
+    /// Returns what must not happen and did, a line each.
     pub(crate) fn broken_promises(&self) -> Vec<String> {
         let figures = &self.figures;
         let left_stale = figures.cache_version.is_some_and(|version| version != figures.table_version);
         let lost = if figures.killed.is_some() || figures.failed > 0 { 0 } else { figures.lost };
         let promises = [
             (figures.stale_reads, "reads were stale"),
-            (u32::from(left_stale), "entry is stale in the cache, and stays so until somebody writes again"),
-            (figures.overlaps, "times somebody went in while a writer was inside, or to write beside others"),
+            (u32::from(left_stale), "entry is stale in the cache, and stays there until the next write"),
+            (figures.overlaps, "workers went in while a writer was inside, or to write beside others"),
             (figures.unaccounted, "writes are not accounted for"),
             (lost, "writes are missing"),
         ];
         promises.iter().filter(|(times, _)| *times > 0).map(|(n, what)| format!("{n} {what}")).collect()
     }
 
-    /// What was to be done to a worker and was not.
-    pub(crate) fn missed(&self) -> Option<&'static str> {
+    /// Returns why a fault that was asked for did not happen, or had no effect; `None` if all did.
+    pub(crate) fn missed_fault(&self) -> Option<&'static str> {
         let figures = &self.figures;
         self.faults.iter().find_map(|fault| match fault {
             Fault::Kill if figures.killed.is_none() => Some("there was nobody to kill: no writer was inside"),
             Fault::Pause(_) if figures.paused.is_none() => {
-                Some("there was nobody to stop: nobody was inside")
+                Some("there was nobody to stop: no worker was inside")
             }
             Fault::Pause(_) if figures.fenced == 0 => {
-                Some("nobody got the lock while its holder was stopped")
+                Some("no other worker got the lock while its holder was stopped")
             }
             _ => None,
         })
@@ -147,8 +149,8 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (figures, terms) = (&self.figures, &self.terms);
-        let by = match (terms.lock, figures.backend) {
+        let (figures, config) = (&self.figures, &self.config);
+        let by = match (config.lock, figures.backend) {
             (Lock::None, _) => "without a lock",
             (Lock::ReadWrite, Backend::InProcess) => "read-write lock, server in this process",
             (Lock::ReadWrite, Backend::ZooKeeper) => "read-write lock, ZooKeeper",
@@ -156,7 +158,7 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "{} readers, {} writers, {} writes, {by}: {:.3} s",
-            terms.readers, terms.writers, terms.writes, figures.seconds
+            config.readers, config.writers, config.writes, figures.seconds
         )?;
         writeln!(f)?;
         let rows = [
@@ -176,10 +178,10 @@ impl fmt::Display for Report {
             writeln!(f, "{name:<24}{number:>8}")?;
         }
         writeln!(f)?;
-        writeln!(f, "{:<12}{:>12}{:>8}{:>8}", "worker", "had a turn", "reads", "stale")?;
+        writeln!(f, "{:<12}{:>12}{:>8}{:>8}", "worker", "was inside", "reads", "stale")?;
         for (worker, tally) in (0..).zip(&self.tallies) {
-            let turns = self.diary.turns.iter().filter(|turn| turn.worker == worker).count();
-            writeln!(f, "{:<12}{turns:>12}{:>8}{:>8}", terms.name_of(worker), tally.reads, tally.stale)?;
+            let sections = self.history.sections.iter().filter(|section| section.worker == worker).count();
+            writeln!(f, "{:<12}{sections:>12}{:>8}{:>8}", config.name_of(worker), tally.reads, tally.stale)?;
         }
         writeln!(f)?;
         let cached = match figures.cache_version {

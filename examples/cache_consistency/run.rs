@@ -1,4 +1,4 @@
-//! The run as a whole: the server, the table and the cache, the workers, and what they say.
+//! The run as a whole: the servers, the table and the cache, the workers, and the report.
 
 use std::time::Duration;
 
@@ -6,175 +6,196 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
 use zookeeper_recipes::Client;
 
-use crate::common::crew::{Crew, Heard};
+use crate::common::log::Log;
+use crate::common::workers::{FromWorker, Workers};
 use crate::common::{Error, Servers, monotonic};
-use crate::diary::Diary;
-use crate::fault::Saboteur;
-use crate::options::{Options, Terms, Who};
-use crate::protocol::{How, Message, Shift, Tally};
+use crate::fault::FaultInjector;
+use crate::history::History;
+use crate::options::{Config, Options, Role};
+use crate::protocol::{Assignment, Ending, Message, Tally};
 use crate::report::{Findings, Report};
 use crate::store::{self, Cache, Table};
 
-/// How often it is looked whether it is time to do something to a worker that is stopped.
-const FAULT_TICK: Duration = Duration::from_millis(20);
+/// How often the fault injector and the log look at the clock.
+const TICK: Duration = Duration::from_millis(20);
 
+/// How a run ended.
 pub(crate) enum Ended {
-    Done(Box<Report>),
+    Completed(Box<Report>),
     Interrupted,
 }
 
+/// Runs the workers, from the first one's start to the last one's end.
 pub(crate) async fn run(options: &Options) -> Result<Ended, Error> {
-    let terms = options.terms();
+    let config = options.config();
     let servers = Servers::find(options.connect.as_deref())?;
-    // It is better to know now that there are none, and what session they grant.
+    // Before the workers start, to learn whether there are servers, and which timeout they grant.
     let client =
-        Client::builder().session_timeout(terms.session_timeout).connect(&servers.connect_string).await?;
-    let session_timeout = client.session_timeout().unwrap_or(terms.session_timeout);
+        Client::builder().session_timeout(config.session_timeout).connect(&servers.connect_string).await?;
+    let session_timeout = client.session_timeout().unwrap_or(config.session_timeout);
     let directory = tempfile::Builder::new().prefix("cache-").tempdir()?;
     store::create(directory.path())?;
     // A path of this run's own, so that two runs on the same servers do not wait for each other.
     let run = directory.path().file_name().unwrap_or_default().to_string_lossy();
-    let shifts = (0..terms.workers()).map(|worker| Shift {
-        role: terms.role_of(worker),
-        stops: terms.stops_of(worker, &options.faults()),
-        terms: terms.clone(),
+    let assignments = (0..config.workers()).map(|worker| Assignment {
+        role: config.role_of(worker),
+        writes: config.writes_of(worker),
+        stops: config.stops_of(worker, &options.faults()),
+        config: config.clone(),
         servers: servers.connect_string.clone(),
         lock: format!("/caches/{run}"),
         directory: directory.path().to_owned(),
     });
 
-    // Before there are workers to dismiss.
+    // Before the first worker starts, so that none is left behind.
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut terminations = signal(SignalKind::terminate())?;
-    let mut crew = Crew::new();
-    let mut watch = Watch::new(&terms, options.verbose);
+    let mut workers = Workers::new();
+    let mut monitor = Monitor::new(&config, options.verbose);
     let ended = tokio::select! {
         ended = async {
-            crew.hire(shifts, |message| matches!(message, Message::Ready)).await?;
-            watch.watch(&mut crew, Saboteur::new(session_timeout)).await
+            workers.start(assignments, |message| matches!(message, Message::Ready)).await?;
+            monitor.watch(&mut workers, FaultInjector::new(session_timeout)).await
         } => Some(ended),
         _ = interrupts.recv() => None,
         _ = terminations.recv() => None,
     };
-    crew.dismiss().await;
+    workers.stop().await;
     let Some(ended) = ended else { return Ok(Ended::Interrupted) };
     ended?;
 
-    let Watch { diary, tallies, failures, .. } = watch;
+    let Monitor { history, tallies, failures, .. } = monitor;
     let table_version = Table::open(directory.path())?.version()?;
     let cache_version = Cache::open(directory.path())?.get()?;
-    let findings = Findings { tallies, diary, failures, table_version, cache_version };
-    let report = Report::new(findings, terms, options.faults(), servers.backend);
+    let findings = Findings { tallies, history, failures, table_version, cache_version };
+    let report = Report::new(findings, config, options.faults(), servers.backend);
     client.close().await?;
-    Ok(Ended::Done(Box::new(report)))
+    Ok(Ended::Completed(Box::new(report)))
 }
 
-/// What is seen of the workers.
-struct Watch {
-    terms: Terms,
+/// Records what the workers report.
+struct Monitor {
+    config: Config,
     verbose: bool,
-    diary: Diary,
+    history: History,
     tallies: Vec<Tally>,
     failures: Vec<String>,
+    log: Log,
 }
 
-impl Watch {
-    fn new(terms: &Terms, verbose: bool) -> Self {
-        let tallies = vec![Tally::default(); terms.workers() as usize];
-        Self { terms: terms.clone(), verbose, diary: Diary::open(), tallies, failures: Vec::new() }
+impl Monitor {
+    fn new(config: &Config, verbose: bool) -> Self {
+        Self {
+            config: config.clone(),
+            verbose,
+            history: History::start(),
+            tallies: vec![Tally::default(); config.workers() as usize],
+            failures: Vec::new(),
+            log: Log::default(),
+        }
     }
 
-    /// Opens the doors, and writes down what the workers report until all have ended or died.
-    async fn watch(&mut self, crew: &mut Crew<Message>, mut saboteur: Saboteur) -> Result<(), Error> {
-        let bar = progress_bar(self.terms.writes);
-        let mut ticks = tokio::time::interval(FAULT_TICK);
-        self.diary = Diary::open();
-        crew.tell_all("open").await;
-        let mut at_work = vec![true; crew.len()];
-        let writers = self.terms.writers as usize;
-        while at_work.contains(&true) {
-            let (worker, heard) = tokio::select! {
-                heard = crew.hear() => match heard {
-                    Some(heard) => heard,
+    /// Starts the workers' work, and records what they report until all have ended.
+    async fn watch(
+        &mut self,
+        workers: &mut Workers<Message>,
+        mut faults: FaultInjector,
+    ) -> Result<(), Error> {
+        let bar = progress_bar(self.config.writes);
+        let mut ticks = tokio::time::interval(TICK);
+        // The first write may take long, and nothing would be drawn until then.
+        bar.tick();
+        self.history = History::start();
+        workers.send_all("start").await;
+        let mut working = vec![true; workers.len()];
+        let writers = self.config.writers as usize;
+        while working.contains(&true) {
+            let (worker, event) = tokio::select! {
+                event = workers.next() => match event {
+                    Some(event) => event,
                     None => break,
                 },
-                _ = ticks.tick(), if saboteur.is_busy() => {
-                    saboteur.tick(&mut self.diary)?;
+                _ = ticks.tick(), if faults.is_busy() || !self.log.is_empty() => {
+                    faults.on_tick(&mut self.history)?;
+                    self.log.print_due(&bar);
                     continue;
                 }
             };
-            let who = self.terms.who(worker);
-            let left = match heard {
-                Heard::Said(Message::Inside { from, stops }) => {
-                    self.diary.inside(worker, from);
-                    self.log(&bar, worker, from, "is inside");
+            let role = self.config.role_of(worker);
+            let has_ended = match event {
+                FromWorker::Message(Message::Entered { from, stops }) => {
+                    self.history.entered(worker, from);
+                    self.log(worker, from, "is inside");
                     if let Some(fault) = stops {
-                        saboteur.stops(worker, from, fault, crew.pid(worker), &mut self.diary)?;
-                        self.log(&bar, worker, monotonic(), "has stopped");
+                        let pid = workers.pid(worker);
+                        let notice = faults.on_stop(worker, from, fault, pid, &mut self.history)?;
+                        bar.set_message(notice.unwrap_or_default());
+                        self.log(worker, monotonic(), "has stopped");
                     }
                     false
                 }
-                Heard::Said(Message::Outside { at, how, until }) => {
-                    let turn = self.diary.outside(worker, who, how, until);
-                    saboteur.outside(&turn, &mut self.diary)?;
-                    if let How::Written { version } = how {
+                FromWorker::Message(Message::Left { at, ending, until }) => {
+                    let section = self.history.left(worker, role, ending, until);
+                    faults.on_section(&section, &mut self.history)?;
+                    if let Ending::Written { version } = ending {
                         bar.inc(1);
                         bar.set_message(format!("version {version}"));
                     }
-                    self.log(&bar, worker, at, &outcome(how));
+                    self.log(worker, at, &describe(ending));
                     false
                 }
-                Heard::Said(Message::Read(tally)) => {
+                FromWorker::Message(Message::Read(tally)) => {
                     self.tallies[worker as usize].add(tally);
                     false
                 }
-                Heard::Said(Message::Failed(error)) => {
-                    self.failures.push(format!("{}: {error}", self.terms.name_of(worker)));
+                FromWorker::Message(Message::Failed(error)) => {
+                    self.failures.push(format!("{}: {error}", self.config.name_of(worker)));
                     true
                 }
-                Heard::Said(Message::Ready) => false,
-                Heard::Said(Message::Done) => true,
-                Heard::Silence => {
-                    if at_work[worker as usize] && !self.diary.was_killed(worker) {
+                FromWorker::Message(Message::Ready) => false,
+                FromWorker::Message(Message::Done) => true,
+                FromWorker::Exited => {
+                    if working[worker as usize] && !self.history.was_killed(worker) {
                         self.failures
-                            .push(format!("{}: it ended without a word", self.terms.name_of(worker)));
+                            .push(format!("{}: it ended without a message", self.config.name_of(worker)));
                     }
                     true
                 }
             };
-            if left && std::mem::replace(&mut at_work[worker as usize], false) {
-                self.log(&bar, worker, monotonic(), "leaves");
-                if who == Who::Writer && !at_work[..writers].contains(&true) {
-                    // Nobody writes any more: they may look once more, and go.
-                    crew.tell_all("last").await;
+            if has_ended && std::mem::replace(&mut working[worker as usize], false) {
+                self.log(worker, monotonic(), "leaves");
+                if role == Role::Writer && !working[..writers].contains(&true) {
+                    // There are no more writes: the readers may read once more, and end.
+                    workers.send_all("last").await;
                 }
             }
         }
-        self.diary.close();
+        self.history.finish();
+        self.log.print_all(&bar);
         bar.finish_and_clear();
         Ok(())
     }
 
-    fn log(&self, bar: &ProgressBar, worker: u32, at: u64, what: &str) {
+    fn log(&mut self, worker: u32, at: u64, what: &str) {
         if self.verbose {
-            let line = format!("{:9.3} s  {}: {what}", self.diary.seconds(at), self.terms.name_of(worker));
-            bar.suspend(|| eprintln!("{line}"));
+            let seconds = self.history.seconds(at);
+            self.log.add(at, format!("{seconds:9.3} s  {}: {what}", self.config.name_of(worker)));
         }
     }
 }
 
-fn outcome(how: How) -> String {
-    match how {
-        How::Filled { version } => format!("put version {version} into the cache"),
-        How::Written { version } => format!("wrote version {version}"),
-        How::Refused => "was refused: the token is too old".to_owned(),
+fn describe(ending: Ending) -> String {
+    match ending {
+        Ending::Filled { version } => format!("put version {version} into the cache"),
+        Ending::Written { version } => format!("wrote version {version}"),
+        Ending::Refused => "was refused: the token is too old".to_owned(),
     }
 }
 
-/// Draws to the terminal, if stderr is one.
+/// Creates the progress bar, which is drawn only if stderr is a terminal.
 fn progress_bar(writes: u32) -> ProgressBar {
     let bar = ProgressBar::new(writes.into());
-    match ProgressStyle::with_template("{bar:40} {pos}/{len} writes  {msg}") {
+    match ProgressStyle::with_template("{bar:20} {pos}/{len} writes  {wide_msg}") {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }

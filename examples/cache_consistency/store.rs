@@ -1,4 +1,5 @@
-//! The table and the cache in front of it: two databases, as they would be on two servers, so that no transaction spans both.
+//! The table and the cache in front of it: two databases, as they would be on two servers, so that no
+//! transaction spans both. Each compares fencing tokens.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,11 +9,11 @@ use zookeeper_recipes::{FencingToken, ReadToken, Token};
 
 use crate::common::Error;
 
-/// For how long a statement waits for another process's.
+/// How long a statement waits for another process's transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Both keep the highest token of a writer and the highest of a reader that they have been shown. A cache without a version
-/// is empty.
+/// Table and cache keep the highest token of a writer and the highest of a reader that they have seen. A
+/// cache whose version is `NULL` is empty.
 const TABLE: &str = "
     CREATE TABLE price (
         id INTEGER PRIMARY KEY, version INTEGER NOT NULL,
@@ -26,36 +27,38 @@ const CACHE: &str = "
         read_zxid INTEGER NOT NULL DEFAULT 0, read_n INTEGER NOT NULL DEFAULT 0);
     INSERT INTO price (id, version) VALUES (1, NULL);";
 
-/// What a writer's statement does with its token, and when it is let in: not after a later writer, nor after a later reader.
+/// How a writer's statement stores its token, and its condition: neither a later writer nor a later reader
+/// has been here.
 const WRITER: [&str; 2] = [
     "write_zxid = ?1, write_n = ?2",
     "(write_zxid, write_n) <= (?1, ?2) AND (read_zxid, read_n) <= (?1, ?2)",
 ];
 
-/// The same of a reader: not after a later writer. Readers are inside together, and none of them makes another too old.
+/// The same for a reader: no later writer has been here. Readers hold the lock together, so none makes
+/// another's token too old.
 const READER: [&str; 2] = [
     "read_n = CASE WHEN (read_zxid, read_n) < (?1, ?2) THEN ?2 ELSE read_n END,
      read_zxid = CASE WHEN read_zxid < ?1 THEN ?1 ELSE read_zxid END",
     "(write_zxid, write_n) <= (?1, ?2)",
 ];
 
-/// Whether a step was let in. Who has no token always is.
+/// What became of a statement with a token. One without a token is always applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    Done,
-    /// Somebody with a younger token has been here.
+    Applied,
+    /// A later token has been here.
     Refused,
 }
 
-/// The row that matters.
+/// The table, of one row.
 #[derive(Debug)]
 pub(crate) struct Table(Connection);
 
-/// A copy of it, for quick reads.
+/// The cache, of one entry.
 #[derive(Debug)]
 pub(crate) struct Cache(Connection);
 
-/// Makes both.
+/// Creates the table and the cache in a directory.
 pub(crate) fn create(directory: &Path) -> Result<(), Error> {
     for (file, tables) in [("table.sqlite", TABLE), ("cache.sqlite", CACHE)] {
         let db = open(&directory.join(file))?;
@@ -69,7 +72,7 @@ pub(crate) fn create(directory: &Path) -> Result<(), Error> {
 fn open(file: &Path) -> Result<Connection, Error> {
     let db = Connection::open(file)?;
     db.busy_timeout(BUSY_TIMEOUT)?;
-    // What is committed survives a killed process so too; a power cut, an example need not survive.
+    // What is committed survives a killed process. A power cut is not what this example is about.
     db.pragma_update(None, "synchronous", "NORMAL")?;
     Ok(db)
 }
@@ -79,34 +82,38 @@ impl Table {
         Ok(Self(open(&directory.join("table.sqlite"))?))
     }
 
-    /// The committed version.
+    /// Returns the committed version.
     pub(crate) fn version(&self) -> Result<u32, Error> {
         let mut select = self.0.prepare_cached("SELECT version FROM price")?;
         Ok(select.query_row([], |row| row.get(0))?)
     }
 
-    /// The committed version, for a reader that will put it into the cache; nothing if a later writer has been here. No
-    /// former writer can change the row any more: it was paused, has emptied the cache before this reader fills it, and
-    /// would leave it stale.
-    pub(crate) fn look(&self, token: Option<ReadToken>) -> Result<Option<u32>, Error> {
-        let [mark, unless] = READER;
-        self.one(&format!("UPDATE price SET {mark} WHERE {unless} RETURNING version"), columns(token)?)
+    /// Returns the committed version to a reader that will put it into the cache; `None` if a later writer
+    /// has been here.
+    ///
+    /// From now on no former writer can change the row. One that was paused after it had emptied the cache,
+    /// and resumed after this reader has filled it, would leave a stale entry.
+    pub(crate) fn read(&self, token: Option<ReadToken>) -> Result<Option<u32>, Error> {
+        let [store_token, is_latest] = READER;
+        let read = format!("UPDATE price SET {store_token} WHERE {is_latest} RETURNING version");
+        self.returning_version(&read, columns(token)?)
     }
 
-    /// A new version; nothing if a later holder has been here.
+    /// Makes and returns a new version; returns `None` if a later holder has been here.
     pub(crate) fn update(&self, token: Option<FencingToken>) -> Result<Option<u32>, Error> {
-        let [mark, unless] = WRITER;
-        let update =
-            format!("UPDATE price SET version = version + 1, {mark} WHERE {unless} RETURNING version");
-        self.one(&update, columns(token)?)
+        let [store_token, is_latest] = WRITER;
+        let update = format!(
+            "UPDATE price SET version = version + 1, {store_token} WHERE {is_latest} RETURNING version"
+        );
+        self.returning_version(&update, columns(token)?)
     }
 
-    /// The version that a statement answers with, if it changes the row.
-    fn one(&self, statement: &str, (zxid, n): (i64, i64)) -> Result<Option<u32>, Error> {
+    /// Returns the version that a statement returns; `None` if it changes no row.
+    fn returning_version(&self, statement: &str, (zxid, n): (i64, i64)) -> Result<Option<u32>, Error> {
         let mut statement = self.0.prepare_cached(statement)?;
         let mut rows = statement.query([zxid, n])?;
         let version = rows.next()?.map(|row| row.get(0)).transpose()?;
-        // The statement ends, and commits, with its last row.
+        // The statement commits when its last row has been read.
         while rows.next()?.is_some() {}
         Ok(version)
     }
@@ -117,33 +124,33 @@ impl Cache {
         Ok(Self(open(&directory.join("cache.sqlite"))?))
     }
 
-    /// What is in it.
+    /// Returns the entry; `None` if the cache is empty.
     pub(crate) fn get(&self) -> Result<Option<u32>, Error> {
         let mut select = self.0.prepare_cached("SELECT version FROM price")?;
         Ok(select.query_row([], |row| row.get(0))?)
     }
 
-    /// Takes out what is in it, for a writer. Readers that were there before cannot fill it any more.
+    /// Empties the cache, for a writer. Readers that held the lock before it cannot fill it any more.
     pub(crate) fn clear(&self, token: Option<FencingToken>) -> Result<Step, Error> {
-        let ((zxid, n), [mark, unless]) = (columns(token)?, WRITER);
-        let clear = format!("UPDATE price SET version = NULL, {mark} WHERE {unless}");
-        step(self.0.prepare_cached(&clear)?.execute([zxid, n])?)
+        let ((zxid, n), [store_token, is_latest]) = (columns(token)?, WRITER);
+        let clear = format!("UPDATE price SET version = NULL, {store_token} WHERE {is_latest}");
+        Ok(step(self.0.prepare_cached(&clear)?.execute([zxid, n])?))
     }
 
-    /// Puts something in, for a reader.
+    /// Puts a version into the cache, for a reader.
     pub(crate) fn fill(&self, version: u32, token: Option<ReadToken>) -> Result<Step, Error> {
-        let ((zxid, n), [mark, unless]) = (columns(token)?, READER);
-        let fill = format!("UPDATE price SET version = ?3, {mark} WHERE {unless}");
-        step(self.0.prepare_cached(&fill)?.execute(params![zxid, n, version])?)
+        let ((zxid, n), [store_token, is_latest]) = (columns(token)?, READER);
+        let fill = format!("UPDATE price SET version = ?3, {store_token} WHERE {is_latest}");
+        Ok(step(self.0.prepare_cached(&fill)?.execute(params![zxid, n, version])?))
     }
 }
 
-fn step(rows: usize) -> Result<Step, Error> {
-    Ok(if rows == 1 { Step::Done } else { Step::Refused })
+fn step(rows: usize) -> Step {
+    if rows == 1 { Step::Applied } else { Step::Refused }
 }
 
 fn columns(token: Option<impl Into<Token>>) -> Result<(i64, i64), Error> {
-    // Without a lock all are equal, and nobody is refused.
+    // Without a lock all tokens are equal, and none is refused.
     let token = token.map(Into::into);
     token.map_or(Ok((0, 0)), |token| Ok((token.zxid(), i64::try_from(token.counter())?)))
 }

@@ -10,69 +10,73 @@ use zookeeper_recipes::{
     Acquired, Busy, Client, InterProcessReadWriteLock, LockGuard, OptionalExt, ReleaseError,
 };
 
-use crate::common::worker::{Orders, leave, say};
+use crate::common::worker::{Commands, close, send};
 use crate::common::{Error, chain, monotonic};
-use crate::options::{Fault, Lock, Role, Terms};
-use crate::protocol::{How, Message, Shift, Tally};
+use crate::options::{Config, Fault, Lock, Role};
+use crate::protocol::{Assignment, Ending, Message, Tally};
 use crate::store::{Cache, Step, Table};
 
 /// How often a reader reads, and a writer writes.
-const READ_EVERY: Duration = Duration::from_millis(1);
-const WRITE_EVERY: Duration = Duration::from_millis(10);
+const READ_INTERVAL: Duration = Duration::from_millis(1);
+const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// After how many reads a reader reports.
-const REPORT_EVERY: u32 = 20;
+const READS_PER_REPORT: u32 = 20;
 
-/// How often a writer that lost the lock starts again.
+/// How often a writer starts again after losing the lock.
 const ATTEMPTS: u32 = 3;
 
+/// Runs a worker, from its assignment to the end of its session.
 pub(crate) fn run() -> Result<(), Error> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work())
 }
 
 async fn work() -> Result<(), Error> {
-    // Ctrl-C reaches all processes of a terminal. The run ends its workers itself, so that they can leave properly.
+    // Ctrl-C goes to all processes of a terminal. The run stops its workers itself, so that they can close
+    // their sessions.
     let _interrupts = signal(SignalKind::interrupt())?;
-    let mut orders = Orders::listen()?;
-    let Some(shift) = orders.shift::<Shift>().await? else { return Ok(()) };
+    let mut commands = Commands::listen()?;
+    let Some(assignment) = commands.assignment::<Assignment>().await? else { return Ok(()) };
+    let config = assignment.config;
     let client =
-        Client::builder().session_timeout(shift.terms.session_timeout).connect(&shift.servers).await?;
+        Client::builder().session_timeout(config.session_timeout).connect(&assignment.servers).await?;
     let mut worker = Worker {
-        table: Table::open(&shift.directory)?,
-        cache: Cache::open(&shift.directory)?,
-        lock: InterProcessReadWriteLock::new(&client, &shift.lock)?,
-        terms: shift.terms,
-        stops: shift.stops,
-        turns: 0,
+        table: Table::open(&assignment.directory)?,
+        cache: Cache::open(&assignment.directory)?,
+        lock: InterProcessReadWriteLock::new(&client, &assignment.lock)?,
+        config,
+        stops: assignment.stops,
+        sections: 0,
     };
-    say(&Message::Ready)?;
-    if orders.next().await.is_some() {
-        let done = match shift.role {
-            Role::Reader => worker.read_on(&mut orders).await,
-            Role::Writer { writes } => worker.write_on(writes, &mut orders).await,
+    send(&Message::Ready)?;
+    if commands.next().await.is_some() {
+        let done = match assignment.role {
+            Role::Reader => worker.run_reader(&mut commands).await,
+            Role::Writer => worker.run_writer(assignment.writes, &mut commands).await,
         };
         match done {
-            Ok(()) => say(&Message::Done)?,
-            Err(error) => say(&Message::Failed(chain(&*error)))?,
+            Ok(()) => send(&Message::Done)?,
+            Err(error) => send(&Message::Failed(chain(&*error)))?,
         }
     }
-    leave(client).await
+    close(client).await
 }
 
 struct Worker {
     table: Table,
     cache: Cache,
     lock: InterProcessReadWriteLock,
-    terms: Terms,
-    /// The turns in which it stops itself.
+    config: Config,
+    /// The critical sections in which it stops itself, from 1.
     stops: Vec<(u32, Fault)>,
-    turns: u32,
+    /// How many critical sections it has entered.
+    sections: u32,
 }
 
 impl Worker {
-    /// Reads until there is another word, and then once more.
-    async fn read_on(&mut self, orders: &mut Orders) -> Result<(), Error> {
-        let mut ticks = interval(READ_EVERY);
+    /// Reads until the next command, and once more after it.
+    async fn run_reader(&mut self, commands: &mut Commands) -> Result<(), Error> {
+        let mut ticks = interval(READ_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut tally, mut last) = (Tally::default(), false);
         while !last {
@@ -80,29 +84,30 @@ impl Worker {
             let read = loop {
                 tokio::select! {
                     read = &mut read => break read?,
-                    // Dropping what is under way leaves no node behind.
-                    order = orders.next() => match order {
+                    command = commands.next() => match command {
                         Some(_) => last = true,
+                        // Dropping the read cancels it, and leaves no node behind.
                         None => return Ok(()),
                     },
                 }
             };
             tally.add(read);
-            if tally.reads >= REPORT_EVERY || last {
-                say(&Message::Read(std::mem::take(&mut tally)))?;
+            if tally.reads >= READS_PER_REPORT || last {
+                send(&Message::Read(std::mem::take(&mut tally)))?;
             }
             ticks.tick().await;
         }
-        // One that begins after the last write, whatever the one before it saw.
-        say(&Message::Read(self.audited_read().await?))
+        // The read before may have begun before the last write; this one begins after it.
+        send(&Message::Read(self.audited_read().await?))
     }
 
-    /// Reads as an application would, and looks into the table before to know what it should have seen at least.
+    /// Reads as an application would, and before that looks into the table for the version that the read must
+    /// not miss.
     async fn audited_read(&mut self) -> Result<Tally, Error> {
         let committed = self.table.version()?;
         let mut tally = Tally { reads: 1, ..Tally::default() };
         let version = match self.cache.get()? {
-            // No lock: a writer takes the entry out before it changes the row.
+            // Without the lock: a writer takes the entry out before it changes the row.
             Some(version) => {
                 tally.hits = 1;
                 version
@@ -119,98 +124,101 @@ impl Worker {
         Ok(tally)
     }
 
-    /// Reads the row and puts it into the cache, under the read lock: between the one and the other nobody writes. Nothing
-    /// if it could not be had in time.
+    /// Reads the row and puts it into the cache, under the read lock, so that no write comes in between.
+    /// Returns `None` if the lock was not granted in time, or was lost at once.
     async fn read_through(&mut self) -> Result<Option<u32>, Error> {
-        let guard = match self.terms.lock {
+        let guard = match self.config.lock {
             Lock::None => None,
-            Lock::ReadWrite => match self.lock.read_lock().acquire(self.terms.wait).await.optional()? {
+            Lock::ReadWrite => match self.lock.read_lock().acquire(self.config.wait).await.optional()? {
                 Acquired(guard) => Some(guard),
                 Busy => return Ok(None),
             },
         };
-        let Some(turn) = Turn::begin(guard) else { return Ok(None) };
-        let Some(version) = self.table.look(turn.token())? else {
-            // As below, and we have not even begun.
-            turn.end(How::Refused).await?;
+        let Some(section) = CriticalSection::enter(guard) else { return Ok(None) };
+        let Some(version) = self.table.read(section.token())? else {
+            // The process was paused before the first step for longer than its session, and a writer has been
+            // inside.
+            section.leave(Ending::Refused).await?;
             return Ok(Some(self.table.version()?));
         };
-        self.think(&turn).await?;
-        let how = match self.cache.fill(version, turn.token())? {
-            Step::Done => How::Filled { version },
-            // We were away for longer than our session, and a writer has been here. What we read is not for the cache.
-            Step::Refused => How::Refused,
+        self.think(&section).await?;
+        let ending = match self.cache.fill(version, section.token())? {
+            Step::Applied => Ending::Filled { version },
+            // The same between the two steps: what was read is not for the cache any more.
+            Step::Refused => Ending::Refused,
         };
-        turn.end(how).await?;
+        section.leave(ending).await?;
         Ok(Some(version))
     }
 
-    /// Between the two steps.
-    async fn think<M: Mode>(&mut self, turn: &Turn<M>) -> Result<(), Error> {
-        self.turns += 1;
-        let stops = self.stops.iter().find(|(turn, _)| *turn == self.turns).map(|(_, fault)| *fault);
-        say(&Message::Inside { from: turn.from, stops })?;
+    /// Thinks between the two steps, or stops this process there if a fault is due.
+    async fn think<M: Mode>(&mut self, section: &CriticalSection<M>) -> Result<(), Error> {
+        self.sections += 1;
+        let stops = self.stops.iter().find(|(number, _)| *number == self.sections).map(|(_, fault)| *fault);
+        send(&Message::Entered { from: section.from, stops })?;
         if stops.is_some() {
-            // All threads, also the one that keeps the session. It goes on here, if it goes on.
+            // Stops all threads, also the session's. If the parent resumes this process, it goes on here.
             kill_process(getpid(), Signal::STOP)?;
         }
-        tokio::time::sleep(self.terms.think).await;
+        tokio::time::sleep(self.config.think).await;
         Ok(())
     }
 
-    async fn write_on(&mut self, writes: u32, orders: &mut Orders) -> Result<(), Error> {
-        let mut ticks = interval(WRITE_EVERY);
+    /// Writes so many times.
+    async fn run_writer(&mut self, writes: u32, commands: &mut Commands) -> Result<(), Error> {
+        let mut ticks = interval(WRITE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for _ in 0..writes {
             ticks.tick().await;
             tokio::select! {
                 written = self.write() => written?,
-                // They may tell us anything but to stop.
-                () = async { while orders.next().await.is_some() {} } => return Ok(()),
+                // No command but their end concerns a writer.
+                () = async { while commands.next().await.is_some() {} } => return Ok(()),
             }
         }
         Ok(())
     }
 
+    /// Writes once, and starts again if the lock was lost.
     async fn write(&mut self) -> Result<(), Error> {
         for _ in 0..ATTEMPTS {
-            let guard = match self.terms.lock {
+            let guard = match self.config.lock {
                 Lock::None => None,
-                Lock::ReadWrite => Some(self.lock.write_lock().acquire(self.terms.wait).await?),
+                Lock::ReadWrite => Some(self.lock.write_lock().acquire(self.config.wait).await?),
             };
-            let Some(turn) = Turn::begin(guard) else { continue };
-            let how = self.update(&turn).await?;
-            turn.end(how).await?;
-            if how != How::Refused {
+            let Some(section) = CriticalSection::enter(guard) else { continue };
+            let ending = self.update(&section).await?;
+            section.leave(ending).await?;
+            if ending != Ending::Refused {
                 return Ok(());
             }
         }
         Err(format!("a writer lost the lock {ATTEMPTS} times in a row").into())
     }
 
-    /// Takes the entry out of the cache, and then changes the row, both under the write lock. In this order whoever dies in
-    /// between leaves an empty cache, not a stale one.
-    async fn update(&mut self, turn: &Turn<mode::Write>) -> Result<How, Error> {
-        if self.cache.clear(turn.token())? == Step::Refused {
-            return Ok(How::Refused);
+    /// Takes the entry out of the cache, and then changes the row, both under the write lock. In this order,
+    /// a writer that dies in between leaves an empty cache, not a stale one.
+    async fn update(&mut self, section: &CriticalSection<mode::Write>) -> Result<Ending, Error> {
+        if self.cache.clear(section.token())? == Step::Refused {
+            return Ok(Ending::Refused);
         }
-        self.think(turn).await?;
-        Ok(match self.table.update(turn.token())? {
-            Some(version) => How::Written { version },
-            None => How::Refused,
+        self.think(section).await?;
+        Ok(match self.table.update(section.token())? {
+            Some(version) => Ending::Written { version },
+            None => Ending::Refused,
         })
     }
 }
 
-/// A turn inside, with a lock or without one.
-struct Turn<M: Mode> {
+/// A critical section, with a lock or without one.
+struct CriticalSection<M: Mode> {
     guard: Option<LockGuard<M>>,
     from: u64,
 }
 
-impl<M: Mode> Turn<M> {
-    /// Nothing, if the lock was granted, and lost again before this process got to know of it.
-    fn begin(guard: Option<LockGuard<M>>) -> Option<Self> {
+impl<M: Mode> CriticalSection<M> {
+    /// Enters the section; returns `None` if the lock was lost between its grant and now.
+    fn enter(guard: Option<LockGuard<M>>) -> Option<Self> {
         let from = monotonic();
         guard.as_ref().is_none_or(LockGuard::is_held).then_some(Self { guard, from })
     }
@@ -219,15 +227,16 @@ impl<M: Mode> Turn<M> {
         self.guard.as_ref().map(LockGuard::fencing_token)
     }
 
-    async fn end(self, how: How) -> Result<(), Error> {
+    /// Reports the end of the section, and releases the lock.
+    async fn leave(self, ending: Ending) -> Result<(), Error> {
         let at = monotonic();
         let held = self.guard.as_ref().is_none_or(LockGuard::is_held);
         let until = if held { at } else { self.from };
-        // Before the release, so that who is not heard of is inside.
-        say(&Message::Outside { at, how, until })?;
+        // Before the release: the next holder's first message comes after this one.
+        send(&Message::Left { at, ending, until })?;
         let Some(guard) = self.guard else { return Ok(()) };
         match guard.release().await {
-            // That is what the tokens are for.
+            // After a loss the tokens have kept the table and the cache consistent.
             Ok(()) | Err(ReleaseError::Lost(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -1,29 +1,30 @@
-//! What the examples with several processes have in common: servers, workers, and how they speak with each other.
+//! What the examples with several processes share: the servers, the worker processes, the log, and the clock.
 
-pub(crate) mod crew;
+pub(crate) mod log;
 pub(crate) mod worker;
+pub(crate) mod workers;
 
 use std::time::Duration;
 
 use serde::Serialize;
 use zookeeper_test_server::Server;
 
-/// Anything that went wrong, in words.
+/// Any failure of an example.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The exit code of a broken promise.
+/// The exit code of a run in which the lock did not do its work.
 pub(crate) const BROKEN: u8 = 1;
-/// The exit code of a program that could not do what it was asked for; clap's too.
+/// The exit code of a run that could not do what it was asked for; the same as clap's.
 pub(crate) const TROUBLE: u8 = 2;
-/// The exit code of a program that was interrupted, as shells count.
+/// The exit code of a run that was interrupted: 128 plus the number of SIGINT, as in a shell.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// The grain of the in-process server's sessions, a tenth of ZooKeeper's.
+/// The in-process server's tick, a tenth of ZooKeeper's default: it expires sessions on multiples of it.
 const TICK: Duration = Duration::from_millis(200);
-/// The longest session that a server of our own grants.
-const MAX_SESSION: Duration = Duration::from_secs(600);
+/// The longest session timeout that the in-process server grants.
+const MAX_SESSION_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Who gives the lock.
+/// The kind of server that a run uses.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) enum Backend {
     #[serde(rename = "in-process")]
@@ -32,29 +33,30 @@ pub(crate) enum Backend {
     ZooKeeper,
 }
 
-/// The servers to use.
+/// The servers that a run uses.
 #[derive(Debug)]
 pub(crate) struct Servers {
     pub(crate) connect_string: String,
     pub(crate) backend: Backend,
-    /// It serves until it is dropped.
-    _local: Option<Server>,
+    /// Serves until it is dropped.
+    _in_process: Option<Server>,
 }
 
 impl Servers {
-    /// Those that the command line names, or `ZK_CONNECT`, or one of our own.
+    /// Returns the servers of `connect`, or else of `ZK_CONNECT`; starts one in this process if neither names
+    /// any.
     pub(crate) fn find(connect: Option<&str>) -> Result<Self, Error> {
         let given = connect.map(str::to_owned).or_else(|| std::env::var("ZK_CONNECT").ok());
         if let Some(connect_string) = given.filter(|servers| !servers.is_empty()) {
-            return Ok(Self { connect_string, backend: Backend::ZooKeeper, _local: None });
+            return Ok(Self { connect_string, backend: Backend::ZooKeeper, _in_process: None });
         }
-        let server = Server::builder().tick(TICK).max_session_timeout(MAX_SESSION).start()?;
+        let server = Server::builder().tick(TICK).max_session_timeout(MAX_SESSION_TIMEOUT).start()?;
         let connect_string = server.connect_string();
-        Ok(Self { connect_string, backend: Backend::InProcess, _local: Some(server) })
+        Ok(Self { connect_string, backend: Backend::InProcess, _in_process: Some(server) })
     }
 }
 
-/// A whole number and its unit: `200ms`, `2s`.
+/// Parses a whole number and its unit: `200ms`, `2s`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -69,18 +71,19 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Nanoseconds of the one clock that all processes of a host share, and that nobody sets.
+/// Returns the nanoseconds of `CLOCK_MONOTONIC`: all processes of a host share that clock, and it is never
+/// set.
 pub(crate) fn monotonic() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// To microseconds.
+/// Rounds seconds to microseconds.
 pub(crate) fn round(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
 }
 
-/// An error with its causes. Many put their cause into their own text; that is not said twice.
+/// Returns an error's text with those of its sources. A source that the text ends with already is left out.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! A worker's side: it hears orders on stdin and reports on stdout, one JSON value per line.
+//! The worker's side: commands come in on stdin, messages go out on stdout, one JSON value a line.
 
 use std::io::{BufRead, Write};
 use std::time::Duration;
@@ -13,22 +13,22 @@ use super::Error;
 /// The argument that makes a process a worker.
 pub(crate) const ARGUMENT: &str = "worker";
 
-/// How long a worker takes to leave.
-const LEAVING: Duration = Duration::from_secs(5);
+/// How long a worker may take to close its session.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether this process is to be a worker.
-pub(crate) fn is_one() -> bool {
+/// Whether this process was started as a worker.
+pub(crate) fn is_worker() -> bool {
     std::env::args_os().nth(1).is_some_and(|first| first == ARGUMENT)
 }
 
-/// What a worker is told. The end of it means that it is to stop.
+/// The commands from the parent process. Their end means that the worker is to stop.
 #[derive(Debug)]
-pub(crate) struct Orders(mpsc::UnboundedReceiver<String>);
+pub(crate) struct Commands(mpsc::UnboundedReceiver<String>);
 
-impl Orders {
-    /// Listens to stdin, on a thread of its own: a read cannot be cancelled, and the process ends without it.
+impl Commands {
+    /// Reads stdin on a thread of its own: a read cannot be cancelled, and the process can end without it.
     pub(crate) fn listen() -> Result<Self, Error> {
-        wake_up_when_orphaned()?;
+        resume_when_orphaned()?;
         let (sender, lines) = mpsc::unbounded_channel();
         std::thread::spawn(move || {
             for line in std::io::stdin().lock().lines() {
@@ -41,27 +41,27 @@ impl Orders {
         Ok(Self(lines))
     }
 
-    /// What the worker is to do, which is said first.
-    pub(crate) async fn shift<S: DeserializeOwned>(&mut self) -> Result<Option<S>, Error> {
+    /// Waits for the assignment, the first command; returns `None` if the worker is to stop.
+    pub(crate) async fn assignment<A: DeserializeOwned>(&mut self) -> Result<Option<A>, Error> {
         Ok(self.0.recv().await.map(|line| serde_json::from_str(&line)).transpose()?)
     }
 
-    /// Waits for another word; nothing when the worker is to stop.
+    /// Waits for the next command; returns `None` if the worker is to stop.
     pub(crate) async fn next(&mut self) -> Option<String> {
         self.0.recv().await
     }
 }
 
-/// Whoever started this process and dies while it is stopped could not wake it up any more: this wakes it up then, to
-/// find that there is nobody to work for.
-fn wake_up_when_orphaned() -> Result<(), Error> {
+/// Has the kernel send SIGCONT when the parent dies. A worker that the parent has stopped would stay for ever
+/// otherwise; resumed, it finds its stdin closed and ends.
+fn resume_when_orphaned() -> Result<(), Error> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT))?;
     Ok(())
 }
 
-/// Reports something.
-pub(crate) fn say(message: &impl Serialize) -> Result<(), Error> {
+/// Sends a message to the parent process.
+pub(crate) fn send(message: &impl Serialize) -> Result<(), Error> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     let mut stdout = std::io::stdout().lock();
@@ -69,10 +69,10 @@ pub(crate) fn say(message: &impl Serialize) -> Result<(), Error> {
     Ok(stdout.flush()?)
 }
 
-/// Ends the session.
-pub(crate) async fn leave(client: Client) -> Result<(), Error> {
-    // Where the servers are gone, this would wait for as long as they would keep the session.
-    match tokio::time::timeout(LEAVING, client.close()).await {
+/// Closes the session, so that others need not wait for its expiry.
+pub(crate) async fn close(client: Client) -> Result<(), Error> {
+    // If the servers are gone, closing would take as long as the session would have lived.
+    match tokio::time::timeout(CLOSE_TIMEOUT, client.close()).await {
         Ok(closed) => Ok(closed?),
         Err(_) => Err("the session could not be closed in time".into()),
     }

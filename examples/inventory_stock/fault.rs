@@ -1,4 +1,4 @@
-//! Kills or stops the worker that holds a lock, when asked to.
+//! Kills or pauses the worker that holds a lock.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,29 +7,30 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::common::{Error, monotonic};
-use crate::diary::{Diary, Incident, Turn};
-use crate::lock::ShelfLock;
+use crate::history::{History, Incident, Section};
+use crate::lock::ProductLock;
 use crate::options::Fault;
-use crate::protocol::{Event, What};
+use crate::protocol::{Event, EventKind};
 use crate::store::Store;
 
-/// For how long a worker is stopped before it is killed: what it said before that it was stopped has been heard then.
+/// How long a worker is paused before it is killed: the messages that it had sent before have arrived by
+/// then.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// How often the servers are asked whether a worker's session has expired.
 const EXPIRY_POLL: Duration = Duration::from_millis(5);
 
-/// Lies in wait for a holder that has seen the shelf and has not written yet.
+/// Waits for a holder that has read the stock and has not written yet, and hits it with the next fault.
 #[derive(Debug)]
-pub(crate) struct Saboteur {
+pub(crate) struct FaultInjector {
     faults: VecDeque<Fault>,
     session_timeout: Duration,
     victim: Option<Victim>,
-    /// Each tells whose session has expired, and when.
+    /// Each returns whose session has expired, and when.
     expiries: JoinSet<Option<(u32, u64)>>,
 }
 
-/// A worker that is stopped.
+/// A worker that is paused.
 #[derive(Debug)]
 struct Victim {
     worker: u32,
@@ -38,122 +39,128 @@ struct Victim {
     product: usize,
     /// When it got the lock.
     from: u64,
-    stopped: u64,
+    paused: u64,
     since: Instant,
     expiry: AbortHandle,
 }
 
-impl Saboteur {
+impl FaultInjector {
     pub(crate) fn new(faults: Vec<Fault>, session_timeout: Duration) -> Self {
         Self { faults: faults.into(), session_timeout, victim: None, expiries: JoinSet::new() }
     }
 
-    /// Whether there is something left to do.
+    /// Whether [`on_tick`](Self::on_tick) is to be called.
     pub(crate) fn is_busy(&self) -> bool {
         !self.faults.is_empty() || !self.expiries.is_empty()
     }
 
-    /// A worker has said something about a turn; it is in the diary. Answers what is to be told of it, if anything.
-    pub(crate) fn hear(
+    /// Acts on an event that is in the history already. Returns a notice for the terminal, if there is news.
+    pub(crate) fn on_event(
         &mut self,
         event: &Event,
         pid: Option<Pid>,
-        locks: &[Option<ShelfLock>],
+        locks: &[Option<ProductLock>],
         store: &mut Store,
-        diary: &mut Diary,
+        history: &mut History,
     ) -> Result<Option<String>, Error> {
-        let Some(&Turn { worker, product, from, .. }) = diary.turn_of(event.user) else { return Ok(None) };
-        let Some(victim) = &self.victim else {
-            if let (What::Saw { left: 1.. }, Some(pid), false, Some(lock)) =
-                (&event.what, pid, self.faults.is_empty(), &locks[product])
-            {
-                kill_process(pid, Signal::STOP)?;
-                let (stopped, since) = (monotonic(), Instant::now());
-                if store.is_stuck()? {
-                    // It was writing for another of its users, and nobody could go on. The next one may not be.
-                    kill_process(pid, Signal::CONT)?;
-                    return Ok(None);
-                }
-                let user = event.user;
-                let expiry = self.expiries.spawn(until_expired(worker, lock.clone()));
-                self.victim = Some(Victim { worker, pid, user, product, from, stopped, since, expiry });
-                return Ok(Some(self.news(worker, "is stopped")));
-            }
+        let Some(&Section { worker, product, from, .. }) = history.last_of(event.user) else {
             return Ok(None);
         };
-        let slipped_away = victim.user == event.user && matches!(event.what, What::Ended { .. });
-        // Somebody was granted the lock after the victim: its session is over, or it had given the lock back.
-        let relieved =
-            product == victim.product && from > victim.from && matches!(event.what, What::Saw { .. });
-        if slipped_away || relieved && victim.since.elapsed() < self.session_timeout / 2 {
-            return self.let_go().map(|()| None);
+        let Some(victim) = &self.victim else {
+            let has_stock = matches!(event.kind, EventKind::Read { left: 1.. });
+            let (true, Some(pid), Some(lock)) = (has_stock, pid, &locks[product]) else { return Ok(None) };
+            if self.faults.is_empty() {
+                return Ok(None);
+            }
+            kill_process(pid, Signal::STOP)?;
+            let (paused, since) = (monotonic(), Instant::now());
+            if store.is_write_locked()? {
+                // It was writing for another of its users, and would block all others. The next holder may
+                // not be.
+                kill_process(pid, Signal::CONT)?;
+                return Ok(None);
+            }
+            let expiry = self.expiries.spawn(until_expired(worker, lock.clone()));
+            let user = event.user;
+            self.victim = Some(Victim { worker, pid, user, product, from, paused, since, expiry });
+            return Ok(Some(self.notice(worker, "is stopped")));
+        };
+        // The signal came too late: the victim had left its critical section.
+        let escaped = victim.user == event.user && matches!(event.kind, EventKind::Ended { .. });
+        // Another user was granted the lock after the victim: its session has expired, or it had released the
+        // lock.
+        let replaced =
+            product == victim.product && from > victim.from && matches!(event.kind, EventKind::Read { .. });
+        if escaped || replaced && victim.since.elapsed() < self.session_timeout / 2 {
+            self.resume_unharmed()?;
+            return Ok(None);
         }
-        if relieved { self.finish(diary) } else { Ok(None) }
+        if replaced { self.strike(history) } else { Ok(None) }
     }
 
-    /// Time has passed. Answers what is to be told, if anything.
-    pub(crate) fn tick(&mut self, diary: &mut Diary) -> Result<Option<String>, Error> {
+    /// Acts on the time that has passed. Returns a notice for the terminal, if there is news.
+    pub(crate) fn on_tick(&mut self, history: &mut History) -> Result<Option<String>, Error> {
         while let Some(expired) = self.expiries.try_join_next() {
-            // One that was aborted is none.
+            // An error: it was aborted.
             if let Ok(Some((worker, at))) = expired {
-                diary.incidents.push(Incident::Expired { worker, at });
+                history.incidents.push(Incident::Expired { worker, at });
             }
         }
         let Some(victim) = &self.victim else { return Ok(None) };
-        let enough = match self.faults.front() {
+        let pause = match self.faults.front() {
             Some(Fault::Kill) => SETTLE,
-            // Somebody should have got the lock long since, if there is anybody.
+            // By then another user has got the lock, if any wants it.
             _ => self.session_timeout * 2 + Duration::from_secs(10),
         };
-        if victim.since.elapsed() < enough {
+        if victim.since.elapsed() < pause {
             return Ok(None);
         }
         if let Some(Fault::Pause) = self.faults.front() {
-            // It will release its lock.
+            // Its session has not expired, and when it goes on it releases the lock.
             victim.expiry.abort();
         }
-        self.finish(diary)
+        self.strike(history)
     }
 
-    fn news(&self, worker: u32, what: &str) -> String {
+    fn notice(&self, worker: u32, what: &str) -> String {
         format!("worker {} {what} with the lock; its session lasts {:?}", worker + 1, self.session_timeout)
     }
 
-    fn finish(&mut self, diary: &mut Diary) -> Result<Option<String>, Error> {
+    /// Kills the victim, or lets it go on.
+    fn strike(&mut self, history: &mut History) -> Result<Option<String>, Error> {
         let (Some(victim), Some(fault)) = (self.victim.take(), self.faults.pop_front()) else {
             return Ok(None);
         };
-        let Victim { worker, pid, stopped, .. } = victim;
+        let Victim { worker, pid, paused, .. } = victim;
         Ok(match fault {
             Fault::Kill => {
                 kill_process(pid, Signal::KILL)?;
-                diary.incidents.push(Incident::Killed { worker, at: monotonic() });
-                Some(self.news(worker, "was killed"))
+                history.incidents.push(Incident::Killed { worker, at: monotonic() });
+                Some(self.notice(worker, "was killed"))
             }
             Fault::Pause => {
-                // Whoever has the lock now has seen the shelf and has not written yet. There is no worse moment to wake up.
+                // The present holder has read the stock and has not written yet: the worst moment to resume
+                // its predecessor.
                 kill_process(pid, Signal::CONT)?;
-                diary.incidents.push(Incident::Paused { worker, from: stopped, until: monotonic() });
+                history.incidents.push(Incident::Paused { worker, from: paused, until: monotonic() });
                 None
             }
         })
     }
 
-    /// It was not inside any more. The next one will be.
-    fn let_go(&mut self) -> Result<(), Error> {
-        match self.victim.take() {
-            Some(victim) => {
-                victim.expiry.abort();
-                Ok(kill_process(victim.pid, Signal::CONT)?)
-            }
-            None => Ok(()),
+    /// Lets a victim go on that was not inside any more, and waits for the next holder.
+    fn resume_unharmed(&mut self) -> Result<(), Error> {
+        if let Some(victim) = self.victim.take() {
+            victim.expiry.abort();
+            kill_process(victim.pid, Signal::CONT)?;
         }
+        Ok(())
     }
 }
 
-/// Waits until the node of the worker that has the lock is gone. It was stopped, so only the end of its session can delete
-/// that.
-async fn until_expired(worker: u32, lock: ShelfLock) -> Option<(u32, u64)> {
+/// Waits until the lock's first node is gone, and returns when that was. The node is a paused worker's, so
+/// only the end of its session deletes it.
+async fn until_expired(worker: u32, lock: ProductLock) -> Option<(u32, u64)> {
     let holder = lock.participants().await.ok()?.into_iter().next()?;
     let mut ticks = tokio::time::interval(EXPIRY_POLL);
     loop {

@@ -1,4 +1,4 @@
-//! What keeps the users of one product apart.
+//! The lock of one product, of the kind that the command line asks for.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::options::Lock;
 
 /// The lock of one product.
 #[derive(Clone, Debug)]
-pub(crate) enum ShelfLock {
+pub(crate) enum ProductLock {
     Mutex(InterProcessMutex),
     Fair(InterProcessFairLock),
     ReadWrite(InterProcessReadWriteLock),
 }
 
-impl ShelfLock {
-    /// Nothing, if it is to be nothing.
+impl ProductLock {
+    /// Creates the lock; returns `None` for [`Lock::None`].
     pub(crate) fn new(kind: Lock, client: &Client, path: &str) -> Result<Option<Self>, BuildError> {
         Ok(match kind {
             Lock::Mutex => Some(Self::Mutex(InterProcessMutex::new(client, path)?)),
@@ -28,8 +28,8 @@ impl ShelfLock {
         })
     }
 
-    /// For one who buys: alone.
-    pub(crate) async fn to_buy(&self, wait: Duration) -> Result<AnyGuard, AcquireError> {
+    /// Acquires the lock for a user who buys: no other is inside.
+    pub(crate) async fn acquire(&self, wait: Duration) -> Result<AnyGuard, AcquireError> {
         match self {
             Self::Mutex(lock) => lock.acquire(wait).await.map(AnyGuard::from),
             Self::Fair(lock) => lock.acquire(wait).await.map(AnyGuard::from),
@@ -37,15 +37,16 @@ impl ShelfLock {
         }
     }
 
-    /// For one who only looks: beside others who look. Nothing, where the lock knows no such thing.
-    pub(crate) async fn to_look(&self, wait: Duration) -> Result<Option<AnyGuard>, AcquireError> {
+    /// Acquires the lock for a user who looks, beside others who look; returns `None` if there is no read
+    /// lock.
+    pub(crate) async fn acquire_read(&self, wait: Duration) -> Result<Option<AnyGuard>, AcquireError> {
         match self {
             Self::Mutex(_) | Self::Fair(_) => Ok(None),
             Self::ReadWrite(lock) => lock.read_lock().acquire(wait).await.map(|guard| Some(guard.into())),
         }
     }
 
-    /// The nodes in its queue.
+    /// Returns the nodes in the lock's queue, in order.
     pub(crate) async fn participants(&self) -> Result<Vec<String>, AcquireError> {
         match self {
             Self::Mutex(lock) => lock.participants().await,

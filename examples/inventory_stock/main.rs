@@ -1,4 +1,4 @@
-//! The flash sale: many users, few items, several processes, and nothing sold twice.
+//! A flash sale: many users, few items, several processes, and no item sold twice.
 //!
 //! ```text
 //! cargo run --release --example inventory_stock
@@ -12,25 +12,28 @@
 //! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example inventory_stock
 //! ```
 //!
-//! The stock is a row of an SQLite database. This process fills it, starts the workers (itself again, each with a
-//! session of its own) and divides the users among them. A user looks at the stock; if there is some, they take the
-//! lock, look again, think, write the new stock together with their order, and release. Reading and writing are
-//! separate, and the new value is computed in the worker: it is the lock that prevents overselling, not the
-//! database, as `--lock none` shows. What the database does is compare the fencing token, when the holder looks and when it
-//! writes. That stops a worker that was paused while it held the lock and does not know that its turn is over:
-//! `--pause-one` makes one, and wakes it up when the next holder has looked and has not written yet. It does not ask
-//! its guard before it writes, because a pause can come between any such question and the write.
+//! The stock is a row of an SQLite database. This process fills it, starts the workers (this program again,
+//! each with a session of its own) and divides the users among them. A user reads the stock; if there is
+//! some, they take the lock, read it again, think, write the new stock together with their order, and release
+//! the lock. Reading and writing are separate steps, and the new value is computed in the worker: the lock
+//! prevents overselling, not the database, as `--lock none` shows.
 //!
-//! It follows a sale in an article, with an error less: there the program took one off the stock, and then looked whether it was
-//! below zero, so the stock ended below zero. Here each user looks first, under the lock.
+//! What the database does is compare the fencing token whenever the holder reads or writes. That stops a
+//! worker that was paused while it held the lock and does not know that its session has expired:
+//! `--pause-one` pauses one, and resumes it when the next holder has read the stock and has not written yet.
+//! The worker does not ask its guard before it writes, because a pause can come between the answer and the
+//! write.
 //!
-//! It exits 0 only if nothing was oversold, no two workers were inside at once and every user is accounted for;
-//! otherwise 1, and 2 when the sale could not be held.
+//! The sale follows a program in an article, which sold without looking: it took one item off the stock and
+//! checked afterwards, so the stock ended below zero. Here each user looks first, under the lock.
+//!
+//! Exits with 0 only if nothing was oversold, no two users were inside at once and every user is accounted
+//! for; otherwise with 1, or with 2 if the sale could not be held.
 
 #[path = "../common/mod.rs"]
 mod common;
-mod diary;
 mod fault;
+mod history;
 mod lock;
 mod options;
 mod protocol;
@@ -40,6 +43,7 @@ mod store;
 mod timeline;
 mod worker;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use common::{BROKEN, Error, INTERRUPTED, TROUBLE, chain};
@@ -48,7 +52,7 @@ use sale::Ended;
 
 fn main() -> ExitCode {
     let result =
-        if common::worker::is_one() { worker::run().map(|()| ExitCode::SUCCESS) } else { hold_sale() };
+        if common::worker::is_worker() { worker::run().map(|()| ExitCode::SUCCESS) } else { hold_sale() };
     result.unwrap_or_else(|error| {
         eprintln!("inventory_stock: {}", chain(&*error));
         ExitCode::from(TROUBLE)
@@ -56,18 +60,20 @@ fn main() -> ExitCode {
 }
 
 fn hold_sale() -> Result<ExitCode, Error> {
-    let options = Options::read();
+    let options = Options::from_command_line();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = match runtime.block_on(sale::hold(&options))? {
-        Ended::Sold(report) => report,
+        Ended::Completed(report) => report,
         Ended::Interrupted => {
             eprintln!("inventory_stock: interrupted");
             return Ok(ExitCode::from(INTERRUPTED));
         }
     };
-    print!("{report}");
+    // Not `print!`, which panics if the reader is gone.
+    let mut stdout = std::io::stdout().lock();
+    write!(stdout, "{report}")?;
     if options.json {
-        println!("{}", serde_json::to_string(&report.figures)?);
+        writeln!(stdout, "{}", serde_json::to_string(&report.figures)?)?;
     }
     let broken = report.broken_promises();
     for promise in &broken {
@@ -76,12 +82,12 @@ fn hold_sale() -> Result<ExitCode, Error> {
     if let Some(failure) = &report.first_failure {
         eprintln!("inventory_stock: {} users failed, the first: {failure}", report.figures.failed);
     }
-    if let Some(missed) = report.missed() {
+    if let Some(missed) = report.missed_fault() {
         eprintln!("inventory_stock: {missed}");
     }
     Ok(if !broken.is_empty() {
         ExitCode::from(BROKEN)
-    } else if report.first_failure.is_some() || report.missed().is_some() {
+    } else if report.first_failure.is_some() || report.missed_fault().is_some() {
         ExitCode::from(TROUBLE)
     } else {
         ExitCode::SUCCESS

@@ -9,48 +9,49 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::parse_duration;
 
-/// A flash sale over several processes, which a distributed lock keeps from selling more than there is.
+/// A flash sale over several processes, in which a distributed lock prevents overselling.
 #[derive(Debug, Parser)]
 #[command(name = "inventory_stock")]
 pub(crate) struct Options {
-    /// Sets what the options below leave open
+    /// Sets the defaults of other options
     #[arg(long, value_enum, default_value_t = Scenario::ArticleSale)]
     scenario: Scenario,
     /// Products, each with a lock of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     skus: u32,
-    /// Items in stock of each product [article-sale: 3, article-rush: 10]
-    #[arg(long, value_name = "N")]
+    /// Items in stock of each product, at most a million [article-sale: 3, article-rush: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     stock: Option<u32>,
     /// Users who each want one item, at most a million [article-sale: 99, article-rush: 100000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     users: Option<u32>,
-    /// Processes that serve them
+    /// Worker processes that serve them
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     workers: u32,
-    /// For how long a user tries to get the lock [article-sale: 200ms, article-rush, --kill-one, --pause-one: 30s]
+    /// How long a user waits for the lock [article-sale: 200ms, article-rush, --kill-one, --pause-one: 30s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     wait: Option<Duration>,
-    /// How long a user thinks between looking and buying [article-sale: 1ms, article-rush: 1s, --kill-one, --pause-one: 500ms]
+    /// How long a user thinks between reading the stock and buying [article-sale: 1ms, article-rush: 1s,
+    /// --kill-one, --pause-one: 500ms]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     think: Option<Duration>,
     /// Kills (SIGKILL) the worker that holds the lock: the others go on when its session has expired
     #[arg(long)]
     kill_one: bool,
-    /// Stops (SIGSTOP) the worker that holds the lock until another has got it, then lets it go on and write
+    /// Pauses (SIGSTOP) the worker that holds the lock until another has got it, then lets it go on and write
     #[arg(long)]
     pause_one: bool,
-    /// For how long the servers keep the lock of a worker that is not heard of; they have limits for it, by default 4s to
-    /// 40s [default: 5s; --kill-one, --pause-one: 4s]
+    /// The session timeout: how long the servers keep the lock of a worker that is silent. They have limits
+    /// for it, by default 4s to 40s [default: 5s; --kill-one, --pause-one: 4s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     session_timeout: Option<Duration>,
-    /// What keeps the users apart
+    /// The lock that keeps the users apart
     #[arg(long, value_enum, default_value_t = Lock::Mutex)]
     lock: Lock,
     /// ZooKeeper servers, host:port[,host:port...] [default: $ZK_CONNECT, or a server in this process]
     #[arg(long, value_name = "SERVERS")]
     pub(crate) connect: Option<String>,
-    /// Keeps the database here; one of a former sale is replaced [default: a temporary file]
+    /// Keeps the database in this file; that of an earlier sale is replaced [default: a temporary file]
     #[arg(long, value_name = "FILE")]
     pub(crate) db: Option<PathBuf>,
     /// Prints the result as one JSON object too, as the last line
@@ -59,30 +60,31 @@ pub(crate) struct Options {
     /// Draws who held a lock when, as an SVG picture
     #[arg(long, value_name = "FILE")]
     pub(crate) timeline: Option<PathBuf>,
-    /// Says who gets a lock and who releases one, on stderr
+    /// Logs on stderr who gets a lock and who releases one
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }
 
-/// How many users a worker lets in at a time if each has a node at the servers: eight workers' nodes can still be listed.
+/// How many users of a worker wait at a time if each has a node at the servers: the nodes of eight workers
+/// still fit into one list of children.
 const FAIR_AT_ONCE: usize = 500;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Scenario {
-    /// The article's program: many users, few items, a short patience
+    /// The article's program: many users, few items, a short wait
     ArticleSale,
-    /// The other article's rush: 100,000 users at once, a long patience, and a second of work for each order
+    /// Another article's rush: 100,000 users at once, a long wait, and a second of work for each order
     ArticleRush,
 }
 
-/// What is done to the worker that holds a lock.
+/// A fault for the worker that holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Kill,
     Pause,
 }
 
-/// What keeps the users apart.
+/// The lock that keeps the users apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Lock {
@@ -90,21 +92,21 @@ pub(crate) enum Lock {
     Mutex,
     /// `InterProcessFairLock`: every user who waits has a node of their own
     Fair,
-    /// `InterProcessReadWriteLock`: users look at the shelf under the read lock, and buy under the write lock
+    /// `InterProcessReadWriteLock`: users look at the stock under the read lock, and buy under the write lock
     ReadWrite,
-    /// Nothing, to see what happens
+    /// No lock, to see what happens
     None,
 }
 
-/// The terms of a sale.
+/// What all workers need to know of the sale.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Terms {
+pub(crate) struct Config {
     pub(crate) skus: u32,
     /// Of each product.
     pub(crate) stock: u32,
     pub(crate) users: u32,
     pub(crate) workers: u32,
-    /// How many users a worker lets in at a time; the others come later.
+    /// How many users a worker serves at a time; the others come later.
     pub(crate) at_once: usize,
     pub(crate) wait: Duration,
     pub(crate) think: Duration,
@@ -112,25 +114,26 @@ pub(crate) struct Terms {
     pub(crate) lock: Lock,
 }
 
-impl Terms {
-    /// The worker who serves a user, from 0.
+impl Config {
+    /// Returns the worker that serves a user, from 0.
     pub(crate) fn worker_of(&self, user: u32) -> u32 {
         (user - 1) % self.workers
     }
 
-    /// The product that a user wants, from 0. Each worker has users for all of them.
+    /// Returns the product that a user wants, from 0. Each worker has users for all of them.
     pub(crate) fn product_of(&self, user: u32) -> usize {
         ((user - 1) / self.workers % self.skus) as usize
     }
 
+    /// Returns the names of the products.
     pub(crate) fn products(&self) -> impl Iterator<Item = String> + use<> {
         (0..self.skus).map(|product| format!("sku-{}", 42 + product))
     }
 }
 
 impl Options {
-    /// Reads the command line. What is wrong with it is said by clap, which ends the program.
-    pub(crate) fn read() -> Self {
+    /// Parses the command line; if it is wrong, clap says how and ends the program.
+    pub(crate) fn from_command_line() -> Self {
         let options = Self::parse();
         if options.lock == Lock::None && !options.faults().is_empty() {
             let words = "without a lock nobody holds it: --lock none with --kill-one or --pause-one";
@@ -139,24 +142,27 @@ impl Options {
         options
     }
 
+    /// Returns the faults to inject, in order.
     pub(crate) fn faults(&self) -> Vec<Fault> {
         let faults = [(self.kill_one, Fault::Kill), (self.pause_one, Fault::Pause)];
         faults.into_iter().filter_map(|(wanted, fault)| wanted.then_some(fault)).collect()
     }
 
-    pub(crate) fn terms(&self) -> Terms {
+    /// Returns the options with the scenario's defaults.
+    pub(crate) fn config(&self) -> Config {
         let faults = !self.faults().is_empty();
         let ms = Duration::from_millis;
         let (stock, users, wait, think, at_once) = match self.scenario {
-            // With a fault there must be time to hit somebody inside, and to outlast a session. Four at a time: all at once
-            // would be a longer queue, and on a slow machine one whose end nobody reaches within 200 ms.
+            // A fault needs time: to hit a user inside, and for a session to expire. Four users at a time:
+            // with all of them at once, on a slow machine the end of the queue would not be reached within
+            // 200 ms.
             Scenario::ArticleSale if faults => (3, 99, ms(30_000), ms(500), 4),
             Scenario::ArticleSale => (3, 99, ms(200), ms(1), 4),
             Scenario::ArticleRush => (10, 100_000, ms(30_000), ms(1_000), usize::MAX),
         };
-        // The article's, or the least that ZooKeeper gives unless it is told otherwise.
+        // The article's, or the least that ZooKeeper grants by default.
         let session_timeout = ms(if faults { 4_000 } else { 5_000 });
-        Terms {
+        Config {
             skus: self.skus,
             stock: self.stock.unwrap_or(stock),
             users: self.users.unwrap_or(users),

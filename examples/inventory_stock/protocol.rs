@@ -1,87 +1,88 @@
-//! What the sale and its workers say to each other.
+//! What the sale and its workers send to each other.
 //!
-//! The worker is told its [`Shift`] and answers [`Message::Ready`]. It reports each turn with a lock as it goes, and the
-//! users who have left now and then, and ends with [`Message::Done`].
+//! A worker gets its [`Assignment`] and sends [`Message::Ready`]. It reports each critical section as it
+//! goes, now and then the users who have left, and at the end [`Message::Done`].
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::options::Terms;
+use crate::options::Config;
 
 /// What one worker is to do.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Shift {
+pub(crate) struct Assignment {
     /// From 0.
     pub(crate) worker: u32,
-    pub(crate) terms: Terms,
+    pub(crate) config: Config,
     pub(crate) servers: String,
-    /// Each product's lock is below it.
+    /// The directory of the products' locks.
     pub(crate) lock_root: String,
     pub(crate) db: PathBuf,
 }
 
-impl Shift {
-    /// The users of this worker, in the order in which they come.
+impl Assignment {
+    /// Returns the users of this worker, in the order in which they come.
     pub(crate) fn users(&self) -> impl Iterator<Item = u32> + use<> {
-        (1..=self.terms.users).skip(self.worker as usize).step_by(self.terms.workers as usize)
+        (1..=self.config.users).skip(self.worker as usize).step_by(self.config.workers as usize)
     }
 
+    /// Returns the path of a product's lock.
     pub(crate) fn lock_path(&self, sku: &str) -> String {
         format!("{}/{sku}", self.lock_root)
     }
 }
 
-/// What a worker says.
+/// What a worker sends.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Message {
-    /// It has a session and the database, and waits.
+    /// It has a session and the database, and waits for the command to start.
     Ready,
-    /// Something happened in a user's turn.
-    Turn(Event),
-    /// These users have left since the last report.
+    /// Something happened in a user's critical section.
+    Section(Event),
+    /// These users have left since the last such message.
     Left(Vec<Visit>),
-    /// All have.
+    /// All users have left.
     Done,
 }
 
-/// One step of a user's turn with a lock.
+/// One step of a user's critical section.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Event {
     pub(crate) user: u32,
-    /// When, in [`monotonic`](crate::common::monotonic) time.
+    /// When, by [`monotonic`](crate::common::monotonic).
     pub(crate) at: u64,
-    pub(crate) what: What,
+    pub(crate) kind: EventKind,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum What {
-    /// The user went in, with the lock after so many nanoseconds, or without one.
+pub(crate) enum EventKind {
+    /// The user went in: with the lock, after waiting for so many nanoseconds, or without one.
     Entered { waited: Option<u64> },
-    /// They have seen the shelf, and think.
-    Saw { left: u32 },
-    /// A proof that the lock is held is overdue.
+    /// The user has read the stock, and thinks.
+    Read { left: u32 },
+    /// The guard is suspended: the lease has not been renewed in time.
     Suspended,
-    /// It has come.
+    /// The guard is sure of the lock again.
     Held,
-    /// The lock is lost, and why.
+    /// The lock is lost, for this reason.
     Lost(String),
-    /// The user has left; `until` is the last moment at which the lock is known to have been held. Without a lock, it
-    /// is now.
-    Ended { how: How, until: u64 },
+    /// The user is done, and releases the lock next. `until` is the last moment at which the lock is known to
+    /// have been held; without a lock, it is now.
+    Ended { ending: Ending, until: u64 },
 }
 
-/// How a turn ended.
+/// How a critical section ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum How {
+pub(crate) enum Ending {
     Sold {
         left: u32,
     },
     SoldOut,
-    /// The database has seen a younger token.
+    /// The database has seen a later token.
     Refused,
     Failed,
 }

@@ -1,6 +1,5 @@
-//! The sale as a whole: the server, the database, the workers, and the books.
+//! The sale as a whole: the servers, the database, the workers, and the report.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write as _;
 use std::sync::Arc;
@@ -13,193 +12,173 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use zookeeper_recipes::Client;
 
-use crate::common::crew::{Crew, Heard};
-use crate::common::{Error, Servers, monotonic};
-use crate::fault::Saboteur;
-use crate::lock::ShelfLock;
-use crate::options::{Options, Terms};
-use crate::protocol::{Message, Outcome, Shift};
-use crate::report::{Books, Report};
+use crate::common::log::Log;
+use crate::common::workers::{FromWorker, Workers};
+use crate::common::{Error, Servers};
+use crate::fault::FaultInjector;
+use crate::lock::ProductLock;
+use crate::options::{Config, Options};
+use crate::protocol::{Assignment, Message, Outcome};
+use crate::report::{Ledger, Report};
 use crate::store::Store;
 use crate::timeline;
 
-/// How often the lock's queue is counted.
-const SAMPLE_EVERY: Duration = Duration::from_millis(5);
+/// How often the nodes in a lock's queue are counted.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
 
-/// For how long a line of the log is kept back, so that what another process has reported meanwhile comes in its place.
-const REORDERING: Duration = Duration::from_millis(100);
+/// How often the fault injector and the log look at the clock.
+const TICK: Duration = Duration::from_millis(20);
 
-/// How often it is looked whether it is time to do something to a worker that is stopped.
-const FAULT_TICK: Duration = Duration::from_millis(20);
-
+/// How a sale ended.
 pub(crate) enum Ended {
-    Sold(Box<Report>),
+    Completed(Box<Report>),
     Interrupted,
 }
 
+/// Holds the sale, from the first worker's start to the last one's end.
 pub(crate) async fn hold(options: &Options) -> Result<Ended, Error> {
-    let terms = options.terms();
+    let config = options.config();
     let servers = Servers::find(options.connect.as_deref())?;
     let client =
-        Client::builder().session_timeout(terms.session_timeout).connect(&servers.connect_string).await?;
+        Client::builder().session_timeout(config.session_timeout).connect(&servers.connect_string).await?;
     let directory = tempfile::Builder::new().prefix("flash-sale-").tempdir()?;
-    // A path of this sale's own, so that two sales on the same servers do not wait for each other.
+    // A directory of this sale's own, so that two sales on the same servers do not wait for each other.
     let sale = directory.path().file_name().unwrap_or_default().to_string_lossy();
     let lock_root = format!("/inventory/{sale}");
     let db = options.db.clone().unwrap_or_else(|| directory.path().join("shop.sqlite"));
-    let shift = |worker| Shift {
+    let assignment = |worker| Assignment {
         worker,
-        terms: terms.clone(),
+        config: config.clone(),
         servers: servers.connect_string.clone(),
         lock_root: lock_root.clone(),
         db: db.clone(),
     };
-    let locks = terms.products().map(|sku| ShelfLock::new(terms.lock, &client, &shift(0).lock_path(&sku)));
-    let locks = locks.collect::<Result<Vec<_>, _>>()?;
+    let new_lock = |sku: String| ProductLock::new(config.lock, &client, &assignment(0).lock_path(&sku));
+    let locks = config.products().map(new_lock).collect::<Result<Vec<_>, _>>()?;
 
     let mut store = Store::create(&db)?;
-    for (sku, lock) in terms.products().zip(&locks) {
+    for (sku, lock) in config.products().zip(&locks) {
         if let Some(lock) = lock {
-            // Filling the shelf is a write like any other, however long it takes to be let in.
-            let guard = lock.to_buy(Duration::MAX).await?;
-            store.fill(&sku, terms.stock, Some(guard.fencing_token()))?;
+            // Filling the stock is a write like any other, and may wait for as long as it takes.
+            let guard = lock.acquire(Duration::MAX).await?;
+            store.fill(&sku, config.stock, Some(guard.fencing_token()))?;
             guard.release().await?;
         } else {
-            store.fill(&sku, terms.stock, None)?;
+            store.fill(&sku, config.stock, None)?;
         }
     }
-    // It is better to know now that it cannot be written.
+    // Before the sale, so that a file that cannot be written does not waste one.
     let mut timeline = match &options.timeline {
         Some(file) => Some(File::create(file).map_err(|error| format!("{}: {error}", file.display()))?),
         None => None,
     };
-    // The servers may have granted another than was asked for.
-    let session_timeout = client.session_timeout().unwrap_or(terms.session_timeout);
+    // The servers may have granted another timeout than the one that was asked for.
+    let session_timeout = client.session_timeout().unwrap_or(config.session_timeout);
 
-    // Before there are workers to dismiss.
+    // Before the first worker starts, so that none is left behind.
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut terminations = signal(SignalKind::terminate())?;
-    let mut books = Books::new(terms.clone(), servers.backend, options.verbose);
-    let mut crew = Crew::new();
+    let mut ledger = Ledger::new(config.clone(), servers.backend, options.verbose);
+    let mut workers = Workers::new();
     let ended = tokio::select! {
         ended = async {
-            crew.hire((0..terms.workers).map(shift), |message| matches!(message, Message::Ready)).await?;
-            let saboteur = Saboteur::new(options.faults(), session_timeout);
-            sell(&mut crew, &terms, &locks, &mut store, &mut books, saboteur).await
+            workers.start((0..config.workers).map(assignment), |message| matches!(message, Message::Ready)).await?;
+            let faults = FaultInjector::new(options.faults(), session_timeout);
+            sell(&mut workers, &config, &locks, &mut store, &mut ledger, faults).await
         } => Some(ended),
         _ = interrupts.recv() => None,
         _ = terminations.recv() => None,
     };
-    crew.dismiss().await;
+    workers.stop().await;
     let Some(ended) = ended else { return Ok(Ended::Interrupted) };
     ended?;
 
-    // All workers are gone: nobody writes any more.
-    let shelves = terms.products().map(|sku| store.take_stock(sku)).collect::<Result<Vec<_>, _>>()?;
+    // All workers have ended, so the database does not change any more.
+    let counts = config.products().map(|sku| store.count(sku)).collect::<Result<Vec<_>, _>>()?;
     if let Some(file) = &mut timeline {
-        file.write_all(timeline::draw(books.diary(), &terms).as_bytes())?;
+        file.write_all(timeline::draw(ledger.history(), &config).as_bytes())?;
     }
-    let report = books.close(&shelves, &options.faults());
+    let report = ledger.close(&counts, &options.faults());
     client.close().await?;
-    Ok(Ended::Sold(Box::new(report)))
+    Ok(Ended::Completed(Box::new(report)))
 }
 
-/// Opens the doors, and writes down what the workers report until all have ended or died.
+/// Starts the sale, and records what the workers report until all have ended.
 async fn sell(
-    crew: &mut Crew<Message>,
-    terms: &Terms,
-    locks: &[Option<ShelfLock>],
+    workers: &mut Workers<Message>,
+    config: &Config,
+    locks: &[Option<ProductLock>],
     store: &mut Store,
-    books: &mut Books,
-    mut saboteur: Saboteur,
+    ledger: &mut Ledger,
+    mut faults: FaultInjector,
 ) -> Result<(), Error> {
     let queue = QueueSampler::start(locks);
-    let bar = progress_bar(terms.users);
-    let mut ticks = tokio::time::interval(FAULT_TICK);
+    let bar = progress_bar(config.users);
     let mut log = Log::default();
-    // Until the first user leaves there is nothing else to show.
+    let mut ticks = tokio::time::interval(TICK);
+    // The first user may take long to leave, and nothing would be drawn until then.
     bar.tick();
-    books.open();
-    crew.tell_all("open").await;
-    let mut at_work = vec![true; crew.len()];
-    while at_work.contains(&true) {
-        let (worker, heard) = tokio::select! {
-            heard = crew.hear() => match heard {
-                Some(heard) => heard,
+    ledger.start();
+    workers.send_all("start").await;
+    let mut working = vec![true; workers.len()];
+    while working.contains(&true) {
+        let (worker, event) = tokio::select! {
+            event = workers.next() => match event {
+                Some(event) => event,
                 None => break,
             },
-            _ = ticks.tick(), if saboteur.is_busy() || !log.0.is_empty() => {
-                log.print(&bar, monotonic().saturating_sub(REORDERING.as_nanos() as u64));
-                if let Some(news) = saboteur.tick(books.diary_mut())? {
-                    bar.set_message(news);
+            _ = ticks.tick(), if faults.is_busy() || !log.is_empty() => {
+                if let Some(notice) = faults.on_tick(ledger.history_mut())? {
+                    bar.set_message(notice);
                 }
+                log.print_due(&bar);
                 continue;
             }
         };
-        match heard {
-            Heard::Said(Message::Turn(event)) => {
-                // It comes first: the worker goes on thinking meanwhile.
-                let pid = crew.pid(worker);
-                books.write(worker, &event);
-                if let Some(news) = saboteur.hear(&event, pid, locks, store, books.diary_mut())? {
-                    bar.set_message(news);
+        match event {
+            FromWorker::Message(Message::Section(event)) => {
+                let pid = workers.pid(worker);
+                ledger.record_event(worker, &event);
+                // Before the log is written: the worker goes on meanwhile.
+                if let Some(notice) = faults.on_event(&event, pid, locks, store, ledger.history_mut())? {
+                    bar.set_message(notice);
                 }
-                if let Some(line) = books.log_line(&event) {
+                if let Some(line) = ledger.log_line(&event) {
                     log.add(event.at, line);
                 }
             }
-            Heard::Said(Message::Left(visits)) => {
+            FromWorker::Message(Message::Left(visits)) => {
                 bar.inc(visits.len() as u64);
                 for visit in visits {
                     if visit.outcome == Outcome::Sold {
                         bar.set_message(format!("user {} bought", visit.user));
                     }
-                    books.enter(visit);
+                    ledger.record_visit(visit);
                 }
             }
-            Heard::Said(Message::Done) => at_work[worker as usize] = false,
-            Heard::Said(Message::Ready) => {}
-            Heard::Silence => {
-                if std::mem::replace(&mut at_work[worker as usize], false) {
-                    books.died(worker);
+            FromWorker::Message(Message::Done) => working[worker as usize] = false,
+            FromWorker::Message(Message::Ready) => {}
+            FromWorker::Exited => {
+                if std::mem::replace(&mut working[worker as usize], false) {
+                    ledger.record_death(worker);
                 }
             }
         }
     }
-    books.shut(queue.peak());
-    log.print(&bar, u64::MAX);
+    ledger.finish(queue.peak());
+    log.print_all(&bar);
     bar.finish_and_clear();
     Ok(())
 }
 
-/// What is said about the turns, in the order in which it happened. Each worker reports in order, but the pipes of two
-/// workers are read in any.
-#[derive(Default)]
-struct Log(VecDeque<(u64, String)>);
-
-impl Log {
-    fn add(&mut self, at: u64, line: String) {
-        let place = self.0.partition_point(|(other, _)| *other <= at);
-        self.0.insert(place, (at, line));
-    }
-
-    /// Prints what had happened by then.
-    fn print(&mut self, bar: &ProgressBar, until: u64) {
-        let due = self.0.partition_point(|(at, _)| *at <= until);
-        for (_, line) in self.0.drain(..due) {
-            bar.suspend(|| eprintln!("{line}"));
-        }
-    }
-}
-
-/// Counts the nodes under each lock, now and then, until it is dropped.
+/// Counts the nodes in each lock's queue now and then, until it is dropped.
 struct QueueSampler {
     peak: Arc<AtomicUsize>,
     _task: JoinSet<()>,
 }
 
 impl QueueSampler {
-    fn start(locks: &[Option<ShelfLock>]) -> Self {
+    fn start(locks: &[Option<ProductLock>]) -> Self {
         let peak = Arc::new(AtomicUsize::new(0));
         let mut task = JoinSet::new();
         let locks: Vec<_> = locks.iter().flatten().cloned().collect();
@@ -212,8 +191,8 @@ impl QueueSampler {
     }
 }
 
-async fn sample(locks: Vec<ShelfLock>, peak: Arc<AtomicUsize>) {
-    let mut ticks = tokio::time::interval(SAMPLE_EVERY);
+async fn sample(locks: Vec<ProductLock>, peak: Arc<AtomicUsize>) {
+    let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for lock in locks.iter().cycle() {
         ticks.tick().await;
@@ -223,7 +202,7 @@ async fn sample(locks: Vec<ShelfLock>, peak: Arc<AtomicUsize>) {
     }
 }
 
-/// Draws to the terminal, if stderr is one.
+/// Creates the progress bar, which is drawn only if stderr is a terminal.
 fn progress_bar(users: u32) -> ProgressBar {
     let bar = ProgressBar::new(users.into());
     match ProgressStyle::with_template("{bar:20} {pos}/{len} users  {wide_msg}") {

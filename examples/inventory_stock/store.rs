@@ -1,4 +1,4 @@
-//! The shop's database.
+//! The shop's database, which compares fencing tokens.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,17 +8,18 @@ use zookeeper_recipes::Token;
 
 use crate::common::Error;
 
-/// Marks a database as ours, so that no other is overwritten.
+/// Marks a database as a sale's, so that no other is overwritten.
 const APPLICATION_ID: i32 = 0x666c_7368;
 
-/// For how long a statement waits for another process's.
+/// How long a statement waits for another process's transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// When nobody else has been able to write for so long, somebody is stuck.
+/// How long a transaction may take before its process is taken to be paused in it.
 const STUCK: Duration = Duration::from_millis(500);
 
-/// A token is two columns, and the table keeps the highest of a writer and the highest of a reader. The holder of a lock
-/// shows its token before reading and when writing; no former holder is let in after it.
+/// A token is two columns. The table keeps the highest token of a writer and the highest of a reader; the
+/// holder of a lock shows its token when it reads and when it writes, and no earlier holder is let in after
+/// it.
 const TABLES: &str = "
     DROP TABLE IF EXISTS stock;
     DROP TABLE IF EXISTS orders;
@@ -36,52 +37,53 @@ pub(crate) struct Store {
     db: Connection,
 }
 
-/// What became of a sale.
+/// What became of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
-    Sold,
-    /// The row has a younger token: somebody else has had the lock since.
+pub(crate) enum Sale {
+    Committed,
+    /// The row has a later token: another process has had the lock since.
     Fenced,
 }
 
-/// The end of the day, for one product.
+/// What is in the database of one product after the sale.
 #[derive(Debug)]
-pub(crate) struct Stocktaking {
+pub(crate) struct Count {
     pub(crate) sku: String,
     pub(crate) left: u32,
-    /// In order.
+    /// In the order in which they were committed.
     pub(crate) orders: Vec<Order>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
-    /// Counts through all products.
+    /// Counts the orders of all products.
     pub(crate) id: i64,
     pub(crate) user: u32,
-    /// What the buyer left.
+    /// The stock after it.
     pub(crate) left: u32,
 }
 
 impl Store {
-    /// Makes the tables. Only a file that is new, or that was a former sale's, is written to.
+    /// Creates the tables. Writes to a file only if it is new, or an earlier sale's.
     pub(crate) fn create(path: &Path) -> Result<Self, Error> {
         let store = Self::open(path)?;
-        store.make_tables().map_err(|error| unusable(path, &error))?;
+        store.create_tables().map_err(|error| unusable(path, &error))?;
         Ok(store)
     }
 
+    /// Opens a database that has its tables.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let open = || {
             let db = Connection::open(path)?;
             db.busy_timeout(BUSY_TIMEOUT)?;
-            // What is committed survives a killed process so too; a power cut, an example need not survive.
+            // What is committed survives a killed process. A power cut is not what this example is about.
             db.pragma_update(None, "synchronous", "NORMAL")?;
             Ok::<_, Error>(Self { db })
         };
         open().map_err(|error| unusable(path, &error))
     }
 
-    fn make_tables(&self) -> Result<(), Error> {
+    fn create_tables(&self) -> Result<(), Error> {
         let tables: u32 = self.db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
         let id: i32 = self.db.pragma_query_value(None, "application_id", |row| row.get(0))?;
         if tables > 0 && id != APPLICATION_ID {
@@ -94,7 +96,7 @@ impl Store {
         Ok(())
     }
 
-    /// Puts goods on the shelf.
+    /// Adds a product and its stock.
     pub(crate) fn fill(&self, sku: &str, left: u32, token: Option<Token>) -> Result<(), Error> {
         let (zxid, n) = token.map_or(Ok((0, 0)), columns)?;
         let insert = "INSERT INTO stock (sku, left, write_zxid, write_n) VALUES (?1, ?2, ?3, ?4)";
@@ -102,78 +104,79 @@ impl Store {
         Ok(())
     }
 
-    /// How many are left.
+    /// Returns the stock, without comparing a token.
     pub(crate) fn left(&self, sku: &str) -> Result<u32, Error> {
         let mut select = self.db.prepare_cached("SELECT left FROM stock WHERE sku = ?1")?;
         let left = select.query_row([sku], |row| row.get(0)).optional()?;
         left.ok_or_else(|| format!("there is no {sku} in the database").into())
     }
 
-    /// Says how many are left to the holder of a lock, and lets no former holder write from now on; nothing if a later one
-    /// has been here.
+    /// Returns the stock to the holder of a lock, and refuses all earlier holders from now on; returns `None`
+    /// if a later holder has been here.
     ///
-    /// That the token is shown already here is not pedantry. A former holder may wake up between this look and the write
-    /// that is computed from it; a database that saw tokens only in writes would let that one in, and then this one.
-    pub(crate) fn look(&mut self, sku: &str, token: Token) -> Result<Option<u32>, Error> {
-        let look = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        if !pass(&look, sku, token)? {
+    /// The read needs the token too. A former holder may resume between this read and the write that is
+    /// computed from it; a database that compared tokens only in writes would accept both writes.
+    pub(crate) fn read(&mut self, sku: &str, token: Token) -> Result<Option<u32>, Error> {
+        let transaction = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if !accept(&transaction, sku, token)? {
             return Ok(None);
         }
-        let left = look
+        let left = transaction
             .prepare_cached("SELECT left FROM stock WHERE sku = ?1")?
             .query_row([sku], |row| row.get(0))?;
-        look.commit()?;
+        transaction.commit()?;
         Ok(Some(left))
     }
 
-    /// Writes the new stock and the order, or neither. With a token, only if no younger one has been here.
+    /// Writes the new stock and the order, or neither. With a token, only if no later holder has been here.
     pub(crate) fn sell(
         &mut self,
         sku: &str,
         left: u32,
         user: u32,
         token: Option<Token>,
-    ) -> Result<Written, Error> {
-        let sale = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    ) -> Result<Sale, Error> {
+        let transaction = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         if let Some(token) = token {
-            if !pass(&sale, sku, token)? {
-                return Ok(Written::Fenced);
+            if !accept(&transaction, sku, token)? {
+                return Ok(Sale::Fenced);
             }
         }
         let (zxid, n) = token.map(columns).transpose()?.unzip();
-        sale.prepare_cached("UPDATE stock SET left = ?2 WHERE sku = ?1")?.execute(params![sku, left])?;
+        let update = "UPDATE stock SET left = ?2 WHERE sku = ?1";
+        transaction.prepare_cached(update)?.execute(params![sku, left])?;
         let insert = "INSERT INTO orders (sku, user, left, token_zxid, token_n) VALUES (?1, ?2, ?3, ?4, ?5)";
-        sale.prepare_cached(insert)?.execute(params![sku, user, left, zxid, n])?;
-        sale.commit()?;
-        Ok(Written::Sold)
+        transaction.prepare_cached(insert)?.execute(params![sku, user, left, zxid, n])?;
+        transaction.commit()?;
+        Ok(Sale::Committed)
     }
 
-    /// Whether somebody keeps all others from writing, who must have been stopped in the middle of a transaction.
-    pub(crate) fn is_stuck(&mut self) -> Result<bool, Error> {
+    /// Whether a process keeps all others from writing: one that was paused in the middle of a transaction.
+    pub(crate) fn is_write_locked(&mut self) -> Result<bool, Error> {
         self.db.busy_timeout(STUCK)?;
-        let stuck = match self.db.transaction_with_behavior(TransactionBehavior::Immediate) {
+        let locked = match self.db.transaction_with_behavior(TransactionBehavior::Immediate) {
             Ok(_) => false,
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => true,
             Err(error) => return Err(error.into()),
         };
         self.db.busy_timeout(BUSY_TIMEOUT)?;
-        Ok(stuck)
+        Ok(locked)
     }
 
-    /// Counts what is there.
-    pub(crate) fn take_stock(&self, sku: String) -> Result<Stocktaking, Error> {
+    /// Returns the stock and the orders of a product.
+    pub(crate) fn count(&self, sku: String) -> Result<Count, Error> {
         let mut select = self.db.prepare("SELECT id, user, left FROM orders WHERE sku = ?1 ORDER BY id")?;
         let orders = select
             .query_map([&sku], |row| Ok(Order { id: row.get(0)?, user: row.get(1)?, left: row.get(2)? }))?
             .collect::<Result<_, _>>()?;
-        Ok(Stocktaking { left: self.left(&sku)?, sku, orders })
+        Ok(Count { left: self.left(&sku)?, sku, orders })
     }
 }
 
-/// Stores the token, unless one that it must not follow has been here: a younger one of a writer, or, for a writer, also of
-/// a reader. (Readers are inside together, and none of them makes another too old.) That is all that a resource has to do to
-/// be safe from holders that come too late.
-fn pass(transaction: &Transaction<'_>, sku: &str, token: Token) -> Result<bool, Error> {
+/// Stores the token and returns `true`, unless a later holder has been here: a later writer, or, for a
+/// writer, a later reader. (Readers hold the lock together, so none makes another's token too old.) This is
+/// all that a resource has to do to be safe from former holders.
+fn accept(transaction: &Transaction<'_>, sku: &str, token: Token) -> Result<bool, Error> {
     let (zxid, n) = columns(token)?;
     let update = match token {
         Token::Write(_) => {

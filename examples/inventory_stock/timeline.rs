@@ -1,28 +1,29 @@
-//! Who held a lock when, as a picture: SVG, which every browser shows.
+//! Who held a lock when, as an SVG picture.
 
 use std::fmt::Write;
 
-use crate::diary::{Diary, Incident, Mark, Overlap, Turn};
-use crate::options::{Lock, Terms};
-use crate::protocol::How;
+use crate::history::{History, Incident, Mark, Overlap, Section};
+use crate::options::{Config, Lock};
+use crate::protocol::Ending;
 
-/// Everything is in pixels.
+// All lengths are in pixels.
 const LEFT: f64 = 100.0;
 const PLOT: f64 = 960.0;
 const RIGHT: f64 = 40.0;
 const TOP: f64 = 70.0;
-/// Of a turn. Turns of one worker that overlap, with locks of different products, are drawn one below the other.
+/// The height of a section. Sections of one worker that overlap, with locks of different products, are drawn
+/// one below the other.
 const LANE: f64 = 14.0;
 const GAP: f64 = 8.0;
-/// What cannot be seen cannot be judged.
+/// The width of a section that would be too short to be seen.
 const THINNEST: f64 = 1.0;
-/// At most so many ticks on the axis.
+/// The greatest number of ticks on the axis.
 const TICKS: f64 = 12.0;
 
 const SOLD: &str = "#1b7f5c";
 const SOLD_OUT: &str = "#9aa5b1";
 const REFUSED: &str = "#d1495b";
-const OPEN: &str = "#3d405b";
+const UNFINISHED: &str = "#3d405b";
 const SUSPENDED: &str = "#edae49";
 const OVERLAP: &str = "#e6007e";
 
@@ -31,28 +32,28 @@ const HEAD: &str = r##"<style>text{font:12px sans-serif;fill:#222} .big{font-siz
 <rect width="6" height="6" fill="#fff"/><rect width="2" height="6" fill="#b8c0cc"/></pattern></defs>
 "##;
 
-/// Draws the sale: a row for each worker, a bar for each turn.
-pub(crate) fn draw(diary: &Diary, terms: &Terms) -> String {
-    let rows = rows(diary, terms);
+/// Draws the sale: a row for each worker, a bar for each critical section.
+pub(crate) fn draw(history: &History, config: &Config) -> String {
+    let rows = rows(history, config);
     let bottom = rows.last().map_or(TOP, |row| row.y + row.height + GAP);
     let (width, height) = (LEFT + PLOT + RIGHT, bottom + 102.0);
-    let scale = Scale { diary, seconds: diary.seconds(diary.closed).max(1e-3) };
+    let scale = Scale { history, seconds: history.seconds(history.finished).max(1e-3) };
     let mut svg = Svg::default();
     svg.line(&format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">"#
     ));
     svg.line(HEAD);
     svg.line(&format!(r##"<rect width="{width}" height="{height}" fill="#fff"/>"##));
-    let held = match terms.lock {
+    let held = match config.lock {
         Lock::None => "Who was inside when, without a lock",
         Lock::Mutex | Lock::Fair => "Who held the lock when",
         Lock::ReadWrite => "Who held the write lock when",
     };
     svg.text(LEFT, 28.0, "big", held);
-    let products = if terms.skus == 1 { "one product" } else { &format!("{} products", terms.skus) };
+    let products = if config.skus == 1 { "one product" } else { &format!("{} products", config.skus) };
     let subtitle = format!(
         "{} users, {products}, {} in stock of each, {} workers, {:.3} s",
-        terms.users, terms.stock, terms.workers, scale.seconds
+        config.users, config.stock, config.workers, scale.seconds
     );
     svg.text(LEFT, 48.0, "faint", &subtitle);
     axis(&mut svg, &scale, bottom);
@@ -60,16 +61,16 @@ pub(crate) fn draw(diary: &Diary, terms: &Terms) -> String {
         svg.text(10.0, row.y + LANE - 3.0, "", &format!("worker {number}"));
         svg.rect((LEFT, row.y, PLOT, row.height), "#f1f3f6", "");
     }
-    for incident in &diary.incidents {
+    for incident in &history.incidents {
         draw_incident(&mut svg, &scale, &rows, incident);
     }
     for (worker, row) in (0..).zip(&rows) {
-        for (turn, lane) in &row.turns {
-            draw_turn(&mut svg, &scale, row.y + *lane as f64 * LANE, turn, killed_at(diary, worker));
+        for (section, lane) in &row.sections {
+            draw_section(&mut svg, &scale, row.y + *lane as f64 * LANE, section, killed_at(history, worker));
         }
     }
     // Over everything else: they must not be overlooked.
-    for overlap in &diary.overlaps() {
+    for overlap in &history.overlaps() {
         draw_overlap(&mut svg, &scale, &rows, overlap);
     }
     legend(&mut svg, bottom + 44.0);
@@ -77,28 +78,28 @@ pub(crate) fn draw(diary: &Diary, terms: &Terms) -> String {
     svg.0
 }
 
-/// A worker's.
+/// One worker's row.
 struct Row<'a> {
     y: f64,
     height: f64,
     /// Each with its lane.
-    turns: Vec<(&'a Turn, usize)>,
+    sections: Vec<(&'a Section, usize)>,
 }
 
-fn rows<'a>(diary: &'a Diary, terms: &Terms) -> Vec<Row<'a>> {
+fn rows<'a>(history: &'a History, config: &Config) -> Vec<Row<'a>> {
     let mut rows: Vec<_> =
-        (0..terms.workers).map(|_| Row { y: 0.0, height: LANE, turns: Vec::new() }).collect();
-    let mut lanes: Vec<Vec<u64>> = vec![Vec::new(); terms.workers as usize];
-    for turn in &diary.turns {
-        let end = end_of(turn, killed_at(diary, turn.worker), diary);
-        let lanes = &mut lanes[turn.worker as usize];
+        (0..config.workers).map(|_| Row { y: 0.0, height: LANE, sections: Vec::new() }).collect();
+    let mut lanes: Vec<Vec<u64>> = vec![Vec::new(); config.workers as usize];
+    for section in &history.sections {
+        let end = end_of(section, killed_at(history, section.worker), history);
+        let lanes = &mut lanes[section.worker as usize];
         // The first lane that is free by then.
-        let lane = lanes.iter().position(|&until| until <= turn.from).unwrap_or(lanes.len());
+        let lane = lanes.iter().position(|&until| until <= section.from).unwrap_or(lanes.len());
         if lane == lanes.len() {
             lanes.push(0);
         }
         lanes[lane] = end;
-        rows[turn.worker as usize].turns.push((turn, lane));
+        rows[section.worker as usize].sections.push((section, lane));
     }
     let mut y = TOP;
     for (row, lanes) in rows.iter_mut().zip(&lanes) {
@@ -109,35 +110,35 @@ fn rows<'a>(diary: &'a Diary, terms: &Terms) -> Vec<Row<'a>> {
     rows
 }
 
-fn killed_at(diary: &Diary, worker: u32) -> Option<u64> {
-    diary.incidents.iter().find_map(|incident| match *incident {
+fn killed_at(history: &History, worker: u32) -> Option<u64> {
+    history.incidents.iter().find_map(|incident| match *incident {
         Incident::Killed { worker: killed, at } if killed == worker => Some(at),
         _ => None,
     })
 }
 
-fn was_lost(turn: &Turn) -> bool {
-    turn.marks.iter().any(|(_, mark)| matches!(mark, Mark::Lost(_)))
+fn was_lost(section: &Section) -> bool {
+    section.marks.iter().any(|(_, mark)| matches!(mark, Mark::Lost(_)))
 }
 
-/// When the worker believed that the turn was over; one that never did was killed.
-fn end_of(turn: &Turn, killed: Option<u64>, diary: &Diary) -> u64 {
-    match turn.ended {
-        Some((at, _)) if was_lost(turn) => at,
-        // Its release came after that; meanwhile somebody else may have got the lock.
-        Some(_) => turn.until,
-        None => killed.unwrap_or(diary.closed),
+/// Returns when the section's bar ends.
+fn end_of(section: &Section, killed: Option<u64>, history: &History) -> u64 {
+    match section.ended {
+        // After the loss the worker went on, without the lock.
+        Some((at, _)) if was_lost(section) => at,
+        Some(_) => section.until,
+        None => killed.unwrap_or(history.finished),
     }
 }
 
 struct Scale<'a> {
-    diary: &'a Diary,
+    history: &'a History,
     seconds: f64,
 }
 
 impl Scale<'_> {
     fn x(&self, moment: u64) -> f64 {
-        self.at(self.diary.seconds(moment))
+        self.at(self.history.seconds(moment))
     }
 
     fn at(&self, seconds: f64) -> f64 {
@@ -174,7 +175,7 @@ fn draw_incident(svg: &mut Svg, scale: &Scale<'_>, rows: &[Row<'_>], incident: &
             let row = &rows[worker as usize];
             let (x, end) = (scale.x(from), scale.x(until));
             let title =
-                format!("stopped for {:.3} s", scale.diary.seconds(until) - scale.diary.seconds(from));
+                format!("stopped for {:.3} s", scale.history.seconds(until) - scale.history.seconds(from));
             svg.rect((x, row.y - 3.0, end - x, row.height + 6.0), "url(#stopped)", &title);
         }
         Incident::Expired { worker, at } => {
@@ -185,33 +186,38 @@ fn draw_incident(svg: &mut Svg, scale: &Scale<'_>, rows: &[Row<'_>], incident: &
 }
 
 fn draw_overlap(svg: &mut Svg, scale: &Scale<'_>, rows: &[Row<'_>], overlap: &Overlap) {
-    let turn = &scale.diary.turns[overlap.turn];
-    let row = &rows[turn.worker as usize];
-    let Some((_, lane)) = row.turns.iter().find(|(drawn, _)| std::ptr::eq(*drawn, turn)) else { return };
+    let section = &scale.history.sections[overlap.section];
+    let row = &rows[section.worker as usize];
+    let Some((_, lane)) = row.sections.iter().find(|(drawn, _)| std::ptr::eq(*drawn, section)) else {
+        return;
+    };
     let (x, end) = (scale.x(overlap.from), scale.x(overlap.until));
     let y = row.y + *lane as f64 * LANE;
-    let title = format!("two inside at once: user {} came in beside another", turn.user);
+    let title = format!("two inside at once: user {} went in beside another", section.user);
     svg.rect((x, y + 2.0, (end - x).max(THINNEST), LANE - 4.0), OVERLAP, &title);
 }
 
-fn draw_turn(svg: &mut Svg, scale: &Scale<'_>, y: f64, turn: &Turn, killed: Option<u64>) {
-    let end = end_of(turn, killed, scale.diary);
-    let (x, end_x) = (scale.x(turn.from), scale.x(end));
-    let (colour, outcome) = match turn.ended {
-        Some((_, How::Sold { left })) => (SOLD, format!("bought one, left {left}")),
-        Some((_, How::SoldOut)) => (SOLD_OUT, "found an empty shelf".to_owned()),
-        Some((_, How::Refused)) => (REFUSED, "was refused by the token".to_owned()),
-        Some((_, How::Failed)) => (REFUSED, "failed".to_owned()),
-        None => (OPEN, "never came out".to_owned()),
+fn draw_section(svg: &mut Svg, scale: &Scale<'_>, y: f64, section: &Section, killed: Option<u64>) {
+    let end = end_of(section, killed, scale.history);
+    let (x, end_x) = (scale.x(section.from), scale.x(end));
+    let (colour, outcome) = match section.ended {
+        Some((_, Ending::Sold { left })) => (SOLD, format!("bought one, left {left}")),
+        Some((_, Ending::SoldOut)) => (SOLD_OUT, "found nothing left".to_owned()),
+        Some((_, Ending::Refused)) => (REFUSED, "was refused by the token".to_owned()),
+        Some((_, Ending::Failed)) => (REFUSED, "failed".to_owned()),
+        None => (UNFINISHED, "never came out".to_owned()),
     };
-    let (from, until) = (scale.diary.seconds(turn.from), scale.diary.seconds(end));
-    let title =
-        format!("user {}, sku-{}: {from:.3} s to {until:.3} s, {outcome}", turn.user, 42 + turn.product);
-    // What was held for certain is full; what the worker only believed is an outline.
-    let known = scale.x(turn.until.max(turn.from).min(end));
-    let known = if turn.ended.is_none() { end_x } else { known };
+    let (from, until) = (scale.history.seconds(section.from), scale.history.seconds(end));
+    let title = format!(
+        "user {}, sku-{}: {from:.3} s to {until:.3} s, {outcome}",
+        section.user,
+        42 + section.product
+    );
+    // Filled while the lock is known to have been held, an outline after that.
+    let known = scale.x(section.until.max(section.from).min(end));
+    let known = if section.ended.is_none() { end_x } else { known };
     svg.rect((x, y + 2.0, (known - x).max(THINNEST), LANE - 4.0), colour, &title);
-    if was_lost(turn) {
+    if was_lost(section) {
         svg.line(&format!(
             r#"<rect x="{known:.2}" y="{:.2}" width="{:.2}" height="{:.2}" fill="none" stroke="{colour}" stroke-dasharray="3 2"/>"#,
             y + 2.5,
@@ -219,11 +225,11 @@ fn draw_turn(svg: &mut Svg, scale: &Scale<'_>, y: f64, turn: &Turn, killed: Opti
             LANE - 5.0
         ));
     }
-    for (number, (at, mark)) in turn.marks.iter().enumerate() {
+    for (number, (at, mark)) in section.marks.iter().enumerate() {
         let x = scale.x(*at);
         match mark {
             Mark::Suspended => {
-                let until = turn.marks.get(number + 1).map_or(end, |(at, _)| *at);
+                let until = section.marks.get(number + 1).map_or(end, |(at, _)| *at);
                 let width = (scale.x(until) - x).max(THINNEST);
                 svg.rect((x, y + 2.0, width, LANE - 4.0), SUSPENDED, "suspended: not sure of the lock");
             }
@@ -233,7 +239,7 @@ fn draw_turn(svg: &mut Svg, scale: &Scale<'_>, y: f64, turn: &Turn, killed: Opti
     }
 }
 
-/// The sign for a loss.
+/// Draws the mark of a loss.
 fn lost(svg: &mut Svg, x: f64, y: f64, title: &str) {
     let (left, right, top, bottom) = (x - 5.0, x + 5.0, y - 6.0, y + 5.0);
     svg.line(&format!(
@@ -242,14 +248,14 @@ fn lost(svg: &mut Svg, x: f64, y: f64, title: &str) {
     ));
 }
 
-/// The sign for the end of a session.
+/// Draws the mark of a session that expired.
 fn expiry(svg: &mut Svg, x: f64, (top, bottom): (f64, f64)) {
     svg.line(&format!(
         r##"<path d="M{x:.1} {top:.1}V{bottom:.1}" stroke="#000" stroke-width="2" stroke-dasharray="2 2"><title>session expired</title></path>"##
     ));
 }
 
-/// The sign for an end.
+/// Draws the mark of a worker that was killed.
 fn cross(svg: &mut Svg, x: f64, y: f64) {
     let (left, right, top, bottom) = (x - 5.0, x + 5.0, y - 5.0, y + 5.0);
     svg.line(&format!(
@@ -260,9 +266,9 @@ fn cross(svg: &mut Svg, x: f64, y: f64) {
 fn legend(svg: &mut Svg, y: f64) {
     let bars = [
         (SOLD, "sold one"),
-        (SOLD_OUT, "found an empty shelf"),
+        (SOLD_OUT, "found nothing left"),
         (REFUSED, "refused"),
-        (OPEN, "never came out"),
+        (UNFINISHED, "never came out"),
     ];
     let more = [(OVERLAP, "two inside at once"), (SUSPENDED, "suspended"), ("url(#stopped)", "stopped")];
     let mut x = LEFT;
@@ -287,7 +293,7 @@ struct Svg(String);
 
 impl Svg {
     fn line(&mut self, line: &str) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.0, "{line}");
     }
 
@@ -295,7 +301,7 @@ impl Svg {
         self.line(&format!(r#"<text x="{x:.1}" y="{y:.1}" class="{class}">{}</text>"#, escape(words)));
     }
 
-    /// x, y, width and height.
+    /// Draws a rectangle, given by x, y, width and height.
     fn rect(&mut self, (x, y, width, height): (f64, f64, f64, f64), fill: &str, title: &str) {
         let title =
             if title.is_empty() { String::new() } else { format!("<title>{}</title>", escape(title)) };

@@ -10,119 +10,122 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use zookeeper_recipes::{Acquired, AnyGuard, Client, LockState, OptionalExt, ReleaseError, Token};
 
-use crate::common::worker::{Orders, leave, say};
+use crate::common::worker::{Commands, close, send};
 use crate::common::{Error, chain, monotonic};
-use crate::lock::ShelfLock;
-use crate::options::Terms;
-use crate::protocol::{Event, How, Message, Outcome, Shift, Visit, What};
-use crate::store::{Store, Written};
+use crate::lock::ProductLock;
+use crate::options::Config;
+use crate::protocol::{Assignment, Ending, Event, EventKind, Message, Outcome, Visit};
+use crate::store::{Sale, Store};
 
-/// How often a worker reports.
-const REPORT_EVERY: Duration = Duration::from_millis(20);
+/// How often a worker reports the users who have left.
+const REPORT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How often a holder looks whether its lock is in doubt.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often the state of a guard is looked at.
+const STATE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How often a user whose write was refused starts again.
+/// How often a user starts again after losing the lock.
 const ATTEMPTS: u32 = 3;
 
+/// Runs a worker, from its assignment to the end of its session.
 pub(crate) fn run() -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        // One connection to the database, one thread that waits for it.
+        // There is one connection to the database, so more threads would only wait for it.
         .max_blocking_threads(1)
         .build()?;
     runtime.block_on(work())
 }
 
 async fn work() -> Result<(), Error> {
-    // Ctrl-C reaches all processes of a terminal. The sale ends its workers itself, so that they can leave properly.
+    // Ctrl-C goes to all processes of a terminal. The sale stops its workers itself, so that they can close
+    // their sessions.
     let _interrupts = signal(SignalKind::interrupt())?;
-    let mut orders = Orders::listen()?;
-    let Some(shift) = orders.shift::<Shift>().await? else { return Ok(()) };
+    let mut commands = Commands::listen()?;
+    let Some(assignment) = commands.assignment::<Assignment>().await? else { return Ok(()) };
 
-    let store = Mutex::new(Store::open(&shift.db)?);
+    let store = Mutex::new(Store::open(&assignment.db)?);
+    let config = &assignment.config;
     let client =
-        Client::builder().session_timeout(shift.terms.session_timeout).connect(&shift.servers).await?;
-    let products = shift.terms.products().map(|sku| {
-        let lock = ShelfLock::new(shift.terms.lock, &client, &shift.lock_path(&sku))?;
+        Client::builder().session_timeout(config.session_timeout).connect(&assignment.servers).await?;
+    let products = config.products().map(|sku| {
+        let lock = ProductLock::new(config.lock, &client, &assignment.lock_path(&sku))?;
         Ok::<_, Error>(Product { sku: sku.into(), lock, sold_out: watch::Sender::new(false) })
     });
     let products = products.collect::<Result<_, _>>()?;
-    let counter = Arc::new(Counter { store, products, terms: shift.terms.clone() });
+    let shop = Arc::new(Shop { store, products, config: config.clone() });
 
-    say(&Message::Ready)?;
-    if orders.next().await.is_some() {
-        serve_all(&shift, &counter, &mut orders).await?;
+    send(&Message::Ready)?;
+    if commands.next().await.is_some() {
+        serve_all(&assignment, &shop, &mut commands).await?;
     }
-    leave(client).await
+    close(client).await
 }
 
-/// Lets the users in, until all have left or nobody wants us to go on.
-async fn serve_all(shift: &Shift, counter: &Arc<Counter>, orders: &mut Orders) -> Result<(), Error> {
-    let mut waiting = shift.users();
-    let mut inside = JoinSet::new();
+/// Serves the worker's users, until all have left or the worker is to stop.
+async fn serve_all(assignment: &Assignment, shop: &Arc<Shop>, commands: &mut Commands) -> Result<(), Error> {
+    let mut waiting = assignment.users();
+    let mut visits = JoinSet::new();
     let mut left = Vec::new();
-    let mut report = tokio::time::interval(REPORT_EVERY);
+    let mut report = tokio::time::interval(REPORT_INTERVAL);
     report.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        while inside.len() < shift.terms.at_once {
+        while visits.len() < assignment.config.at_once {
             let Some(user) = waiting.next() else { break };
-            inside.spawn(visit(Arc::clone(counter), user));
+            visits.spawn(visit(Arc::clone(shop), user));
         }
         tokio::select! {
-            joined = inside.join_next() => match joined {
+            visit = visits.join_next() => match visit {
                 Some(visit) => left.push(visit?),
                 None => break,
             },
             _ = report.tick() => if !left.is_empty() {
-                say(&Message::Left(std::mem::take(&mut left)))?;
+                send(&Message::Left(std::mem::take(&mut left)))?;
             },
-            order = orders.next() => if order.is_none() {
-                // Dropping the visits cancels them: what waits for the lock gives up its place.
+            command = commands.next() => if command.is_none() {
+                // Dropping the visits cancels them: those that wait for the lock leave its queue.
                 return Ok(());
             },
         }
     }
-    say(&Message::Left(left))?;
-    say(&Message::Done)
+    send(&Message::Left(left))?;
+    send(&Message::Done)
 }
 
-async fn visit(counter: Arc<Counter>, user: u32) -> Visit {
-    let outcome = match &counter.product_of(user).lock {
-        Some(lock) => counter.serve(user, lock).await,
-        None => counter.serve_unlocked(user).await,
+async fn visit(shop: Arc<Shop>, user: u32) -> Visit {
+    let outcome = match &shop.product_of(user).lock {
+        Some(lock) => shop.serve(user, lock).await,
+        None => shop.serve_unlocked(user).await,
     };
     Visit { user, outcome: outcome.unwrap_or_else(|error| Outcome::Failed(chain(&*error))) }
 }
 
-/// Where the users are served.
-struct Counter {
+/// What the visits of one worker share.
+struct Shop {
     store: Mutex<Store>,
     products: Vec<Product>,
-    terms: Terms,
+    config: Config,
 }
 
 struct Product {
     sku: Arc<str>,
-    lock: Option<ShelfLock>,
-    /// A sign for those who queue, put up by the first user who sees that the shelf is empty.
+    lock: Option<ProductLock>,
+    /// Set by the first user who sees that there is no stock, so that those who queue can leave.
     sold_out: watch::Sender<bool>,
 }
 
-impl Counter {
+impl Shop {
     fn product_of(&self, user: u32) -> &Product {
-        &self.products[self.terms.product_of(user)]
+        &self.products[self.config.product_of(user)]
     }
 
-    async fn serve(self: &Arc<Self>, user: u32, lock: &ShelfLock) -> Result<Outcome, Error> {
+    async fn serve(self: &Arc<Self>, user: u32, lock: &ProductLock) -> Result<Outcome, Error> {
         let product = self.product_of(user);
         let mut sold_out = product.sold_out.subscribe();
         let came = Instant::now();
         for _ in 0..ATTEMPTS {
-            let patience = || self.terms.wait.saturating_sub(came.elapsed());
-            // A look before decides nothing, but nobody needs to queue for an empty shelf.
-            match self.look(product, lock, patience()).await? {
+            let time_left = || self.config.wait.saturating_sub(came.elapsed());
+            // This read decides nothing, but saves waiting for the lock of a product that is sold out.
+            match self.look(product, lock, time_left()).await? {
                 Some(0) => return Ok(Outcome::SoldOut),
                 Some(_) => {}
                 None => return Ok(Outcome::TimedOut),
@@ -130,47 +133,48 @@ impl Counter {
             let queued = Instant::now();
             let guard = tokio::select! {
                 biased;
-                guard = lock.to_buy(patience()) => guard.optional()?,
+                guard = lock.acquire(time_left()) => guard.optional()?,
                 // Dropping the other future takes this user out of the queue.
                 _ = sold_out.wait_for(|&sold_out| sold_out) => return Ok(Outcome::SoldOut),
             };
             let Acquired(guard) = guard else { return Ok(Outcome::TimedOut) };
             let (waited, entered) = (queued.elapsed(), monotonic());
             if !guard.is_held() {
-                // Granted, and lost again before this process got to know of it. That was no turn.
+                // Lost between its grant and now: this user has not been inside.
                 continue;
             }
-            match self.turn(user, entered, Some((guard, waited))).await? {
-                How::Sold { .. } => return Ok(Outcome::Sold),
-                How::SoldOut => return Ok(Outcome::SoldOut),
-                // We were away for longer than our session; the others went on. Start again.
-                How::Refused | How::Failed => {}
+            match self.run_section(user, entered, Some((guard, waited))).await? {
+                Ending::Sold { .. } => return Ok(Outcome::Sold),
+                Ending::SoldOut => return Ok(Outcome::SoldOut),
+                // This process was paused for longer than its session, and others have had the lock. Start
+                // again.
+                Ending::Refused | Ending::Failed => {}
             }
         }
         Err(format!("the lock was lost {ATTEMPTS} times in a row").into())
     }
 
-    /// Looks at the shelf, under the read lock if there is one; nothing if it could not be had in time.
+    /// Reads the stock without buying, under the read lock if there is one; returns `None` if that was not
+    /// granted in time.
     async fn look(
         self: &Arc<Self>,
         product: &Product,
-        lock: &ShelfLock,
-        patience: Duration,
+        lock: &ProductLock,
+        wait: Duration,
     ) -> Result<Option<u32>, Error> {
-        let Acquired(guard) = lock.to_look(patience).await.optional()? else { return Ok(None) };
+        let Acquired(guard) = lock.acquire_read(wait).await.optional()? else { return Ok(None) };
         let token = guard.as_ref().map(AnyGuard::fencing_token);
-        let seen = match token {
-            Some(token) => self.with_store(product, move |store, sku| store.look(sku, token)).await?,
+        let fenced = match token {
+            Some(token) => self.with_store(product, move |store, sku| store.read(sku, token)).await?,
             None => None,
         };
-        let left = match seen {
+        let left = match fenced {
             Some(left) => left,
-            // No lock, or too late for it: it decides nothing.
+            // Without a read lock, or with one that is lost: the number is good enough for a look.
             None => self.left(product).await?,
         };
         if let Some(guard) = guard {
             match guard.release().await {
-                // It was a look all the same.
                 Ok(()) | Err(ReleaseError::Lost(_)) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -178,71 +182,73 @@ impl Counter {
         Ok(Some(left))
     }
 
-    /// The same without a lock, and so without a token. It is wrong.
+    /// Serves a user without a lock, and so without a token: what `--lock none` is to show.
     async fn serve_unlocked(self: &Arc<Self>, user: u32) -> Result<Outcome, Error> {
-        match self.turn(user, monotonic(), None).await? {
-            How::Sold { .. } => Ok(Outcome::Sold),
-            How::SoldOut => Ok(Outcome::SoldOut),
-            How::Refused | How::Failed => Err("refused, without a token".into()),
+        match self.run_section(user, monotonic(), None).await? {
+            Ending::Sold { .. } => Ok(Outcome::Sold),
+            Ending::SoldOut => Ok(Outcome::SoldOut),
+            Ending::Refused | Ending::Failed => Err("refused, without a token".into()),
         }
     }
 
-    /// A user's turn since that moment, with the lock and for how long they waited for it.
-    async fn turn(
+    /// Runs a user's critical section and reports its steps. `lock` is the guard, and how long the user
+    /// waited for it.
+    async fn run_section(
         self: &Arc<Self>,
         user: u32,
         entered: u64,
         lock: Option<(AnyGuard, Duration)>,
-    ) -> Result<How, Error> {
+    ) -> Result<Ending, Error> {
         let (guard, waited) = lock.unzip();
         let waited = waited.map(|waited| waited.as_nanos().try_into()).transpose()?;
-        tell_at(entered, user, What::Entered { waited })?;
+        report_at(entered, user, EventKind::Entered { waited })?;
         let token = guard.as_ref().map(AnyGuard::fencing_token);
-        let known = AtomicU64::new(entered);
+        let known_held = AtomicU64::new(entered);
         let bought = tokio::select! {
             biased;
-            // It only watches: what comes too late is for the database to refuse. A holder that asked its guard before it
-            // writes could be paused between the answer and the write.
-            error = watch_over(guard.as_ref(), user, &known) => Err(error),
+            // This only watches. A loss does not stop the purchase, because a pause can come between any
+            // question to the guard and the write: refusing what comes too late is the database's part.
+            error = watch_guard(guard.as_ref(), user, &known_held) => Err(error),
             bought = self.buy(user, token) => bought,
         };
         let left = monotonic();
         if guard.as_ref().is_none_or(AnyGuard::is_held) {
-            known.store(left, Ordering::Relaxed);
+            known_held.store(left, Ordering::Relaxed);
         }
-        let until = known.into_inner();
-        // Before the release: when the next user says that they have got the lock, this has been said.
-        tell_at(left, user, What::Ended { how: *bought.as_ref().unwrap_or(&How::Failed), until })?;
+        let (ending, until) = (*bought.as_ref().unwrap_or(&Ending::Failed), known_held.into_inner());
+        // Before the release: the next holder's first event comes after this one.
+        report_at(left, user, EventKind::Ended { ending, until })?;
         if let Some(guard) = guard {
             match guard.release().await {
                 Ok(()) => {}
-                Err(ReleaseError::Lost(lost)) => tell(user, What::Lost(lost.reason().to_string()))?,
+                Err(ReleaseError::Lost(lost)) => report(user, EventKind::Lost(lost.reason().to_string()))?,
                 Err(error) => eprintln!("user {user}: {}", chain(&error)),
             }
         }
         bought
     }
 
-    /// Looks, thinks, and buys what was there to be seen.
-    async fn buy(self: &Arc<Self>, user: u32, token: Option<Token>) -> Result<How, Error> {
+    /// Reads the stock, thinks, and writes what is left of it after this user.
+    async fn buy(self: &Arc<Self>, user: u32, token: Option<Token>) -> Result<Ending, Error> {
         let product = self.product_of(user);
         let left = match token {
-            Some(token) => self.with_store(product, move |store, sku| store.look(sku, token)).await?,
+            Some(token) => self.with_store(product, move |store, sku| store.read(sku, token)).await?,
             None => Some(self.left(product).await?),
         };
-        let Some(left) = left else { return Ok(How::Refused) };
-        tell(user, What::Saw { left })?;
+        let Some(left) = left else { return Ok(Ending::Refused) };
+        report(user, EventKind::Read { left })?;
         let Some(rest) = left.checked_sub(1) else {
             product.sold_out.send_replace(true);
-            return Ok(How::SoldOut);
+            return Ok(Ending::SoldOut);
         };
-        tokio::time::sleep(self.terms.think).await;
+        tokio::time::sleep(self.config.think).await;
         match self.with_store(product, move |store, sku| store.sell(sku, rest, user, token)).await? {
-            Written::Sold => Ok(How::Sold { left: rest }),
-            Written::Fenced => Ok(How::Refused),
+            Sale::Committed => Ok(Ending::Sold { left: rest }),
+            Sale::Fenced => Ok(Ending::Refused),
         }
     }
 
+    /// Returns the stock without a token.
     async fn left(self: &Arc<Self>, product: &Product) -> Result<u32, Error> {
         let left = self.with_store(product, |store, sku| store.left(sku)).await?;
         if left == 0 && !*product.sold_out.borrow() {
@@ -251,7 +257,7 @@ impl Counter {
         Ok(left)
     }
 
-    /// Runs one statement, or one transaction, where it may block.
+    /// Runs one statement, or one transaction, on a thread that may block.
     async fn with_store<T: Send + 'static>(
         self: &Arc<Self>,
         product: &Product,
@@ -266,11 +272,11 @@ impl Counter {
     }
 }
 
-/// Tells when the lock is in doubt, when it is not any more, and when it is lost, and notes until when it is known to
-/// have been held. Ends with an error if there is nobody to tell.
-async fn watch_over(guard: Option<&AnyGuard>, user: u32, known_held: &AtomicU64) -> Error {
+/// Reports each change of the guard's state, and notes until when the lock is known to have been held.
+/// Returns only if a report fails.
+async fn watch_guard(guard: Option<&AnyGuard>, user: u32, known_held: &AtomicU64) -> Error {
     let Some(guard) = guard else { return std::future::pending().await };
-    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    let mut ticks = tokio::time::interval(STATE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut known = LockState::Held;
     while !matches!(known, LockState::Lost(_)) {
@@ -288,22 +294,22 @@ async fn watch_over(guard: Option<&AnyGuard>, user: u32, known_held: &AtomicU64)
         if std::mem::replace(&mut known, state) == state {
             continue;
         }
-        let told = match state {
-            LockState::Held => tell(user, What::Held),
-            LockState::Lost(reason) => tell(user, What::Lost(reason.to_string())),
-            _ => tell(user, What::Suspended),
+        let reported = match state {
+            LockState::Held => report(user, EventKind::Held),
+            LockState::Lost(reason) => report(user, EventKind::Lost(reason.to_string())),
+            _ => report(user, EventKind::Suspended),
         };
-        if let Err(error) = told {
+        if let Err(error) = reported {
             return error;
         }
     }
     std::future::pending().await
 }
 
-fn tell(user: u32, what: What) -> Result<(), Error> {
-    tell_at(monotonic(), user, what)
+fn report(user: u32, kind: EventKind) -> Result<(), Error> {
+    report_at(monotonic(), user, kind)
 }
 
-fn tell_at(at: u64, user: u32, what: What) -> Result<(), Error> {
-    say(&Message::Turn(Event { user, at, what }))
+fn report_at(at: u64, user: u32, kind: EventKind) -> Result<(), Error> {
+    send(&Message::Section(Event { user, at, kind }))
 }

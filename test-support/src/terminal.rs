@@ -8,8 +8,8 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-/// Runs a program with its stderr on a terminal until it ends; returns how it ended and what it wrote there. Its stdout
-/// goes nowhere.
+/// Runs a program with its stderr on a terminal until it ends; returns how it ended and what it wrote there.
+/// Its stdout goes nowhere.
 ///
 /// # Errors
 /// If there is no terminal to be had, or the program cannot be started.
