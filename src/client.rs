@@ -13,7 +13,7 @@ use crate::engine::registry::Registry;
 use crate::engine::revoke;
 use crate::error::{BuildError, ConnectError, ReleaseError, RevokeError};
 use crate::options::Acl;
-use crate::path::LockPath;
+use crate::path::NodePath;
 use crate::protocol::lease::Margin;
 use crate::session::core::Core;
 use crate::session::heartbeat::Heartbeat;
@@ -163,25 +163,48 @@ impl Client {
         self.core.flush(timeout).await
     }
 
-    /// Asks whoever holds, or waits for, a lock by the node `participant` to give it back: writes Curator's marker
-    /// into the node, which resolves [`LockGuard::revoked`](crate::LockGuard::revoked) there, or reaches the listener of
-    /// a Curator lock that was made revocable. Nothing is taken away: the other side decides. That there is no such node
-    /// any more is no error.
+    /// Asks the contender that has the lock node `node` to release its lock, or to leave the queue.
     ///
-    /// `participant` is a path as `participants()` of the locks answers it.
+    /// Writes Curator's marker into the node. A holder is told by [`LockGuard::revoked`](crate::LockGuard::revoked), or
+    /// by the listener of a Curator lock that was made revocable; whether it releases the lock is its own decision.
+    /// Returns `Ok` if the node no longer exists. [`participants`](crate::InterProcessMutex::participants) of a lock
+    /// returns the nodes of its queue.
     ///
     /// # Errors
-    /// [`RevokeError`], as its variants say.
+    /// See [`RevokeError`].
     ///
     /// # Cancel safety
-    /// Dropping the future may leave it undone, or done.
+    /// If the future is dropped, the marker may or may not have been written.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use zookeeper_recipes::{Client, InterProcessMutex};
+    ///
+    /// let client = Client::connect(&servers).await?;
+    /// let mutex = InterProcessMutex::new(&client, "/jobs/reindex")?;
+    /// let guard = mutex.lock().await?;
+    ///
+    /// // Elsewhere: ask the holder, which is first in the queue.
+    /// if let Some(holder) = mutex.participants().await?.first() {
+    ///     client.attempt_revoke(holder).await?;
+    /// }
+    ///
+    /// // The holder stops at the next good moment.
+    /// guard.revoked().await;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "Revoker")]
     #[doc(alias = "attemptRevoke")]
-    pub async fn attempt_revoke(&self, participant: &str) -> Result<(), RevokeError> {
-        let path = LockPath::parse(self.core.namespace(), participant)?;
-        let core = Arc::clone(&self.core);
-        let asked = self.core.run(async move { revoke::request_revocation(&core, &path).await });
-        asked.await.unwrap_or_else(|| Err(RevokeError::Closed { node: participant.to_owned() }))
+    pub async fn attempt_revoke(&self, node: &NodePath) -> Result<(), RevokeError> {
+        let (core, asked) = (Arc::clone(&self.core), node.clone());
+        let asked = self.core.run(async move { revoke::request_revocation(&core, &asked).await });
+        asked.await.unwrap_or_else(|| Err(RevokeError::Closed { node: node.clone() }))
     }
 
     /// Closes the session, and with it deletes every node that this client has; all guards turn lost first, and

@@ -10,6 +10,7 @@ use crate::engine::hold::Hold;
 use crate::engine::revoke;
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::mode::{Any, Exclusive, Mode, Read, Write, sealed};
+use crate::path::NodePath;
 use crate::session::core::AbortOnDrop;
 use crate::session::waker;
 use crate::shown::Quoted;
@@ -303,7 +304,7 @@ impl<M: Mode> LockGuard<M> {
 
     /// The path of the lock node, without the client's namespace.
     #[must_use]
-    pub fn node(&self) -> String {
+    pub fn node(&self) -> NodePath {
         self.hold.path_lock().path().user_child(&self.hold.node())
     }
 

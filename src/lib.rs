@@ -137,6 +137,7 @@ pub use guard::{AnyGuard, LockGuard, LockState, ReadGuard, WriteGuard};
 pub use lock::InterProcessLock;
 pub use mutex::{InterProcessMutex, InterProcessMutexBuilder};
 pub use options::{Acl, Parents, Permissions};
+pub use path::NodePath;
 pub use protocol::lease::Margin;
 pub use protocol::node_name::Dialect;
 pub use read_write_lock::{

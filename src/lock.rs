@@ -12,6 +12,7 @@ use crate::engine::path_lock::{Admission, Budget, PathLock};
 use crate::engine::{attempt, look};
 use crate::error::{AcquireError, TryLockError};
 use crate::guard::{AnyGuard, after};
+use crate::path::NodePath;
 use crate::protocol::node_name::Kind;
 
 /// Any of the locks, for code that does not care which; Curator's interface of this name.
@@ -84,7 +85,7 @@ pub trait InterProcessLock: fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// It only reads.
-    async fn participants(&self) -> Result<Vec<String>, AcquireError>;
+    async fn participants(&self) -> Result<Vec<NodePath>, AcquireError>;
 
     /// Whether a guard of this client holds the lock.
     fn is_acquired_in_this_process(&self) -> bool;
@@ -162,7 +163,7 @@ pub(crate) async fn try_lock(
 pub(crate) async fn participants(
     path_lock: Arc<PathLock>,
     kind: Option<Kind>,
-) -> Result<Vec<String>, AcquireError> {
+) -> Result<Vec<NodePath>, AcquireError> {
     let work = Arc::clone(&path_lock);
     let participants =
         path_lock.client().run_while_polled(async move { look::participants(&work, kind).await });
@@ -268,7 +269,7 @@ macro_rules! lock_methods {
             /// # Cancel safety
             /// It only reads.
             #[doc(alias = "getParticipantNodes")]
-            pub async fn participants(&self) -> Result<Vec<String>, crate::AcquireError> {
+            pub async fn participants(&self) -> Result<Vec<crate::NodePath>, crate::AcquireError> {
                 $crate::lock::participants(std::sync::Arc::clone(&self.path_lock), $listed).await
             }
 
@@ -310,7 +311,7 @@ macro_rules! lock_methods {
                 Self::try_lock(self).await.map(Into::into)
             }
 
-            async fn participants(&self) -> Result<Vec<String>, crate::AcquireError> {
+            async fn participants(&self) -> Result<Vec<crate::NodePath>, crate::AcquireError> {
                 Self::participants(self).await
             }
 

@@ -1,9 +1,13 @@
-//! Lock paths: checked once, in the constructor, so that nothing later fails because of an invalid one.
+//! The paths of locks and of lock nodes: checked once, so that nothing later can fail on a bad one.
 
+use std::borrow::Borrow;
 use std::fmt;
+use std::ops::Deref;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::error::InvalidPath;
+use crate::shown::Quoted;
 
 /// The longest path accepted, in bytes, namespace included.
 ///
@@ -53,20 +57,181 @@ impl LockPath {
         format!("{}/{name}", self.server)
     }
 
-    /// Returns the path of a child of this directory, without the namespace.
-    pub(crate) fn user_child(&self, name: &str) -> String {
-        format!("{}/{name}", self.user())
+    /// Returns the path of a child of this directory, a lock node, without the namespace.
+    pub(crate) fn user_child(&self, name: &str) -> NodePath {
+        NodePath(format!("{}/{name}", self.user()).into())
     }
 
-    /// Returns a path at the servers without the namespace.
-    pub(crate) fn to_user<'a>(&self, server: &'a str) -> &'a str {
-        server.get(self.namespace..).unwrap_or(server)
+    /// Returns the path of a lock node at the servers without the namespace.
+    pub(crate) fn to_user(&self, server: &str) -> NodePath {
+        NodePath(server.get(self.namespace..).unwrap_or(server).into())
     }
 }
 
 impl fmt::Debug for LockPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", &*self.server)
+    }
+}
+
+/// The path of a lock node: that of a guard, or of a contender in a lock's queue.
+///
+/// Such a node lies directly below the path of its lock, and its name ends with the number that ZooKeeper gave it:
+/// `/inventory/sku-42/_c_6f1c52de-1b0a-4f43-8a5a-3fd0c5b8f2a1-lock-0000000007`. Paths are below the client's
+/// [namespace](crate::ClientBuilder::namespace), which they do not contain.
+///
+/// A guard's [`node`](crate::LockGuard::node) and a lock's
+/// [`participants`](crate::InterProcessMutex::participants) return them, and
+/// [`Client::attempt_revoke`](crate::Client::attempt_revoke) takes one, where the path of the lock itself would be a
+/// mistake. They dereference to `str` and compare with strings. They have no order, because that of the texts is not the
+/// order of the queue.
+///
+/// # Examples
+/// ```
+/// use zookeeper_recipes::NodePath;
+///
+/// let node: NodePath = "/inventory/sku-42/lock-0000000007".parse()?;
+/// assert_eq!(node, "/inventory/sku-42/lock-0000000007");
+/// assert_eq!(node.lock_path(), "/inventory/sku-42");
+/// assert_eq!(node.name(), "lock-0000000007");
+///
+/// // The path of a lock is not that of a node in its queue.
+/// assert!("/inventory/sku-42".parse::<NodePath>().is_err());
+/// # Ok::<(), zookeeper_recipes::InvalidPath>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct NodePath(Arc<str>);
+
+impl NodePath {
+    /// Returns the path as a string.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the path of the lock in whose queue the node stands.
+    #[must_use]
+    pub fn lock_path(&self) -> &str {
+        self.parts().0
+    }
+
+    /// Returns the name of the node, which is the last part of its path.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.parts().1
+    }
+
+    fn parts(&self) -> (&str, &str) {
+        self.0.rsplit_once('/').unwrap_or(("", &self.0))
+    }
+}
+
+impl FromStr for NodePath {
+    type Err = InvalidPath;
+
+    /// Parses the path of a lock node of any client or recipe.
+    ///
+    /// # Errors
+    /// [`InvalidPath`] if ZooKeeper would refuse the path, or if its last part does not end with a number as ZooKeeper
+    /// appends it.
+    fn from_str(path: &str) -> Result<Self, InvalidPath> {
+        if let Some(reason) = problem(path) {
+            return Err(InvalidPath::new(path, reason));
+        }
+        match path.rsplit_once('/') {
+            Some((lock, name)) if !lock.is_empty() && is_sequential(name) => Ok(Self(path.into())),
+            _ => Err(InvalidPath::new(path, "it names no lock node, whose name ends with ten digits")),
+        }
+    }
+}
+
+/// Whether a name ends with a number as ZooKeeper appends it: ten digits, or a sign and nine or ten of them.
+fn is_sequential(name: &str) -> bool {
+    let rest = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    match name.len() - rest.len() {
+        0..=8 => false,
+        9 => rest.ends_with('-'),
+        _ => true,
+    }
+}
+
+impl Deref for NodePath {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<str> for NodePath {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for NodePath {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&NodePath> for String {
+    fn from(path: &NodePath) -> Self {
+        path.0.as_ref().to_owned()
+    }
+}
+
+impl From<NodePath> for String {
+    fn from(path: NodePath) -> Self {
+        Self::from(&path)
+    }
+}
+
+impl PartialEq<str> for NodePath {
+    fn eq(&self, other: &str) -> bool {
+        &*self.0 == other
+    }
+}
+
+impl PartialEq<&str> for NodePath {
+    fn eq(&self, other: &&str) -> bool {
+        &*self.0 == *other
+    }
+}
+
+impl PartialEq<String> for NodePath {
+    fn eq(&self, other: &String) -> bool {
+        &*self.0 == other
+    }
+}
+
+impl PartialEq<NodePath> for str {
+    fn eq(&self, other: &NodePath) -> bool {
+        self == &*other.0
+    }
+}
+
+impl PartialEq<NodePath> for &str {
+    fn eq(&self, other: &NodePath) -> bool {
+        *self == &*other.0
+    }
+}
+
+impl PartialEq<NodePath> for String {
+    fn eq(&self, other: &NodePath) -> bool {
+        self == &*other.0
+    }
+}
+
+impl fmt::Display for NodePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for NodePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&Quoted(&self.0), f)
     }
 }
 
@@ -159,6 +324,40 @@ mod tests {
             assert_eq!(error.path(), path);
             assert!(error.to_string().contains("invalid path"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_node_path_names_a_node_below_a_lock() {
+        for path in ["/l/lock-0000000000", "/a/b/_c_x-__READ__-2147483648", "/a/lock--000000007"] {
+            let node: NodePath = path.parse().unwrap();
+            assert_eq!(node, path);
+            assert_eq!(format!("{}/{}", node.lock_path(), node.name()), path);
+            assert_eq!(LockPath::parse("", node.lock_path()).unwrap().user_child(node.name()), node);
+        }
+        for path in [
+            "",
+            "lock-0000000000",
+            "l/lock-0000000000",
+            "/lock-0000000000",
+            "//lock-0000000000",
+            "/l/lock-0000000000/",
+            "/l/lock-00000000",
+            "/l/lock-",
+            "/l",
+            "/",
+        ] {
+            assert_eq!(path.parse::<NodePath>().unwrap_err().path(), path);
+        }
+    }
+
+    #[test]
+    fn a_node_path_compares_with_strings() {
+        let text = "/l/lock-0000000007";
+        let node: NodePath = text.parse().unwrap();
+        assert!(node == *text && node == text && node == text.to_owned());
+        assert!(*text == node && text == node && text.to_owned() == node);
+        assert_eq!((String::from(node.clone()).as_str(), node.to_string().as_str()), (text, text));
+        assert!(std::collections::HashSet::from([node]).contains(text), "its hash is that of the string");
     }
 
     #[test]

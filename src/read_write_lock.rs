@@ -11,6 +11,7 @@ use crate::error::{AcquireError, BuildError, ConversionError, ConversionFailure,
 use crate::guard::{LockGuard, ReadGuard, WriteGuard};
 use crate::lock::{lock_builder, lock_methods, participants};
 use crate::mode::{Mode, Read, Write};
+use crate::path::NodePath;
 use crate::protocol::node_name::Kind;
 
 /// Readers together, writers alone, over all processes that use the same path, in order of arrival: neither side starves.
@@ -104,7 +105,7 @@ impl InterProcessReadWriteLock {
     ///
     /// # Cancel safety
     /// It only reads.
-    pub async fn participants(&self) -> Result<Vec<String>, AcquireError> {
+    pub async fn participants(&self) -> Result<Vec<NodePath>, AcquireError> {
         participants(Arc::clone(&self.path_lock), None).await
     }
 

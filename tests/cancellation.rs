@@ -12,7 +12,7 @@ use test_support::in_process::{
 use test_support::{ByHand, Random, SOON, within};
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, InterProcessMutex, LockGuard, OptionalExt, RetryPolicy,
+    AcquireError, Client, ConnectionState, InterProcessMutex, LockGuard, NodePath, OptionalExt, RetryPolicy,
     TryLockError,
 };
 use zookeeper_test_server::{Cut, Gate, Loss, Match, Op, Server};
@@ -225,7 +225,8 @@ impl Scene {
     async fn assert_nothing_left(&mut self, how: &str) {
         let what = self.what(how);
         within(&what, self.client.flush(SOON)).await.unwrap();
-        let held: Vec<String> = self.held.iter().filter(|held| held.is_held()).map(LockGuard::node).collect();
+        let held: Vec<NodePath> =
+            self.held.iter().filter(|held| held.is_held()).map(LockGuard::node).collect();
         assert_eq!(queue(&self.server), held, "{what}");
         let id = self.id;
         let unwatched = move |view: zookeeper_test_server::View<'_>| {

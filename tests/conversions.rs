@@ -11,8 +11,8 @@ use test_support::{ByHand, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    Client, ConversionError, ConversionFailure, InterProcessReadWriteLock, LockState, LostReason, ReadGuard,
-    ReleaseError, WriteGuard,
+    Client, ConversionError, ConversionFailure, InterProcessReadWriteLock, LockState, LostReason, NodePath,
+    ReadGuard, ReleaseError, WriteGuard,
 };
 use zookeeper_test_server::{Direction, Match, Op, Server};
 
@@ -451,7 +451,7 @@ async fn an_upgrade_whose_read_node_may_not_be_deleted_is_a_lost_lock() {
 /// A conversion that another client disturbs by writing to the node that has to go, between every two of its requests.
 async fn disturbed(
     server: &Server,
-    node: String,
+    node: NodePath,
     data: &str,
     id: i64,
     conversion: impl Future<Output = ()>,

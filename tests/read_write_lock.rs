@@ -12,7 +12,7 @@ use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
     AcquireError, BuildError, Client, ConversionFailure, Dialect, InterProcessFairLock, InterProcessMutex,
-    InterProcessReadWriteLock, LockState, LostReason, TryLockError, WriteGuard,
+    InterProcessReadWriteLock, LockState, LostReason, NodePath, TryLockError, WriteGuard,
 };
 use zookeeper_test_server::{Loss, Match, Op, Server};
 
@@ -30,7 +30,7 @@ fn view(server: &Server) -> String {
 
 struct Waiting<G> {
     attempt: JoinHandle<Result<G, AcquireError>>,
-    node: String,
+    node: NodePath,
 }
 
 impl<G> Waiting<G> {
@@ -51,7 +51,7 @@ async fn waits_for<G: Send + 'static>(
     let (id, watched) = (session(client), predecessor.to_owned());
     until(server, "the watch", move |view| view.watches_on(&watched).contains(&id)).await;
     let node = nodes(server).into_iter().find(|node| !before.contains(node)).expect("a new node");
-    Waiting { attempt, node }
+    Waiting { attempt, node: node.parse().unwrap() }
 }
 
 async fn clean(server: &Server, clients: &[&Client]) {
@@ -528,7 +528,7 @@ async fn kazoos_names_are_used_when_asked_for() {
         InterProcessReadWriteLock::builder(&client, DIRECTORY).dialect(Dialect::Curator).build().unwrap_err();
     assert!(matches!(error, BuildError::ConflictingOptions { option: "dialect", .. }), "{error}");
     let reader = within("a reader", lock.read_lock().lock()).await.unwrap();
-    let parts = |node: String, marker: &str| {
+    let parts = |node: NodePath, marker: &str| {
         let name = node.strip_prefix(&format!("{DIRECTORY}/")).unwrap();
         let (unique, number) = name.split_once(marker).expect(name);
         (unique.to_owned(), number.to_owned())

@@ -20,9 +20,9 @@ use zookeeper_recipes::{
     Acl, AcquireError, AnyGuard, BuildError, Client, ClientBuilder, ConnectError, ConnectionState,
     ConversionError, FenceGate, Fenced, FencingToken, Heartbeat, InterProcessFairLock, InterProcessLock,
     InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock, InterProcessReadWriteLock,
-    InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockState, Lost, LostReason, Margin, Parents,
-    Permissions, QueuedLock, ReadGuard, ReadToken, ReleaseError, RetryPolicy, RevokeError, Token,
-    Transaction, TransactionError, TryLockError, WriteGuard,
+    InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockState, Lost, LostReason, Margin,
+    NodePath, Parents, Permissions, QueuedLock, ReadGuard, ReadToken, ReleaseError, RetryPolicy, RevokeError,
+    Token, Transaction, TransactionError, TryLockError, WriteGuard,
 };
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
@@ -71,6 +71,8 @@ fn types_go_anywhere() {
     cloned::<InterProcessMutex>();
     cloned::<InterProcessMutexBuilder>();
     cloned::<Acl>();
+    cloned::<NodePath>();
+    free::<NodePath>();
     copied::<FencingToken>();
     copied::<ReadToken>();
     copied::<Token>();
@@ -449,7 +451,7 @@ async fn what_is_logged_is_one_short_line() {
     let builder = InterProcessMutex::builder(&client, DIRECTORY).data(vec![7; 10_000]);
     assert_eq!(assert_brief(&builder), format!("InterProcessMutexBuilder({DIRECTORY:?})"));
     let guard = within("the grant", lock.lock()).await.unwrap();
-    assert!(assert_brief(&guard).contains(&guard.node()));
+    assert!(assert_brief(&guard).contains(guard.node().as_str()));
     let transaction = guard.transaction().create("/secret", vec![7; 10_000]).set_data("/x", "password", None);
     let shown = assert_brief(&transaction);
     assert!(shown.contains("operations: 2") && shown.contains("10008 bytes"), "{shown}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zookeeper_recipes::{
     AcquireError, AnyGuard, BuildError, Client, InterProcessFairLock, InterProcessMutex,
-    InterProcessReadWriteLock,
+    InterProcessReadWriteLock, NodePath,
 };
 
 use crate::options::Lock;
@@ -47,7 +47,7 @@ impl ProductLock {
     }
 
     /// Returns the nodes in the lock's queue, in order.
-    pub(crate) async fn participants(&self) -> Result<Vec<String>, AcquireError> {
+    pub(crate) async fn participants(&self) -> Result<Vec<NodePath>, AcquireError> {
         match self {
             Self::Mutex(lock) => lock.participants().await,
             Self::Fair(lock) => lock.participants().await,

@@ -10,6 +10,7 @@ use crate::engine::path_lock::PathLock;
 use crate::engine::progress::Ahead;
 use crate::engine::requests::{list, list_alone};
 use crate::error::AcquireError;
+use crate::path::NodePath;
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::{Listing, Queue, Unusable};
 use crate::session::cleanup::first_refused;
@@ -19,7 +20,7 @@ use crate::session::zk_session::{Session, cause};
 pub(crate) async fn participants(
     path_lock: &Arc<PathLock>,
     kind: Option<Kind>,
-) -> Result<Vec<String>, AcquireError> {
+) -> Result<Vec<NodePath>, AcquireError> {
     let queue = look(path_lock).await?;
     if let Some(queue) = &queue {
         queue.usable().map_err(|unusable| unusable_directory(path_lock, unusable))?;
@@ -79,7 +80,7 @@ pub(super) fn no_auth(path_lock: &PathLock, about: About) -> AcquireError {
             Some(("", _)) | None => "/".to_owned(),
             Some((parent, _)) => parent.to_owned(),
         },
-        About::Node(name) => path_lock.path().user_child(&name),
+        About::Node(name) => path_lock.path().user_child(&name).into(),
     };
     AcquireError::NoAuth {
         path: path.to_owned(),

@@ -9,7 +9,7 @@ use zookeeper_client as zk;
 use crate::engine::ask::{Unanswered, ask};
 use crate::engine::requests::changed;
 use crate::error::RevokeError;
-use crate::path::LockPath;
+use crate::path::{LockPath, NodePath};
 use crate::session::core::Core;
 use crate::session::held::Held;
 use crate::session::watches::WatchUse;
@@ -77,8 +77,9 @@ pub(crate) async fn revocation_requested(
 }
 
 /// Asks the holder, or waiter, with this node to give up. That there is no such node any more is no error.
-pub(crate) async fn request_revocation(client: &Core, path: &LockPath) -> Result<(), RevokeError> {
-    let node = || path.user().to_owned();
+pub(crate) async fn request_revocation(client: &Core, node: &NodePath) -> Result<(), RevokeError> {
+    let path = &LockPath::parse(client.namespace(), node)?;
+    let node = || node.clone();
     let asked = ask(client, |_, handle| async move {
         match handle.set_data(path.server(), MARKER, None).await {
             Ok(_) | Err(zk::Error::NoNode) => Ok(()),

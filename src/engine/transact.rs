@@ -167,7 +167,7 @@ async fn commit(hold: Hold, operations: Vec<Operation>, mut write: Write) -> Res
                 }
                 // The ACL of the lock node does not let its own creator read it.
                 None => {
-                    let path = path.user_child(&hold.node());
+                    let path = path.user_child(&hold.node()).into();
                     Err(TransactionError::Rejected { index: 0, path, source: cause(source) })
                 }
                 Some((index, operation)) => {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::cause::Cause;
+use crate::path::NodePath;
 use crate::shown::{Quoted, debug_as_text};
 
 /// The hold of this client that is in the way: where it was acquired, and how long ago.
@@ -156,7 +157,7 @@ pub enum AcquireError {
         ahead: usize,
         /// The path of the first of their nodes, without the client's namespace. `None` if the call needed no list because
         /// it waited for another contender of this client.
-        first: Option<String>,
+        first: Option<NodePath>,
         /// This client's own hold, if that is what was in the way.
         holder: Option<LocalHolder>,
     },
@@ -195,7 +196,7 @@ pub enum AcquireError {
         /// The lock's path.
         path: String,
         /// The node that is left.
-        node: String,
+        node: NodePath,
         /// What the server said to its deletion.
         #[source]
         source: Cause,
@@ -209,7 +210,7 @@ pub enum AcquireError {
         /// The lock's path.
         path: String,
         /// One of the other recipe's nodes.
-        node: String,
+        node: NodePath,
     },
     /// More than 2^31 nodes were created in the directory: from here on Java and Go clients sort new contenders before old
     /// ones. Stop all contenders and delete the directory, which starts the numbers again.
@@ -343,7 +344,7 @@ pub enum TryLockError {
         ahead: usize,
         /// The path of the first node in the queue, without the client's namespace. `None` if this client already has as
         /// many nodes as it may have, and no server was asked.
-        first: Option<String>,
+        first: Option<NodePath>,
         /// This client's own hold, if that is what is in the way.
         holder: Option<LocalHolder>,
     },

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use super::cause::Cause;
 use super::lost::Lost;
+use crate::path::NodePath;
 use crate::shown::{Quoted, debug_as_text};
 
 /// Error of converting a guard of a read-write lock; hands the guard back.
@@ -117,7 +118,7 @@ pub enum ConversionFailure {
     #[non_exhaustive]
     MixedRecipes {
         /// One of the other recipe's nodes.
-        node: String,
+        node: NodePath,
     },
     /// The server refused a request of the conversion, for a reason that a retry does not change.
     #[error("ZooKeeper refused a request of the conversion")]

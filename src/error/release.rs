@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use super::cause::Cause;
 use super::lost::Lost;
+use crate::path::NodePath;
 use crate::shown::{Quoted, debug_as_text};
 
 fn and_others(others: usize) -> String {
@@ -53,7 +54,7 @@ pub enum ReleaseError {
     #[non_exhaustive]
     Refused {
         /// The path of the node.
-        node: String,
+        node: NodePath,
         /// The number of other nodes that the servers refused to delete; always 0 for a release.
         others: usize,
         /// What the server said.

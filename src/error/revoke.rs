@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use super::build::InvalidPath;
 use super::cause::Cause;
+use crate::path::NodePath;
 use crate::shown::{Quoted, debug_as_text};
 
 /// Error of [`Client::attempt_revoke`](crate::Client::attempt_revoke): the holder may not have got the request.
@@ -13,13 +14,11 @@ use crate::shown::{Quoted, debug_as_text};
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// use zookeeper_recipes::RevokeError;
+/// use zookeeper_recipes::{NodePath, RevokeError};
 ///
-/// let error = client.attempt_revoke("not a path").await.unwrap_err();
-/// assert!(matches!(error, RevokeError::InvalidPath(_)));
-///
+/// let node: NodePath = "/locks/sku-42/lock-0000000007".parse()?;
 /// client.close().await?;
-/// let error = client.attempt_revoke("/locks/sku-42/lock-0000000007").await.unwrap_err();
+/// let error = client.attempt_revoke(&node).await.unwrap_err();
 /// assert!(matches!(error, RevokeError::Closed { .. }));
 /// assert_eq!(error.path(), "/locks/sku-42/lock-0000000007");
 /// assert!(!error.is_retryable());
@@ -37,7 +36,7 @@ pub enum RevokeError {
     #[non_exhaustive]
     Connection {
         /// The path of the node.
-        node: String,
+        node: NodePath,
         /// What failed last.
         #[source]
         source: Cause,
@@ -47,7 +46,7 @@ pub enum RevokeError {
     #[non_exhaustive]
     Refused {
         /// The path of the node.
-        node: String,
+        node: NodePath,
         /// What the server said.
         #[source]
         source: Cause,
@@ -57,7 +56,7 @@ pub enum RevokeError {
     #[non_exhaustive]
     Closed {
         /// The path of the node.
-        node: String,
+        node: NodePath,
     },
 }
 

@@ -11,11 +11,18 @@ use super::{
     InvalidPath, Lost, LostReason, OptionalExt, ReleaseError, RevokeError, ServerFailures, TransactionError,
     TryLockError,
 };
+use crate::path::NodePath;
 
 const SOON: Duration = Duration::from_secs(20);
 
 fn no_source() -> Cause {
     Arc::new(std::io::Error::other("the server said no"))
+}
+
+const NODE: &str = "/stock/sku-42/lock-0000000001";
+
+fn node() -> NodePath {
+    NODE.parse().unwrap()
 }
 
 fn acquire_errors() -> Vec<(AcquireError, bool)> {
@@ -27,7 +34,7 @@ fn acquire_errors() -> Vec<(AcquireError, bool)> {
                 timeout: SOON,
                 waited: SOON,
                 ahead: 2,
-                first: Some(format!("{}/x", path())),
+                first: Some(node()),
                 holder: None,
             },
             true,
@@ -35,8 +42,8 @@ fn acquire_errors() -> Vec<(AcquireError, bool)> {
         (AcquireError::Connection { path: path(), source: no_source() }, true),
         (AcquireError::NodeDeleted { path: path(), times: 3 }, true),
         (AcquireError::NoAuth { path: path(), node: path(), has_credentials: Some(false) }, false),
-        (AcquireError::Orphaned { path: path(), node: format!("{}/x", path()), source: no_source() }, false),
-        (AcquireError::MixedRecipes { path: path(), node: "/stock/sku-42/x".to_owned() }, false),
+        (AcquireError::Orphaned { path: path(), node: node(), source: no_source() }, false),
+        (AcquireError::MixedRecipes { path: path(), node: node() }, false),
         (AcquireError::SequenceExhausted { path: path() }, false),
         (AcquireError::Rejected { path: path(), source: no_source() }, false),
         (AcquireError::AuthFailed { path: path() }, false),
@@ -129,13 +136,13 @@ fn errors_of_building_and_of_revoking_name_the_path() {
         assert_well_put(&error);
     }
     for (error, retryable) in [
-        (RevokeError::InvalidPath(InvalidPath::new("/stock", "it is only a test")), false),
-        (RevokeError::Connection { node: path(), source: no_source() }, true),
-        (RevokeError::Refused { node: path(), source: no_source() }, false),
-        (RevokeError::Closed { node: path() }, false),
+        (RevokeError::InvalidPath(InvalidPath::new(NODE, "it is only a test")), false),
+        (RevokeError::Connection { node: node(), source: no_source() }, true),
+        (RevokeError::Refused { node: node(), source: no_source() }, false),
+        (RevokeError::Closed { node: node() }, false),
     ] {
-        assert!(error.to_string().contains("\"/stock\""), "{error}");
-        assert_eq!((error.path(), error.is_retryable()), ("/stock", retryable), "{error}");
+        assert!(error.to_string().contains(&format!("{NODE:?}")), "{error}");
+        assert_eq!((error.path(), error.is_retryable()), (NODE, retryable), "{error}");
         assert_well_put(&error);
     }
 }
@@ -147,7 +154,7 @@ fn errors_of_converting_keep_the_guard_and_name_the_path() {
         (ConversionFailure::WouldDeadlock, None, false),
         (ConversionFailure::Contended, None, true),
         (ConversionFailure::Lost(lost), Some("/stock"), false),
-        (ConversionFailure::MixedRecipes { node: "/stock/x".to_owned() }, Some("/stock/x"), false),
+        (ConversionFailure::MixedRecipes { node: node() }, Some(NODE), false),
         (ConversionFailure::Rejected { source: no_source() }, None, false),
     ] {
         assert_well_put(&reason);
@@ -163,7 +170,7 @@ fn errors_of_converting_keep_the_guard_and_name_the_path() {
 #[test]
 fn errors_of_releasing_say_whether_to_try_again() {
     for (error, retryable) in [
-        (ReleaseError::Refused { node: "/locks/n".to_owned(), others: 0, source: no_source() }, false),
+        (ReleaseError::Refused { node: node(), others: 0, source: no_source() }, false),
         // Of a flush, which can be called again.
         (ReleaseError::TimedOut { nodes: 2, waited: SOON }, true),
         (ReleaseError::SessionNotClosed { waited: SOON }, false),

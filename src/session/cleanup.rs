@@ -261,7 +261,7 @@ async fn work(item: Item) {
     let Item { session, directory, orphan, number: _, until_gone, done } = item;
     let result = settle(&session, &directory, &orphan).await;
     if let Err(ReleaseError::Refused { node, source, .. }) = &result {
-        tracing::error!(node, error = %source, "a lock node could not be deleted and stays until its session ends");
+        tracing::error!(node = node.as_str(), error = %source, "a lock node could not be deleted and stays until its session ends");
     }
     // Before the caller learns that the node is gone, so that the place that was kept for it can be taken at once.
     drop(until_gone);
@@ -478,7 +478,7 @@ where
         };
         match session.judge(&error) {
             Failure::Refused => {
-                let node = directory.to_user(path).to_owned();
+                let node = directory.to_user(path);
                 return Err(ReleaseError::Refused { node, others: 0, source: cause(error) });
             }
             Failure::SessionOver => return over(session, directory),

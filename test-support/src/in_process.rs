@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
-    AcquireError, Client, ClientBuilder, InterProcessMutex, LockGuard, RetryPolicy, Token,
+    AcquireError, Client, ClientBuilder, InterProcessMutex, LockGuard, NodePath, RetryPolicy, Token,
 };
 use zookeeper_test_server::{LogEntry, LogKind, Op, Server, View};
 
@@ -109,7 +109,7 @@ pub struct Waiter {
     /// The acquire, as a task.
     pub attempt: JoinHandle<Acquired>,
     /// The path of its node.
-    pub node: String,
+    pub node: NodePath,
 }
 
 /// Puts a client into the queue, and waits until it watches the node before its own. Another contender must be there.
@@ -120,7 +120,7 @@ pub async fn enqueue(server: &Server, client: &Client) -> Waiter {
     let id = session(client);
     until(server, "the waiter's watch", move |view| view.watches_on(&last).contains(&id)).await;
     let node = queue(server).into_iter().find(|node| !before.contains(node)).expect("a new node");
-    Waiter { attempt, node }
+    Waiter { attempt, node: node.parse().expect("a lock node") }
 }
 
 /// Waits until no node is left below the lock and no watch anywhere; then the lock must be free.

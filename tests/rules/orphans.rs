@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use zookeeper_recipes::{AcquireError, Client, InterProcessFairLock, ReleaseError, TryLockError};
+use zookeeper_recipes::{AcquireError, Client, InterProcessFairLock, NodePath, ReleaseError, TryLockError};
 use zookeeper_test_server::{Fault, Match, Op, Server};
 
 use test_support::in_process::{
@@ -20,7 +20,7 @@ fn forbid(server: &Server, client: &Client) -> Fault {
 }
 
 /// Leaves a node that cannot be deleted, and answers with its path.
-async fn leave_an_orphan(server: &Server, client: &Client) -> (Fault, String) {
+async fn leave_an_orphan(server: &Server, client: &Client) -> (Fault, NodePath) {
     let guard = within("the grant", mutex(client).lock()).await.unwrap();
     let fault = forbid(server, client);
     let node = guard.node();
@@ -55,7 +55,7 @@ async fn a_flush_reports_what_could_not_be_deleted() {
         };
         assert_eq!(*named, node);
         assert!(!error.is_retryable());
-        assert!(error.to_string().contains(&node), "{error}");
+        assert!(error.to_string().contains(node.as_str()), "{error}");
         assert!(source.to_string().contains("authorized"), "{source}");
     }
     fault.remove();

@@ -214,7 +214,7 @@ async fn an_acl_of_the_recipe_goes_to_parents_and_nodes(env: &Env) {
     let named = Acl::new("digest", "us:hash", Permissions::ALL);
     let mutex = InterProcessMutex::builder(&client, &path).acl([read, named]).build().unwrap();
     let guard = within("a free lock", mutex.lock()).await.unwrap();
-    for node in [env.path("a"), path, guard.node()] {
+    for node in [env.path("a"), path, guard.node().into()] {
         let outsider = env.outsider().await;
         outsider.sync(&node).await.unwrap();
         let (mut acls, _) = outsider.get_acl(&node).await.unwrap();

@@ -71,7 +71,7 @@ async fn a_foreign_contender_waits_behind_us(env: &Env) {
     env.wait_count(&path, 3).await;
     env.wait_watchers(&between, 1).await;
     let queue = ours.participants().await.unwrap();
-    assert_eq!((&queue[0], &queue[1], queue.len()), (&guard.node(), &between, 3));
+    assert_eq!((&queue[0], queue[1].as_str(), queue.len()), (&guard.node(), &*between, 3));
     guard.release().await.unwrap();
     // It is the foreigner's turn, and we are told when that is over.
     assert_eq!(theirs.participants().await.unwrap()[0], between);
@@ -90,7 +90,8 @@ async fn check_refused(env: &Env, foreign: &str) {
         assert!(error.to_string().contains(&node), "{error}");
         match error {
             AcquireError::MixedRecipes { path: named, node: other, .. } => {
-                assert_eq!((named, other), (path.clone(), node.clone()));
+                assert_eq!(named, path);
+                assert_eq!(other, node);
             }
             other => panic!("{other:?}"),
         }

@@ -149,7 +149,10 @@ async fn participants_come_in_order_the_holder_first(env: &Env) {
         let mutex = if place % 2 == 0 { &theirs } else { &ours };
         waiters.push(tokio::spawn(mutex.lock()));
         let now = env.wait_children(&path, "another contender", |now| now.len() == place).await;
-        let new = now.iter().map(|name| format!("{path}/{name}")).find(|node| !nodes.contains(node));
+        let new = now
+            .iter()
+            .map(|name| format!("{path}/{name}").parse().unwrap())
+            .find(|node| !nodes.contains(node));
         nodes.push(new.unwrap());
         // Whoever is asked.
         assert_eq!(within("an answer", ours.participants()).await.unwrap().len(), place);

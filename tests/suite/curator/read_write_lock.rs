@@ -7,7 +7,7 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
     AcquireError, Client, ConversionFailure, FenceGate, InterProcessReadLock, InterProcessReadWriteLock,
-    InterProcessWriteLock, ReadGuard, ReadToken, ReleaseError, TryLockError, WriteGuard,
+    InterProcessWriteLock, NodePath, ReadGuard, ReadToken, ReleaseError, TryLockError, WriteGuard,
 };
 
 use super::stage::{Kind, Stage, ported};
@@ -220,7 +220,7 @@ impl Room {
 
 /// Being inside takes a question to the servers, in which others may come in that must not; the holder must be among
 /// those that the answer names.
-fn stay(node: &String, participants: &[String]) {
+fn stay(node: &NodePath, participants: &[NodePath]) {
     assert!(participants.contains(node), "{node} is not among {participants:?}");
 }
 
@@ -281,7 +281,7 @@ async fn test_set_node_data(stage: &Stage<'_>) {
     let lock = InterProcessReadWriteLock::builder(&client, &path).data(&*data).build().unwrap();
     data[0] = 5;
     let outsider = stage.env.outsider().await;
-    let has_data = async |node: String| {
+    let has_data = async |node: NodePath| {
         outsider.sync(&node).await.unwrap();
         assert_eq!(outsider.get_data(&node).await.unwrap().0, [1, 2, 3, 4], "{node}");
     };

@@ -1,7 +1,7 @@
 //! TestInterProcessMutex.testRevoking, for every lock: a holder is asked for the lock, gives it back, and another one
 //! gets it.
 
-use zookeeper_recipes::AnyGuard;
+use zookeeper_recipes::{AnyGuard, NodePath};
 
 use super::stage::{Kind, Stage, ported};
 use crate::harness::Behaviour;
@@ -38,7 +38,7 @@ pub(crate) fn write_lock() -> Vec<Behaviour> {
 /// A holder that listens and obeys, and somebody who waits.
 async fn held_and_waited_for(
     stage: &Stage<'_>,
-) -> (String, tokio::task::JoinHandle<()>, tokio::task::JoinHandle<AnyGuard>) {
+) -> (NodePath, tokio::task::JoinHandle<()>, tokio::task::JoinHandle<AnyGuard>) {
     let ours = stage.newcomer().await;
     let guard = within("a free lock", ours.lock()).await.unwrap();
     let node = guard.node();
@@ -86,7 +86,7 @@ async fn a_request_to_a_waiter_is_heard_when_it_holds(stage: &Stage<'_>) {
     stage.env.wait_watchers(&holder.node(), 1).await;
     let queue = stage.env.children(&path).await.into_iter().map(|name| format!("{path}/{name}"));
     let node = queue.into_iter().find(|node| *node != holder.node()).unwrap();
-    within("the request", stage.client().await.attempt_revoke(&node)).await.unwrap();
+    within("the request", stage.client().await.attempt_revoke(&node.parse().unwrap())).await.unwrap();
     assert!(holder.is_held() && !waiter.is_finished());
     holder.release().await.unwrap();
     let guard = within("the waiter's grant", waiter).await.unwrap();
