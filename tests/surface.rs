@@ -4,6 +4,8 @@
 
 #[path = "surface/architecture.rs"]
 mod architecture;
+#[path = "surface/docs.rs"]
+mod docs;
 
 use std::error::Error;
 use std::fmt::{Debug, Display};

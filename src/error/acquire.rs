@@ -12,8 +12,8 @@ use crate::shown::{Quoted, debug_as_text};
 
 /// The hold of this client that is in the way: where it was acquired, and how long ago.
 ///
-/// Part of [`AcquireError::TimedOut`] and [`TryLockError::WouldBlock`], because the commonest cause of a timeout is a
-/// guard kept further up in the same program.
+/// Part of [`AcquireError::TimedOut`] and [`TryLockError::WouldBlock`], because the commonest cause of a
+/// timeout is a guard kept further up in the same program.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -110,8 +110,8 @@ fn deleted(times: u32) -> String {
 
 /// Error of acquiring a lock.
 ///
-/// After any of these the attempt keeps no place in the queue: a node that could not be deleted yet is deleted in the
-/// background, which [`Client::flush`](crate::Client::flush) waits for.
+/// After any of these the attempt keeps no place in the queue: a node that could not be deleted yet is
+/// deleted in the background, which [`Client::flush`](crate::Client::flush) waits for.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -141,9 +141,12 @@ fn deleted(times: u32) -> String {
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// The lock was not free in time: live contenders were seen to hold it, or to be ahead in its queue. Time that passed
-    /// without any seen is [`Connection`](Self::Connection).
-    #[error("the lock {path} was not free within {timeout:?}{}", in_the_way(*ahead, first.as_deref(), holder.as_ref()), path = Quoted(path))]
+    /// The lock was not free in time: live contenders were seen to hold it, or to be ahead in its queue. Time
+    /// that passed without any seen is [`Connection`](Self::Connection).
+    #[error(
+        "the lock {path} was not free within {timeout:?}{}",
+        in_the_way(*ahead, first.as_deref(), holder.as_ref()), path = Quoted(path)
+    )]
     #[non_exhaustive]
     TimedOut {
         /// The lock's path.
@@ -152,17 +155,17 @@ pub enum AcquireError {
         timeout: Duration,
         /// The time that passed.
         waited: Duration,
-        /// The number of contenders known to be ahead: from the last list of the queue, or at least 1 if the call needed no
-        /// list.
+        /// The number of contenders known to be ahead: from the last list of the queue, or at least 1 if the
+        /// call needed no list.
         ahead: usize,
-        /// The path of the first of their nodes, without the client's namespace. `None` if the call needed no list because
-        /// it waited for another contender of this client.
+        /// The path of the first of their nodes, without the client's namespace. `None` if the call needed no
+        /// list because it waited for another contender of this client.
         first: Option<NodePath>,
         /// This client's own hold, if that is what was in the way.
         holder: Option<LocalHolder>,
     },
-    /// No server answered for as long as the retry policy allows, or for the time given if that is shorter. The source is
-    /// what failed last.
+    /// No server answered for as long as the retry policy allows, or for the time given if that is shorter.
+    /// The source is what failed last.
     #[error("no ZooKeeper server answered a request for the lock {path}", path = Quoted(path))]
     #[non_exhaustive]
     Connection {
@@ -172,25 +175,31 @@ pub enum AcquireError {
         #[source]
         source: Cause,
     },
-    /// An ACL denies this client what it needs: that of the lock's directory, of the directory above if that one is missing,
-    /// or of the predecessor's node, which has to be readable.
-    #[error("no permission for the lock {path}: {}", needed(path, node, *has_credentials), path = Quoted(path))]
+    /// An ACL denies this client what it needs: that of the lock's directory, of the directory above if that
+    /// one is missing, or of the predecessor's node, which has to be readable.
+    #[error(
+        "no permission for the lock {path}: {}",
+        needed(path, node, *has_credentials), path = Quoted(path)
+    )]
     #[non_exhaustive]
     NoAuth {
         /// The lock's path.
         path: String,
-        /// The node whose ACL denies it. If the lock's directory is missing, the one in which that directory, or one above
-        /// it, would be created.
+        /// The node whose ACL denies it. If the lock's directory is missing, the one in which that directory,
+        /// or one above it, would be created.
         node: String,
-        /// Whether this client has credentials ([`ClientBuilder::auth`](crate::ClientBuilder::auth)). `None` for a
-        /// borrowed session and for a connector, which may have credentials of their own.
+        /// Whether this client has credentials ([`ClientBuilder::auth`](crate::ClientBuilder::auth)). `None`
+        /// for a borrowed session and for a connector, which may have credentials of their own.
         has_credentials: Option<bool>,
     },
-    /// A node that this client left in the lock's directory blocks all contenders, and the servers refuse to delete it: the
-    /// ACL of the directory denies this client DELETE. Grant it, or close the client. This call has asked for the deletion
-    /// once more.
+    /// A node that this client left in the lock's directory blocks all contenders, and the servers refuse to
+    /// delete it: the ACL of the directory denies this client DELETE. Grant it, or close the client. This
+    /// call has asked for the deletion once more.
     #[error(
-        "the lock {path} is blocked by this client's own node {node}, which it may not delete: grant it DELETE on the lock's directory, or close the client", path = Quoted(path), node = Quoted(node))]
+        "the lock {path} is blocked by this client's own node {node}, which it may not delete: grant it \
+         DELETE on the lock's directory, or close the client",
+        path = Quoted(path), node = Quoted(node)
+    )]
     #[non_exhaustive]
     Orphaned {
         /// The lock's path.
@@ -201,10 +210,13 @@ pub enum AcquireError {
         #[source]
         source: Cause,
     },
-    /// The directory holds contenders of another recipe, which queue by other rules: both would be let in. Use a
-    /// path of its own for each recipe.
+    /// The directory holds contenders of another recipe, which queue by other rules: both would be let in.
+    /// Use a path of its own for each recipe.
     #[error(
-        "the lock {path} is in use by another recipe: its node {node} queues by other rules; use a path of its own for each recipe", path = Quoted(path), node = Quoted(node))]
+        "the lock {path} is in use by another recipe: its node {node} queues by other rules; use a path of \
+         its own for each recipe",
+        path = Quoted(path), node = Quoted(node)
+    )]
     #[non_exhaustive]
     MixedRecipes {
         /// The lock's path.
@@ -212,19 +224,26 @@ pub enum AcquireError {
         /// One of the other recipe's nodes.
         node: NodePath,
     },
-    /// More than 2^31 nodes were created in the directory: from here on Java and Go clients sort new contenders before old
-    /// ones. Stop all contenders and delete the directory, which starts the numbers again.
+    /// More than 2^31 nodes were created in the directory: from here on Java and Go clients sort new
+    /// contenders before old ones. Stop all contenders and delete the directory, which starts the numbers
+    /// again.
     #[error(
-        "the sequence numbers of the lock {path} are used up: stop its contenders and delete the directory", path = Quoted(path))]
+        "the sequence numbers of the lock {path} are used up: stop its contenders and delete the directory",
+        path = Quoted(path)
+    )]
     #[non_exhaustive]
     SequenceExhausted {
         /// The lock's path.
         path: String,
     },
     /// This client has as many waiters for a fair lock as it may have
-    /// ([`max_waiters`](crate::InterProcessFairLockBuilder::max_waiters)): each has a node, and a directory that is too large
-    /// cannot be listed.
-    #[error("the fair lock {path} has {max} nodes of this client already, the limit (`max_waiters`): waiters, or nodes still being deleted", path = Quoted(path))]
+    /// ([`max_waiters`](crate::InterProcessFairLockBuilder::max_waiters)): each has a node, and a directory
+    /// that is too large cannot be listed.
+    #[error(
+        "the fair lock {path} has {max} nodes of this client already, the limit (`max_waiters`): waiters, or \
+         nodes still being deleted",
+        path = Quoted(path)
+    )]
     #[non_exhaustive]
     TooManyWaiters {
         /// The lock's path.
@@ -232,9 +251,13 @@ pub enum AcquireError {
         /// The limit.
         max: usize,
     },
-    /// The session watches as many nodes as it can: about 120 KiB of paths, because one that watches more than 128 KiB
-    /// cannot reconnect. Wait for fewer locks at once, use shorter paths, or several clients.
-    #[error("no wait for the lock {path}: this client watches as many nodes as a session can; wait for fewer locks at once, or use another client", path = Quoted(path))]
+    /// The session watches as many nodes as it can: about 120 KiB of paths, because one that watches more
+    /// than 128 KiB cannot reconnect. Wait for fewer locks at once, use shorter paths, or several clients.
+    #[error(
+        "no wait for the lock {path}: this client watches as many nodes as a session can; wait for fewer \
+         locks at once, or use another client",
+        path = Quoted(path)
+    )]
     #[non_exhaustive]
     TooManyWatches {
         /// The lock's path.
@@ -260,7 +283,10 @@ pub enum AcquireError {
         source: Cause,
     },
     /// The servers refused the client's credentials; the client is closed.
-    #[error("cannot acquire the lock {path}: ZooKeeper refused the client's credentials", path = Quoted(path))]
+    #[error(
+        "cannot acquire the lock {path}: ZooKeeper refused the client's credentials",
+        path = Quoted(path)
+    )]
     #[non_exhaustive]
     AuthFailed {
         /// The lock's path.
@@ -335,15 +361,18 @@ impl AcquireError {
 #[non_exhaustive]
 pub enum TryLockError {
     /// The lock is held, or another contender is ahead in its queue.
-    #[error("the lock {path} is not free{}", in_the_way(1, first.as_deref(), holder.as_ref()), path = Quoted(path))]
+    #[error(
+        "the lock {path} is not free{}",
+        in_the_way(*ahead, first.as_deref(), holder.as_ref()), path = Quoted(path)
+    )]
     #[non_exhaustive]
     WouldBlock {
         /// The lock's path.
         path: String,
-        /// How many contenders are ahead, at least.
+        /// The number of contenders known to be ahead, at least 1.
         ahead: usize,
-        /// The path of the first node in the queue, without the client's namespace. `None` if this client already has as
-        /// many nodes as it may have, and no server was asked.
+        /// The path of the first node in the queue, without the client's namespace. `None` if this client
+        /// already has as many nodes as it may have, and no server was asked.
         first: Option<NodePath>,
         /// This client's own hold, if that is what is in the way.
         holder: Option<LocalHolder>,

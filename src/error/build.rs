@@ -89,10 +89,14 @@ pub enum BuildError {
         /// What is wrong with the value.
         reason: &'static str,
     },
-    /// Another handle of the same client for the same path was made with other options. All handles of one path
-    /// share one queue and its options: set the option where the first handle is made, or clone that handle.
+    /// Another handle of the same client for the same path was made with other options. All handles of one
+    /// path share one queue and its options: set the option where the first handle is made, or clone that
+    /// handle.
     #[error(
-        "option `{option}` of the lock {path} differs from that of another handle of this client: clone that handle, or give both the same options", path = Quoted(path))]
+        "option `{option}` of the lock {path} differs from that of another handle of this client: clone that \
+         handle, or give both the same options",
+        path = Quoted(path)
+    )]
     #[non_exhaustive]
     ConflictingOptions {
         /// The lock's path.
@@ -100,10 +104,13 @@ pub enum BuildError {
         /// The setter's name.
         option: &'static str,
     },
-    /// The same client uses the path for a recipe with another kind of queue: there is a live handle or guard, or
-    /// a call whose nodes are still being deleted. A read-write lock needs a path of its own.
+    /// The same client uses the path for a recipe with another kind of queue: there is a live handle or
+    /// guard, or a call whose nodes are still being deleted. A read-write lock needs a path of its own.
     #[error(
-        "the path {path} is in use by another recipe of this client: a read-write lock needs a path of its own", path = Quoted(path))]
+        "the path {path} is in use by another recipe of this client: a read-write lock needs a path of its \
+         own",
+        path = Quoted(path)
+    )]
     #[non_exhaustive]
     MixedRecipes {
         /// The lock's path.

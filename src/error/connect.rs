@@ -172,8 +172,8 @@ impl Error for ServerFailures {
     }
 }
 
-/// Error of [`Client::connect`](crate::Client::connect) and [`Client::from_session`](crate::Client::from_session): why
-/// there is no session.
+/// Error of [`Client::connect`](crate::Client::connect) and
+/// [`Client::from_session`](crate::Client::from_session): why there is no session.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -213,8 +213,8 @@ impl Error for ServerFailures {
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// No server gave a session within the connect timeout. The servers may be down, unreachable, or without a quorum:
-    /// the source names what was found for each.
+    /// No server gave a session within the connect timeout. The servers may be down, unreachable, or without
+    /// a quorum: the source names what was found for each.
     #[error("no ZooKeeper server of {servers} gave a session within {timeout:?}", servers = Short(servers))]
     #[non_exhaustive]
     TimedOut {
@@ -228,7 +228,9 @@ pub enum ConnectError {
     },
     /// The connect string cannot be used.
     #[error(
-        "the connect string {servers} cannot be used: {reason}; it is `host:port[,host:port...][/namespace]`", servers = Quoted(servers))]
+        "the connect string {servers} cannot be used: {reason}; it is `host:port[,host:port...][/namespace]`",
+        servers = Quoted(servers)
+    )]
     #[non_exhaustive]
     InvalidConnectString {
         /// The connect string.
@@ -246,8 +248,12 @@ pub enum ConnectError {
         /// The connect string.
         servers: String,
     },
-    /// The client's ACL is for its own credentials ([`Acl::creator_all`](crate::Acl::creator_all)), and it has none.
-    #[error("the client for {servers} has an ACL that needs credentials: call `auth` of its builder", servers = Short(servers))]
+    /// The client's ACL is for its own credentials ([`Acl::creator_all`](crate::Acl::creator_all)), and it
+    /// has none.
+    #[error(
+        "the client for {servers} has an ACL that needs credentials: call `auth` of its builder",
+        servers = Short(servers)
+    )]
     #[non_exhaustive]
     NoCredentials {
         /// The connect string.
@@ -266,10 +272,11 @@ pub enum ConnectError {
     /// The session passed to [`Client::from_session`](crate::Client::from_session) has ended.
     #[error("the session passed to from_session has ended: connect a new one")]
     SessionEnded,
-    /// [`Client::from_session`](crate::Client::from_session) was called outside a tokio runtime, or inside one without
-    /// timers.
+    /// [`Client::from_session`](crate::Client::from_session) was called outside a tokio runtime, or inside
+    /// one without timers.
     #[error(
-        "a borrowed session needs a tokio runtime with timers: call from_session inside one that is built with enable_all or enable_time"
+        "a borrowed session needs a tokio runtime with timers: call from_session inside one that is built \
+         with enable_all or enable_time"
     )]
     NoRuntime,
 }
@@ -295,7 +302,8 @@ impl ConnectError {
         }
     }
 
-    /// Returns the namespace if it is what cannot be used, otherwise `None`: a connection is not about one path.
+    /// Returns the namespace if it is what cannot be used, otherwise `None`: a connection is not about one
+    /// path.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         match self {

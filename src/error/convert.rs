@@ -102,19 +102,23 @@ impl<G> ConversionError<G> {
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum ConversionFailure {
-    /// Other guards share the hold ([`reenter`](crate::LockGuard::reenter), [`read`](crate::WriteGuard::read)).
-    /// Waiting for them could be waiting for the caller itself: release them first.
+    /// Other guards share the hold ([`reenter`](crate::LockGuard::reenter),
+    /// [`read`](crate::WriteGuard::read)). Waiting for them could be waiting for the caller itself: release
+    /// them first.
     #[error("other guards share this hold: release them first")]
     WouldDeadlock,
-    /// Another reader may hold the lock, another conversion is under way, or one has left a node that could not be
-    /// deleted and stays until its session ends.
+    /// Another reader may hold the lock, another conversion is under way, or one has left a node that could
+    /// not be deleted and stays until its session ends.
     #[error("another reader may hold the lock")]
     Contended,
     /// The lock is lost.
     #[error(transparent)]
     Lost(#[from] Lost),
     /// The directory holds contenders of another recipe.
-    #[error("the lock's directory is in use by another recipe: its node {node} queues by other rules", node = Quoted(node))]
+    #[error(
+        "the lock's directory is in use by another recipe: its node {node} queues by other rules",
+        node = Quoted(node)
+    )]
     #[non_exhaustive]
     MixedRecipes {
         /// One of the other recipe's nodes.

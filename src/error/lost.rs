@@ -63,8 +63,8 @@ impl Lost {
 ///
 /// let guard = InterProcessMutex::new(&client, "/inventory/sku-42")?.lock().await?;
 /// # server.delete(&guard.node())?;
-/// // An administrator deletes the node of the lock: the heartbeat notices it within a sixth of the session timeout,
-/// // a transaction at once.
+/// // An administrator deletes the node of the lock. The heartbeat notices it within a sixth of the session
+/// // timeout, a transaction at once.
 /// # let _ = guard.transaction().check("/inventory", None).commit().await;
 /// match guard.lost().await.reason() {
 ///     LostReason::NodeDeleted => eprintln!("the node of the lock was deleted"),
@@ -77,23 +77,24 @@ impl Lost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// The session expired: the servers had not heard from this client for the session timeout, or this client had not
-    /// heard from them.
+    /// The session expired: the servers had not heard from this client for the session timeout, or this
+    /// client had not heard from them.
     SessionExpired,
     /// On a reconnect a server gave this client another session than the one that holds the lock.
     SessionReplaced,
     /// The node of the lock was deleted, by an administrator or another program.
     NodeDeleted,
     /// The lease ran out: no server has confirmed the session for the session timeout less the
-    /// [margin](crate::Margin), so they may give the lock to another process. If the session has survived, they do not
-    /// before the last guard of this hold is dropped, or the session timeout has passed since the last renewal.
+    /// [margin](crate::Margin), so they may give the lock to another process. If the session has survived,
+    /// they do not before the last guard of this hold is dropped, or the session timeout has passed since the
+    /// last renewal.
     LeaseExpired,
     /// The client was closed, or the session that it borrowed was.
     Closed,
     /// ZooKeeper refused to delete a node of a conversion ([`try_upgrade`](crate::ReadGuard::try_upgrade),
-    /// [`downgrade`](crate::WriteGuard::downgrade)), or to tell which of its two nodes exists, so it is unknown whether the
-    /// lock is held for reading or for writing. Both nodes are deleted; if that is refused as well, they stay until the
-    /// session ends.
+    /// [`downgrade`](crate::WriteGuard::downgrade)), or to tell which of its two nodes exists, so it is
+    /// unknown whether the lock is held for reading or for writing. Both nodes are deleted; if that is
+    /// refused as well, they stay until the session ends.
     NotConverted,
 }
 

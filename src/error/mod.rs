@@ -1,11 +1,11 @@
 //! One small error type per question that a caller can ask.
 //!
-//! Each has `path()` (`servers()` for a connection), says by `is_retryable()` whether the same call may succeed later
-//! with nothing else changed, and keeps what the server or the connection said as its
+//! Each has `path()` (`servers()` for a connection), says by `is_retryable()` whether the same call may
+//! succeed later with nothing else changed, and keeps what the server or the connection said as its
 //! [`source`](std::error::Error::source). Its message names the path and, where something can be done, what.
 //!
-//! Enums and their struct-like variants are `#[non_exhaustive]`: a later version may tell apart more, and say more about
-//! it. Match fields with `..`.
+//! Enums and their struct-like variants are `#[non_exhaustive]`: a later version may tell apart more, and say
+//! more about it. Match fields with `..`.
 
 mod acquire;
 mod build;

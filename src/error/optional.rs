@@ -74,8 +74,9 @@ impl<G> From<Acquisition<G>> for Option<G> {
 /// ```
 ///
 /// # Wrong forms
-/// The lock is released when its guard is dropped. The forms below look right, but drop the guard at once, and what comes
-/// after them runs without the lock. The right forms give the guard a name and keep it until the work is done.
+/// The lock is released when its guard is dropped. The forms below look right, but drop the guard at once,
+/// and what comes after them runs without the lock. The right forms give the guard a name and keep it until
+/// the work is done.
 ///
 /// The compiler rejects these, or warns about them (`unused_must_use`):
 ///

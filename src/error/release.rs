@@ -19,8 +19,8 @@ fn and_others(others: usize) -> String {
 
 /// Error of a release, a [`flush`](crate::Client::flush) or a [`close`](crate::Client::close).
 ///
-/// The guard does not hold the lock after any of these: nodes that are left are deleted in the background, or go when the
-/// session ends.
+/// The guard does not hold the lock after any of these: nodes that are left are deleted in the background, or
+/// go when the session ends.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -44,13 +44,17 @@ fn and_others(others: usize) -> String {
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The lock had been lost before the release: what was done under it since then may have overlapped with another
-    /// holder.
+    /// The lock had been lost before the release: what was done under it since then may have overlapped with
+    /// another holder.
     #[error("the lock {} was released too late: {}", Quoted(_0.path()), _0.reason())]
     Lost(#[from] Lost),
-    /// The servers refused to delete the node: the ACL of the lock's directory denies this client DELETE. The node blocks
-    /// all other contenders until the session ends.
-    #[error("ZooKeeper refused to delete the node {node}{}, which blocks the lock until the session ends: grant this client DELETE on the lock's directory, or close the client", and_others(*others), node = Quoted(node))]
+    /// The servers refused to delete the node: the ACL of the lock's directory denies this client DELETE. The
+    /// node blocks all other contenders until the session ends.
+    #[error(
+        "ZooKeeper refused to delete the node {node}{}, which blocks the lock until the session ends: grant \
+         this client DELETE on the lock's directory, or close the client",
+        and_others(*others), node = Quoted(node)
+    )]
     #[non_exhaustive]
     Refused {
         /// The path of the node.
@@ -63,12 +67,13 @@ pub enum ReleaseError {
     },
     /// Not every deletion was confirmed in time; they go on in the background.
     #[error(
-        "the deletion of {nodes} lock node(s) was not confirmed within {waited:?}; it goes on in the background"
+        "the deletion of {nodes} lock node(s) was not confirmed within {waited:?}; it goes on in the \
+         background"
     )]
     #[non_exhaustive]
     TimedOut {
-        /// The number of locks, and of attempts to acquire one, that have left a node, and of nodes whose deletion was
-        /// refused before and has been asked for again.
+        /// The number of locks, and of attempts to acquire one, that have left a node, and of nodes whose
+        /// deletion was refused before and has been asked for again.
         nodes: usize,
         /// The time that was given.
         waited: Duration,
@@ -76,7 +81,8 @@ pub enum ReleaseError {
     /// No server confirmed in time that the session is closed. It ends, with its nodes, when it expires.
     #[non_exhaustive]
     #[error(
-        "no server confirmed the end of the session within {waited:?}; it ends, with its nodes, when it expires"
+        "no server confirmed the end of the session within {waited:?}; it ends, with its nodes, when it \
+         expires"
     )]
     SessionNotClosed {
         /// The time that passed.
@@ -85,15 +91,16 @@ pub enum ReleaseError {
 }
 
 impl ReleaseError {
-    /// Returns `true` if the same call may succeed later with nothing else changed: a [`flush`](crate::Client::flush)
-    /// that timed out. A release is done with its call, and [`close`](crate::Client::close) returns the same again.
+    /// Returns `true` if the same call may succeed later with nothing else changed: a
+    /// [`flush`](crate::Client::flush) that timed out. A release is done with its call, and
+    /// [`close`](crate::Client::close) returns the same again.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::TimedOut { .. })
     }
 
-    /// Returns the path of the lock that was lost, or of the node that the servers refused to delete. `None` if the error
-    /// is about all nodes of a client.
+    /// Returns the path of the lock that was lost, or of the node that the servers refused to delete. `None`
+    /// if the error is about all nodes of a client.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         match self {

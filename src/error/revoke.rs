@@ -7,7 +7,8 @@ use super::cause::Cause;
 use crate::path::NodePath;
 use crate::shown::{Quoted, debug_as_text};
 
-/// Error of [`Client::attempt_revoke`](crate::Client::attempt_revoke): the holder may not have got the request.
+/// Error of [`Client::attempt_revoke`](crate::Client::attempt_revoke): the holder may not have got the
+/// request.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -42,7 +43,11 @@ pub enum RevokeError {
         source: Cause,
     },
     /// The server refused to write the request into the node: the ACL of the node denies this client WRITE.
-    #[error("ZooKeeper refused to write the request to revoke {node} into that node: its ACL needs WRITE for this client", node = Quoted(node))]
+    #[error(
+        "ZooKeeper refused to write the request to revoke {node} into that node: its ACL needs WRITE for \
+         this client",
+        node = Quoted(node)
+    )]
     #[non_exhaustive]
     Refused {
         /// The path of the node.

@@ -1,5 +1,5 @@
-//! The texts of the errors, and what each says of itself. Their variants cannot be built outside this crate; those that
-//! come up by themselves are shown in `tests/surface.rs`.
+//! The texts of the errors, and what each says of itself. Their variants cannot be built outside this crate;
+//! those that come up by themselves are shown in `tests/surface.rs`.
 
 use std::error::Error;
 use std::fmt;

@@ -21,7 +21,9 @@ use crate::shown::{Quoted, debug_as_text};
 /// match transaction.commit().await {
 ///     Ok(()) => panic!("there is no node /sales"),
 ///     // Nothing was written, the first operation neither.
-///     Err(TransactionError::Rejected { index, path, .. }) => assert_eq!((index, path.as_str()), (1, "/sales")),
+///     Err(TransactionError::Rejected { index, path, .. }) => {
+///         assert_eq!((index, path.as_str()), (1, "/sales"));
+///     }
 ///     Err(TransactionError::Unknown { path, .. }) => eprintln!("{path}: read it again before going on"),
 ///     Err(error) => return Err(error.into()),
 /// }
@@ -35,9 +37,12 @@ pub enum TransactionError {
     /// The lock is no longer held. Nothing was written.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// The lock is held, but one operation is not possible: its node exists or is missing, has another version or children,
-    /// or an ACL forbids it. Nothing was written.
-    #[error("ZooKeeper rejected operation {index} of the transaction, on {path}; nothing was written", path = Quoted(path))]
+    /// The lock is held, but one operation is not possible: its node exists or is missing, has another
+    /// version or children, or an ACL forbids it. Nothing was written.
+    #[error(
+        "ZooKeeper rejected operation {index} of the transaction, on {path}; nothing was written",
+        path = Quoted(path)
+    )]
     #[non_exhaustive]
     Rejected {
         /// The index of the operation, from 0.
@@ -48,9 +53,12 @@ pub enum TransactionError {
         #[source]
         source: Cause,
     },
-    /// The connection was lost before the answer came: everything was written, or nothing. Read the data again before you
-    /// go on.
-    #[error("it is unknown whether the transaction under the lock {path} was committed: read the data again", path = Quoted(path))]
+    /// The connection was lost before the answer came: everything was written, or nothing. Read the data
+    /// again before you go on.
+    #[error(
+        "it is unknown whether the transaction under the lock {path} was committed: read the data again",
+        path = Quoted(path)
+    )]
     #[non_exhaustive]
     Unknown {
         /// The lock's path.
@@ -63,7 +71,11 @@ pub enum TransactionError {
     #[error(transparent)]
     InvalidPath(#[from] InvalidPath),
     /// The transaction is larger than ZooKeeper's limit for one request (1 MiB). Nothing was sent.
-    #[error("the transaction under the lock {path} has {bytes} bytes; ZooKeeper accepts at most 1 MiB in one request", path = Quoted(path))]
+    #[error(
+        "the transaction under the lock {path} has {bytes} bytes; ZooKeeper accepts at most 1 MiB in one \
+         request",
+        path = Quoted(path)
+    )]
     #[non_exhaustive]
     TooLarge {
         /// The lock's path.
@@ -74,9 +86,9 @@ pub enum TransactionError {
 }
 
 impl TransactionError {
-    /// Returns `true` if the same transaction may be sent again with nothing else changed. Currently always `false`: after
-    /// [`Unknown`](Self::Unknown) it may have been committed, so read the data first; the other errors need other data,
-    /// another guard, path or size.
+    /// Returns `true` if the same transaction may be sent again with nothing else changed. Currently always
+    /// `false`: after [`Unknown`](Self::Unknown) it may have been committed, so read the data first; the
+    /// other errors need other data, another guard, path or size.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
