@@ -6,6 +6,8 @@ pub(crate) mod convert;
 pub(crate) mod failure;
 pub(crate) mod lease;
 pub(crate) mod line;
+#[cfg(test)]
+pub(crate) mod local_queue;
 pub(crate) mod moment;
 pub(crate) mod node_name;
 pub(crate) mod queue;

@@ -1,9 +1,19 @@
-//! Contenders and conversions against a model of a lock directory, under random schedules with lost replies, creates
-//! that come through late, cancellations, expired sessions, nodes deleted by hand and deletions that are refused: whatever
-//! happens, no writer is inside together with another contender, and nothing is left behind but what may not be deleted.
+//! Attempts and conversions against a model of a lock directory, under random schedules with lost replies, creates that come
+//! through late, cancellations, expired sessions, nodes and directories deleted by hand, and deletions that are refused.
 //!
-//! Exclusive contenders wait as the fair lock's do, several to a session, with the [`Line`] that it has: what is sent, what the
-//! servers do and what is heard of it are steps of their own.
+//! Two clients run several attempts each, with the [`LocalQueue`] that they have, of mutexes and fair locks on one path or of
+//! read-write locks, and with fewer places than attempts. What is sent, what the servers do and what is heard of it are steps
+//! of their own. Whatever happens,
+//!
+//! - no writer is inside together with another contender;
+//! - every attempt that is admitted ends: it is granted the lock, or leaves;
+//! - every node has a place, but for those of readers that are inside and of conversions, and no more places are taken than
+//!   there are;
+//! - none waits for a place while one is free, and a place is free once;
+//! - in a session the attempts of a client create in the order in which they came;
+//! - a list is told only to those that asked before it was sent;
+//! - a waker is told once;
+//! - nothing is left behind but what may not be deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +25,9 @@ use crate::protocol::acquire::{
 };
 use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Made};
 use crate::protocol::failure::{Answer, Failure};
-use crate::protocol::line::{Gone, Line, ReleaseNotice};
+use crate::protocol::local_queue::{
+    Arrival, Gone, Limit, LocalQueue, Neighbour, Newcomer, Notice, Told, Wish,
+};
 use crate::protocol::node_name::{Child, Dialect, Family, Kind, Naming, classify};
 use crate::protocol::queue::{Listing, Queue};
 
@@ -43,29 +55,37 @@ impl Choices<'_> {
 struct Directory {
     naming: Naming,
     created: u32,
-    /// Name to owner.
-    nodes: BTreeMap<String, usize>,
+    /// Whose each node is: the caller and the number of its attempt.
+    nodes: BTreeMap<String, (usize, u64)>,
+    /// It has been deleted, and not made again.
+    missing: bool,
     /// Those whose deletion was refused for good: they go with their sessions.
     stuck: BTreeSet<String>,
+    /// Those of readers that are inside, and those that conversions made.
+    placeless: BTreeSet<String>,
     /// When nodes were deleted by hand.
     robbed: BTreeMap<String, usize>,
     clock: usize,
 }
 
 impl Directory {
-    fn create(&mut self, owner: usize, beginning: &str) -> OwnNode {
+    fn create(&mut self, owner: (usize, u64), beginning: &str) -> OwnNode {
         let name = format!("{beginning}{:010}", self.created);
         self.nodes.insert(name.clone(), owner);
         self.created += 1;
         OwnNode { name, czxid: Some(i64::from(self.created)) }
     }
 
-    fn list(&self) -> Listing {
-        Queue::read(self.nodes.keys().cloned().collect(), self.naming)
+    fn list(&self) -> Answer<Listing> {
+        match self.missing {
+            true => Answer::No(Failure::NoNode),
+            false => Answer::Is(Queue::read(self.nodes.keys().cloned().collect(), self.naming)),
+        }
     }
 
     /// Makes a node of this whole name.
-    fn make(&mut self, owner: usize, name: &str) -> Made {
+    fn make(&mut self, owner: (usize, u64), name: &str) -> Made {
+        self.placeless.insert(name.to_owned());
         match self.nodes.insert(name.to_owned(), owner) {
             Some(_) => Made::Exists,
             None => {
@@ -75,7 +95,7 @@ impl Directory {
         }
     }
 
-    fn swap(&mut self, owner: usize, create: &str, delete: &str) -> Made {
+    fn swap(&mut self, owner: (usize, u64), create: &str, delete: &str) -> Made {
         if self.nodes.contains_key(create) {
             return Made::Exists;
         }
@@ -84,18 +104,22 @@ impl Directory {
         }
         self.make(owner, create)
     }
-
-    fn delete_beginning(&mut self, beginning: &str) {
-        self.nodes.retain(|name, _| !name.starts_with(beginning));
-    }
 }
 
 enum Doing {
     Idle,
+    /// Waits for a place, by the question with this number.
+    ForPlace(usize),
+    /// Has a place, and begins in the session.
+    Admitted,
+    /// Waits for its turn to create.
+    ForTurn(Acquiring, usize),
+    /// Waits for a list, perhaps together with what came of its create.
+    ForList(Acquiring, Asked, Option<Creation>),
     Queued(Acquiring, AcquireStep),
     /// The watch on the node is set.
     Watching(Acquiring, String),
-    /// Waits in memory, for the word with this number.
+    /// Waits in memory, by the question with this number.
     Waiting(Acquiring, usize),
     Holding {
         name: String,
@@ -108,9 +132,27 @@ enum Doing {
     },
 }
 
-struct Client {
+/// A question for a list: its number here, and that of the queue.
+struct Asked(usize, u64);
+
+/// What came of a create.
+struct Creation {
+    id: String,
+    create: Answer<OwnNode>,
+    before: Option<Neighbour>,
+}
+
+/// One that tries to get the lock again and again.
+struct Caller {
     doing: Doing,
     kind: Kind,
+    patience: Blocking,
+    /// With a fair lock.
+    fair: bool,
+    /// Of the attempt.
+    number: u64,
+    /// The attempt, or the hold that came of it, has a place or waits for one.
+    placed: bool,
     /// A create that was sent and not answered, and that the server may still carry out: how the name begins.
     late: Option<String>,
     ids: u32,
@@ -119,20 +161,50 @@ struct Client {
     /// A conversion was not allowed to delete a node.
     refused: bool,
     /// What it was told, in answer to which question.
-    told: Option<(usize, ReleaseNotice)>,
+    told: Option<(usize, Notice)>,
+    listed: Option<(usize, Answer<Listing>)>,
     /// When the servers last handed it a lock.
     handed_over: usize,
 }
 
-/// The session of each client.
-const SESSIONS: [usize; CLIENTS] = [0, 0, 0, 1, 1];
-const CLIENTS: usize = 5;
-const D: &str = "/d";
+/// A caller and the number of its question.
+type Waker = (usize, usize);
+/// The same, and when it was asked.
+type ListWaker = (usize, usize, usize);
+
+/// What the callers of a client share.
+struct Client {
+    queue: LocalQueue<Waker, ListWaker>,
+    session: u64,
+    /// How many have each place, or wait for it, and whether it is taken.
+    places: BTreeMap<u64, (usize, bool, Limit)>,
+    /// Who has asked to create, and the session in which each has created, or stepped aside.
+    contending: BTreeMap<u64, u64>,
+    /// Those that send lists, one for each session.
+    listers: Vec<Lister>,
+}
+
+/// Sends lists in a session, one after the other.
+struct Lister {
+    session: u64,
+    /// Who is told the one under way, what it shows, and when it was sent.
+    under_way: Option<(Vec<ListWaker>, Answer<Listing>, usize)>,
+}
+
+/// The client of each caller.
+const CLIENT: [usize; CALLERS] = [0, 0, 0, 0, 0, 1, 1, 1];
+const CALLERS: usize = 8;
+const CLIENTS: usize = 2;
+/// How many places a client has.
+const LIMITS: [(Limit, usize); 2] = [(Limit::MaxZnodes, 2), (Limit::MaxWaiters, 3)];
 
 /// A node that the cleanup has to delete.
 struct Deletion {
-    session: usize,
+    client: usize,
+    session: u64,
     name: String,
+    /// The place that it keeps.
+    place: Option<u64>,
     at: Stage,
 }
 
@@ -160,37 +232,87 @@ enum Stage {
 
 struct World<'a> {
     directory: Directory,
+    callers: Vec<Caller>,
     clients: Vec<Client>,
-    /// Those of the sessions, which tell a client and the number of its question.
-    lines: Vec<Line<(usize, usize)>>,
     deletions: Vec<Deletion>,
+    attempts: u64,
     questions: usize,
+    /// Those that have been answered.
+    answered: BTreeSet<usize>,
     choices: Choices<'a>,
 }
 
 impl World<'_> {
+    /// Does something with the queue of a client, and tells what is to be told.
+    fn queue<T>(&mut self, c: usize, change: impl FnOnce(&mut LocalQueue<Waker, ListWaker>, u64) -> T) -> T {
+        let client = &mut self.clients[c];
+        let result = change(&mut client.queue, client.session);
+        let Told { notices, no_list } = client.queue.take_told();
+        for ((i, question), notice) in notices {
+            assert!(self.answered.insert(question), "told twice");
+            if notice == Notice::Place {
+                self.clients[c].places.get_mut(&self.callers[i].number).expect("a place for none").1 = true;
+            }
+            let caller = &mut self.callers[i];
+            if matches!(caller.doing, Doing::ForPlace(asked) | Doing::ForTurn(_, asked) | Doing::Waiting(_, asked) if asked == question)
+            {
+                caller.told = Some((question, notice));
+            }
+        }
+        for waker in no_list {
+            self.listed(waker, Answer::No(Failure::Unknown));
+        }
+        result
+    }
+
+    fn listed(&mut self, (i, question, _): ListWaker, list: Answer<Listing>) {
+        assert!(self.answered.insert(question), "listed twice");
+        if matches!(&self.callers[i].doing, Doing::ForList(_, Asked(asked, _), _) if *asked == question) {
+            self.callers[i].listed = Some((question, list));
+        }
+    }
+
+    fn question(&mut self) -> usize {
+        self.questions += 1;
+        self.questions
+    }
+
+    fn keep_place(&mut self, c: usize, number: u64) {
+        self.clients[c].places.get_mut(&number).expect("it has a place").0 += 1;
+    }
+
+    fn let_go(&mut self, c: usize, number: u64) {
+        let uses = &mut self.clients[c].places.get_mut(&number).expect("it has a place").0;
+        *uses -= 1;
+        if *uses == 0 {
+            self.clients[c].places.remove(&number);
+            self.queue(c, |queue, _| queue.free(number));
+        }
+    }
+
+    fn owner(&self, i: usize) -> (usize, u64) {
+        (i, self.callers[i].number)
+    }
+
     fn settle_late(&mut self, i: usize) {
-        if let Some(beginning) = self.clients[i].late.take() {
-            if self.choices.chance(128) {
-                self.directory.create(i, &beginning);
+        if let Some(beginning) = self.callers[i].late.take() {
+            if self.choices.chance(128) && !self.directory.missing {
+                self.directory.create(self.owner(i), &beginning);
             }
         }
     }
 
     fn clean(&mut self, i: usize, leave: Leave) {
+        let number = Some(self.callers[i].number);
         for name in leave.nodes {
-            self.reap(i, name, false);
+            self.reap(i, name, number, false);
         }
         for id in leave.unsettled {
             // The cleanup's barrier decides what is under way, then it looks.
             self.settle_late(i);
-            let beginning = self.directory.naming.prefix(&id, self.clients[i].kind);
-            if self.in_memory() {
-                let found = self.directory.nodes.keys().find(|name| name.starts_with(&beginning)).cloned();
-                found.into_iter().for_each(|name| self.reap(i, name, false));
-            } else {
-                self.directory.delete_beginning(&beginning);
-            }
+            let beginning = self.directory.naming.prefix(&id, self.callers[i].kind);
+            let found = self.directory.nodes.keys().find(|name| name.starts_with(&beginning)).cloned();
+            found.into_iter().for_each(|name| self.reap(i, name, number, false));
         }
     }
 
@@ -198,26 +320,26 @@ impl World<'_> {
         self.directory.naming.family == Family::Exclusive
     }
 
-    fn reap(&mut self, i: usize, name: String, hand_over: bool) {
-        if self.in_memory() {
-            let session = SESSIONS[i];
-            self.deletions.push(Deletion { session, name, at: Stage::New { hand_over } });
-        } else {
-            self.directory.nodes.remove(&name);
+    fn reap(&mut self, i: usize, name: String, place: Option<u64>, hand_over: bool) {
+        let client = CLIENT[i];
+        if let Some(number) = place {
+            self.keep_place(client, number);
         }
+        let session = self.clients[client].session;
+        self.deletions.push(Deletion { client, session, name, place, at: Stage::New { hand_over } });
     }
 
     /// One step of one deletion.
     fn delete_next(&mut self, k: usize) {
-        let Deletion { session, name, at } = &self.deletions[k];
-        let (session, name, at) = (*session, name.clone(), at.clone());
+        let Deletion { client, session, name, place, at } = &self.deletions[k];
+        let (client, session, name, place, at) = (*client, *session, name.clone(), *place, at.clone());
         let (lost, carried_out) = (self.choices.chance(40), self.choices.chance(128));
         let there = self.directory.nodes.contains_key(&name);
         let next = match at {
-            Stage::New { hand_over } => match self.lines[session].heir(&name).filter(|_| hand_over) {
-                Some(to) => Stage::HandingOver { to: to.to_string() },
-                None => Stage::Plain,
-            },
+            Stage::New { hand_over } => {
+                let heir = self.clients[client].queue.heir(session, &name).filter(|_| hand_over);
+                heir.map_or(Stage::Plain, |to| Stage::HandingOver { to: to.to_string() })
+            }
             Stage::HandingOver { to } => {
                 let both = there && self.directory.nodes.contains_key(&to);
                 if both && (!lost || carried_out) {
@@ -246,18 +368,20 @@ impl World<'_> {
             Stage::Plain => Stage::Unclear,
             heard => {
                 self.deletions.remove(k);
-                let told = match &heard {
-                    Stage::Deleted => self.lines[session].gone(&name, Gone::Deleted),
-                    Stage::HandedOver { to, .. } => self.lines[session].gone(&name, Gone::HandedOver { to }),
-                    _ => self.lines[session].gone(&name, Gone::Unclear),
+                let how = match &heard {
+                    Stage::Deleted => Gone::Deleted,
+                    Stage::HandedOver { to, at } => {
+                        let heir = self.directory.nodes.get(to).map(|(caller, _)| *caller);
+                        if let Some(heir) = heir.or_else(|| self.waits_as(to)) {
+                            self.callers[heir].handed_over = *at;
+                        }
+                        Gone::HandedOver { to }
+                    }
+                    _ => Gone::Unclear,
                 };
-                for ((client, question), word) in told {
-                    if let (ReleaseNotice::HandedOver, Stage::HandedOver { at, .. }) = (&word, &heard) {
-                        self.clients[client].handed_over = *at;
-                    }
-                    if matches!(self.clients[client].doing, Doing::Waiting(_, asked) if asked == question) {
-                        self.clients[client].told = Some((question, word));
-                    }
+                self.queue(client, |queue, _| queue.gone(session, &name, how));
+                if let Some(number) = place {
+                    self.let_go(client, number);
                 }
                 return;
             }
@@ -265,31 +389,151 @@ impl World<'_> {
         self.deletions[k].at = next;
     }
 
+    /// Who waits in memory by this node.
+    fn waits_as(&self, name: &str) -> Option<usize> {
+        self.callers.iter().position(|caller| match &caller.doing {
+            Doing::Waiting(contender, _) => contender.queued_as() == Some(name),
+            _ => false,
+        })
+    }
+
     fn new_id(&mut self, i: usize) -> String {
-        self.clients[i].ids += 1;
-        format!("{i}x{}", self.clients[i].ids)
+        self.callers[i].ids += 1;
+        format!("{i}x{}", self.callers[i].ids)
+    }
+
+    /// A caller begins.
+    fn start(&mut self, i: usize) {
+        let patience = if self.choices.chance(64) { Blocking::Try } else { Blocking::Wait };
+        let reads = !self.in_memory() && self.choices.chance(140);
+        let fair = self.in_memory() && self.choices.chance(190);
+        self.attempts += 1;
+        let caller = &mut self.callers[i];
+        caller.patience = patience;
+        caller.fair = fair;
+        caller.kind = if reads { Kind::Shared } else { Kind::Exclusive };
+        caller.number = self.attempts;
+        caller.placed = true;
+        caller.robbed = false;
+        caller.refused = false;
+        let limit = if fair { Limit::MaxWaiters } else { Limit::MaxZnodes };
+        self.clients[CLIENT[i]].places.insert(self.attempts, (1, false, limit));
+        self.arrive(i, None);
+    }
+
+    /// Needs a place.
+    fn arrive(&mut self, i: usize, known: Option<u64>) {
+        let Caller { kind, patience, number, fair, .. } = self.callers[i];
+        let again = fair && self.choices.chance(128);
+        let wish = match patience {
+            Blocking::Try => Wish::Ask { known },
+            Blocking::Wait => Wish::Join,
+        };
+        let limit = self.clients[CLIENT[i]].places[&number].2;
+        let question = self.question();
+        // Before the answer, which may be on its way at once.
+        self.callers[i].doing = Doing::ForPlace(question);
+        let newcomer = Newcomer { number, limit, kind, again, wish };
+        match self.queue(CLIENT[i], |queue, _| queue.arrive(newcomer, (i, question))) {
+            Arrival::Admitted => {
+                self.clients[CLIENT[i]].places.get_mut(&number).expect("it has arrived").1 = true;
+                self.callers[i].doing = Doing::Admitted;
+            }
+            Arrival::Waits => {}
+            Arrival::Busy(count) => self.busy(i, count.ever),
+            Arrival::Refused => {
+                assert!(fair && !again);
+                self.end(i);
+            }
+        }
+    }
+
+    /// Live contenders are in the way of one that only asks; a reader finds out at the servers whether that is so.
+    fn busy(&mut self, i: usize, ever: u64) {
+        let kind = self.callers[i].kind;
+        let writer = match self.directory.list() {
+            Answer::Is(Ok(queue)) => queue.in_the_way(None, kind).0 > 0,
+            _ => false,
+        };
+        if kind == Kind::Exclusive || writer || self.choices.chance(16) {
+            self.end(i);
+        } else {
+            self.arrive(i, Some(ever));
+        }
+    }
+
+    /// An attempt ends, or a hold that has a place: what is left of it keeps that.
+    fn end(&mut self, i: usize) {
+        let number = self.callers[i].number;
+        self.callers[i].doing = Doing::Idle;
+        self.callers[i].placed = false;
+        self.clients[CLIENT[i]].contending.remove(&number);
+        self.queue(CLIENT[i], |queue, _| {
+            queue.set_live(number, false);
+            queue.leave(number);
+        });
+        self.let_go(CLIENT[i], number);
+    }
+
+    /// The caller goes, or is told that it does not get the lock.
+    fn give_up(&mut self, i: usize, leave: Leave) {
+        self.clean(i, leave);
+        self.end(i);
+    }
+
+    fn answer(&mut self, i: usize, question: usize) -> Option<Notice> {
+        self.callers[i].told.take().filter(|(answered, _)| *answered == question).map(|(_, notice)| notice)
     }
 
     fn step(&mut self, i: usize) {
-        match std::mem::replace(&mut self.clients[i].doing, Doing::Idle) {
-            Doing::Idle => {
-                let patience = if self.choices.chance(64) { Blocking::Try } else { Blocking::Wait };
-                let reads = self.directory.naming.family == Family::ReadWrite && self.choices.chance(140);
-                let kind = if reads { Kind::Shared } else { Kind::Exclusive };
-                let waits = if self.in_memory() { Waits::InMemory } else { Waits::AtTheServers };
+        match std::mem::replace(&mut self.callers[i].doing, Doing::Idle) {
+            Doing::Idle => self.start(i),
+            Doing::ForPlace(question) => match self.answer(i, question) {
+                Some(Notice::Place) => self.callers[i].doing = Doing::Admitted,
+                Some(Notice::Busy(count)) => self.busy(i, count.ever),
+                Some(notice) => panic!("{notice:?} to one that waits for a place"),
+                None if self.choices.chance(16) => self.end(i),
+                None => self.callers[i].doing = Doing::ForPlace(question),
+            },
+            Doing::Admitted => {
+                let Caller { kind, patience, fair, number, .. } = self.callers[i];
+                let waits = if fair { Waits::InMemory } else { Waits::AtTheServers };
                 let (contender, step) = Acquiring::new(self.directory.naming, kind, patience, waits);
-                self.clients[i].kind = kind;
-                self.clients[i].robbed = false;
-                self.clients[i].refused = false;
-                self.clients[i].doing = Doing::Queued(contender, step);
+                self.queue(CLIENT[i], |queue, _| queue.set_live(number, true));
+                self.callers[i].doing = Doing::Queued(contender, step);
+            }
+            Doing::ForTurn(contender, question) => {
+                let create = AcquireStep::Do(AcquireRequest::Create);
+                if self.answer(i, question).is_some() {
+                    self.may_create(i, contender);
+                } else if self.choices.chance(16) {
+                    self.give_up(i, contender.leave(create));
+                } else {
+                    self.callers[i].doing = Doing::ForTurn(contender, question);
+                }
+            }
+            Doing::ForList(contender, asked, creation) => {
+                let listed = self.callers[i].listed.take().filter(|(answered, _)| *answered == asked.0);
+                match (listed, creation) {
+                    (Some((_, list)), Some(Creation { id, create, before })) => {
+                        let event = AcquireEvent::Created { id, create, list: Some(list), before };
+                        self.after_create(i, contender, event);
+                    }
+                    (Some((_, list)), None) => self.on(i, contender, AcquireEvent::Listed(list)),
+                    (None, None) if self.choices.chance(16) => {
+                        self.queue(CLIENT[i], |queue, _| queue.forget_list(asked.1));
+                        self.give_up(i, contender.leave(AcquireStep::Do(AcquireRequest::List)));
+                    }
+                    (None, creation) => self.callers[i].doing = Doing::ForList(contender, asked, creation),
+                }
             }
             Doing::Holding { name } => {
-                if self.directory.naming.family == Family::ReadWrite && self.choices.chance(100) {
+                if !self.in_memory() && self.choices.chance(100) {
                     self.convert(i, name);
                 } else {
                     // Not where it was lost, or something was written of which nothing is known.
                     let hand_over = self.choices.chance(220);
-                    self.reap(i, name, hand_over);
+                    self.release(i, name, hand_over);
                 }
             }
             Doing::Converting { name, conversion, step } => self.converting(i, name, conversion, step),
@@ -298,169 +542,298 @@ impl World<'_> {
                     AcquireEvent::Changed
                 } else if self.choices.chance(16) {
                     let leave = contender.leave(AcquireStep::Do(AcquireRequest::Watch { predecessor: name }));
-                    return self.clean(i, leave);
+                    return self.give_up(i, leave);
                 } else {
-                    self.clients[i].doing = Doing::Watching(contender, name);
+                    self.callers[i].doing = Doing::Watching(contender, name);
                     return;
                 };
                 self.on(i, contender, event);
             }
             Doing::Waiting(contender, question) => {
-                let told = self.clients[i].told.take().filter(|(answered, _)| *answered == question);
-                let event = match told {
-                    Some((_, ReleaseNotice::HandedOver)) => AcquireEvent::HandedOver,
-                    Some((_, ReleaseNotice::Watch { predecessor })) => {
-                        AcquireEvent::Inherited { predecessor }
-                    }
-                    Some((_, ReleaseNotice::Look)) => AcquireEvent::Changed,
+                let event = match self.answer(i, question) {
+                    Some(Notice::HandedOver) => AcquireEvent::HandedOver,
+                    Some(Notice::Watch { predecessor }) => AcquireEvent::Inherited { predecessor },
+                    Some(Notice::Look) => AcquireEvent::Changed,
+                    Some(notice) => panic!("{notice:?} to one that waits for a node"),
                     None if self.choices.chance(16) => {
-                        let leave = contender.leave(AcquireStep::Do(AcquireRequest::List));
-                        return self.clean(i, leave);
+                        return self.give_up(i, contender.leave(AcquireStep::Do(AcquireRequest::List)));
                     }
                     None => {
-                        self.clients[i].doing = Doing::Waiting(contender, question);
+                        self.callers[i].doing = Doing::Waiting(contender, question);
                         return;
                     }
                 };
                 self.on(i, contender, event);
             }
-            Doing::Queued(mut contender, AcquireStep::Do(AcquireRequest::Create)) => {
-                let lost = self.choices.chance(40);
-                let event = self.create(i, lost);
-                if self.choices.chance(20) {
-                    // The caller went while the create was under way.
-                    let step = contender.on(event, &|_| false);
-                    let leave = contender.leave(step);
-                    return self.clean(i, leave);
-                }
-                self.on(i, contender, event);
+            Doing::Queued(contender, AcquireStep::Do(AcquireRequest::Create)) => {
+                self.may_create(i, contender);
             }
             Doing::Queued(_, AcquireStep::Finish(outcome)) => self.finish(i, outcome),
             Doing::Queued(contender, step) if self.choices.chance(10) => {
-                let leave = contender.leave(step);
-                self.clean(i, leave);
+                self.give_up(i, contender.leave(step));
             }
-            Doing::Queued(contender, AcquireStep::Pause { .. }) => self.on(i, contender, AcquireEvent::Retry),
-            Doing::Queued(contender, AcquireStep::Do(request)) => {
-                let lost = self.choices.chance(40);
-                let own = contender.queued_as().map(str::to_owned);
-                let line = &mut self.lines[SESSIONS[i]];
-                match (&request, own.as_deref().filter(|_| self.directory.naming.family == Family::Exclusive))
-                {
-                    (AcquireRequest::List, Some(own)) => line.settled(own),
-                    (AcquireRequest::Watch { predecessor }, Some(own)) => line.watch(own, predecessor),
-                    _ => {}
+            Doing::Queued(contender, AcquireStep::Pause { .. }) => {
+                if self.choices.chance(60) {
+                    // For some time.
+                    let number = self.callers[i].number;
+                    let client = &mut self.clients[CLIENT[i]];
+                    if let Some(session) = client.contending.get_mut(&number) {
+                        *session = client.session;
+                    }
+                    self.queue(CLIENT[i], |queue, _| queue.step_aside(number));
                 }
-                let event = match request {
-                    AcquireRequest::WaitFor { before } => {
-                        self.questions += 1;
-                        let own = own.unwrap_or_default();
-                        line.know(D, &own);
-                        if line.wait(&own, &before, (i, self.questions)) {
-                            self.clients[i].doing = Doing::Waiting(contender, self.questions);
-                            return;
-                        }
-                        AcquireEvent::WatchFailed(Failure::NoNode)
-                    }
-                    AcquireRequest::Create | AcquireRequest::MakeParents => {
-                        AcquireEvent::ParentsMade(Answer::Is(()))
-                    }
-                    AcquireRequest::List if lost => AcquireEvent::Listed(Answer::No(Failure::Unknown)),
-                    AcquireRequest::List => AcquireEvent::Listed(Answer::Is(self.directory.list())),
-                    AcquireRequest::Inspect { .. } if lost => {
-                        AcquireEvent::Inspected(Answer::No(Failure::Unknown))
-                    }
-                    AcquireRequest::Inspect { name } if self.directory.nodes.contains_key(&name) => {
-                        if self.directory.naming.family == Family::Exclusive {
-                            line.know(D, &name);
-                        }
-                        AcquireEvent::Inspected(Answer::Is(OwnNode { name, czxid: Some(1) }))
-                    }
-                    AcquireRequest::Inspect { .. } => AcquireEvent::Inspected(Answer::No(Failure::NoNode)),
-                    AcquireRequest::Watch { .. } if lost => AcquireEvent::WatchFailed(Failure::Unknown),
-                    AcquireRequest::Watch { predecessor }
-                        if self.directory.nodes.contains_key(&predecessor) =>
-                    {
-                        self.clients[i].doing = Doing::Watching(contender, predecessor);
-                        return;
-                    }
-                    AcquireRequest::Watch { .. } => AcquireEvent::WatchFailed(Failure::NoNode),
-                };
-                self.on(i, contender, event);
+                self.on(i, contender, AcquireEvent::Retry);
+            }
+            Doing::Queued(contender, AcquireStep::Do(request)) => self.ask(i, contender, request),
+        }
+    }
+
+    /// Does a request that is not a create.
+    fn ask(&mut self, i: usize, contender: Acquiring, request: AcquireRequest) {
+        let lost = self.choices.chance(40);
+        let own = contender.queued_as().map(str::to_owned);
+        let (in_memory, fair) = (self.in_memory(), self.callers[i].fair);
+        let event = match request {
+            AcquireRequest::Create => unreachable!("done by `may_create`"),
+            AcquireRequest::WaitFor { before } => {
+                let question = self.question();
+                let own = own.unwrap_or_default();
+                let wake = (i, question);
+                if self.queue(CLIENT[i], |queue, session| queue.wait(session, &own, &before, wake)) {
+                    self.callers[i].doing = Doing::Waiting(contender, question);
+                    return;
+                }
+                AcquireEvent::WatchFailed(Failure::NoNode)
+            }
+            AcquireRequest::MakeParents => {
+                self.directory.missing = false;
+                AcquireEvent::ParentsMade(Answer::Is(()))
+            }
+            AcquireRequest::List => {
+                if let Some(own) = own.filter(|_| in_memory) {
+                    self.queue(CLIENT[i], |queue, session| queue.settled(session, &own));
+                }
+                if fair || !in_memory {
+                    return self.ask_list(i, contender, None);
+                }
+                AcquireEvent::Listed(if lost { Answer::No(Failure::Unknown) } else { self.directory.list() })
+            }
+            AcquireRequest::Inspect { .. } if lost => AcquireEvent::Inspected(Answer::No(Failure::Unknown)),
+            AcquireRequest::Inspect { name } if self.directory.nodes.contains_key(&name) => {
+                if in_memory {
+                    self.queue(CLIENT[i], |queue, session| queue.know(session, &name));
+                }
+                AcquireEvent::Inspected(Answer::Is(OwnNode { name, czxid: Some(1) }))
+            }
+            AcquireRequest::Inspect { .. } => AcquireEvent::Inspected(Answer::No(Failure::NoNode)),
+            AcquireRequest::Watch { predecessor } => {
+                if let Some(own) = own.filter(|_| fair) {
+                    self.queue(CLIENT[i], |queue, session| queue.watch(session, &own, &predecessor));
+                }
+                if lost {
+                    AcquireEvent::WatchFailed(Failure::Unknown)
+                } else if self.directory.nodes.contains_key(&predecessor) {
+                    self.callers[i].doing = Doing::Watching(contender, predecessor);
+                    return;
+                } else {
+                    AcquireEvent::WatchFailed(Failure::NoNode)
+                }
+            }
+        };
+        self.on(i, contender, event);
+    }
+
+    fn ask_list(&mut self, i: usize, contender: Acquiring, creation: Option<Creation>) {
+        let question = self.question();
+        let waker = (i, question, self.directory.clock);
+        let (asked, session) =
+            self.queue(CLIENT[i], |queue, session| (queue.ask_list(session, waker), session));
+        let asked = asked.expect("of this session");
+        if asked.start {
+            self.clients[CLIENT[i]].listers.push(Lister { session, under_way: None });
+        }
+        self.callers[i].doing = Doing::ForList(contender, Asked(question, asked.question), creation);
+    }
+
+    /// One step of one that sends lists.
+    fn list_next(&mut self, c: usize, k: usize) {
+        let session = self.clients[c].listers[k].session;
+        match self.clients[c].listers[k].under_way.take() {
+            None => match self.queue(c, |queue, _| queue.next_list(session)) {
+                Some(wakers) => {
+                    let sent = (wakers, self.directory.list(), self.directory.clock);
+                    self.clients[c].listers[k].under_way = Some(sent);
+                }
+                None => drop(self.clients[c].listers.remove(k)),
+            },
+            Some((wakers, list, sent)) => {
+                let lost = self.choices.chance(40);
+                for waker in wakers {
+                    assert!(waker.2 <= sent, "a list that was sent before it was asked for");
+                    self.listed(waker, if lost { Answer::No(Failure::Unknown) } else { copy(&list) });
+                }
+                if self.choices.chance(10) {
+                    // It panics.
+                    self.clients[c].listers.remove(k);
+                    self.queue(c, |queue, _| queue.stop_lists(session));
+                }
             }
         }
     }
 
     fn on(&mut self, i: usize, mut contender: Acquiring, event: AcquireEvent) {
-        let line = &self.lines[SESSIONS[i]];
-        let step = contender.on(event, &|name| line.knows(name));
+        let (c, number, kind) = (CLIENT[i], self.callers[i].number, self.callers[i].kind);
+        let Client { queue, session, .. } = &self.clients[c];
+        let step = contender.on(event, &|name| queue.knows(*session, name));
         for name in contender.take_surplus() {
-            self.reap(i, name, false);
+            self.reap(i, name, Some(number), false);
         }
-        self.clients[i].doing = Doing::Queued(contender, step);
-        if let Doing::Queued(_, AcquireStep::Finish(_)) = &self.clients[i].doing {
+        if let (Some(list), Some(own)) = (contender.take_list(), contender.queued_as()) {
+            let ahead = list.in_the_way(Some(own), kind).0;
+            self.queue(c, |queue, session| {
+                queue.looked(session, own, ahead);
+                queue.set_waits(number, ahead > 0);
+            });
+        }
+        self.callers[i].doing = Doing::Queued(contender, step);
+        if let Doing::Queued(_, AcquireStep::Finish(_)) = &self.callers[i].doing {
             self.step(i);
         }
     }
 
-    fn create(&mut self, i: usize, lost: bool) -> AcquireEvent {
-        // What the session sent before is decided before a new create is.
-        for (other, session) in SESSIONS.iter().enumerate() {
-            if other == i || self.in_memory() && *session == SESSIONS[i] {
-                self.settle_late(other);
+    /// Creates if it is its turn.
+    fn may_create(&mut self, i: usize, contender: Acquiring) {
+        let (c, number) = (CLIENT[i], self.callers[i].number);
+        if self.callers[i].patience == Blocking::Wait {
+            let question = self.question();
+            self.callers[i].told = None;
+            let Client { contending, session, .. } = &mut self.clients[c];
+            let session = *session;
+            contending.entry(number).or_default();
+            if !self.queue(c, |queue, session| queue.may_create(number, session, (i, question))) {
+                self.callers[i].doing = Doing::ForTurn(contender, question);
+                return;
+            }
+            let contending = &mut self.clients[c].contending;
+            if contending[&number] != session {
+                let overtaken = contending.range(..number).find(|(_, created)| **created != session);
+                assert_eq!(overtaken, None, "{number} creates before it");
+                contending.insert(number, session);
             }
         }
+        self.create(i, contender);
+    }
+
+    fn create(&mut self, i: usize, contender: Acquiring) {
+        let lost = self.choices.chance(40);
+        let (c, number, fair) = (CLIENT[i], self.callers[i].number, self.callers[i].fair);
+        // What the session sent before is decided before a new create is.
+        for other in (0..CALLERS).filter(|other| CLIENT[*other] == c) {
+            self.settle_late(other);
+        }
         let id = self.new_id(i);
-        let beginning = self.directory.naming.prefix(&id, self.clients[i].kind);
-        let list_too = !self.in_memory() || !self.lines[SESSIONS[i]].is_in(D);
+        let beginning = self.directory.naming.prefix(&id, self.callers[i].kind);
+        let list_too = self.queue(c, |queue, session| !fair || !queue.has_nodes(session));
+        self.queue(c, |queue, session| queue.create_sent(number, session));
         let mut before = None;
-        let create = if !lost {
-            let node = self.directory.create(i, &beginning);
-            if let (true, Child::Contender { sequence, .. }) =
-                (self.in_memory(), classify(&node.name, self.directory.naming))
-            {
-                before = self.lines[SESSIONS[i]].created(D, &node.name, sequence);
-            }
-            Answer::Is(node)
-        } else {
+        let create = if lost {
             match self.choices.below(3) {
                 // Carried out, and the answer lost; or still under way; or never to come.
-                0 => drop(self.directory.create(i, &beginning)),
-                1 => self.clients[i].late = Some(beginning),
+                0 if !self.directory.missing => drop(self.directory.create(self.owner(i), &beginning)),
+                1 => self.callers[i].late = Some(beginning),
                 _ => {}
             }
             Answer::No(Failure::Unknown)
+        } else if self.directory.missing {
+            if let Some(created) = self.clients[c].contending.get_mut(&number) {
+                *created = 0;
+            }
+            self.queue(c, |queue, session| queue.create_failed(number, session));
+            Answer::No(Failure::NoNode)
+        } else {
+            let node = self.directory.create(self.owner(i), &beginning);
+            if let (true, Child::Contender { sequence, .. }) =
+                (self.in_memory(), classify(&node.name, self.directory.naming))
+            {
+                let leaving: BTreeSet<_> =
+                    self.deletions.iter().map(|deletion| deletion.name.clone()).collect();
+                let leaving = |name: &str| leaving.contains(name);
+                before = self.queue(c, |queue, session| {
+                    let before = queue.created(session, &node.name, sequence);
+                    before.filter(|before| queue.is_live(session, &before.name, &leaving))
+                });
+            }
+            Answer::Is(node)
         };
+        if list_too && (fair || !self.in_memory()) {
+            return self.ask_list(i, contender, Some(Creation { id, create, before }));
+        }
         let list = list_too.then(|| match self.choices.chance(40) {
             true => Answer::No(Failure::Unknown),
-            false => Answer::Is(self.directory.list()),
+            false => self.directory.list(),
         });
-        AcquireEvent::Created { id, create, list, before }
+        self.after_create(i, contender, AcquireEvent::Created { id, create, list, before });
+    }
+
+    fn after_create(&mut self, i: usize, mut contender: Acquiring, event: AcquireEvent) {
+        if self.choices.chance(20) {
+            // The caller went while the create was under way.
+            let step = contender.on(event, &|_| false);
+            let leave = contender.leave(step);
+            return self.give_up(i, leave);
+        }
+        self.on(i, contender, event);
     }
 
     fn finish(&mut self, i: usize, outcome: AcquireOutcome) {
         match outcome {
             AcquireOutcome::Granted { name, also, .. } => {
                 self.clean(i, also);
-                self.lines[SESSIONS[i]].settled(&name);
+                let number = self.callers[i].number;
+                self.queue(CLIENT[i], |queue, session| {
+                    queue.settled(session, &name);
+                    queue.set_waits(number, false);
+                    queue.leave(number);
+                });
+                self.clients[CLIENT[i]].contending.remove(&number);
                 if !self.directory.nodes.contains_key(&name) {
                     // It was there when the servers handed the lock over to it.
                     let robbed = self.directory.robbed.get(&name);
-                    let in_time = robbed.is_some_and(|robbed| *robbed > self.clients[i].handed_over);
+                    let in_time = robbed.is_some_and(|robbed| *robbed > self.callers[i].handed_over);
                     assert!(in_time, "granted by a node that is not there");
                 }
-                self.clients[i].doing = Doing::Holding { name };
+                if self.callers[i].kind == Kind::Shared {
+                    self.directory.placeless.insert(name.clone());
+                    self.callers[i].placed = false;
+                    self.let_go(CLIENT[i], number);
+                }
+                self.callers[i].doing = Doing::Holding { name };
             }
             AcquireOutcome::Ended { why, leave } => {
                 assert_eq!(why, Ending::WouldBlock);
-                self.clean(i, leave);
+                self.give_up(i, leave);
             }
+        }
+    }
+
+    /// The lock is given back, or lost.
+    fn release(&mut self, i: usize, name: String, hand_over: bool) {
+        let number = self.callers[i].number;
+        let place = self.callers[i].placed.then_some(number);
+        self.reap(i, name, place, hand_over);
+        self.end_hold(i);
+    }
+
+    fn end_hold(&mut self, i: usize) {
+        self.callers[i].doing = Doing::Idle;
+        if self.callers[i].placed {
+            self.end(i);
         }
     }
 
     fn convert(&mut self, i: usize, name: String) {
         let id = self.new_id(i);
-        let kind = match self.clients[i].kind {
+        let kind = match self.callers[i].kind {
             Kind::Shared => Kind::Exclusive,
             Kind::Exclusive => Kind::Shared,
         };
@@ -469,20 +842,21 @@ impl World<'_> {
             Kind::Shared => Conversion::downgrade(name.clone(), new),
             Kind::Exclusive => Conversion::upgrade(name.clone(), new),
         };
-        self.clients[i].doing = Doing::Converting { name, conversion, step };
+        self.callers[i].doing = Doing::Converting { name, conversion, step };
     }
 
     fn converting(&mut self, i: usize, name: String, mut conversion: Conversion, step: ConvertStep) {
         // Answers that are lost: the request was carried out, or not.
         let (lost, carried_out) = (self.choices.chance(40), self.choices.chance(128));
         let unknown = || ConvertEvent::Made(Made::Failed(Failure::Unknown));
+        let owner = self.owner(i);
         let directory = &mut self.directory;
         let event = match step {
             ConvertStep::Pause { .. } => ConvertEvent::Retry,
             ConvertStep::Do(ConvertRequest::List) if lost => {
                 ConvertEvent::Listed(Answer::No(Failure::Unknown))
             }
-            ConvertStep::Do(ConvertRequest::List) => ConvertEvent::Listed(Answer::Is(directory.list())),
+            ConvertStep::Do(ConvertRequest::List) => ConvertEvent::Listed(directory.list()),
             ConvertStep::Do(ConvertRequest::Inspect { .. }) if lost => {
                 ConvertEvent::Inspected(Answer::No(Failure::Unknown))
             }
@@ -493,15 +867,15 @@ impl World<'_> {
                 })
             }
             ConvertStep::Do(ConvertRequest::Swap { create, delete }) => {
-                let made = (!lost || carried_out).then(|| directory.swap(i, &create, &delete));
+                let made = (!lost || carried_out).then(|| directory.swap(owner, &create, &delete));
                 made.filter(|_| !lost).map_or_else(unknown, ConvertEvent::Made)
             }
             ConvertStep::Do(ConvertRequest::Create { name }) => {
-                let made = (!lost || carried_out).then(|| directory.make(i, &name));
+                let made = (!lost || carried_out).then(|| directory.make(owner, &name));
                 made.filter(|_| !lost).map_or_else(unknown, ConvertEvent::Made)
             }
             ConvertStep::Do(ConvertRequest::Delete { .. }) if self.choices.chance(20) => {
-                self.clients[i].refused = true;
+                self.callers[i].refused = true;
                 ConvertEvent::Deleted(Answer::No(Failure::Refused))
             }
             ConvertStep::Do(ConvertRequest::Delete { name }) => {
@@ -513,7 +887,7 @@ impl World<'_> {
             ConvertStep::Finish(converted) => return self.converted(i, name, converted),
         };
         let step = conversion.on(event);
-        self.clients[i].doing = Doing::Converting { name, conversion, step };
+        self.callers[i].doing = Doing::Converting { name, conversion, step };
     }
 
     fn converted(&mut self, i: usize, name: String, converted: Converted) {
@@ -522,20 +896,25 @@ impl World<'_> {
                 let Child::Contender { kind, .. } = classify(&node, self.directory.naming) else {
                     panic!("converted to {node}");
                 };
-                self.clients[i].kind = kind;
-                self.clients[i].doing = Doing::Holding { name: node };
+                self.callers[i].kind = kind;
+                let number = self.callers[i].number;
+                if kind == Kind::Shared && std::mem::take(&mut self.callers[i].placed) {
+                    self.let_go(CLIENT[i], number);
+                }
+                self.callers[i].doing = Doing::Holding { name: node };
             }
-            Converted::Kept(_) => self.clients[i].doing = Doing::Holding { name },
+            Converted::Kept(_) => self.callers[i].doing = Doing::Holding { name },
             Converted::Lost { leave, .. } => {
-                let client = &self.clients[i];
-                assert!(client.robbed || client.refused, "lost without a reason");
+                let caller = &self.callers[i];
+                assert!(caller.robbed || caller.refused, "lost without a reason");
                 for name in &leave {
-                    if self.clients[i].refused && self.choices.chance(100) {
+                    if self.callers[i].refused && self.choices.chance(100) {
                         self.directory.stuck.insert(name.clone());
                     } else {
                         self.delete(name);
                     }
                 }
+                self.end_hold(i);
             }
             Converted::SessionOver => panic!("sessions end by `expire` here"),
         }
@@ -545,18 +924,32 @@ impl World<'_> {
         self.directory.nodes.remove(name);
     }
 
-    /// The session of a client is over: its nodes go, and whatever it had under way.
-    fn expire(&mut self, i: usize) {
-        let all = self.in_memory();
-        let over = |client: usize| client == i || all && SESSIONS[client] == SESSIONS[i];
-        for (n, client) in self.clients.iter_mut().enumerate().filter(|(n, _)| over(*n)) {
-            client.late = None;
-            client.doing = Doing::Idle;
-            self.directory.nodes.retain(|_, owner| *owner != n);
+    /// The session of a client is over: its nodes go, and whatever it had under way. Those that contend start again in the
+    /// next.
+    fn expire(&mut self, c: usize) {
+        self.clients[c].session += 1;
+        self.directory.nodes.retain(|_, (owner, _)| CLIENT[*owner] != c);
+        for i in (0..CALLERS).filter(|i| CLIENT[*i] == c) {
+            self.callers[i].late = None;
+            match std::mem::replace(&mut self.callers[i].doing, Doing::Idle) {
+                Doing::Idle => {}
+                Doing::Holding { .. } | Doing::Converting { .. } => self.end_hold(i),
+                waiting @ (Doing::ForPlace(_) | Doing::Admitted) => self.callers[i].doing = waiting,
+                Doing::ForList(_, asked, _) => {
+                    self.callers[i].doing = Doing::Admitted;
+                    self.queue(c, |queue, _| queue.forget_list(asked.1));
+                }
+                _ => self.callers[i].doing = Doing::Admitted,
+            }
         }
-        if all {
-            self.lines[SESSIONS[i]] = Line::default();
-            self.deletions.retain(|deletion| deletion.session != SESSIONS[i]);
+        let unheard = |deletion: &Deletion| {
+            matches!(deletion.at, Stage::New { .. } | Stage::HandingOver { .. } | Stage::Plain)
+        };
+        let all = std::mem::take(&mut self.deletions);
+        let (over, rest) = all.into_iter().partition::<Vec<_>, _>(|one| one.client == c && unheard(one));
+        self.deletions = rest;
+        for number in over.into_iter().filter_map(|deletion| deletion.place) {
+            self.let_go(c, number);
         }
     }
 
@@ -569,10 +962,11 @@ impl World<'_> {
             self.directory.nodes.keys().skip(n).take(if all { count } else { 1 }).cloned().collect();
         if all {
             self.directory.created = 0;
+            self.directory.missing = self.choices.chance(128);
         }
         for name in names {
-            if let Some(owner) = self.directory.nodes.remove(&name) {
-                self.clients[owner].robbed = true;
+            if let Some((owner, _)) = self.directory.nodes.remove(&name) {
+                self.callers[owner].robbed = true;
             }
             self.directory.robbed.insert(name, self.directory.clock);
         }
@@ -580,47 +974,96 @@ impl World<'_> {
 
     /// Who is inside by nodes that are there, and have been: readers and writers.
     fn inside(&self) -> (usize, usize) {
-        let kind = |client: &Client| match &client.doing {
-            Doing::Holding { name } if self.directory.nodes.contains_key(name) => Some(client.kind),
+        let kind = |caller: &Caller| match &caller.doing {
+            Doing::Holding { name } if self.directory.nodes.contains_key(name) => Some(caller.kind),
             // A reader is inside while it tries to become a writer. A writer that becomes a reader is the one or the other.
-            Doing::Converting { name, .. } if self.directory.nodes.contains_key(name) => Some(client.kind),
+            Doing::Converting { name, .. } if self.directory.nodes.contains_key(name) => Some(caller.kind),
             _ => None,
         };
-        let of = |wanted| self.clients.iter().filter(|client| kind(client) == Some(wanted)).count();
+        let of = |wanted| self.callers.iter().filter(|caller| kind(caller) == Some(wanted)).count();
         (of(Kind::Shared), of(Kind::Exclusive))
     }
 
     fn check(&self) {
         let (readers, writers) = self.inside();
         assert!(writers == 0 || writers == 1 && readers == 0, "{readers} readers, {writers} writers");
+        for (name, (owner, number)) in &self.directory.nodes {
+            let place = self.clients[CLIENT[*owner]].places.get(number);
+            let none = self.directory.stuck.contains(name) || self.directory.placeless.contains(name);
+            assert!(none || place.is_some_and(|place| place.1), "{name} has no place");
+        }
+        for (c, client) in self.clients.iter().enumerate() {
+            for (limit, max) in LIMITS {
+                let waits = |busy: bool| {
+                    let waits = self.callers.iter().enumerate().filter(move |(i, caller)| {
+                        let limited = CLIENT[*i] == c && matches!(caller.doing, Doing::ForPlace(_));
+                        let told = match &caller.told {
+                            None => !busy,
+                            Some((_, notice)) => busy && matches!(notice, Notice::Busy(_)),
+                        };
+                        limited && told && client.places[&caller.number].2 == limit
+                    });
+                    waits.count()
+                };
+                let census = client.queue.census(limit);
+                let taken = census.live() + census.in_cleanup();
+                let known = client.places.values().filter(|place| place.1 && place.2 == limit).count();
+                // One that is told that the lock is busy keeps its turn, and may get a place unseen.
+                assert!(known <= taken && taken <= known + waits(true), "{taken} places of {limit:?}");
+                assert!(taken <= max, "{taken} places of {limit:?}");
+                assert!(waits(false) == 0 || taken == max, "waits while a place is free");
+            }
+        }
+    }
+}
+
+fn copy(list: &Answer<Listing>) -> Answer<Listing> {
+    match list {
+        Answer::Is(listing) => Answer::Is(listing.clone()),
+        Answer::No(failure) => Answer::No(*failure),
     }
 }
 
 fn simulate(bytes: &[u8], family: Family) {
     let naming = Naming { family, dialect: Dialect::Curator };
-    let client = || Client {
+    let caller = || Caller {
         doing: Doing::Idle,
         kind: Kind::Exclusive,
+        patience: Blocking::Wait,
+        fair: false,
+        number: 0,
+        placed: false,
         late: None,
         ids: 0,
         robbed: false,
         refused: false,
         told: None,
+        listed: None,
         handed_over: 0,
+    };
+    let client = || {
+        let mut queue = LocalQueue::default();
+        LIMITS.into_iter().for_each(|(limit, max)| queue.set_limit(limit, max));
+        let (places, contending) = (BTreeMap::new(), BTreeMap::new());
+        Client { queue, session: 1, places, contending, listers: Vec::new() }
     };
     let mut world = World {
         directory: Directory {
             naming,
             created: 0,
             nodes: BTreeMap::new(),
+            missing: false,
             stuck: BTreeSet::new(),
+            placeless: BTreeSet::new(),
             robbed: BTreeMap::new(),
             clock: 0,
         },
+        callers: (0..CALLERS).map(|_| caller()).collect(),
         clients: (0..CLIENTS).map(|_| client()).collect(),
-        lines: SESSIONS.iter().map(|_| Line::default()).collect(),
         deletions: Vec::new(),
+        attempts: 0,
         questions: 0,
+        answered: BTreeSet::new(),
         choices: Choices { bytes: bytes.iter() },
     };
     while world.choices.bytes.len() > 0 {
@@ -628,15 +1071,22 @@ fn simulate(bytes: &[u8], family: Family) {
         match world.choices.next() {
             0..3 => world.rob(),
             3..6 => {
-                let i = world.choices.below(CLIENTS);
-                world.expire(i);
+                let c = world.choices.below(CLIENTS);
+                world.expire(c);
             }
-            6..90 if !world.deletions.is_empty() => {
+            6..70 if !world.deletions.is_empty() => {
                 let k = world.choices.below(world.deletions.len());
                 world.delete_next(k);
             }
+            70..110 => {
+                let c = world.choices.below(CLIENTS);
+                if !world.clients[c].listers.is_empty() {
+                    let k = world.choices.below(world.clients[c].listers.len());
+                    world.list_next(c, k);
+                }
+            }
             _ => {
-                let i = world.choices.below(CLIENTS);
+                let i = world.choices.below(CALLERS);
                 world.step(i);
             }
         }
@@ -645,20 +1095,28 @@ fn simulate(bytes: &[u8], family: Family) {
     // Now that all goes well, and the sessions of what is stuck are over, all that wait are served: no wake-up was lost.
     let Directory { nodes, stuck, .. } = &mut world.directory;
     nodes.retain(|name, _| !stuck.contains(name));
-    for _ in 0..200 {
+    for _ in 0..300 {
         for k in (0..world.deletions.len()).rev() {
             world.delete_next(k);
         }
-        for i in 0..CLIENTS {
-            if !matches!(world.clients[i].doing, Doing::Idle) {
+        for c in 0..CLIENTS {
+            for k in (0..world.clients[c].listers.len()).rev() {
+                world.list_next(c, k);
+            }
+        }
+        for i in 0..CALLERS {
+            if !matches!(world.callers[i].doing, Doing::Idle) {
                 world.step(i);
                 world.check();
             }
         }
     }
-    let busy = world.clients.iter().filter(|client| !matches!(client.doing, Doing::Idle)).count();
+    let busy = world.callers.iter().filter(|caller| !matches!(caller.doing, Doing::Idle)).count();
     assert_eq!(busy, 0, "still waiting with nobody there");
     assert!(world.directory.nodes.is_empty(), "left behind: {:?}", world.directory.nodes);
+    for client in &world.clients {
+        assert!(client.places.is_empty() && client.queue.is_empty(), "left behind: {:?}", client.queue);
+    }
 }
 
 proptest! {

@@ -1,0 +1,853 @@
+//! Which of one client's attempts goes next for one path. Pure: inputs in, decisions out.
+//!
+//! All attempts of one client on one path, of a mutex and of a fair lock alike, are in one [`LocalQueue`], from their
+//! arrival until their last node is gone:
+//!
+//! 1. An attempt *arrives* and needs a *place*, the right to one node. Where all are taken it waits, is refused, or, if it
+//!    only asks, is told that live contenders are in its way ([`arrive`](LocalQueue::arrive)).
+//! 2. It *creates* its node when those that came before have created theirs in this session
+//!    ([`may_create`](LocalQueue::may_create)).
+//! 3. It *lists* the directory, by one list for all that need one at the same time ([`ask_list`](LocalQueue::ask_list)).
+//! 4. Its node *waits* in memory for a node of the same session before it, and may be its *heir*
+//!    ([`wait`](LocalQueue::wait), [`heir`](LocalQueue::heir)).
+//! 5. Its place is *free* when its last node is gone ([`free`](LocalQueue::free)).
+//!
+//! Attempts are known by their numbers, which rise in the order in which they come, nodes by their names, which are used
+//! once. A decision that concerns another attempt than the one that asks is a [`Notice`] for its waker, to be taken with
+//! [`take_told`](LocalQueue::take_told) after each call and delivered when nothing is locked.
+//!
+//! # Invariants
+//! 1. A waker that is kept comes out once, with what its attempt is told.
+//! 2. At most as many places of a limit are taken as the limit says. A place is free once, and then belongs to the attempt
+//!    that has waited longest. None waits while one is free.
+//! 3. In a session an attempt creates after those with lower numbers that have asked to create in it or in an earlier one,
+//!    except for those that have stepped aside or left.
+//! 4. A list is for those that asked before it was sent, and only for them. One is under way at a time.
+//! 5. What is known about nodes, turns and lists belongs to one session. A newer one clears it, an older one changes
+//!    nothing.
+//! 6. `next` says of two nodes that no other stands between them. It never becomes untrue: names are used once, and later
+//!    nodes have greater numbers. So if the one between two neighbours goes, those two are neighbours.
+//! 7. An attempt that waits for a node is told when that node is gone, or put behind the one that it was behind. Nothing
+//!    here is a grant but the notice that one transaction has deleted the holder's node while its heir's existed:
+//!    whatever is in doubt ends with a look at the queue.
+
+mod census;
+mod nodes;
+mod notice;
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::protocol::node_name::Kind;
+
+use census::Liveness;
+pub(crate) use census::{Census, Count};
+use nodes::Nodes;
+pub(crate) use nodes::{Gone, Neighbour};
+pub(crate) use notice::{Notice, Told};
+
+/// One client's attempts on one path; see the module. `W` wakes an attempt with a [`Notice`], `L` is told a list.
+#[derive(Debug)]
+pub(crate) struct LocalQueue<W, L> {
+    max_znodes: Places,
+    max_waiters: Places,
+    /// Those that wait for a place or have one, by number.
+    attempts: BTreeMap<u64, Attempt<W>>,
+    /// The session that all below is about.
+    session: u64,
+    /// Those that have asked to create and have not done it in this session.
+    to_create: BTreeSet<u64>,
+    nodes: Nodes<W>,
+    lists: Lists<L>,
+    told: Told<W, L>,
+}
+
+/// Which limit on nodes an attempt counts for. A mutex and a fair lock on one path have one each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// That of mutexes and read-write locks: a newcomer that finds no place waits for one.
+    MaxZnodes,
+    /// That of fair locks, whose order is that of the nodes: a newcomer that finds no place is refused.
+    MaxWaiters,
+}
+
+/// An attempt that needs a place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Newcomer {
+    pub(crate) number: u64,
+    pub(crate) limit: Limit,
+    pub(crate) kind: Kind,
+    /// It had a place before, and is not refused another.
+    pub(crate) again: bool,
+    pub(crate) wish: Wish,
+}
+
+/// What an attempt does where it finds no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// It waits for one.
+    Join,
+    /// It waits until live contenders are in its way, other than those of which it knows already
+    /// ([`Count::ever`]).
+    Ask { known: Option<u64> },
+}
+
+/// What became of a newcomer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// It has a place.
+    Admitted,
+    /// It is told [`Notice::Place`], or [`Notice::Busy`] if it only asks.
+    Waits,
+    /// It only asks, and live contenders are in its way. It may ask again, and has its turn among those that wait until it
+    /// leaves ([`LocalQueue::free`]).
+    Busy(Count),
+    /// All places are taken. It is not known here any more.
+    Refused,
+}
+
+/// The places of one limit.
+#[derive(Debug, Default)]
+struct Places {
+    max: usize,
+    census: Census,
+    waiting: BTreeSet<u64>,
+    /// Those that wait, only ask, and have not been told what is in their way.
+    asking: BTreeSet<u64>,
+}
+
+/// An attempt that waits for a place, or has one, or what is left of it.
+#[derive(Debug)]
+struct Attempt<W> {
+    limit: Limit,
+    kind: Kind,
+    place: Place<W>,
+    turn: Turn<W>,
+}
+
+#[derive(Debug)]
+enum Place<W> {
+    Waits { wish: Wish, wake: Option<W> },
+    Has(Liveness),
+}
+
+/// Where an attempt stands in the order of creates.
+#[derive(Debug)]
+enum Turn<W> {
+    /// It has not asked to create, or does not contend any more.
+    None,
+    /// It has not created in this session.
+    ToCreate { wake: Option<W> },
+    /// It has sent its create, or stepped aside.
+    Passed,
+}
+
+/// The list that is sent next, and the one under way.
+#[derive(Debug)]
+struct Lists<L> {
+    /// A list is under way, or is about to be sent.
+    running: bool,
+    waiting: BTreeMap<u64, L>,
+    last: u64,
+}
+
+/// What became of the question for a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ListAsked {
+    /// What [`LocalQueue::forget_list`] wants.
+    pub(crate) question: u64,
+    /// The caller has to start sending lists, until [`LocalQueue::next_list`] has none to send.
+    pub(crate) start: bool,
+}
+
+impl Wish {
+    /// Whether this count ends the wait of one that only asks.
+    fn ends(self, count: Count) -> bool {
+        matches!(self, Self::Ask { known } if count.now > 0 && known != Some(count.ever))
+    }
+}
+
+impl<W> Turn<W> {
+    fn take_wake(&mut self) -> Option<W> {
+        match self {
+            Self::ToCreate { wake } => wake.take(),
+            Self::None | Self::Passed => None,
+        }
+    }
+}
+
+impl<L> Default for Lists<L> {
+    fn default() -> Self {
+        Self { running: false, waiting: BTreeMap::new(), last: 0 }
+    }
+}
+
+impl<W, L> Default for LocalQueue<W, L> {
+    fn default() -> Self {
+        Self {
+            max_znodes: Places::default(),
+            max_waiters: Places::default(),
+            attempts: BTreeMap::new(),
+            session: 0,
+            to_create: BTreeSet::new(),
+            nodes: Nodes::default(),
+            lists: Lists::default(),
+            told: Told::default(),
+        }
+    }
+}
+
+/// Places.
+impl<W, L> LocalQueue<W, L> {
+    /// How many places there are.
+    pub(crate) fn set_limit(&mut self, limit: Limit, max: usize) {
+        self.places(limit).max = max;
+        self.admit(limit);
+    }
+
+    /// An attempt needs a place. `wake` is kept if it waits.
+    pub(crate) fn arrive(&mut self, newcomer: Newcomer, wake: W) -> Arrival {
+        let Newcomer { number, limit, kind, again, wish } = newcomer;
+        if let Entry::Vacant(attempt) = self.attempts.entry(number) {
+            let place = Place::Waits { wish, wake: None };
+            attempt.insert(Attempt { limit, kind, place, turn: Turn::None });
+            self.places(limit).waiting.insert(number);
+            self.admit(limit);
+        }
+        let count = self.census(limit).in_the_way(kind);
+        let Some(Attempt { place: Place::Waits { wish: old, wake: kept }, .. }) =
+            self.attempts.get_mut(&number)
+        else {
+            return Arrival::Admitted;
+        };
+        *old = wish;
+        if limit == Limit::MaxWaiters && !again {
+            self.free(number);
+            return Arrival::Refused;
+        }
+        if wish.ends(count) {
+            return Arrival::Busy(count);
+        }
+        self.told.tell(kept.replace(wake), Notice::Look);
+        if let Wish::Ask { .. } = wish {
+            self.places(limit).asking.insert(number);
+        }
+        Arrival::Waits
+    }
+
+    /// Whether the place of an attempt is that of a live contender or hold, or of what is left of one.
+    pub(crate) fn set_live(&mut self, number: u64, live: bool) {
+        self.set_liveness(number, |place| place.live = live);
+    }
+
+    /// Whether an attempt that has a place has seen a live contender before it.
+    pub(crate) fn set_waits(&mut self, number: u64, waits: bool) {
+        self.set_liveness(number, |place| place.waits = waits);
+    }
+
+    /// The attempt, and all of its nodes that needed its place, are gone.
+    pub(crate) fn free(&mut self, number: u64) {
+        self.leave(number);
+        let Some(attempt) = self.attempts.remove(&number) else { return };
+        let Attempt { limit, kind, place, .. } = attempt;
+        let places = self.places(limit);
+        match place {
+            Place::Waits { wake, .. } => {
+                places.waiting.remove(&number);
+                places.asking.remove(&number);
+                self.told.tell(wake, Notice::Look);
+            }
+            Place::Has(liveness) => {
+                places.census.taken = places.census.taken.saturating_sub(1);
+                places.census.change(kind, liveness, Liveness::default());
+                self.admit(limit);
+            }
+        }
+    }
+
+    /// How the places of a limit are used.
+    pub(crate) fn census(&self, limit: Limit) -> Census {
+        match limit {
+            Limit::MaxZnodes => self.max_znodes.census,
+            Limit::MaxWaiters => self.max_waiters.census,
+        }
+    }
+
+    fn places(&mut self, limit: Limit) -> &mut Places {
+        match limit {
+            Limit::MaxZnodes => &mut self.max_znodes,
+            Limit::MaxWaiters => &mut self.max_waiters,
+        }
+    }
+
+    /// Gives what is free to those that have waited longest.
+    fn admit(&mut self, limit: Limit) {
+        let before = self.census(limit);
+        loop {
+            let places = self.places(limit);
+            if places.census.taken >= places.max {
+                break;
+            }
+            let Some(number) = places.waiting.pop_first() else { break };
+            places.asking.remove(&number);
+            let Some(attempt) = self.attempts.get_mut(&number) else { continue };
+            let live = Liveness { live: true, waits: false };
+            let before = std::mem::replace(&mut attempt.place, Place::Has(live));
+            let kind = attempt.kind;
+            let places = self.places(limit);
+            places.census.taken += 1;
+            places.census.change(kind, Liveness::default(), live);
+            if let Place::Waits { wake, .. } = before {
+                self.told.tell(wake, Notice::Place);
+            }
+        }
+        self.tell_asking(limit, before);
+    }
+
+    fn set_liveness(&mut self, number: u64, set: impl FnOnce(&mut Liveness)) {
+        let Some(Attempt { limit, kind, place: Place::Has(liveness), .. }) = self.attempts.get_mut(&number)
+        else {
+            return;
+        };
+        let (limit, kind, before) = (*limit, *kind, *liveness);
+        set(liveness);
+        let after = *liveness;
+        let census = self.census(limit);
+        self.places(limit).census.change(kind, before, after);
+        self.tell_asking(limit, census);
+    }
+
+    /// Tells those that only ask what has come to be in their way.
+    fn tell_asking(&mut self, limit: Limit, before: Census) {
+        let now = self.census(limit);
+        // Otherwise no newcomer among the live ones: those that wait on have been asked about these.
+        if now.live.ever == before.live.ever && now.blocking.ever == before.blocking.ever {
+            return;
+        }
+        for number in std::mem::take(&mut self.places(limit).asking) {
+            let Some(attempt) = self.attempts.get_mut(&number) else { continue };
+            let count = now.in_the_way(attempt.kind);
+            match &mut attempt.place {
+                Place::Waits { wish, wake } if wish.ends(count) => {
+                    self.told.tell(wake.take(), Notice::Busy(count));
+                }
+                Place::Waits { .. } => drop(self.places(limit).asking.insert(number)),
+                Place::Has(_) => {}
+            }
+        }
+    }
+}
+
+/// The order of creates.
+impl<W, L> LocalQueue<W, L> {
+    /// An attempt that has a place is about to create a node in a session. Returns true if it may. Otherwise `wake` is kept,
+    /// and told when to ask again.
+    pub(crate) fn may_create(&mut self, number: u64, session: u64, wake: W) -> bool {
+        self.enter(session);
+        let Some(attempt) = self.attempts.get_mut(&number) else { return true };
+        if let Turn::None = attempt.turn {
+            attempt.turn = Turn::ToCreate { wake: None };
+            self.to_create.insert(number);
+        }
+        let Turn::ToCreate { wake: kept } = &mut attempt.turn else { return true };
+        // One of an older session fails anyway.
+        if session < self.session || self.to_create.first() == Some(&number) {
+            return true;
+        }
+        self.told.tell(kept.replace(wake), Notice::Look);
+        false
+    }
+
+    /// An attempt has sent its create.
+    pub(crate) fn create_sent(&mut self, number: u64, session: u64) {
+        if session == self.session {
+            self.pass(number);
+        }
+    }
+
+    /// The create of an attempt did not happen, for want of a directory: those that have sent none yet wait until it has
+    /// tried again, or steps aside.
+    pub(crate) fn create_failed(&mut self, number: u64, session: u64) {
+        if session != self.session {
+            return;
+        }
+        if let Some(Attempt { turn: turn @ Turn::Passed, .. }) = self.attempts.get_mut(&number) {
+            *turn = Turn::ToCreate { wake: None };
+            self.to_create.insert(number);
+        }
+    }
+
+    /// An attempt pauses for as long as the retry policy says: it keeps no other waiting, and creates when it comes back.
+    pub(crate) fn step_aside(&mut self, number: u64) {
+        self.pass(number);
+    }
+
+    /// An attempt does not contend any more. What it left keeps its place.
+    pub(crate) fn leave(&mut self, number: u64) {
+        self.pass(number);
+        if let Some(attempt) = self.attempts.get_mut(&number) {
+            attempt.turn = Turn::None;
+        }
+    }
+
+    fn pass(&mut self, number: u64) {
+        if !self.to_create.remove(&number) {
+            return;
+        }
+        if let Some(attempt) = self.attempts.get_mut(&number) {
+            let wake = attempt.turn.take_wake();
+            attempt.turn = Turn::Passed;
+            self.told.tell(wake, Notice::Turn);
+        }
+        let next = self.to_create.first().and_then(|next| self.attempts.get_mut(next));
+        self.told.tell(next.and_then(|next| next.turn.take_wake()), Notice::Turn);
+    }
+
+    /// A newer session has begun: nothing of the one before is of use in it, and all that contended create anew.
+    fn enter(&mut self, session: u64) {
+        if session <= self.session {
+            return;
+        }
+        self.session = session;
+        for (number, attempt) in &mut self.attempts {
+            if !matches!(attempt.turn, Turn::None) {
+                // In the older session, where its create fails.
+                self.told.tell(attempt.turn.take_wake(), Notice::Turn);
+                attempt.turn = Turn::ToCreate { wake: None };
+                self.to_create.insert(*number);
+            }
+        }
+        let waiting = std::mem::take(&mut self.nodes).into_waiting();
+        self.told.notices.extend(waiting.map(|wake| (wake, Notice::Look)));
+        self.lists.running = false;
+        self.drop_lists();
+    }
+
+    /// Whether a session is not older than the one that the queue is about.
+    fn is_current(&mut self, session: u64) -> bool {
+        self.enter(session);
+        session == self.session
+    }
+}
+
+/// Shared lists.
+impl<W, L> LocalQueue<W, L> {
+    /// A list is needed that is sent after this. Returns `None` if the session is over.
+    pub(crate) fn ask_list(&mut self, session: u64, tell: L) -> Option<ListAsked> {
+        if !self.is_current(session) {
+            return None;
+        }
+        self.lists.last += 1;
+        let question = self.lists.last;
+        self.lists.waiting.insert(question, tell);
+        Some(ListAsked { question, start: !std::mem::replace(&mut self.lists.running, true) })
+    }
+
+    /// One that asked for a list does not wait for it any more.
+    pub(crate) fn forget_list(&mut self, question: u64) {
+        self.told.no_list.extend(self.lists.waiting.remove(&question));
+    }
+
+    /// A list is about to be sent: returns those that are told what it shows, or `None` if no list is needed, or a newer
+    /// session has begun.
+    pub(crate) fn next_list(&mut self, session: u64) -> Option<Vec<L>> {
+        if session != self.session {
+            return None;
+        }
+        self.lists.running = !self.lists.waiting.is_empty();
+        self.lists.running.then(|| std::mem::take(&mut self.lists.waiting).into_values().collect())
+    }
+
+    /// Whoever was sending lists has gone at work.
+    pub(crate) fn stop_lists(&mut self, session: u64) {
+        if session == self.session {
+            self.lists.running = false;
+            self.drop_lists();
+        }
+    }
+
+    fn drop_lists(&mut self) {
+        self.told.no_list.extend(std::mem::take(&mut self.lists.waiting).into_values());
+    }
+}
+
+/// Nodes, and who waits for whom in memory.
+impl<W, L> LocalQueue<W, L> {
+    /// Whether a node of the session is there, as far as is known: then the next one may need no list.
+    pub(crate) fn has_nodes(&self, session: u64) -> bool {
+        session == self.session && self.nodes.has_last()
+    }
+
+    /// A node exists, by the answer to its create. Returns the nearest node of the session before it, if that is certain
+    /// without a list.
+    pub(crate) fn created(&mut self, session: u64, name: &str, sequence: i32) -> Option<Neighbour> {
+        if !self.is_current(session) {
+            return None;
+        }
+        self.nodes.created(name, sequence)
+    }
+
+    /// A node of the session exists.
+    pub(crate) fn know(&mut self, session: u64, name: &str) {
+        if self.is_current(session) {
+            self.nodes.know(name);
+        }
+    }
+
+    /// Whether this is a node of the session that can be waited for in memory.
+    pub(crate) fn knows(&self, session: u64, name: &str) -> bool {
+        session == self.session && self.nodes.knows(name)
+    }
+
+    /// So many contenders are before a node.
+    pub(crate) fn looked(&mut self, session: u64, name: &str, ahead: usize) {
+        if session == self.session {
+            self.nodes.looked(name, ahead);
+        }
+    }
+
+    /// How many were before a node, as far as was known, when it came or looked last.
+    pub(crate) fn ahead(&self, session: u64, name: &str) -> usize {
+        if session == self.session { self.nodes.ahead(name) } else { 0 }
+    }
+
+    /// Whether a live contender is known to be in the way of one behind the node `name`: that one itself, or one that it
+    /// waits for. `leaving` says of a node of the session that it is being deleted.
+    pub(crate) fn is_live(&self, session: u64, name: &str, leaving: &dyn Fn(&str) -> bool) -> bool {
+        session == self.session && self.nodes.is_live(name, leaving)
+    }
+
+    /// The node `own` waits for another of its session. Returns false if that is not known any more; otherwise `wake` is
+    /// told when it has gone.
+    pub(crate) fn wait(&mut self, session: u64, own: &str, before: &Neighbour, wake: W) -> bool {
+        if !self.is_current(session) {
+            return false;
+        }
+        self.nodes.know(own);
+        self.settled(session, own);
+        self.nodes.wait(own, before, wake)
+    }
+
+    /// The attempt of the node `own` watches a node of another session.
+    pub(crate) fn watch(&mut self, session: u64, own: &str, predecessor: &str) {
+        self.settled(session, own);
+        if session == self.session {
+            self.nodes.watch(own, predecessor);
+        }
+    }
+
+    /// The attempt of the node `own` waits for no node: it looks, or has the lock.
+    pub(crate) fn settled(&mut self, session: u64, own: &str) {
+        if session == self.session {
+            let wake = self.nodes.settle(own);
+            self.told.tell(wake, Notice::Look);
+        }
+    }
+
+    /// Whom a lock that is held by the node `own` can be handed over to.
+    pub(crate) fn heir(&self, session: u64, own: &str) -> Option<Arc<str>> {
+        if session == self.session { self.nodes.heir(own) } else { None }
+    }
+
+    /// A node is gone, or its end will not be heard of.
+    pub(crate) fn gone(&mut self, session: u64, name: &str, how: Gone<'_>) {
+        if session == self.session {
+            self.nodes.gone(name, how, &mut self.told.notices);
+        }
+    }
+
+    /// Whether nothing is kept.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        let lists = !self.lists.running && self.lists.waiting.is_empty();
+        let turns = self.attempts.is_empty() && self.to_create.is_empty();
+        lists && turns && self.nodes.is_empty()
+    }
+
+    /// What has been decided for others than those that asked, since the last time.
+    #[must_use = "those that wait are told by this alone"]
+    pub(crate) fn take_told(&mut self) -> Told<W, L> {
+        std::mem::take(&mut self.told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Queue = LocalQueue<&'static str, &'static str>;
+
+    fn queue(max_znodes: usize, max_waiters: usize) -> Queue {
+        let mut queue = Queue::default();
+        queue.set_limit(Limit::MaxZnodes, max_znodes);
+        queue.set_limit(Limit::MaxWaiters, max_waiters);
+        queue
+    }
+
+    fn newcomer(number: u64) -> Newcomer {
+        let (limit, kind) = (Limit::MaxZnodes, Kind::Exclusive);
+        Newcomer { number, limit, kind, again: false, wish: Wish::Join }
+    }
+
+    fn asks(number: u64, kind: Kind, known: Option<u64>) -> Newcomer {
+        Newcomer { kind, wish: Wish::Ask { known }, ..newcomer(number) }
+    }
+
+    impl Queue {
+        fn admits(&mut self, newcomer: Newcomer) -> bool {
+            self.arrive(newcomer, "newcomer") == Arrival::Admitted
+        }
+
+        /// So many attempts, numbered from 1, have a place each.
+        fn crowd(count: u64) -> Self {
+            let mut queue = queue(64, 64);
+            assert!((1..=count).all(|number| queue.admits(newcomer(number))));
+            queue
+        }
+
+        fn notices(&mut self) -> Vec<(&'static str, Notice)> {
+            let Told { notices, no_list } = self.take_told();
+            assert!(no_list.is_empty());
+            notices
+        }
+
+        fn in_the_way(&self, kind: Kind) -> Count {
+            self.census(Limit::MaxZnodes).in_the_way(kind)
+        }
+
+        /// Live ones, and those in cleanup.
+        fn used(&self) -> (usize, usize) {
+            let census = self.census(Limit::MaxZnodes);
+            (census.live(), census.in_cleanup())
+        }
+    }
+
+    #[test]
+    fn a_place_in_clean_up_is_taken_and_not_live() {
+        let mut queue = queue(2, 0);
+        assert!(queue.admits(newcomer(1)) && queue.admits(newcomer(2)));
+        assert_eq!(queue.arrive(newcomer(3), "third"), Arrival::Waits);
+        assert_eq!(queue.used(), (2, 0));
+        queue.set_live(1, false);
+        queue.set_live(1, false);
+        assert_eq!((queue.used(), queue.notices()), ((1, 1), vec![]));
+        let before = queue.in_the_way(Kind::Exclusive).ever;
+        queue.free(1);
+        assert_eq!((queue.used(), queue.notices()), ((2, 0), vec![("third", Notice::Place)]));
+        queue.free(1);
+        queue.free(2);
+        queue.free(3);
+        assert_eq!(queue.in_the_way(Kind::Exclusive), Count { now: 0, ever: before + 1 });
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn places_go_to_those_that_have_waited_longest() {
+        let mut queue = queue(1, 0);
+        assert!(queue.admits(newcomer(1)));
+        for (number, wake) in [(2, "second"), (3, "third"), (4, "fourth")] {
+            assert_eq!(queue.arrive(newcomer(number), wake), Arrival::Waits);
+        }
+        // One that gives up is told too, should it still listen.
+        queue.free(2);
+        assert_eq!(queue.notices(), [("second", Notice::Look)]);
+        queue.free(1);
+        assert_eq!(queue.notices(), [("third", Notice::Place)]);
+        // It has given up, and has not heard that.
+        queue.free(3);
+        assert_eq!(queue.notices(), [("fourth", Notice::Place)]);
+    }
+
+    #[test]
+    fn a_fair_lock_refuses_whom_it_has_no_place_for() {
+        let mut queue = queue(1, 1);
+        let fair = |number, again| Newcomer { limit: Limit::MaxWaiters, again, ..newcomer(number) };
+        assert!(queue.admits(fair(1, false)));
+        assert_eq!(queue.arrive(fair(2, false), "refused"), Arrival::Refused);
+        assert_eq!(queue.arrive(fair(3, true), "again"), Arrival::Waits);
+        assert!(queue.admits(newcomer(4)), "a mutex has places of its own");
+        assert_eq!(queue.arrive(newcomer(5), "mutex"), Arrival::Waits);
+        queue.free(1);
+        assert_eq!(queue.notices(), [("again", Notice::Place)]);
+    }
+
+    #[test]
+    fn a_limit_that_is_raised_lets_those_in_that_wait() {
+        let mut queue = queue(1, 0);
+        assert!(queue.admits(newcomer(1)));
+        assert_eq!(queue.arrive(newcomer(2), "second"), Arrival::Waits);
+        queue.set_limit(Limit::MaxZnodes, 2);
+        assert_eq!(queue.notices(), [("second", Notice::Place)]);
+    }
+
+    #[test]
+    fn a_reader_is_in_a_readers_way_while_it_waits_itself() {
+        let mut queue = queue(2, 0);
+        let reader = Newcomer { kind: Kind::Shared, ..newcomer(1) };
+        assert!(queue.admits(reader));
+        let in_the_way = |queue: &Queue, kind| queue.in_the_way(kind).now;
+        assert_eq!((in_the_way(&queue, Kind::Exclusive), in_the_way(&queue, Kind::Shared)), (1, 0));
+        queue.set_waits(1, true);
+        queue.set_waits(1, true);
+        assert_eq!(in_the_way(&queue, Kind::Shared), 1);
+        queue.set_live(1, false);
+        assert_eq!(in_the_way(&queue, Kind::Shared), 0);
+        queue.set_live(1, true);
+        assert_eq!(in_the_way(&queue, Kind::Shared), 1);
+        queue.set_waits(1, false);
+        assert_eq!(in_the_way(&queue, Kind::Shared), 0);
+        assert!(queue.admits(newcomer(2)));
+        assert_eq!(in_the_way(&queue, Kind::Shared), 1);
+        queue.free(2);
+        queue.free(1);
+        assert_eq!(queue.in_the_way(Kind::Shared), Count { now: 0, ever: 3 });
+    }
+
+    #[test]
+    fn one_that_only_asks_is_told_what_comes_in_its_way() {
+        let mut queue = queue(2, 0);
+        assert!(queue.admits(newcomer(1)) && queue.admits(Newcomer { kind: Kind::Shared, ..newcomer(2) }));
+        queue.set_live(1, false);
+        let in_the_way = |queue: &Queue| queue.in_the_way(Kind::Exclusive);
+        assert_eq!(queue.arrive(asks(3, Kind::Exclusive, None), ""), Arrival::Busy(in_the_way(&queue)));
+        queue.free(3);
+        queue.set_live(2, false);
+        assert_eq!(queue.arrive(asks(4, Kind::Exclusive, None), "writer"), Arrival::Waits);
+        assert_eq!(queue.arrive(asks(5, Kind::Shared, None), "reader"), Arrival::Waits);
+        queue.set_live(2, true);
+        assert_eq!(
+            queue.notices(),
+            [("writer", Notice::Busy(in_the_way(&queue)))],
+            "a reader does not mind a reader"
+        );
+        queue.set_waits(2, true);
+        let known = queue.in_the_way(Kind::Shared);
+        assert_eq!(queue.notices(), [("reader", Notice::Busy(known))]);
+        // The servers say that the writer which it saw has gone.
+        assert_eq!(queue.arrive(asks(5, Kind::Shared, Some(known.ever)), "again"), Arrival::Waits);
+        queue.free(4);
+        queue.free(1);
+        assert_eq!(queue.notices(), [("again", Notice::Place)]);
+    }
+
+    /// Its turn among those that wait is kept.
+    #[test]
+    fn one_that_looks_what_is_in_its_way_gets_its_place_meanwhile() {
+        let mut queue = queue(1, 0);
+        assert!(queue.admits(newcomer(1)));
+        let busy = queue.arrive(asks(2, Kind::Shared, None), "");
+        let Arrival::Busy(count) = busy else { panic!("{busy:?}") };
+        assert_eq!(queue.arrive(newcomer(3), "third"), Arrival::Waits);
+        queue.free(1);
+        assert_eq!(queue.notices(), []);
+        assert!(queue.admits(asks(2, Kind::Shared, Some(count.ever))));
+        queue.free(2);
+        assert_eq!(queue.notices(), [("third", Notice::Place)]);
+    }
+
+    #[test]
+    fn those_that_come_one_after_the_other_do_not_wait() {
+        let mut queue = Queue::crowd(6);
+        for number in [5, 6, 4] {
+            assert!(queue.may_create(number, 1, ""));
+            queue.create_sent(number, 1);
+            // A repetition in the same session.
+            assert!(queue.may_create(number, 1, ""));
+        }
+    }
+
+    #[test]
+    fn in_the_next_session_they_go_in_the_order_in_which_they_came() {
+        let mut queue = Queue::crowd(9);
+        for number in 1..=4 {
+            assert!(queue.may_create(number, 1, ""));
+            queue.create_sent(number, 1);
+        }
+        queue.leave(2);
+        assert!(!queue.may_create(4, 2, "fourth") && !queue.may_create(3, 2, "third"));
+        assert!(queue.may_create(1, 2, "first"));
+        assert_eq!(queue.notices(), []);
+        queue.create_sent(1, 2);
+        // It is on its way, and may be gone before it asks again.
+        assert_eq!(queue.notices(), [("third", Notice::Turn)]);
+        queue.leave(3);
+        assert_eq!(queue.notices(), [("fourth", Notice::Turn)]);
+        assert!(queue.may_create(4, 2, "fourth"));
+        queue.create_sent(4, 2);
+        assert!(queue.may_create(9, 2, "ninth"));
+    }
+
+    #[test]
+    fn one_that_has_to_try_again_keeps_those_behind_it_back() {
+        let mut queue = Queue::crowd(3);
+        for number in [1, 2] {
+            assert!(queue.may_create(number, 1, ""));
+            queue.create_sent(number, 1);
+        }
+        // The directory was missing, for both.
+        queue.create_failed(1, 1);
+        queue.create_failed(2, 1);
+        assert!(!queue.may_create(3, 1, "third") && !queue.may_create(2, 1, "second"));
+        assert!(queue.may_create(1, 1, ""));
+        queue.create_sent(1, 1);
+        assert_eq!(queue.notices(), [("second", Notice::Turn)]);
+        assert!(queue.may_create(2, 1, "") && !queue.may_create(3, 1, "third"));
+        // It fails again, and pauses.
+        queue.create_failed(1, 1);
+        assert!(!queue.may_create(3, 1, "third"));
+        queue.step_aside(1);
+        queue.create_sent(2, 1);
+        assert!(queue.may_create(3, 1, "third"));
+        assert!(queue.may_create(1, 1, "first"), "and does not wait for those that passed it");
+        queue.create_sent(1, 1);
+        queue.create_failed(2, 1);
+        // Of a session that is over.
+        queue.create_failed(1, 0);
+        queue.create_sent(2, 1);
+        assert!(queue.may_create(3, 1, "third"));
+    }
+
+    #[test]
+    fn a_list_is_for_those_that_asked_before_it_was_sent() {
+        let mut queue = queue(0, 0);
+        let first = queue.ask_list(1, "first").unwrap();
+        assert!(first.start && !queue.ask_list(1, "second").unwrap().start);
+        assert_eq!(queue.next_list(1), Some(vec!["first", "second"]));
+        let third = queue.ask_list(1, "third").unwrap();
+        assert!(!third.start && !queue.ask_list(1, "fourth").unwrap().start);
+        queue.forget_list(third.question);
+        assert_eq!(queue.next_list(1), Some(vec!["fourth"]));
+        assert_eq!(queue.next_list(1), None);
+        assert_eq!(queue.take_told().no_list, ["third"]);
+        assert!(queue.ask_list(1, "fifth").unwrap().start, "the one before has stopped");
+        queue.stop_lists(1);
+        assert_eq!(queue.take_told().no_list, ["fifth"]);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_newer_session_clears_what_the_one_before_left() {
+        let mut queue = Queue::crowd(3);
+        for (number, name) in [(1, "a"), (2, "b")] {
+            assert!(queue.may_create(number, 1, ""));
+            queue.create_sent(number, 1);
+            let before = queue.created(1, name, i32::try_from(number).unwrap());
+            assert!(before.is_none_or(|before| queue.wait(1, name, &before, "waits in memory")));
+        }
+        assert_eq!(queue.ask_list(1, "list").map(|asked| asked.start), Some(true));
+        queue.create_failed(1, 1);
+        assert!(!queue.may_create(3, 1, "waits for its turn"));
+        assert!(!queue.may_create(2, 2, "second"));
+        let Told { notices, no_list } = queue.take_told();
+        assert_eq!(notices, [("waits for its turn", Notice::Turn), ("waits in memory", Notice::Look)]);
+        assert_eq!(no_list, ["list"]);
+        assert!(!queue.knows(2, "a") && !queue.knows(1, "a") && !queue.has_nodes(2));
+        assert_eq!((queue.ahead(1, "b"), queue.ahead(2, "b")), (0, 0));
+        // What comes late changes nothing.
+        queue.gone(1, "a", Gone::Deleted);
+        assert_eq!((queue.created(1, "c", 3), queue.ask_list(1, "late")), (None, None));
+        assert_eq!(queue.next_list(1), None);
+        assert!(queue.may_create(3, 1, "late"), "where its create fails");
+    }
+}

@@ -1,0 +1,344 @@
+//! The part of a [`LocalQueue`](super::LocalQueue) that is about the nodes of its session: who waits for whom in memory, and what
+//! becomes of those that wait when a node goes.
+//!
+//! Thousands of waiters of one lock in one process cost the servers no watches and no lists that way. What is known here about
+//! a node may be out of date at any time: deleted by hand, its directory removed and made again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::notice::Notice;
+pub(crate) use crate::protocol::line::{Gone, Neighbour};
+
+/// The nodes of one session in one directory.
+#[derive(Debug)]
+pub(super) struct Nodes<W> {
+    all: HashMap<Arc<str>, Node<W>>,
+    last: Option<Last>,
+}
+
+#[derive(Debug)]
+struct Node<W> {
+    behind: Option<Behind>,
+    followers: Vec<Follower<W>>,
+    /// How many were before it, as far as was known, when it came or looked last.
+    ahead: usize,
+}
+
+/// Whom a node waits for.
+#[derive(Debug)]
+enum Behind {
+    /// A node of the same session, in memory.
+    Own(Neighbour),
+    /// A node of another session, which is watched at the servers.
+    Other(String),
+}
+
+/// A node that waits for another one.
+#[derive(Debug)]
+struct Follower<W> {
+    name: Arc<str>,
+    next: bool,
+    wake: W,
+}
+
+/// The node of the session that was created last.
+#[derive(Debug)]
+struct Last {
+    sequence: i32,
+    /// That node, or the one that it was behind, if it has gone.
+    node: Neighbour,
+}
+
+impl<W> Default for Nodes<W> {
+    fn default() -> Self {
+        Self { all: HashMap::new(), last: None }
+    }
+}
+
+impl<W> Nodes<W> {
+    pub(super) fn has_last(&self) -> bool {
+        self.last.is_some()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty() && self.last.is_none()
+    }
+
+    /// The servers number the creates of a directory one by one, so no node is between two numbers in a row.
+    pub(super) fn created(&mut self, name: &str, sequence: i32) -> Option<Neighbour> {
+        let name = self.know(name);
+        let node = Neighbour { name: Arc::clone(&name), next: true };
+        let before = self.last.replace(Last { sequence, node });
+        let before =
+            before.filter(|last| last.sequence.checked_add(1) == Some(sequence)).map(|last| last.node)?;
+        let ahead = self.all.get(&before.name)?.ahead.saturating_add(1);
+        self.looked(&name, ahead);
+        Some(before)
+    }
+
+    pub(super) fn know(&mut self, name: &str) -> Arc<str> {
+        if let Some((name, _)) = self.all.get_key_value(name) {
+            return Arc::clone(name);
+        }
+        let name: Arc<str> = name.into();
+        self.all.insert(Arc::clone(&name), Node { behind: None, followers: Vec::new(), ahead: 0 });
+        name
+    }
+
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.all.contains_key(name)
+    }
+
+    pub(super) fn looked(&mut self, name: &str, ahead: usize) {
+        if let Some(node) = self.all.get_mut(name) {
+            node.ahead = ahead;
+        }
+    }
+
+    pub(super) fn ahead(&self, name: &str) -> usize {
+        self.all.get(name).map_or(0, |node| node.ahead)
+    }
+
+    pub(super) fn is_live(&self, name: &str, leaving: &dyn Fn(&str) -> bool) -> bool {
+        let mut name = name;
+        while leaving(name) {
+            match self.all.get(name).and_then(|node| node.behind.as_ref()) {
+                Some(Behind::Own(before)) => name = &before.name,
+                Some(Behind::Other(_)) => return true,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    pub(super) fn wait(&mut self, own: &str, before: &Neighbour, wake: W) -> bool {
+        let Some((own, _)) = self.all.get_key_value(own) else { return false };
+        let own = Arc::clone(own);
+        self.put_behind(before.clone(), Follower { name: own, next: before.next, wake }).is_ok()
+    }
+
+    pub(super) fn watch(&mut self, own: &str, predecessor: &str) {
+        if let Some(node) = self.all.get_mut(own) {
+            node.behind = Some(Behind::Other(predecessor.to_owned()));
+        }
+    }
+
+    /// Returns the waker that was kept for a wait of this node.
+    pub(super) fn settle(&mut self, own: &str) -> Option<W> {
+        match self.all.get_mut(own)?.behind.take()? {
+            Behind::Own(before) => self.forget_follower(&before.name, own),
+            Behind::Other(_) => None,
+        }
+    }
+
+    pub(super) fn heir(&self, own: &str) -> Option<Arc<str>> {
+        let followers = &self.all.get(own)?.followers;
+        followers.iter().find(|follower| follower.next).map(|follower| Arc::clone(&follower.name))
+    }
+
+    pub(super) fn gone(&mut self, name: &str, how: Gone<'_>, told: &mut Vec<(W, Notice)>) {
+        let Some(Node { behind, followers, .. }) = self.all.remove(name) else { return };
+        if let Some(Behind::Own(before)) = &behind {
+            // Its attempt has given up, most likely.
+            told.extend(self.forget_follower(&before.name, name).map(|wake| (wake, Notice::Look)));
+        }
+        let inherited = if how == Gone::Deleted { behind } else { None };
+        self.move_last(name, inherited.as_ref());
+        for follower in followers {
+            let Some(node) = self.all.get_mut(&follower.name) else {
+                told.push((follower.wake, Notice::Look));
+                continue;
+            };
+            node.behind = None;
+            match (how, &inherited) {
+                (Gone::HandedOver { to }, _) if *to == *follower.name => {
+                    told.push((follower.wake, Notice::HandedOver));
+                }
+                (_, Some(Behind::Own(before))) => {
+                    let before =
+                        Neighbour { name: Arc::clone(&before.name), next: before.next && follower.next };
+                    if let Err(wake) = self.put_behind(before, follower) {
+                        told.push((wake, Notice::Look));
+                    }
+                }
+                (_, Some(Behind::Other(predecessor))) => {
+                    // Should it have gone as well, its own followers find that here.
+                    node.behind = Some(Behind::Other(predecessor.clone()));
+                    told.push((follower.wake, Notice::Watch { predecessor: predecessor.clone() }));
+                }
+                (_, None) => told.push((follower.wake, Notice::Look)),
+            }
+        }
+    }
+
+    /// All that wait.
+    pub(super) fn into_waiting(self) -> impl Iterator<Item = W> {
+        self.all.into_values().flat_map(|node| node.followers).map(|follower| follower.wake)
+    }
+
+    fn put_behind(&mut self, before: Neighbour, follower: Follower<W>) -> Result<(), W> {
+        let Some(node) = self.all.get_mut(&before.name) else { return Err(follower.wake) };
+        let name = Arc::clone(&follower.name);
+        node.followers.push(Follower { next: before.next, ..follower });
+        if let Some(node) = self.all.get_mut(&name) {
+            node.behind = Some(Behind::Own(before));
+        }
+        Ok(())
+    }
+
+    fn forget_follower(&mut self, name: &str, follower: &str) -> Option<W> {
+        let followers = &mut self.all.get_mut(name)?.followers;
+        let place = followers.iter().position(|other| *other.name == *follower)?;
+        Some(followers.remove(place).wake)
+    }
+
+    /// Where the last node goes, the one before it is the last.
+    fn move_last(&mut self, name: &str, behind: Option<&Behind>) {
+        let Some(last) = self.last.as_mut().filter(|last| *last.node.name == *name) else { return };
+        match behind {
+            Some(Behind::Own(before)) if self.all.contains_key(&before.name) => {
+                last.node = Neighbour { name: Arc::clone(&before.name), next: last.node.next && before.next };
+            }
+            _ => self.last = None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Told = Vec<(&'static str, Notice)>;
+
+    /// Nodes `n0`, `n1`, .., each of which waits for the one before it, and of which the first holds.
+    fn nodes(count: i32) -> Nodes<&'static str> {
+        let mut nodes = Nodes::default();
+        for n in 0..count {
+            let (own, wake) = NAMES[usize::try_from(n).unwrap()];
+            match nodes.created(own, n) {
+                Some(before) => assert!(nodes.wait(own, &before, wake)),
+                None => assert_eq!(n, 0),
+            }
+        }
+        nodes
+    }
+
+    const NAMES: [(&str, &str); 5] =
+        [("n0", "wake n0"), ("n1", "wake n1"), ("n2", "wake n2"), ("n3", "wake n3"), ("n4", "wake n4")];
+
+    fn neighbour(name: &str, next: bool) -> Neighbour {
+        Neighbour { name: name.into(), next }
+    }
+
+    fn gone(nodes: &mut Nodes<&'static str>, name: &str, how: Gone<'_>) -> Told {
+        let mut told = Vec::new();
+        nodes.gone(name, how, &mut told);
+        told
+    }
+
+    #[test]
+    fn numbers_in_a_row_say_that_none_is_between() {
+        let mut nodes: Nodes<()> = Nodes::default();
+        assert!(!nodes.has_last());
+        assert_eq!(nodes.created("a", 7), None);
+        assert!(nodes.has_last());
+        assert_eq!(nodes.created("b", 8), Some(neighbour("a", true)));
+        assert_eq!(nodes.created("c", 10), None, "another session's node is between");
+        assert_eq!(nodes.created("d", 2), None, "the directory is another");
+        assert_eq!(nodes.created("e", 3), Some(neighbour("d", true)));
+        // Known from a list only.
+        nodes.know("f");
+        assert_eq!(nodes.created("g", 4), Some(neighbour("e", true)));
+    }
+
+    #[test]
+    fn one_that_comes_after_the_last_has_gone_is_behind_the_one_before() {
+        let mut nodes = nodes(3);
+        assert_eq!(gone(&mut nodes, "n2", Gone::Deleted), [("wake n2", Notice::Look)], "itself alone");
+        assert_eq!(nodes.created("n3", 3), Some(neighbour("n1", true)));
+        assert_eq!(gone(&mut nodes, "n3", Gone::Unclear), []);
+        assert_eq!(nodes.created("n4", 4), None, "others may have been deleted with it");
+    }
+
+    #[test]
+    fn how_many_are_ahead_is_counted_from_the_last_look() {
+        let mut nodes = nodes(2);
+        nodes.looked("n1", 12);
+        assert_eq!(nodes.created("n2", 2), Some(neighbour("n1", true)));
+        assert_eq!((nodes.ahead("n1"), nodes.ahead("n2"), nodes.ahead("n3")), (12, 13, 0));
+    }
+
+    #[test]
+    fn behind_one_that_leaves_those_before_it_are_in_the_way() {
+        let mut nodes = nodes(3);
+        assert!(nodes.is_live("n2", &|_| false));
+        assert!(nodes.is_live("n2", &|name| name != "n0"));
+        assert!(!nodes.is_live("n2", &|_| true), "perhaps no other process is there");
+        nodes.watch("n0", "theirs");
+        assert!(nodes.is_live("n2", &|_| true));
+    }
+
+    #[test]
+    fn those_behind_one_that_gives_up_are_put_behind_the_one_before_it_and_not_told() {
+        let mut nodes = nodes(5);
+        for (name, wake) in [("n2", "wake n2"), ("n1", "wake n1"), ("n3", "wake n3")] {
+            assert_eq!(gone(&mut nodes, name, Gone::Deleted), [(wake, Notice::Look)], "itself alone");
+        }
+        assert_eq!(nodes.heir("n0").as_deref(), Some("n4"));
+        assert_eq!(gone(&mut nodes, "n0", Gone::HandedOver { to: "n4" }), [("wake n4", Notice::HandedOver)]);
+        assert_eq!(gone(&mut nodes, "n4", Gone::Deleted), []);
+        assert!(nodes.is_empty());
+    }
+
+    #[test]
+    fn two_that_are_not_neighbours_stay_apart_when_the_one_between_goes() {
+        for (first, second) in [(true, false), (false, true), (false, false)] {
+            let mut nodes: Nodes<&str> = Nodes::default();
+            for name in ["a", "b", "c"] {
+                nodes.know(name);
+            }
+            assert!(nodes.wait("b", &neighbour("a", first), "wake b"));
+            assert!(nodes.wait("c", &neighbour("b", second), "wake c"));
+            assert_eq!(gone(&mut nodes, "b", Gone::Deleted), [("wake b", Notice::Look)]);
+            assert_eq!(nodes.heir("a"), None);
+            assert_eq!(gone(&mut nodes, "a", Gone::Deleted), [("wake c", Notice::Look)]);
+        }
+    }
+
+    #[test]
+    fn the_watch_on_another_sessions_node_is_inherited() {
+        let mut nodes = nodes(4);
+        nodes.watch("n0", "theirs");
+        let watch = Notice::Watch { predecessor: "theirs".to_owned() };
+        assert_eq!(gone(&mut nodes, "n0", Gone::Deleted), [("wake n1", watch.clone())]);
+        // It has given up as well, and has not heard it.
+        assert_eq!(gone(&mut nodes, "n1", Gone::Deleted), [("wake n2", watch)]);
+        nodes.settle("n2");
+        let look = [("wake n3", Notice::Look)];
+        assert_eq!(gone(&mut nodes, "n2", Gone::Deleted), look, "it was about to look");
+    }
+
+    #[test]
+    fn after_another_hand_everybody_looks() {
+        let mut nodes = nodes(3);
+        let look = [("wake n1", Notice::Look), ("wake n2", Notice::Look)];
+        assert_eq!(gone(&mut nodes, "n1", Gone::Unclear), look);
+        assert_eq!(nodes.heir("n0"), None, "the one that is gone does not wait any more");
+        assert!(!nodes.wait("n2", &neighbour("n1", true), "wake n2"), "nor can it be waited for");
+        assert_eq!(gone(&mut nodes, "n1", Gone::Deleted), []);
+    }
+
+    #[test]
+    fn only_the_one_that_was_there_is_handed_the_lock() {
+        let mut nodes = nodes(2);
+        nodes.know("later");
+        assert!(nodes.wait("later", &neighbour("n0", false), "wake later"));
+        let told = gone(&mut nodes, "n0", Gone::HandedOver { to: "n1" });
+        assert_eq!(told, [("wake n1", Notice::HandedOver), ("wake later", Notice::Look)]);
+        // The lock is released by a plain deletion: it was lost, or something was written of which nothing is known.
+        assert!(nodes.wait("later", &neighbour("n1", true), "wake later"));
+        assert_eq!(gone(&mut nodes, "n1", Gone::Deleted), [("wake later", Notice::Look)]);
+    }
+}
