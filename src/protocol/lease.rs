@@ -1,17 +1,17 @@
-//! For how long a lock is believed to be held after the last proof that the servers keep the session. Pure.
+//! How long the locks of a session are valid after the last renewal of its lease. Pure.
 //!
-//! # What counts as a proof
+//! # What renews a lease
 //! The reply to a *committed write* of the session, counted from the moment the write was sent. A write needs
 //! the leader and a quorum. Reads, pings and even `sync` are answered for ten seconds and more by a member
-//! that is cut off from the quorum, while the rest of the ensemble expires the session and gives its locks
-//! away (measured: docs/protocol.md#renewal).
+//! that is cut off from the quorum, while the rest of the ensemble expires the session and grants its locks
+//! to others (measured: docs/protocol.md#renewal).
 //!
-//! # How long it lasts
-//! The servers expire a session no earlier than its timeout T after they last heard from it. The leader may
-//! have heard of it last somewhat before our write was sent: a follower passes contacts on every half tick
-//! only. With the margin of T/3 that is covered for any single interruption, with members attached to the
-//! leader directly. The strict margin of 0.7 T also covers links that come and go, and observers behind an
-//! observer master (docs/protocol.md#lease).
+//! # How long a lease lasts
+//! The servers expire a session no earlier than its timeout T after they last heard of it. For the leader
+//! that may be up to half a tick before the write was sent, since a follower reports its sessions only that
+//! often. The margin of T/3 covers this for any one interruption, with members attached to the leader
+//! directly. The strict margin of 0.7 T also covers links that come and go, and observers behind an observer
+//! master (docs/protocol.md#lease).
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ use crate::protocol::moment::Moment;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Margin {
-    /// A third of the session timeout: sound for one interruption at a time, with members that talk to the leader
-    /// directly. The default.
+    /// A third of the session timeout: sound for one interruption at a time, with members that talk to the
+    /// leader directly. The default.
     #[default]
     Standard,
     /// 0.7 of the session timeout: sound also for links that come and go, and for members behind an observer
@@ -30,21 +30,21 @@ pub enum Margin {
     Strict,
 }
 
-/// The rule for one session.
+/// How long the locks of one session are valid after a renewal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
     timeout: Duration,
     margin: Duration,
 }
 
-/// What the last proof is worth.
+/// The state of a session's lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseState {
-    /// It is young.
+    /// It has been renewed in time.
     Valid,
-    /// A beat is overdue: nothing may be granted until another proof has come.
+    /// A renewal is overdue: nothing is granted until the next one.
     Suspended,
-    /// The servers may have given the lock away.
+    /// The servers may have expired the session and granted its locks to others.
     Expired,
 }
 
@@ -57,21 +57,22 @@ impl Lease {
         Self { timeout, margin }
     }
 
-    /// How old the last proof may get before another is asked for: T/6, or a third of the patience where the margin
-    /// leaves less, so that a beat can be lost, and another be answered, before anything is given up.
+    /// Returns the time between two heartbeats: T/6, or a third of the lease's duration if that is less, so
+    /// that one heartbeat can be lost and the next be answered before the lease expires.
     pub(crate) fn heartbeat_interval(&self) -> Duration {
         (self.timeout / 6).min(self.duration() / 3)
     }
 
-    /// How long after a proof a lock is believed.
+    /// Returns how long the lease is valid after a renewal.
     pub(crate) fn duration(&self) -> Duration {
         self.timeout.saturating_sub(self.margin)
     }
 
-    /// What a proof of `proof` is worth `now`. Two periods without another mean that one that was due is missing.
-    pub(crate) fn state(&self, proof: Option<Moment>, now: Moment) -> LeaseState {
-        let Some(proof) = proof else { return LeaseState::Expired };
-        let age = now.since(proof);
+    /// Returns the state of the lease at `now`. Two heartbeat intervals without a renewal mean that one is
+    /// overdue.
+    pub(crate) fn state(&self, last_renewal: Option<Moment>, now: Moment) -> LeaseState {
+        let Some(last_renewal) = last_renewal else { return LeaseState::Expired };
+        let age = now.since(last_renewal);
         if age >= self.duration() {
             LeaseState::Expired
         } else if age >= self.heartbeat_interval() * 2 {
@@ -81,10 +82,11 @@ impl Lease {
         }
     }
 
-    /// How long until the standing gets worse, if no proof comes. Where it cannot, how long to wait before another look: a
-    /// lock that is granted meanwhile, by a new proof, is believed for longer than that.
-    pub(crate) fn until_worse(&self, proof: Option<Moment>, now: Moment) -> Duration {
-        let age = proof.map_or(Duration::MAX, |proof| now.since(proof));
+    /// Returns how long until the state gets worse without a renewal. If the lease has expired, returns a
+    /// heartbeat interval: a lock that is granted after a renewal in the meantime is valid for longer than
+    /// that.
+    pub(crate) fn until_next_state(&self, last_renewal: Option<Moment>, now: Moment) -> Duration {
+        let age = last_renewal.map_or(Duration::MAX, |renewal| now.since(renewal));
         [self.heartbeat_interval() * 2, self.duration()]
             .into_iter()
             .find_map(|limit| limit.checked_sub(age).filter(|left| !left.is_zero()))
@@ -99,12 +101,12 @@ mod tests {
     const S: fn(u64) -> Duration = Duration::from_secs;
 
     fn state(margin: Margin, age: Duration) -> LeaseState {
-        let proof = Moment::at(S(100));
-        Lease::new(S(30), margin).state(Some(proof), Moment::at(S(100) + age))
+        let renewal = Moment::at(S(100));
+        Lease::new(S(30), margin).state(Some(renewal), Moment::at(S(100) + age))
     }
 
     #[test]
-    fn believed_for_two_thirds_of_the_timeout() {
+    fn a_lease_is_valid_for_two_thirds_of_the_timeout() {
         let just_before = S(20) - Duration::from_nanos(1);
         assert_eq!(state(Margin::Standard, S(9)), LeaseState::Valid);
         assert_eq!(state(Margin::Standard, S(10)), LeaseState::Suspended);
@@ -120,28 +122,28 @@ mod tests {
     }
 
     #[test]
-    fn without_a_proof_nothing_is_believed() {
+    fn a_lease_that_was_never_renewed_has_expired() {
         assert_eq!(Lease::new(S(30), Margin::Standard).state(None, Moment::at(S(0))), LeaseState::Expired);
     }
 
     #[test]
-    fn the_next_look_is_when_the_standing_changes() {
+    fn the_next_check_is_when_the_state_changes() {
         for margin in [Margin::Standard, Margin::Strict] {
-            let (lease, proof) = (Lease::new(S(30), margin), Moment::at(S(100)));
-            let mut now = proof;
-            let mut seen = vec![lease.state(Some(proof), now)];
+            let (lease, renewal) = (Lease::new(S(30), margin), Moment::at(S(100)));
+            let mut now = renewal;
+            let mut seen = vec![lease.state(Some(renewal), now)];
             for _ in 0..2 {
-                let left = lease.until_worse(Some(proof), now);
+                let left = lease.until_next_state(Some(renewal), now);
                 let before = now.plus(left - Duration::from_nanos(1));
-                assert_eq!(lease.state(Some(proof), before), seen[seen.len() - 1], "{margin:?}");
+                assert_eq!(lease.state(Some(renewal), before), seen[seen.len() - 1], "{margin:?}");
                 now = now.plus(left);
-                seen.push(lease.state(Some(proof), now));
+                seen.push(lease.state(Some(renewal), now));
             }
             assert_eq!(seen, [LeaseState::Valid, LeaseState::Suspended, LeaseState::Expired], "{margin:?}");
-            for over in [Some(proof), None] {
-                assert_eq!(lease.until_worse(over, now), lease.heartbeat_interval(), "{margin:?}");
+            for over in [Some(renewal), None] {
+                assert_eq!(lease.until_next_state(over, now), lease.heartbeat_interval(), "{margin:?}");
             }
-            // What is granted right after that look is not over before the next one.
+            // A lock that is granted right after that check is still valid at the next one.
             assert!(
                 lease.duration() - lease.heartbeat_interval() * 2 >= lease.heartbeat_interval(),
                 "{margin:?}"
@@ -150,10 +152,10 @@ mod tests {
     }
 
     #[test]
-    fn a_beat_can_be_lost_with_either_margin() {
+    fn a_heartbeat_can_be_lost_with_either_margin() {
         for margin in [Margin::Standard, Margin::Strict] {
             let lease = Lease::new(S(30), margin);
-            // The one after it still has a whole period to be answered in.
+            // The one after it still has a whole interval to be answered in.
             assert!(lease.heartbeat_interval() * 3 <= lease.duration(), "{margin:?}");
         }
     }

@@ -1,28 +1,28 @@
-//! A moment in time, told to the code that decides. Pure.
+//! A moment in time, as an argument of pure code. Pure.
 
 use std::time::Duration;
 
-/// A moment on the clock that leases are measured by, counted from some moment before the first.
+/// A moment on the clock that measures leases, as the time since the clock's origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(Duration);
 
 impl Moment {
-    /// The time since `earlier`, or zero.
+    /// Returns the time since `earlier`; zero if that is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The moment that is `time` later.
+    /// Returns the moment that is `time` later.
     pub(crate) fn plus(self, time: Duration) -> Self {
         Self(self.0.saturating_add(time))
     }
 
-    /// The moment that is `time` after the clock's beginning.
+    /// Returns the moment that is `time` after the clock's origin.
     pub(crate) fn at(time: Duration) -> Self {
         Self(time)
     }
 
-    /// The time since the clock's beginning.
+    /// Returns the time since the clock's origin.
     pub(crate) fn elapsed(self) -> Duration {
         self.0
     }

@@ -1,30 +1,31 @@
 //! The grammar of node names in a lock directory. Pure.
 //!
-//! ZooKeeper appends a sequence number to the name that a contender asked for, printed with Java's `%010d`: ten
-//! digits, or a minus sign and nine or ten digits once the number has wrapped. What stands before the marker is
-//! the contender's own business: Curator writes `_c_` and a UUID of 36 characters, go-zookeeper `_c_` and 32 hex
-//! digits, kazoo 32 hex digits, others nothing at all.
+//! A contender's name ends in a marker and a sequence number (docs/protocol.md#contenders). ZooKeeper appends
+//! the number, printed with Java's `%010d`: ten digits, or a minus sign and nine or ten digits once the
+//! number has wrapped. What is before the marker depends on the client: Curator writes `_c_` and a UUID of 36
+//! characters, go-zookeeper `_c_` and 32 hex digits, kazoo 32 hex digits, others nothing.
 
-/// Whose node names a lock uses. All contenders of one path have to agree on it: those of another dialect are refused
-/// with [`MixedRecipes`](crate::AcquireError::MixedRecipes).
+/// Whose node names a lock uses. All contenders of one path have to agree on it: those of another dialect are
+/// refused with [`MixedRecipes`](crate::AcquireError::MixedRecipes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// Those of Apache Curator, which go-zookeeper uses for its mutex too: `…lock-N`, `…__READ__N`, `…__WRIT__N`. The
-    /// default.
+    /// Those of Apache Curator, which go-zookeeper uses for its mutex too: `…lock-N`, `…__READ__N`,
+    /// `…__WRIT__N`. The default.
     #[default]
     Curator,
-    /// Those of kazoo (Python): `…__lock__N` for its `Lock` and `WriteLock`, `…__rlock__N` for its `ReadLock`. Kazoo
-    /// does not make a missing directory twice, so directories are then by default ordinary nodes and not containers,
-    /// and it reads nodes' data as UTF-8.
+    /// Those of kazoo (Python): `…__lock__N` for its `Lock` and `WriteLock`, `…__rlock__N` for its
+    /// `ReadLock`. Kazoo does not make a missing directory twice, so directories are then by default ordinary
+    /// nodes and not containers, and it reads nodes' data as UTF-8.
     ///
-    /// Of kazoo 2.8 know that its `Lock` does not see readers (give mutexes and read-write locks paths of their own, here
-    /// too), and that its `ReadLock` waits for every writer in the directory, those behind it included: where such a
-    /// writer waits for it, both wait until one gives up (kazoo issue 649). Use deadlines.
+    /// Of kazoo 2.8 know that its `Lock` does not see readers (give mutexes and read-write locks paths of
+    /// their own, here too), and that its `ReadLock` waits for every writer in the directory, those behind it
+    /// included: where such a writer waits for it, both wait until one gives up (kazoo issue 649). Use
+    /// deadlines.
     Kazoo,
 }
 
-/// The recipes that may share a directory because they sort each other the same way.
+/// The recipes that may share a directory, because they order its contenders in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Family {
     /// Mutex, fair lock and multi-lock: every contender excludes every other.
@@ -33,12 +34,13 @@ pub(crate) enum Family {
     ReadWrite,
 }
 
-/// What a contender wants. In a tie of sequence numbers, which only a conversion makes, the reader is first.
+/// What a contender asks for. The order decides between equal sequence numbers, which only a conversion
+/// makes: the reader is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
-    /// To be inside together with its like: a reader.
+    /// To hold the lock together with others of its kind: a reader.
     Shared,
-    /// To be inside alone: a writer, a mutex.
+    /// To hold the lock alone: a writer, a mutex.
     Exclusive,
 }
 
@@ -49,11 +51,11 @@ pub(crate) struct Naming {
     pub(crate) dialect: Dialect,
 }
 
-/// All markers there are; those that are not a directory's own queue in an order of their own.
+/// All known markers. A contender whose marker is not one of its directory's family queues in another order.
 const MARKERS: [&str; 5] = ["lock-", "__READ__", "__WRIT__", "__lock__", "__rlock__"];
 
 impl Naming {
-    /// What a node has between the unique part and the sequence number.
+    /// Returns what is between the unique part of a name and the sequence number.
     const fn marker(self, kind: Kind) -> &'static str {
         match (self.dialect, self.family, kind) {
             (Dialect::Curator, Family::Exclusive, _) => "lock-",
@@ -64,7 +66,7 @@ impl Naming {
         }
     }
 
-    /// The kinds of contenders that the family has.
+    /// Returns the kinds of contenders that the family has.
     const fn kinds(self) -> &'static [Kind] {
         match self.family {
             Family::Exclusive => &[Kind::Exclusive],
@@ -72,8 +74,8 @@ impl Naming {
         }
     }
 
-    /// The name to ask the server for, with an id that stands for one create request
-    /// and no other.
+    /// Returns the name for a sequential create. The id belongs to this one request
+    /// (docs/protocol.md#one-id-per-create).
     pub(crate) fn prefix(self, id: &str, kind: Kind) -> String {
         let marker = self.marker(kind);
         match self.dialect {
@@ -82,9 +84,10 @@ impl Naming {
         }
     }
 
-    /// The whole name of the node that a conversion of `own`, a node of ours, makes: it has the place of `own` in the
-    /// queue. A write node says of which read node it is, and thereby that it came later than its number says
-    /// ([`converts`]). Nothing for a name that is no contender's.
+    /// Returns the full name of the node to which a conversion changes `own`: it has the number of `own`, and
+    /// so its position in the queue. The name of a write node contains the id of its read node, which shows
+    /// that it was created later than its number says ([`converts`]). `None` if `own` is not a contender's
+    /// name.
     pub(crate) fn beside(self, own: &str, id: &str, kind: Kind) -> Option<String> {
         let (before, sequence) = self.kinds().iter().find_map(|&kind| split(own, self.marker(kind)))?;
         let beginning = match kind {
@@ -97,7 +100,7 @@ impl Naming {
         Some(format!("{beginning}{sequence:010}"))
     }
 
-    /// What stands between the id of a conversion's write node and that of its read node.
+    /// Returns what is between the id of a conversion's write node and that of its read node.
     const fn of(self) -> &'static str {
         match self.dialect {
             Dialect::Curator => "-of-",
@@ -105,7 +108,7 @@ impl Naming {
         }
     }
 
-    /// The unique part of a name that was made by [`prefix`](Self::prefix), from what stands before its marker.
+    /// Returns the id in a name that was made by [`prefix`](Self::prefix), given what is before its marker.
     fn id_before_marker(self, before: &str) -> Option<&str> {
         match self.dialect {
             Dialect::Curator => before.strip_prefix("_c_")?.strip_suffix('-'),
@@ -114,8 +117,8 @@ impl Naming {
     }
 }
 
-/// The id of the read node that this write node was put beside by a conversion ([`Naming::beside`]); nothing for every other
-/// node, whose number says when it came.
+/// Returns the id of the read node from which a conversion made this write node ([`Naming::beside`]). `None`
+/// for every other node, whose number says when it was created.
 pub(crate) fn converts(name: &str, naming: Naming) -> Option<&str> {
     if naming.family != Family::ReadWrite {
         return None;
@@ -125,18 +128,19 @@ pub(crate) fn converts(name: &str, naming: Naming) -> Option<&str> {
     Some(of)
 }
 
-/// What a child of a lock directory is, to contenders of one family.
+/// What a child of a lock directory is to contenders of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Child {
-    /// It queues with us, by this number.
+    /// It queues in the same order, by this number.
     Contender { sequence: i32, kind: Kind },
-    /// It queues, by this number, but in an order that does not exclude ours.
+    /// It queues by this number, but in another order, which does not exclude contenders of this one
+    /// (docs/protocol.md#mixed-recipes).
     OtherOrder { sequence: i32 },
-    /// It is nothing that a lock recipe made: never waited for, never deleted.
+    /// No lock recipe created it: never waited for, never deleted.
     Foreign,
 }
 
-/// Reads a child's name.
+/// Classifies a child by its name.
 pub(crate) fn classify(name: &str, naming: Naming) -> Child {
     for &kind in naming.kinds() {
         if let Some((_, sequence)) = split(name, naming.marker(kind)) {
@@ -149,10 +153,11 @@ pub(crate) fn classify(name: &str, naming: Naming) -> Child {
     }
 }
 
-/// What stands before `marker`, and the sequence number, in a name that ends with the two as ZooKeeper prints them.
+/// Splits a name that ends in `marker` and a sequence number as ZooKeeper prints it. Returns what is before
+/// the marker, and the number.
 fn split<'a>(name: &'a str, marker: &str) -> Option<(&'a str, i32)> {
-    // Ten characters (digits, or a sign and nine digits) or eleven (a sign and ten digits). A name may be any UTF-8: a cut in
-    // the middle of a character is no cut.
+    // Ten characters (digits, or a sign and nine digits) or eleven (a sign and ten digits). A name may be any
+    // UTF-8, so the position may be in the middle of a character.
     [10, 11].into_iter().find_map(|length| {
         let (head, number) = name.split_at_checked(name.len().checked_sub(length)?)?;
         Some((head.strip_suffix(marker)?, parse(number.as_bytes())?))
@@ -174,11 +179,12 @@ fn parse(number: &[u8]) -> Option<i32> {
         }
         value = value * 10 + i64::from(digit - b'0');
     }
-    // A number that no i32 holds was not made by ZooKeeper.
+    // A number outside of `i32` is not ZooKeeper's.
     i32::try_from(if negative { -value } else { value }).ok()
 }
 
-/// The id in a name that was asked for by [`Naming::prefix`]: a UUID as Curator writes it, or as kazoo does.
+/// Returns the id in a name that was made by [`Naming::prefix`]: a UUID as Curator writes it, or as kazoo
+/// does.
 pub(crate) fn id(name: &str) -> Option<&str> {
     /// The lengths of a UUID with and without its hyphens.
     const UUID: usize = 36;
@@ -231,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn other_orders_are_known_and_the_rest_is_stray() {
+    fn other_orders_are_recognised_and_the_rest_is_foreign() {
         for name in [
             "_c_x-__READ__0000000001",
             "_c_x-__WRIT__-000000001",
@@ -310,11 +316,11 @@ mod tests {
     }
 
     #[test]
-    fn a_converted_node_has_the_place_of_the_one_before() {
+    fn a_converted_node_has_the_number_of_the_one_before() {
         let own = format!("{}0000000042", READ_WRITE.prefix("5f3b", Kind::Exclusive));
         let name = READ_WRITE.beside(&own, "7a", Kind::Shared).unwrap();
         assert_eq!(name, "_c_7a-__READ__0000000042");
-        assert_eq!(READ_WRITE.beside("stray", "7a", Kind::Shared), None);
+        assert_eq!(READ_WRITE.beside("foreign", "7a", Kind::Shared), None);
     }
 
     #[test]
@@ -329,17 +335,17 @@ mod tests {
             let read = format!("{}0000000042", naming.prefix(of, Kind::Shared));
             let write = naming.beside(&read, own, Kind::Exclusive).unwrap();
             assert_eq!(converts(&write, naming), Some(of.as_str()));
-            // To all others it is a writer of that number, with an id of its own.
+            // To all other clients it is a writer with that number, and has an id of its own.
             assert_eq!(classify(&write, naming), writer(42));
             assert_eq!(id(&write), Some(own.as_str()));
-            // What it turns into says nothing of it.
+            // The read node that it is changed back to does not name it.
             let again = naming.beside(&write, of, Kind::Shared);
             assert_eq!(again, Some(read.clone()));
             let genuine = format!("{}0000000042", naming.prefix(of, Kind::Exclusive));
             assert_eq!([converts(&read, naming), converts(&genuine, naming)], [None; 2]);
         }
         for other in
-            ["", "stray", "__WRIT__0000000001", "x-of-y-__WRIT__0000000001", "_c_x-of-y-lock-0000000001"]
+            ["", "foreign", "__WRIT__0000000001", "x-of-y-__WRIT__0000000001", "_c_x-of-y-lock-0000000001"]
         {
             assert_eq!(converts(other, READ_WRITE), None, "{other}");
         }

@@ -1,23 +1,25 @@
-//! Who is first, whom to watch, and who may change from reader to writer. Pure.
+//! The order of a lock directory's contenders: which is first, which one another waits for, and whether a
+//! reader may become the writer. Pure.
 //!
-//! Sequence numbers are the directory's count of creates, a 32-bit number that wraps after 2^31 of them. To a Java
-//! peer, which sorts the names as text, every newcomer is first from then on, and Go drops the sign: so a directory
-//! with a wrapped number is refused, and the order is the plain one of the numbers. Ties are only between nodes that
-//! a conversion (downgrade, upgrade) gave the number of another: the reader is before the writer, then the names decide.
+//! Contenders are ordered by their sequence numbers (docs/protocol.md#sequence-order). The numbers are the
+//! directory's count of creates in 32 bits, which wraps after 2^31. To a Java client, which sorts the names
+//! as text, every newcomer is first from then on, and Go drops the sign, so a directory with a wrapped number
+//! is refused. Equal numbers are only those of a conversion (downgrade, upgrade), which gives a node the
+//! number of another: the reader is before the writer, then the names decide.
 
 use std::sync::Arc;
 
 use crate::protocol::node_name::{Child, Kind, Naming, classify, converts};
 
-/// One listing of a lock directory, or why it cannot be queued in.
+/// The queue that one list of a lock directory shows, or why the directory is unusable.
 pub(crate) type Listing = Result<Arc<Queue>, Unusable>;
 
-/// The contenders of one listing of a lock directory, in order.
+/// The contenders that one list of a lock directory shows, in order.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Queue {
     naming: Naming,
     contenders: Vec<Contender>,
-    /// The first of those that queue in another order, with its number.
+    /// The first contender of another order, and its number.
     foreign: Option<(i32, String)>,
     foreign_children: Vec<String>,
 }
@@ -27,43 +29,43 @@ struct Contender {
     sequence: i32,
     kind: Kind,
     name: String,
-    /// A conversion's write node: it came later than its number says.
+    /// Whether it is a conversion's write node, which was created later than its number says.
     converted: bool,
-    /// Where the nearest writer before it is.
+    /// The index of the nearest writer before it.
     writer_before: Option<usize>,
 }
 
-/// Why a directory cannot be queued in.
+/// Why a contender cannot queue in a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Unusable {
-    /// This node queues in another order: it would be let in beside us.
+    /// This node queues in another order, so both contenders would be granted the lock.
     OtherOrder(String),
-    /// The numbers have wrapped.
+    /// The sequence numbers have wrapped.
     Exhausted,
 }
 
-/// Where a node stands.
+/// The position of a node in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Position<'a> {
-    /// Nobody whom it has to wait for is before it.
+    /// No node that it has to wait for is before it.
     First,
-    /// It has to wait; this is the nearest node that it waits for.
+    /// It has to wait; `predecessor` is the nearest node that it waits for.
     Behind { predecessor: &'a str },
 }
 
-/// Whether a reader that has put a write node beside its read node may be the writer.
+/// Whether a reader that has created a write node beside its read node has become the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Upgrade {
-    /// Nobody else can be inside.
+    /// No other contender can hold the lock.
     Alone,
-    /// Another reader may be inside.
+    /// Another reader may hold the lock.
     Contended,
-    /// The list lacks one of the two nodes.
+    /// The list does not show both nodes.
     Gone,
 }
 
 impl Queue {
-    /// Reads the children of a lock directory.
+    /// Orders the children of a lock directory.
     pub(crate) fn read(children: Vec<String>, naming: Naming) -> Listing {
         let mut contenders = Vec::with_capacity(children.len());
         let mut foreign_children = Vec::new();
@@ -96,14 +98,14 @@ impl Queue {
         Ok(Arc::new(Self { naming, contenders, foreign, foreign_children }))
     }
 
-    /// Whether the directory can be looked at, or joined, by one that is not in it: not while a contender there queues in
-    /// another order.
+    /// Returns an error if any contender queues in another order: newcomers and looks at the queue are
+    /// refused then.
     pub(crate) fn usable(&self) -> Result<(), Unusable> {
         self.usable_before(i32::MAX)
     }
 
-    /// Whether the node `name` can queue in the directory: not behind one that queues in another order. One that came
-    /// later ends no wait: it has to wait itself, or is refused.
+    /// Returns an error if a contender of another order is before the node `name`. A later one ends no wait:
+    /// it has to wait itself, or is refused (docs/protocol.md#mixed-recipes).
     pub(crate) fn usable_by(&self, name: &str) -> Result<(), Unusable> {
         match classify(name, self.naming) {
             Child::Contender { sequence, .. } => self.usable_before(sequence),
@@ -118,18 +120,20 @@ impl Queue {
         }
     }
 
-    /// Nodes that no lock recipe made.
+    /// Returns the children that no lock recipe created.
     pub(crate) fn foreign_children(&self) -> &[String] {
         &self.foreign_children
     }
 
-    /// How many contenders of any kind are before the node `name`; nothing if the list does not have it.
+    /// Returns how many contenders of any kind are before the node `name`. `None` if the list does not show
+    /// it.
     pub(crate) fn rank(&self, name: &str) -> Option<usize> {
         let Child::Contender { sequence, kind } = classify(name, self.naming) else { return None };
         self.contenders.binary_search_by(|contender| contender.key().cmp(&(sequence, kind, name))).ok()
     }
 
-    /// Where the node `name` stands; nothing if the list does not have it, which proves nothing.
+    /// Returns the position of the node `name`. `None` if the list does not show it, which does not prove
+    /// that it does not exist.
     pub(crate) fn position(&self, name: &str) -> Option<Position<'_>> {
         let rank = self.rank(name)?;
         let own = self.contenders.get(rank)?;
@@ -143,12 +147,14 @@ impl Queue {
         Some(Position::Behind { predecessor: &predecessor.name })
     }
 
-    /// Whether the holder of the read node `read` may become the writer, now that its write node `write` is there too.
+    /// Returns whether the holder of the read node `read` has become the writer, now that its write node
+    /// `write` exists (docs/protocol.md#upgrade).
     ///
-    /// From the moment that `write` existed, later readers wait behind it. One that was there before may be inside,
-    /// unless a writer has been before it since it came: strictly, by its number. A conversion's write node is no such
-    /// writer, since it came later than its number says; and whether its owner is inside by it, gives it up, or has left it
-    /// behind because it could not delete it, does not show, with or without the read node (`upgrade_model.rs`).
+    /// Readers that come after `write` wait for it. A reader that came before it may hold the lock, unless a
+    /// writer with a lower number was there before that reader. A conversion's write node does not count as
+    /// such a writer, because it was created later than its number says. It is in the way itself: the list
+    /// does not show whether its owner holds the lock by it, is giving it up, or has left it because the
+    /// servers refused to delete it. `upgrade_model.rs` tries all of this out.
     pub(crate) fn upgrade(&self, read: &str, write: &str) -> Upgrade {
         if self.rank(read).is_none() || self.rank(write).is_none() {
             return Upgrade::Gone;
@@ -157,7 +163,7 @@ impl Queue {
         for other in self.contenders.iter().filter(|other| other.name != read && other.name != write) {
             match other.kind {
                 Kind::Exclusive if other.converted => return Upgrade::Contended,
-                // In order: the first has the lowest number.
+                // In order, so the first writer has the lowest number.
                 Kind::Exclusive => writer = writer.or(Some(other.sequence)),
                 Kind::Shared if writer.is_some_and(|writer| writer < other.sequence) => {}
                 Kind::Shared => return Upgrade::Contended,
@@ -166,20 +172,21 @@ impl Queue {
         Upgrade::Alone
     }
 
-    /// All but the two nodes of an upgrade, in order: where no other can be inside, those that wait.
+    /// Returns all contenders but the two nodes of an upgrade, in order. After [`Upgrade::Alone`] all of them
+    /// are waiting.
     pub(crate) fn others<'a>(&'a self, read: &'a str, write: &'a str) -> impl Iterator<Item = &'a str> {
         let names = self.contenders.iter().map(|contender| &*contender.name);
         names.filter(move |name| *name != read && *name != write)
     }
 
-    /// Those before the node `name`, the nearest first.
+    /// Returns the contenders before the node `name`, the nearest first.
     pub(crate) fn before(&self, name: &str) -> impl Iterator<Item = &str> {
         let rank = self.rank(name).unwrap_or_default();
         self.contenders.iter().take(rank).rev().map(|contender| &*contender.name)
     }
 
-    /// How many contenders the node `name` has to wait for, and their names in order; all of that kind's if it is a
-    /// newcomer's (no name), or the list does not have it.
+    /// Returns how many contenders the node `name` has to wait for, and their names in order. Without a name,
+    /// or with one that the list does not show, those that a newcomer of this kind has to wait for.
     pub(crate) fn in_the_way(&self, name: Option<&str>, kind: Kind) -> (usize, impl Iterator<Item = &str>) {
         let rank = name.and_then(|name| self.rank(name)).unwrap_or(self.contenders.len());
         let before = self.contenders.iter().take(rank);
@@ -192,12 +199,12 @@ impl Queue {
         (count, before.filter(waited_for).map(|contender| &*contender.name))
     }
 
-    /// The name of a contender that begins like this.
+    /// Returns the name of the contender that begins with `beginning`.
     pub(crate) fn find(&self, beginning: &str) -> Option<&str> {
         self.contenders.iter().map(|contender| &*contender.name).find(|name| name.starts_with(beginning))
     }
 
-    /// The contenders in order, of one kind or of all.
+    /// Returns the contenders of one kind, or of all, in order.
     pub(crate) fn in_order(&self, kind: Option<Kind>) -> impl Iterator<Item = &str> {
         let wanted = move |contender: &&Contender| kind.is_none_or(|kind| contender.kind == kind);
         self.contenders.iter().filter(wanted).map(|contender| &*contender.name)
@@ -205,6 +212,7 @@ impl Queue {
 }
 
 impl Contender {
+    /// What contenders are ordered by.
     fn key(&self) -> (i32, Kind, &str) {
         (self.sequence, self.kind, &self.name)
     }
@@ -233,13 +241,14 @@ mod tests {
 
     #[test]
     fn the_lowest_number_is_first_whatever_stands_before_it() {
-        let queue = read(&["zz-lock-0000000003", "aa-lock-0000000010", "mm-lock-0000000007", "stray"], MUTEX);
+        let queue =
+            read(&["zz-lock-0000000003", "aa-lock-0000000010", "mm-lock-0000000007", "foreign"], MUTEX);
         assert_eq!(queue.position("zz-lock-0000000003"), Some(Position::First));
         assert_eq!(queue.position("mm-lock-0000000007"), behind("zz-lock-0000000003"));
         assert_eq!(queue.position("aa-lock-0000000010"), behind("mm-lock-0000000007"));
         assert_eq!(queue.position("xx-lock-0000000011"), None, "a list without our node says nothing");
-        assert_eq!(queue.position("stray"), None);
-        assert_eq!(queue.foreign_children(), ["stray"]);
+        assert_eq!(queue.position("foreign"), None);
+        assert_eq!(queue.foreign_children(), ["foreign"]);
         let order = ["zz-lock-0000000003", "mm-lock-0000000007", "aa-lock-0000000010"];
         assert!(queue.in_order(None).eq(order));
         assert_eq!(queue.rank("aa-lock-0000000010"), Some(2));
@@ -272,14 +281,14 @@ mod tests {
         assert_eq!(
             queue.usable_by("b-lock-0000000002"),
             refused,
-            "the same number is none that the server gave"
+            "an equal number is not one that the server gave to both"
         );
         assert_eq!(queue.usable_by("c-lock-0000000003"), refused);
-        assert_eq!(read(&["a-lock-0000000001", "stray"], MUTEX).usable(), Ok(()));
+        assert_eq!(read(&["a-lock-0000000001", "foreign"], MUTEX).usable(), Ok(()));
     }
 
     #[test]
-    fn readers_wait_for_the_last_writer_before_them_and_writers_for_whoever_is() {
+    fn readers_wait_for_the_last_writer_before_them_and_writers_for_any_contender() {
         let list = ["r-__READ__1", "s-__READ__2", "w-__WRIT__3", "t-__READ__4", "u-__READ__5", "x-__WRIT__6"];
         let list = list.map(|name| {
             let (name, sequence) = name.split_at(name.len() - 1);
@@ -316,18 +325,19 @@ mod tests {
         assert_eq!(verdict(&[]), Upgrade::Alone);
         assert_eq!(verdict(&["_c_r-__READ__0000000004"]), Upgrade::Contended);
         assert_eq!(verdict(&["_c_r-__READ__0000000006"]), Upgrade::Contended);
-        // Readers that have been waiting for a writer of somebody else since they came.
+        // A reader that has waited for another client's writer since it came.
         let (w6, r7) = ("_c_w-__WRIT__0000000006", "_c_r-__READ__0000000007");
         assert_eq!(verdict(&[w6]), Upgrade::Alone);
         assert_eq!(verdict(&[w6, r7]), Upgrade::Alone);
         assert_eq!(verdict(&["_c_w-__WRIT__0000000008", r7]), Upgrade::Contended);
-        // A writer that has become a reader, in the place of a writer: it is before a writer of its number.
+        // A writer that was downgraded to a reader: it is before a writer of its number.
         assert_eq!(verdict(&["_c_d-__READ__0000000006", w6]), Upgrade::Contended);
         let without = Queue::read(names(&[own]), READ_WRITE).unwrap();
         assert_eq!(without.upgrade(own, write), Upgrade::Gone);
     }
 
-    /// It came later than its number says, so readers with higher numbers may have been inside before it.
+    /// It was created later than its number says, so readers with higher numbers may hold the lock since
+    /// before that.
     #[test]
     fn a_conversions_write_node_proves_nothing_about_readers_and_is_in_the_way_itself() {
         let (own, write) = ("_c_me-__READ__0000000005", "_c_up-of-me-__WRIT__0000000005");
@@ -339,20 +349,20 @@ mod tests {
         let (read, other) = ("_c_u-__READ__0000000003", "_c_v-of-u-__WRIT__0000000003");
         let reader = "_c_r-__READ__0000000007";
         assert_eq!(verdict(&[read, other]), Upgrade::Contended);
-        // Its read node is gone: it is inside, or has left this behind.
+        // Its read node is gone: its owner holds the lock by it, or has left it.
         assert_eq!(verdict(&[other]), Upgrade::Contended);
         assert_eq!(verdict(&[other, reader]), Upgrade::Contended);
         assert_eq!(verdict(&["_c_w-__WRIT__0000000006", reader, other]), Upgrade::Contended);
-        // One that we have left behind ourselves.
+        // One that this client has left itself.
         assert_eq!(verdict(&["_c_old-of-me-__WRIT__0000000005"]), Upgrade::Contended);
-        // To all others it is a writer of its number.
+        // To all other contenders it is a writer of its number.
         let queue = self::read(&[read, other, reader], READ_WRITE);
         assert_eq!(queue.position(reader), behind(other));
         assert_eq!(queue.position(other), behind(read));
     }
 
-    /// Curator's own predicate, written after what its drivers do: the keys are what follows the marker, sorted as
-    /// text, ties in the order of the list; every child counts.
+    /// Curator's own predicate, written after its `LockInternalsSorter` and drivers: the key is what follows
+    /// the marker, sorted as text, equal keys in the order of the list. Every child counts.
     mod curator {
         pub(super) fn sorted<'a>(children: &'a [String], markers: &[&str]) -> Vec<&'a str> {
             let key = |name: &'a str| {
@@ -384,7 +394,7 @@ mod tests {
         prop_oneof![6 => 0..12_i32, 1 => (i32::MAX - 3)..=i32::MAX, 1 => i32::MIN..(i32::MIN + 3), 1 => any::<i32>()]
     }
 
-    /// Names of all sorts: ours, Curator's, Go's, others' orders, strays, duplicates of numbers.
+    /// Names of all sorts: ours, Curator's, Go's, those of other orders, foreign ones, equal numbers.
     fn any_name(markers: &'static [&'static str]) -> impl Strategy<Value = String> {
         let head = prop_oneof![
             Just("_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-"),
@@ -412,12 +422,12 @@ mod tests {
             let refused = queue.usable_by(&contender.name).is_err();
             assert_eq!(refused, foreign.is_some_and(|foreign| foreign <= contender.sequence), "{queue:?}");
         }
-        let of = |kind| queue.in_order(Some(kind)).filter(|name| holds(&queue, name)).count();
-        let (readers, writers) = (of(Kind::Shared), of(Kind::Exclusive));
-        assert!(writers <= 1, "{writers} writers inside: {queue:?}");
+        let holders = |kind| queue.in_order(Some(kind)).filter(|name| holds(&queue, name)).count();
+        let (readers, writers) = (holders(Kind::Shared), holders(Kind::Exclusive));
+        assert!(writers <= 1, "{writers} writers hold the lock: {queue:?}");
         assert!(writers == 0 || readers == 0, "a writer beside {readers} readers: {queue:?}");
         if let Some(first) = queue.in_order(None).next() {
-            assert!(holds(&queue, first), "nobody is inside: {queue:?}");
+            assert!(holds(&queue, first), "no contender holds the lock: {queue:?}");
         }
         for name in queue.in_order(None) {
             if let Some(Position::Behind { predecessor, .. }) = queue.position(name) {
@@ -429,8 +439,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
 
-        /// Whatever the names, at most one exclusive contender is inside, and then no reader is; somebody is always
-        /// inside, and everybody else waits for one that is really there and before it.
+        /// Whatever the names are, at most one exclusive contender holds the lock, and then no reader does.
+        /// There always is a holder, and every other contender waits for one that exists and is before it.
         #[test]
         fn never_two_inside(
             mutexes in prop::collection::hash_set(any_name(&["lock-"]), 1..10),
@@ -446,9 +456,9 @@ mod tests {
             }
         }
 
-        /// With numbers that differ, as the server makes them, and nothing but contenders, everybody whom Curator's
-        /// own rule lets in is let in here, and nobody else. (Where numbers tie, Curator goes by the order of the
-        /// list; where they have wrapped, and where there are strays, it is wrong or stuck.)
+        /// With the server's distinct numbers and nothing but contenders, the holders are those of Curator's
+        /// own rule and no others. (With equal numbers Curator goes by the order of the list; with wrapped
+        /// numbers, or foreign children, it is wrong or stuck.)
         #[test]
         fn agrees_with_curators_predicate(
             numbers in prop::collection::btree_set(0..1_000_000_i32, 1..20),
@@ -480,8 +490,8 @@ mod tests {
             }
         }
 
-        /// A downgraded node, which has the number of the write node that it replaced, keeps all later writers out, here
-        /// and by Curator's rule, wherever the list shows it.
+        /// A downgraded node has the number of the write node that it replaced, and so keeps all later
+        /// writers out, here and by Curator's rule, wherever it is in the list.
         #[test]
         fn a_downgraded_reader_keeps_its_place(later in prop::collection::btree_set(6..100_i32, 1..10), at in 0..10_usize) {
             let mut list: Vec<String> = later.iter().map(|n| format!("_c_w-__WRIT__{n:010}")).collect();

@@ -1,41 +1,43 @@
-//! The clock that decides whether a lock is still believed: it goes on while the machine sleeps.
+//! The clock that measures leases. It goes on while the machine sleeps.
 //!
-//! [`Instant`](std::time::Instant) is `CLOCK_MONOTONIC` on Linux, which stands still while the machine is suspended: after
-//! a resume a lock would look held for as long as it did before, although the servers' clocks went on. `CLOCK_BOOTTIME`
-//! counts that time, and is read without a system call (vDSO; since Linux 5.3), so that it can be asked at every use of a
-//! guard. Elsewhere the `Instant` has to do.
+//! On Linux, [`Instant`](std::time::Instant) is `CLOCK_MONOTONIC`, which stands still while the machine is
+//! suspended: after a resume a lock would look held for as long as before, although the servers' clocks went
+//! on. `CLOCK_BOOTTIME` counts that time. It is read without a system call (vDSO, since Linux 5.3), so that
+//! it can be read at every use of a guard. Other systems fall back to `Instant`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::protocol::moment::Moment;
 
-/// The moment that it is now.
+/// Returns the current moment.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn now() -> Moment {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    // A time since the boot is never negative.
+    // The time since boot is never negative.
     Moment::at(Duration::try_from(now).unwrap_or(Duration::ZERO))
 }
 
-/// The moment that it is now.
+/// Returns the current moment.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn now() -> Moment {
     static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-    // Not from 0, which `Latest` has for none.
+    // Not from 0, which is `None` in `Latest`.
     Moment::at(ORIGIN.get_or_init(std::time::Instant::now).elapsed() + Duration::from_nanos(1))
 }
 
-/// The latest of the moments that it was told, if there was any. Of several threads; reading it takes no lock.
+/// The latest of the moments that several threads have recorded. Reading it takes no lock.
 #[derive(Debug, Default)]
 pub(crate) struct Latest(AtomicU64);
 
 impl Latest {
+    /// Records a moment.
     pub(crate) fn raise(&self, moment: Moment) {
-        // Nanoseconds in 64 bits are 584 years.
+        // 64 bits of nanoseconds are 584 years.
         self.0.fetch_max(u64::try_from(moment.elapsed().as_nanos()).unwrap_or(u64::MAX), Ordering::AcqRel);
     }
 
+    /// Returns the latest moment; `None` if none was recorded.
     pub(crate) fn get(&self) -> Option<Moment> {
         match self.0.load(Ordering::Acquire) {
             0 => None,
@@ -73,7 +75,7 @@ mod tests {
         }
     }
 
-    /// The kernel's own text says how long the machine is up, sleep included.
+    /// `/proc/uptime` counts from boot, sleep included.
     #[test]
     #[cfg(target_os = "linux")]
     fn it_counts_from_the_boot_as_the_kernel_does() {
@@ -81,7 +83,7 @@ mod tests {
             let text = std::fs::read_to_string("/proc/uptime").unwrap();
             Duration::from_secs_f64(text.split_whitespace().next().unwrap().parse().unwrap())
         };
-        // The text has hundredths of a second.
+        // Its resolution is a hundredth of a second.
         let hundredth = Duration::from_millis(10);
         let (before, now, after) = (uptime(), now(), uptime());
         assert!(now.elapsed() + hundredth >= before, "{before:?} {now:?}");

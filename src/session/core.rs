@@ -1,4 +1,4 @@
-//! The core of a client: where its tasks run, and the present session. It outlives sessions.
+//! The core of a client: the runtime of its tasks, and the current session. It outlives sessions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::error::{AcquireError, ConnectError, ReleaseError};
 use crate::options::Acl;
 use crate::path::LockPath;
 
-/// What everything of one client shares: where its tasks run, and the present session. Its drop closes the client.
+/// What all handles of one client share. Its drop closes the client.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(super) shared: Arc<Shared>,
@@ -26,13 +26,14 @@ pub(crate) struct Core {
     pub(super) connect_timeout: Duration,
     pub(super) namespace: String,
     pub(super) acl: Arc<[Acl]>,
-    /// Whether it was given credentials; nothing if its session or connector may have some of its own.
+    /// Whether the client was given credentials. `None` if its session or connector may have credentials of
+    /// its own.
     pub(super) has_credentials: Option<bool>,
-    /// The servers have shown that they do not know containers.
+    /// Whether the servers have turned out not to know containers.
     pub(super) no_containers: AtomicBool,
 }
 
-/// There is no session to be had.
+/// Why a call gets no session.
 #[derive(Debug)]
 pub(crate) enum NoSession {
     Unreachable(ConnectError),
@@ -72,18 +73,18 @@ impl Core {
         &self.namespace
     }
 
-    /// Where the session runs, without keeping it.
+    /// Returns the runtime of the session, without keeping it running.
     pub(crate) fn runtime(&self) -> Handle {
         self.runtime.clone()
     }
 
-    /// Runs a task where the session runs. After the end of the client it is dropped at once.
+    /// Spawns a task on the session's runtime. Once the client is closed, the task is dropped at once.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(task);
     }
 
-    /// Runs work where the session runs, so that its timers need nothing of the caller's runtime; nothing if the
-    /// client has ended. Dropping the future does not stop the work.
+    /// Runs work on the session's runtime, so that its timers do not depend on the caller's. `None` if the
+    /// client is closed before the work is done. Dropping the future does not stop the work.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -91,7 +92,7 @@ impl Core {
         self.runtime.spawn(work).await.ok()
     }
 
-    /// The same, for work that nobody needs when the future is dropped.
+    /// Like [`run`](Self::run), but dropping the future aborts the work.
     pub(crate) async fn run_while_polled<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -100,16 +101,17 @@ impl Core {
         (&mut task.0).await.ok()
     }
 
-    /// Waits until everything that was left before this call has been cleaned up; see [`Client::flush`](crate::Client::flush).
+    /// Waits until everything that was left before this call is cleaned up; see
+    /// [`Client::flush`](crate::Client::flush).
     pub(crate) async fn flush(&self, timeout: Duration) -> Result<(), ReleaseError> {
         let mut pending = self.cleanup.pending();
-        // What comes after this call is not waited for.
+        // Attempts that begin after this call are not waited for.
         let limit = pending.borrow().next();
         let session = self.live();
         let live = session.clone();
         let flushed = self.run(async move {
             let clean = async {
-                // An error cannot come: the cleanup lives as long as its thread.
+                // An error is impossible: cleanup lives as long as its thread.
                 let _ = pending.wait_for(|pending| pending.none_before(limit)).await;
                 match live {
                     Some(session) => delete_orphans(&session).await,
@@ -119,14 +121,14 @@ impl Core {
             tokio::time::timeout(timeout, clean).await
         });
         match flushed.await {
-            // A client that has ended has no nodes.
+            // A closed client has no nodes.
             None => Ok(()),
             Some(Ok(flushed)) => flushed,
             Some(Err(_)) => {
                 let pending = self.cleanup.pending().borrow().count_before(limit);
                 let refused = session.map_or(0, |session| session.orphans(None).len());
                 match pending + refused {
-                    // The answers have come meanwhile.
+                    // The answers have come in the meantime.
                     0 => Ok(()),
                     nodes => Err(ReleaseError::TimedOut { nodes, waited: timeout }),
                 }
@@ -134,7 +136,8 @@ impl Core {
         }
     }
 
-    /// Closes the session, and waits until that is confirmed; see [`Client::close`](crate::Client::close).
+    /// Closes the client and waits until the end of its session is confirmed; see
+    /// [`Client::close`](crate::Client::close).
     pub(crate) async fn close(&self) -> Result<(), ReleaseError> {
         let started = Instant::now();
         self.shared.stop.send_replace(true);
@@ -146,31 +149,31 @@ impl Core {
         }
     }
 
-    /// How the client is connected now, and whenever that changes.
+    /// Returns a receiver of the state of the connection.
     pub(crate) fn watch_state(&self) -> watch::Receiver<ConnectionState> {
         self.shared.state.subscribe()
     }
 
-    /// The ACL of what is created, unless a recipe has its own.
+    /// Returns the ACL of created nodes, unless a recipe has its own.
     pub(crate) fn acl(&self) -> &Arc<[Acl]> {
         &self.acl
     }
 
-    /// Whether missing directories are to be containers, as far as the servers know them.
+    /// Returns whether missing directories are created as containers: unless the servers do not know them.
     pub(crate) fn makes_containers(&self) -> bool {
         !self.no_containers.load(Ordering::Relaxed)
     }
 
-    /// The servers do not know containers: from here on ordinary nodes are made.
+    /// Creates missing directories as ordinary nodes from now on, since the servers do not know containers.
     pub(crate) fn make_no_containers(&self) {
         if !self.no_containers.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "the servers make no containers: directories of locks are made as ordinary nodes from here on, and stay"
+                "the servers do not know containers: missing directories are created as ordinary nodes from now on, and stay"
             );
         }
     }
 
-    /// Why nothing runs any more where the session ran.
+    /// Returns the error of a call whose work the end of the client has stopped.
     pub(crate) fn why_ended(&self, path: &LockPath) -> AcquireError {
         match *self.shared.phase.borrow() {
             Phase::Closed(CloseReason::AuthFailed) => NoSession::AuthFailed.into_error(path),
@@ -178,6 +181,7 @@ impl Core {
         }
     }
 
+    /// Returns the current session; `None` if there is none, or it has ended.
     pub(crate) fn live(&self) -> Option<Arc<Session>> {
         match &*self.shared.phase.borrow() {
             Phase::Live(session) if session.end_reason().is_none() => Some(Arc::clone(session)),
@@ -185,10 +189,10 @@ impl Core {
         }
     }
 
-    /// The present session, or the next, for as long as the retry policy allows.
+    /// Returns the current session, or waits for the next one, for as long as the retry policy allows.
     pub(crate) async fn session(&self) -> Result<Arc<Session>, NoSession> {
         let mut phases = self.shared.phase.subscribe();
-        // A round of connecting that had failed before we came does not count: ask for another.
+        // A round of connecting that had failed before this call does not count: another is requested.
         let mut before = None;
         let mut first = true;
         loop {
@@ -212,7 +216,7 @@ impl Core {
     }
 }
 
-/// A task that nobody needs without whom it was started for.
+/// Aborts a task when its caller drops the handle.
 pub(crate) struct AbortOnDrop<T>(pub(crate) tokio::task::JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {

@@ -1,6 +1,8 @@
-//! Why there is no session: asks each server once by itself, since the client library does not say what became of its tries.
+//! Finds out why no session could be established: asks each server by itself, since the client library does
+//! not report what became of its tries (docs/protocol.md#connect-errors).
 //!
-//! The question is the four-letter word `srvr`, which ZooKeeper answers by default and which makes no session.
+//! The request is the four-letter word `srvr`, which ZooKeeper answers by default and which creates no
+//! session.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -13,30 +15,31 @@ use tokio::sync::mpsc;
 use crate::error::{ServerFailure, ServerFailureKind};
 use crate::session::servers::{Address, Servers};
 
-/// The longest that the servers are asked for.
-const LONGEST: Duration = Duration::from_secs(1);
-/// The shortest, even where the connect timeout is shorter.
-const SHORTEST: Duration = Duration::from_millis(100);
-/// As many servers are asked.
-const MOST_SERVERS: usize = 16;
-/// As many of the addresses of a name are tried.
-const MOST_ADDRESSES: usize = 4;
-/// As much of an answer is looked at.
-const ANSWER_BYTES: usize = 512;
-/// As many threads of the process ask. A name may take longer to be looked up than there is time, and that cannot be stopped:
-/// where it takes for ever, round after round of connecting would leave more of them.
-const MOST_THREADS: usize = 4 * MOST_SERVERS;
+/// The longest time for which the servers are asked.
+const MAX_WINDOW: Duration = Duration::from_secs(1);
+/// The shortest time for which the servers are asked, even if the connect timeout is shorter.
+const MIN_WINDOW: Duration = Duration::from_millis(100);
+/// The most servers that are asked.
+const MAX_SERVERS: usize = 16;
+/// The most addresses of one host name that are tried.
+const MAX_ADDRESSES: usize = 4;
+/// The most bytes of an answer that are read.
+const MAX_ANSWER_BYTES: usize = 512;
+/// The most threads of the process that ask. The lookup of a host name may take longer than the window and
+/// cannot be stopped: if it hangs, each further try to connect would leave more threads behind.
+const MAX_THREADS: usize = 4 * MAX_SERVERS;
 
-/// The threads that ask.
+/// How many threads ask.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
-/// One of them.
+/// A counted thread: until it is dropped.
 struct Counted;
 
 impl Counted {
+    /// Counts a thread. `None` if there are too many.
     fn new() -> Option<Self> {
         let counted = Self;
-        (THREADS.fetch_add(1, Ordering::Relaxed) < MOST_THREADS).then_some(counted)
+        (THREADS.fetch_add(1, Ordering::Relaxed) < MAX_THREADS).then_some(counted)
     }
 }
 
@@ -46,42 +49,43 @@ impl Drop for Counted {
     }
 }
 
-/// Asks the servers near the end of a connect timeout that begins now.
+/// Asks the servers near the end of a connect timeout that begins now. Returns what is wrong with each.
 pub(super) async fn ask_before(timeout: Duration, servers: &Servers) -> Vec<ServerFailure> {
-    let window = (timeout / 2).clamp(SHORTEST, LONGEST);
+    let window = (timeout / 2).clamp(MIN_WINDOW, MAX_WINDOW);
     tokio::time::sleep(timeout.saturating_sub(window)).await;
     let deadline = Instant::now() + window;
-    let (tell, mut told) = mpsc::unbounded_channel();
-    for (place, address) in servers.addresses().iter().take(MOST_SERVERS).cloned().enumerate() {
+    let (sender, mut answered) = mpsc::unbounded_channel();
+    for (index, address) in servers.addresses().iter().take(MAX_SERVERS).cloned().enumerate() {
         let Some(counted) = Counted::new() else { break };
-        let tell = tell.clone();
+        let sender = sender.clone();
         let asking = move || {
             let answer = ask(&address, deadline);
             drop(counted);
-            // No one waits any more, if this was a name that took its time.
-            let _ = tell.send((place, answer));
+            // The receiver is gone if the lookup of the name took too long.
+            let _ = sender.send((index, answer));
         };
-        // Not the runtime's threads: it waits for them when it goes, and panics where no more can be had.
+        // Not `spawn_blocking`: a runtime waits for such threads when it shuts down, and panics if it can
+        // start no more.
         if let Err(error) = thread::Builder::new().name("zookeeper-probe".to_owned()).spawn(asking) {
-            tracing::debug!(%error, "no thread to ask a server by");
+            tracing::debug!(%error, "no thread could be started to ask a server");
         }
     }
-    drop(tell);
+    drop(sender);
     let mut answers: Vec<ServerFailure> = servers
         .addresses()
         .iter()
-        .take(MOST_SERVERS)
+        .take(MAX_SERVERS)
         .map(|address| failure(address, ServerFailureKind::NoAnswer, None))
         .collect();
     let all = async {
-        while let Some((place, answer)) = told.recv().await {
-            if let Some(known) = answers.get_mut(place) {
+        while let Some((index, answer)) = answered.recv().await {
+            if let Some(known) = answers.get_mut(index) {
                 *known = answer;
             }
         }
     };
-    // A little longer than the threads take, which keep the time by themselves.
-    let _ = tokio::time::timeout(window + SHORTEST, all).await;
+    // A little longer than the threads take, which keep to the deadline themselves.
+    let _ = tokio::time::timeout(window + MIN_WINDOW, all).await;
     answers
 }
 
@@ -95,11 +99,11 @@ fn ask(address: &Address, deadline: Instant) -> ServerFailure {
         Err(error) => return failure(address, ServerFailureKind::UnknownHost, Some(error.to_string())),
     };
     let mut last = None;
-    for socket in addresses.take(MOST_ADDRESSES) {
+    for socket in addresses.take(MAX_ADDRESSES) {
         let Some(left) = left(deadline) else { break };
         match TcpStream::connect_timeout(&socket, left) {
             Ok(stream) => {
-                let (answer, ended) = converse(stream, deadline);
+                let (answer, ended) = exchange(stream, deadline);
                 let (kind, detail) = judge(&answer, ended, address.tls);
                 return failure(address, kind, detail);
             }
@@ -121,18 +125,18 @@ fn left(deadline: Instant) -> Option<Duration> {
     Some(deadline.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
 }
 
-/// Asks, and reads what comes until there is enough, the end, or no more time. Answers with it, and whether the other side
-/// has closed the connection.
-fn converse(mut stream: TcpStream, deadline: Instant) -> (Vec<u8>, bool) {
+/// Sends the request and reads the answer, until there is enough of it, the connection is closed, or the
+/// deadline has passed. Returns the answer, and whether the server has closed the connection.
+fn exchange(mut stream: TcpStream, deadline: Instant) -> (Vec<u8>, bool) {
     let mut answer = Vec::new();
     if stream.write_all(b"srvr").is_err() {
         return (answer, true);
     }
-    let mut buffer = [0; ANSWER_BYTES];
-    // What speaks something else may be waiting for the end of a line. Not at once: a ZooKeeper server that closes the
-    // connection with bytes unread may lose its answer.
+    let mut buffer = [0; MAX_ANSWER_BYTES];
+    // A server of another protocol may be waiting for the end of a line. It is not sent at once: a ZooKeeper
+    // server that closes the connection while bytes are unread may lose its answer.
     let mut prodded = false;
-    while answer.len() < ANSWER_BYTES {
+    while answer.len() < MAX_ANSWER_BYTES {
         let Some(left) = left(deadline) else { break };
         let wait = if prodded { left } else { (left / 2).max(Duration::from_millis(1)) };
         if stream.set_read_timeout(Some(wait)).is_err() {
@@ -146,7 +150,7 @@ fn converse(mut stream: TcpStream, deadline: Instant) -> (Vec<u8>, bool) {
                     break;
                 }
                 prodded = true;
-                // If that fails, the next read says why.
+                // If that fails, the next read reports it.
                 let _ = stream.write_all(b"\r\n\r\n");
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -156,9 +160,9 @@ fn converse(mut stream: TcpStream, deadline: Instant) -> (Vec<u8>, bool) {
     (answer, false)
 }
 
-/// What an answer to the question says of a server. Pure.
+/// Returns what the answer to the request says about a server. Pure.
 fn judge(answer: &[u8], ended: bool, tls: bool) -> (ServerFailureKind, Option<String>) {
-    // Records of TLS: an alert, or a handshake, of version 3.x.
+    // A TLS record: an alert or a handshake, of version 3.x.
     let speaks_tls = matches!(answer, [0x15 | 0x16, 3, ..]);
     let text = String::from_utf8_lossy(answer);
     let zookeeper = text.contains("ookeeper version:") || text.contains("Keeper version:");
@@ -170,11 +174,11 @@ fn judge(answer: &[u8], ended: bool, tls: bool) -> (ServerFailureKind, Option<St
         if tls { ServerFailureKind::SpeaksNoTls } else { ServerFailureKind::NoSession }
     } else if !answer.is_empty() {
         let line: String = text.lines().next().unwrap_or_default().chars().take(40).collect();
-        // What is no text says nothing to a reader, and may say something to a terminal.
+        // Bytes that are not text would be unreadable, and could control a terminal.
         let readable = !line.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER);
         return (ServerFailureKind::NotZooKeeper, Some(line).filter(|line| readable && !line.is_empty()));
     } else if ended {
-        // A server that speaks TLS may close the connection at what is none.
+        // A TLS server may close the connection when it reads something that is not TLS.
         if tls { ServerFailureKind::NoSession } else { ServerFailureKind::ClosedAtOnce }
     } else {
         ServerFailureKind::NoAnswer

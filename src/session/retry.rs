@@ -1,4 +1,4 @@
-//! When to try again, and when to stop.
+//! Retry policies: when to try again, and when to stop.
 
 use std::time::Duration;
 
@@ -6,10 +6,11 @@ use uuid::Uuid;
 
 /// How often, and after which pauses, to try again when no server can be reached.
 ///
-/// It governs the replacing of a session that has ended, and the repeating of a request that failed, where the first
-/// repetition goes out at once, on the next connection, unless the server asked for patience. It never governs the
-/// waiting for a lock that somebody holds: that has the deadline of the call, and the policy's clock starts with the
-/// first failure. And the first connection is one try, of the connect timeout: its caller decides whether to call again.
+/// It governs the replacing of a session that has ended, and the repeating of a request that failed, where
+/// the first repetition goes out at once, on the next connection, unless the server asked for patience. It
+/// never governs the waiting for a lock that somebody holds: that has the deadline of the call, and the
+/// policy's clock starts with the first failure. And the first connection is one try, of the connect timeout:
+/// its caller decides whether to call again.
 ///
 /// The names and formulas are Curator's. The default is the policy that Curator's documentation and the wider
 /// world use, `ExponentialBackoffRetry(1000, 3, 5000)`: [`exponential(1 s, 3, 5 s)`](Self::exponential).
@@ -30,8 +31,8 @@ enum Formula {
 const MAX_EXPONENT: u32 = 29;
 
 impl RetryPolicy {
-    /// Up to `retries` further tries; the pause before the n-th is `base` times a random number from 1 to 2^n,
-    /// at most `most`.
+    /// Up to `retries` further tries; the pause before the n-th is `base` times a random number from 1 to
+    /// 2^n, at most `most`.
     #[doc(alias = "ExponentialBackoffRetry")]
     #[doc(alias = "BoundedExponentialBackoffRetry")]
     #[must_use]
@@ -60,16 +61,16 @@ impl RetryPolicy {
         Self { formula: Formula::Elapsed { most, pause } }
     }
 
-    /// Further tries without end, with the same `pause` before each. A call with a deadline still ends by it; one
-    /// without (`lock()`) waits for a server for ever.
+    /// Further tries without end, with the same `pause` before each. A call with a deadline still ends by it;
+    /// one without (`lock()`) waits for a server for ever.
     #[doc(alias = "RetryForever")]
     #[must_use]
     pub const fn forever(pause: Duration) -> Self {
         Self { formula: Formula::Forever { pause } }
     }
 
-    /// The pause before try number `retry` (0 for the first repetition), `elapsed` after the first try; nothing
-    /// when it is time to give up.
+    /// Returns the pause before retry number `retry` (0 is the first), `elapsed` after the first failure.
+    /// `None` if the policy is exhausted.
     pub(crate) fn pause(&self, retry: u32, elapsed: Duration) -> Option<Duration> {
         self.pause_with(retry, elapsed, random())
     }
@@ -85,7 +86,7 @@ impl RetryPolicy {
             Formula::Elapsed { most, pause } => (elapsed < most).then_some(pause),
             Formula::Forever { pause } => Some(pause),
         };
-        // A policy without any pause would keep a core busy for as long as the servers are away.
+        // Without any pause a core would be busy for as long as no server answers.
         pause.map(|pause| pause.max(Duration::from_millis(1)))
     }
 }
@@ -96,7 +97,8 @@ impl Default for RetryPolicy {
     }
 }
 
-/// Random enough to spread retries; `uuid` is the one source of randomness among our dependencies.
+/// Returns a random number to spread retries by. `uuid` is the only source of randomness among the
+/// dependencies.
 pub(crate) fn random() -> u64 {
     Uuid::new_v4().as_u64_pair().1
 }

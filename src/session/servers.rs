@@ -5,10 +5,10 @@ use std::net::Ipv6Addr;
 
 use crate::shown::Quoted;
 
-/// Fewer addresses than this are repeated: see [`Servers::repeated`].
+/// The list of servers is repeated until it has this many addresses: see [`Servers::repeated`].
 const ADDRESSES_PER_PASS: usize = 15;
 
-/// ZooKeeper's connect string, `host:port[,host:port…][/path]`, taken apart.
+/// A parsed connect string, `host:port[,host:port…][/path]`.
 #[derive(Clone)]
 pub(crate) struct Servers {
     given: String,
@@ -17,7 +17,7 @@ pub(crate) struct Servers {
     addresses: Vec<Address>,
 }
 
-/// One server.
+/// The address of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) given: String,
@@ -27,7 +27,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Reads an address as the client library does, or says what is wrong with it.
+    /// Parses an address as the client library does. The error says what is wrong with it.
     fn parse(given: &str) -> Result<Self, &'static str> {
         let (tls, address) = match given.split_once("://") {
             Some(("tcp", address)) => (false, address),
@@ -63,7 +63,7 @@ impl Address {
         if host.contains(char::is_whitespace) {
             return Err("it has a space in it; addresses are separated by commas");
         }
-        // The library's default.
+        // 2181 is the library's default.
         let port = if port.is_empty() { Ok(2181) } else { port.parse() };
         match port {
             Ok(port @ 1..) => Ok(Self { given: given.to_owned(), host: host.to_owned(), port, tls }),
@@ -73,7 +73,7 @@ impl Address {
 }
 
 impl Servers {
-    /// Takes a connect string apart, or says what is wrong with it.
+    /// Parses a connect string. The error says what is wrong with it.
     pub(crate) fn parse(given: &str) -> Result<Self, String> {
         let (hosts, namespace) = split(given.trim());
         let hosts: Vec<&str> = hosts.split(',').map(str::trim).collect();
@@ -82,12 +82,13 @@ impl Servers {
         }
         let mut addresses = Vec::with_capacity(hosts.len());
         for (i, host) in hosts.iter().enumerate() {
-            let place = i + 1;
+            let number = i + 1;
             if host.is_empty() {
-                return Err(format!("address {place} of {} is empty", hosts.len()));
+                return Err(format!("address {number} of {} is empty", hosts.len()));
             }
             let address = Address::parse(host);
-            let address = address.map_err(|reason| format!("address {place}, {}: {reason}", Quoted(host)))?;
+            let address =
+                address.map_err(|reason| format!("address {number}, {}: {reason}", Quoted(host)))?;
             if !addresses.contains(&address) {
                 addresses.push(address);
             }
@@ -102,26 +103,26 @@ impl Servers {
         })
     }
 
-    /// The servers, each once.
+    /// Returns the servers, each once.
     pub(crate) fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// As the user wrote it, for messages.
+    /// Returns the connect string as the user wrote it, for messages.
     pub(crate) fn given(&self) -> &str {
         &self.given
     }
 
-    /// The path at the end, which Java's client would make the root of everything. Here it is a namespace: a
-    /// prefix, whose nodes are created when they are missing, where a chroot that does not exist would fail
-    /// every request.
+    /// Returns the path at the end. Java's client takes it for a chroot; here it is a namespace, a prefix
+    /// whose nodes are created when they are missing: in a chroot that does not exist every request would
+    /// fail.
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The addresses several times over. `zookeeper-client` pauses longer and longer after each full pass
-    /// over its list, up to many seconds, but at most 0.8 s within one: a list written out several times
-    /// keeps the tries close together for the first seconds of an outage, when a lock can still be kept
+    /// Returns the list of servers several times over. `zookeeper-client` pauses longer and longer after each
+    /// full pass over its list, up to many seconds, but at most 0.8 s within a pass: a long list keeps the
+    /// tries close together in the first seconds of an outage, while the lease is still valid
     /// (docs/protocol.md#reconnect).
     pub(crate) fn repeated(&self) -> &str {
         &self.repeated
@@ -134,7 +135,8 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// Divides the addresses from the path, minding that an address may begin with `tcp://`.
+/// Splits the addresses from the path. An address may begin with `tcp://`, whose slashes do not begin the
+/// path.
 fn split(given: &str) -> (&str, &str) {
     let last = given.rfind(',').map_or(0, |comma| comma + 1);
     let address = given[last..].find("://").map_or(last, |scheme| last + scheme + 3);

@@ -1,4 +1,4 @@
-//! Sets a client up: connects it, and starts the thread that its sessions run on.
+//! Connects a client, and starts the thread that its sessions run on.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -21,7 +21,7 @@ use crate::error::ConnectError;
 use crate::options::Acl;
 use crate::path::parse_namespace;
 
-/// How a client is to be set up.
+/// The options of a client.
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) session_timeout: Duration,
@@ -34,8 +34,9 @@ pub(crate) struct Setup {
     pub(crate) lease: LeaseOptions,
 }
 
-/// Long enough to ride out a leader that hangs, with the servers' own defaults: they notice after 10 s, and 15 s without
-/// an answer cost no lock. Within the servers' limits, which end at 40 s.
+/// Long enough to outlast a hung leader with the servers' defaults: they notice it after 10 s, and 15 s
+/// without an answer cost no lock (docs/protocol.md#session-timeout). Within the servers' default limit of 40
+/// s.
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -54,7 +55,7 @@ impl Default for Setup {
     }
 }
 
-/// Connects to `host:port[,host:port…][/namespace]`.
+/// Connects a new client to `host:port[,host:port…][/namespace]`.
 pub(crate) async fn connect(setup: Setup, servers: &str) -> Result<Arc<Core>, ConnectError> {
     let unusable = |reason| ConnectError::InvalidConnectString { servers: servers.to_owned(), reason };
     let servers = Servers::parse(servers).map_err(unusable)?;
@@ -73,7 +74,7 @@ pub(crate) async fn connect(setup: Setup, servers: &str) -> Result<Arc<Core>, Co
     let mut dialer = Dialer::new(
         servers,
         connector,
-        // ZooKeeper counts milliseconds in 32 bits.
+        // On the wire it is a number of milliseconds in 32 bits.
         setup.session_timeout.clamp(Duration::from_millis(1), Duration::from_millis(i32::MAX as u64)),
         setup.connect_timeout,
         setup.retry,
@@ -84,7 +85,7 @@ pub(crate) async fn connect(setup: Setup, servers: &str) -> Result<Arc<Core>, Co
     let runtime = runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
     let shared = Shared::new();
     let (cleanup, reap) = Cleanup::new();
-    // Made before the first try: if this future is dropped, its drop stops the thread.
+    // Created before the first try: if this future is dropped, the drop of the core stops the thread.
     let core = Arc::new(Core {
         shared: Arc::clone(&shared),
         runtime: runtime.handle().clone(),
@@ -96,9 +97,9 @@ pub(crate) async fn connect(setup: Setup, servers: &str) -> Result<Arc<Core>, Co
         has_credentials,
         no_containers: AtomicBool::new(false),
     });
-    let contact = setup.lease;
+    let lease = setup.lease;
     let (connected, first) = oneshot::channel();
-    // A thread of its own, as Java's client has: an executor that is blocked must not lose the lock
+    // A thread of its own, as Java's client has: a blocked executor must not lose the lock
     // (docs/protocol.md#session-thread).
     let run = move || {
         runtime.block_on(async move {
@@ -110,14 +111,15 @@ pub(crate) async fn connect(setup: Setup, servers: &str) -> Result<Arc<Core>, Co
             match dialled {
                 Ok(handle) => {
                     tokio::spawn(reap);
-                    // Before the caller hears of it, who may ask for the session at once.
-                    let session = Session::new(1, handle, contact.margin, cleanup.clone());
+                    // Before the caller is told, since it may need the session at once.
+                    let session = Session::new(1, handle, lease.margin, cleanup.clone());
                     shared.begin(&session);
-                    // If the caller has gone, so has the client, and the supervisor closes the session.
+                    // If the caller has left, the core has been dropped, and the supervisor closes the
+                    // session.
                     let _ = connected.send(Ok(()));
-                    supervise(shared, session, Some(dialer), cleanup, contact).await;
+                    supervise(shared, session, Some(dialer), cleanup, lease).await;
                 }
-                // The caller may have gone; nobody else wants to know.
+                // The caller may have left, and the error is for no one else.
                 Err(error) => drop(connected.send(Err(error))),
             }
         });
@@ -126,21 +128,22 @@ pub(crate) async fn connect(setup: Setup, servers: &str) -> Result<Arc<Core>, Co
     match first.await {
         Ok(Ok(())) => Ok(core),
         Ok(Err(error)) => Err(error),
-        // The thread ended without a word: it cannot, short of a panic in the client library.
+        // The thread ended without a result: it has panicked, in the client library or a tracing subscriber.
         Err(gone) => Err(ConnectError::Setup { servers: given, source: Arc::new(gone) }),
     }
 }
 
-/// Whether the runtime that this is called in has timers.
+/// Returns whether the current runtime has timers.
 ///
-/// Tokio answers that by a panic and in no other way (a `Handle` says nothing of its drivers). It is caught here, and the
-/// panic hook prints it, which names the remedy. Otherwise the heartbeat would panic, where no caller sees it, and a
-/// client would be closed that seemed to be well.
+/// Tokio reports that only by a panic (a `Handle` does not tell its drivers). It is caught here, and the
+/// panic hook prints its message, which names the remedy. Without this check the heartbeat would panic later,
+/// on a task that no caller awaits, and close the client.
 fn has_timers() -> bool {
     std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
 }
 
-/// The core of a client on a session that it does not own; see [`Client::from_session`].
+/// Creates the core of a client on a borrowed session; see
+/// [`Client::from_session`](crate::Client::from_session).
 pub(crate) fn borrow(handle: zk::Client) -> Result<Arc<Core>, ConnectError> {
     let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
     if !has_timers() {
@@ -155,10 +158,10 @@ pub(crate) fn borrow(handle: zk::Client) -> Result<Arc<Core>, ConnectError> {
     let shared = Shared::new();
     let (cleanup, reap) = Cleanup::new();
     runtime.spawn(reap);
-    let contact = LeaseOptions::default();
-    let session = Session::new(1, handle, contact.margin, cleanup.clone());
+    let lease = LeaseOptions::default();
+    let session = Session::new(1, handle, lease.margin, cleanup.clone());
     shared.begin(&session);
-    runtime.spawn(supervise(Arc::clone(&shared), session, None, cleanup.clone(), contact));
+    runtime.spawn(supervise(Arc::clone(&shared), session, None, cleanup.clone(), lease));
     let defaults = Setup::default();
     Ok(Arc::new(Core {
         shared,

@@ -1,44 +1,45 @@
-//! Counts what is to be cleaned up, so that a flush can wait for it.
+//! Counts the work that is left to cleanup, so that a flush can wait for it (docs/protocol.md#flush).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use tokio::sync::watch;
 
-/// What is to be cleaned up and is not yet, by the number of the attempt that it comes from.
+/// The outstanding work of cleanup, by the number of the attempt that it comes from.
 ///
-/// An attempt has its number from its beginning, and whatever it leaves to others bears it: a flush knows by the number
-/// what began before it, through however many hands that goes.
+/// An attempt gets its number when it begins, and everything that it leaves to cleanup keeps that number,
+/// whatever tasks it passes through. So a flush knows by the numbers what began before it.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
+    /// The number of the next attempt.
     pub(super) next: u64,
-    /// How many tickets there are of each number.
+    /// How many tickets each number has.
     outstanding: BTreeMap<u64, usize>,
 }
 
 impl Tickets {
-    /// How many attempts have left something.
+    /// Returns how many attempts have work outstanding.
     pub(crate) fn count(&self) -> usize {
         self.outstanding.len()
     }
 
-    /// How many of those with a number below `limit`.
+    /// Returns how many attempts with a number below `limit` have work outstanding.
     pub(crate) fn count_before(&self, limit: u64) -> usize {
         self.outstanding.range(..limit).count()
     }
 
-    /// The number that the next one gets.
+    /// Returns the number of the next attempt.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Whether there is none with a number below `limit`.
+    /// Returns whether no attempt with a number below `limit` has work outstanding.
     pub(crate) fn none_before(&self, limit: u64) -> bool {
         self.outstanding.first_key_value().is_none_or(|(first, _)| *first >= limit)
     }
 }
 
-/// One of [`Tickets`].
+/// One piece of outstanding work: counted in [`Tickets`] until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     number: u64,

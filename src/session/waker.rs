@@ -1,19 +1,21 @@
-//! Keeps what foreign wakers, and tracing subscribers, do to themselves.
+//! Contains the panics of code that is not ours: wakers of other executors, and tracing subscribers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 
-/// A future that somebody else polls, and that waits in a list with others: for the end of a session, for a loss.
+/// Polls a future with a waker that does not panic. For futures that the caller's executor polls and that
+/// wait in a list with others, for the end of a session or the loss of a lock.
 ///
-/// A waker is code of the executor, and may panic. In the middle of such a list that would unwind the task that tells,
-/// the supervisor perhaps, whose drop tells the rest and would meet the next such waker: two panics at once abort the
-/// process. To catch the panic there is not enough, as it takes along the wakers of others that are behind it in the list. So
-/// what stands in the list is a waker of ours.
+/// A waker is code of the executor, and may panic. In the middle of such a list the panic would unwind the
+/// task that wakes the list, perhaps the supervisor, whose drop wakes the rest and may meet another such
+/// waker: a panic within a panic aborts the process. Catching it in that task is not enough, since the wakers
+/// behind it in the list would be lost. So the waker in the list is one of ours, which catches the panic of
+/// the one that it calls.
 pub(crate) async fn contain<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    // The last that came, and ours for it.
+    // The waker of the last poll, and ours for it.
     let mut wakers: Option<(Waker, Waker)> = None;
     std::future::poll_fn(move |context| {
         let theirs = context.waker();
@@ -26,6 +28,7 @@ pub(crate) async fn contain<F: Future>(future: F) -> F::Output {
     .await
 }
 
+/// A waker whose panics are caught.
 struct Contained(Waker);
 
 impl Wake for Contained {
@@ -38,8 +41,8 @@ impl Wake for Contained {
     }
 }
 
-/// Calls code that is not ours, and that others must not suffer from: foreign wakers, in a list, or a tracing subscriber.
-/// The panic hook has seen what went wrong.
+/// Calls code that is not ours, a waker or a tracing subscriber, and drops its panic, which the panic hook
+/// has reported.
 pub(super) fn contain_panic(call: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(call));
 }

@@ -1,26 +1,26 @@
-//! How much one session may watch.
+//! Limits how much a session watches (docs/protocol.md#watch-limit).
 //!
-//! After a reconnect `zookeeper-client` 0.11.2 sets its watches again in requests of at most 128 KiB of paths, all with
-//! the same number: a second one makes it drop the connection, again and again until the session expires. So a session
-//! never watches more than fits into one.
+//! After a reconnect, `zookeeper-client` 0.11.2 sets its watches again in requests of at most 128 KiB of
+//! paths, all with the same request number. With a second such request it drops the connection, again and
+//! again until the session expires. So a session never watches more than fits into one request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of server paths, each with the four bytes of its length: below 128 KiB, with path lock for watches that have fired
-/// or been dropped and that the library still knows.
+/// The most bytes of watched server paths, each with the four bytes of its length. Below 128 KiB, which
+/// leaves room for watches that have fired or been dropped but that the library still keeps.
 const MAX_BYTES: usize = 120 * 1024;
 
 /// What a watch is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchUse {
-    /// To wait for a predecessor: without it there is no waiting.
+    /// To wait for a predecessor. Without it an attempt cannot wait.
     Queue,
-    /// To hear of a request to give a lock back: there are other ways, so these have half of the limit at most.
+    /// To notice a requested revocation. Limited to half of the bytes, since a holder can poll instead.
     Revocation,
 }
 
-/// The watches of one session.
+/// The watches of one session, counted against the limit.
 #[derive(Debug, Default)]
 pub(crate) struct WatchLimit {
     paths: Mutex<Watched>,
@@ -29,11 +29,11 @@ pub(crate) struct WatchLimit {
 #[derive(Debug, Default)]
 struct Watched {
     bytes: usize,
-    /// How many watch each path: the session has one watch for all of them.
+    /// How many waiters watch each path: the session has one watch for all of them.
     count: HashMap<Arc<str>, usize>,
 }
 
-/// One watch, for as long as it lives.
+/// One counted watch: until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Watching {
     limit: Arc<WatchLimit>,
@@ -41,9 +41,9 @@ pub(crate) struct Watching {
 }
 
 impl WatchLimit {
-    /// Counts a watch on `path`; nothing if it does not fit.
+    /// Counts a watch on `path`. `None` if it exceeds the limit.
     pub(crate) fn watch(self: &Arc<Self>, path: &str, use_of: WatchUse) -> Option<Watching> {
-        let limit = match use_of {
+        let max_bytes = match use_of {
             WatchUse::Queue => MAX_BYTES,
             WatchUse::Revocation => MAX_BYTES / 2,
         };
@@ -52,7 +52,7 @@ impl WatchLimit {
             Some((path, _)) => Arc::clone(path),
             None => {
                 let bytes = watched.bytes + cost(path);
-                if bytes > limit {
+                if bytes > max_bytes {
                     return None;
                 }
                 watched.bytes = bytes;

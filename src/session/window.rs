@@ -1,17 +1,18 @@
-//! How many requests of one sort a session may have unanswered.
+//! Limits how many requests of a session are unanswered (docs/protocol.md#request-window).
 //!
-//! Requests are answered in order, so a crowd that all ask at once puts the beat, by which every lock of the session lives,
-//! behind itself: three thousand waiters of one lock cost their process a lock elsewhere.
+//! A session's requests are answered in order, so a heartbeat waits for every request that was sent before
+//! it: three thousand waiters of one lock that asked at once cost their process a lock elsewhere.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A request that finds no slot waits, in order of arrival.
+/// A limit on unanswered requests of one sort. A request that finds no slot waits for one, in order of
+/// arrival.
 #[derive(Debug)]
 pub(crate) struct Window(Arc<Semaphore>);
 
-/// The right to one request, until its answer or the end of the session.
+/// The right to have one request unanswered: until its answer, or the end of the session.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Slot {
@@ -19,11 +20,13 @@ pub(crate) struct Slot {
 }
 
 impl Window {
-    /// So many that a full window costs little more than one flight, and so few that a beat behind them is not late.
+    /// Enough that a full window costs little more than one round trip, and so few that a heartbeat behind it
+    /// is on time.
     const SIZE: usize = 64;
 
+    /// Waits for a slot.
     pub(crate) async fn slot(&self) -> Slot {
-        // Never closed, so there always is one.
+        // An error is impossible: the semaphore is never closed.
         Slot { _permit: Arc::clone(&self.0).acquire_owned().await.ok() }
     }
 }
@@ -37,9 +40,9 @@ impl Default for Window {
 /// The windows of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
-    /// Creates of contenders.
+    /// Creates of attempts' nodes.
     pub(crate) creates: Window,
-    /// Deletions of nodes that hold locks, or did: others wait for them.
+    /// Deletions of nodes that hold a lock, or held one: other contenders wait for them.
     pub(crate) releases: Window,
     /// All other deletions.
     pub(crate) removals: Window,

@@ -408,7 +408,7 @@ impl Session {
         }
         // The clock first: a proof that comes in between must not look old.
         let now = clock::now();
-        self.lease.until_worse(self.last_renewal(), now)
+        self.lease.until_next_state(self.last_renewal(), now)
     }
 
     /// A hold is over although its session may not be. It is never granted again.
