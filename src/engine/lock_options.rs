@@ -8,7 +8,7 @@ use crate::path::LockPath;
 use crate::protocol::node_name::{Dialect, Family, Naming};
 
 /// The most data a lock node can carry: ZooKeeper's limit for a whole request (`jute.maxbuffer`, 1 MiB less one
-/// byte) less path lock for the path and the ACL. A larger request is answered by a closed connection, which looks
+/// byte) less room for the path and the ACL. A larger request is answered by a closed connection, which looks
 /// like a network fault.
 const MAX_DATA_BYTES: usize = 1_000_000;
 

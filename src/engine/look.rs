@@ -117,7 +117,7 @@ pub(super) async fn orphaned(
         let in_the_way: HashSet<&str> = queue.in_the_way(name, kind).1.collect();
         orphans.retain(|orphan| in_the_way.contains(orphan.name.as_str()));
     }
-    // On the heap: those that wait, perhaps by the thousand, keep path lock for what hardly ever happens otherwise.
+    // On the heap: those that wait, perhaps by the thousand, keep room for what hardly ever happens otherwise.
     let (orphan, source) = Box::pin(first_refused(session, orphans)).await?;
     let node = path_lock.path().user_child(&orphan.name);
     Some(AcquireError::Orphaned { path: path_lock.path().user().to_owned(), node, source })

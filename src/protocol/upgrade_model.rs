@@ -114,7 +114,7 @@ struct ModelNode {
 
 /// A state of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct World {
+struct ModelState {
     /// How many nodes have been created: the next zxid, and the next sequence number.
     created: u32,
     nodes: BTreeMap<String, ModelNode>,
@@ -125,7 +125,7 @@ struct World {
     faulted: bool,
 }
 
-impl World {
+impl ModelState {
     fn start(roles: &[Role]) -> Self {
         let actor = |role: &Role| Actor {
             activity: Activity::Create,
@@ -375,7 +375,7 @@ impl World {
 
 /// Checks every state that can be reached. Returns how many there are.
 fn explore(roles: &[Role], fault: Fault) -> usize {
-    let start = World::start(roles);
+    let start = ModelState::start(roles);
     let mut seen = HashSet::from([start.clone()]);
     let mut open = vec![start];
     while let Some(state) = open.pop() {
