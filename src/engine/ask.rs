@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use zookeeper_client as zk;
 
-use crate::protocol::failure::Failure;
+use crate::protocol::failure::FailureKind;
 use crate::session::core::{Core, NoSession};
 use crate::session::zk_session::{Handle, Session, SessionOver};
 
@@ -38,9 +38,9 @@ where
             Err(SessionOver) => continue,
         };
         match session.judge(&error) {
-            Failure::Refused | Failure::TooManyWatches => return Err(Unanswered::Refused(error)),
-            Failure::SessionOver => {}
-            Failure::NoNode | Failure::NotNow | Failure::Unknown => {
+            FailureKind::Refused(_) | FailureKind::TooManyWatches => return Err(Unanswered::Refused(error)),
+            FailureKind::SessionOver => {}
+            FailureKind::NoNode | FailureKind::NotNow | FailureKind::Unknown => {
                 let Some(pause) = client.retry().pause(failures, started.elapsed()) else {
                     return Err(Unanswered::GaveUp(error));
                 };

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 use tokio::time::Sleep;
-use zookeeper_client as zk;
 
 use crate::engine::admission::enter;
 use crate::engine::hold::Hold;
@@ -24,21 +23,21 @@ use crate::engine::path_lock::{Admission, Budget, PathLock};
 use crate::engine::pending::Pending;
 use crate::engine::places::Place;
 use crate::engine::progress::{Ahead, NoAnswer, Progress, ProgressSender, WaitsFor};
-use crate::engine::requests::{self, Came, UnderWay};
+use crate::engine::requests::{self, UnderWay};
 use crate::engine::seat::Seat;
-use crate::error::{AcquireError, Cause, TryLockError};
+use crate::error::{AcquireError, TryLockError};
 use crate::protocol::acquire::{
     AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, Blocking, Ending, Leave, Trouble,
     Waits,
 };
-use crate::protocol::failure::Failure;
+use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Queue;
 use crate::session::cleanup::{Item, Orphan};
 use crate::session::held::Held;
 use crate::session::tickets::Ticket;
 use crate::session::window::Slot;
-use crate::session::zk_session::{Session, cause};
+use crate::session::zk_session::Session;
 
 /// Starts an attempt to get the lock within the budget. Dropping what is returned tells the attempt, which cleans up by
 /// itself.
@@ -108,8 +107,6 @@ struct InSession<'a> {
     create: Option<UnderWay<'a>>,
     /// Changes when the deletion of a node was refused.
     refusals: watch::Receiver<u64>,
-    /// What the client library said last, for the error if this is given up.
-    last_error: Option<zk::Error>,
     /// What the last request was about.
     about: About,
     /// When the present row of failures began: the retry policy does not count the time in the queue.
@@ -203,7 +200,6 @@ impl Attempt {
             acquiring,
             create: None,
             refusals: seat.session.refusals(),
-            last_error: None,
             about: About::Directory,
             failing_since: Instant::now(),
         };
@@ -217,7 +213,7 @@ impl Attempt {
     /// Does what the state machine says and hands back what came of it, until it is over in this session.
     async fn follow(&self, here: &mut InSession<'_>, step: &mut AcquireStep) -> End {
         loop {
-            let came = match step {
+            let event = match step {
                 AcquireStep::Do(request) => self.request(here, request).await,
                 AcquireStep::Pause { failures, why } => self.pause(here, *failures, *why).await,
                 AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also }) => {
@@ -228,11 +224,10 @@ impl Attempt {
                     Err(self.not_granted(here, why, leave))
                 }
             };
-            let (event, error) = match came {
-                Ok(came) => came,
+            let event = match event {
+                Ok(event) => event,
                 Err(end) => return end,
             };
-            here.last_error = error.or_else(|| here.last_error.take());
             let session = here.seat.session;
             *step = here.acquiring.on(event, &|name| session.line().knows(name));
             let surplus = here.acquiring.take_surplus();
@@ -259,8 +254,7 @@ impl Attempt {
         place.set_live(false);
         let ticket = self.tell(end);
         if let Some(create) = here.create.take() {
-            let (event, _) = create.await;
-            step = here.acquiring.on(event, &|_| false);
+            step = here.acquiring.on(create.await, &|_| false);
         }
         clean_up(seat, place, here.acquiring.leave(step));
         drop(ticket);
@@ -287,7 +281,7 @@ impl Attempt {
         ticket
     }
 
-    /// Looks before a node is created: whether that could not be deleted, and, for a try, whether the lock is free.
+    /// Looks before a node is created: whether one could not be deleted before, and, for a try, whether the lock is free.
     async fn look_first(&self, here: &mut InSession<'_>) -> Result<(), End> {
         let Seat { path_lock, session, kind, .. } = here.seat;
         // Looked at after having been counted: a session is ended the other way round, so that either we see the end or it
@@ -315,7 +309,7 @@ impl Attempt {
     }
 
     /// Does one request, or one wait for another contender.
-    async fn request(&self, here: &mut InSession<'_>, request: &AcquireRequest) -> Result<Came, End> {
+    async fn request(&self, here: &mut InSession<'_>, request: &AcquireRequest) -> Result<AcquireEvent, End> {
         let seat = here.seat;
         let own = here.acquiring.queued_as().map(str::to_owned);
         let own = own.as_deref();
@@ -326,9 +320,9 @@ impl Attempt {
                 here.about = About::Directory;
                 let slot = here.wait(until_create(seat, self.blocking())).await?;
                 let create = here.create.insert(requests::create(seat, slot));
-                let came = wait(seat, create, here.stop).await?;
+                let created = wait(seat, create, here.stop).await?;
                 here.create = None;
-                Ok(came)
+                Ok(created)
             }
             AcquireRequest::MakeParents => {
                 self.progress.set_waits_for(WaitsFor::Parents);
@@ -367,8 +361,8 @@ impl Attempt {
         here: &mut InSession<'_>,
         own: Option<&str>,
         known: Option<Ahead>,
-        behind: impl Future<Output = Came>,
-    ) -> Result<Came, End> {
+        behind: impl Future<Output = AcquireEvent>,
+    ) -> Result<AcquireEvent, End> {
         let Seat { path_lock, session, kind, .. } = here.seat;
         self.progress.set_waits_for(WaitsFor::Deletion);
         match here.acquiring.take_list() {
@@ -387,27 +381,37 @@ impl Attempt {
         }
         self.progress.set_node(own);
         let refused = refused_in(path_lock, session, &mut here.refusals);
-        let came = async {
+        let event = async {
             tokio::select! {
                 biased;
-                came = behind => {
-                    if let (AcquireEvent::Changed | AcquireEvent::WatchFailed(Failure::NoNode), _) = came {
-                        // The one that was waited for may have gone; the list that follows says who is left.
+                event = behind => {
+                    let gone = match &event {
+                        AcquireEvent::Changed => true,
+                        AcquireEvent::WatchFailed(failure) => failure.kind == FailureKind::NoNode,
+                        _ => false,
+                    };
+                    if gone {
+                        // The list that follows says who is left.
                         let left = self.progress.get().ahead.and_then(Ahead::without_one);
                         self.saw_ahead(here.place, left);
                     }
-                    came
+                    event
                 }
                 // One before ours may be a node that the servers refuse to delete now, of whose end nothing is heard.
-                () = refused => (AcquireEvent::Changed, None),
+                () = refused => AcquireEvent::Changed,
             }
         };
-        wait(here.seat, came, here.stop).await
+        wait(here.seat, event, here.stop).await
     }
 
     /// Pauses before a repetition, for as long as the retry policy says. The first goes out at once, unless the server asked
     /// for patience: a request is repeated on the next connection, and that is waited for anyway.
-    async fn pause(&self, here: &mut InSession<'_>, failures: u32, why: Trouble) -> Result<Came, End> {
+    async fn pause(
+        &self,
+        here: &mut InSession<'_>,
+        failures: u32,
+        why: Trouble,
+    ) -> Result<AcquireEvent, End> {
         self.progress.set_node(here.acquiring.queued_as());
         if why == Trouble::NodeDeleted {
             // The next node queues behind those that are there then.
@@ -416,24 +420,14 @@ impl Attempt {
         if failures == 0 {
             here.failing_since = Instant::now();
         }
-        let path = || self.path_lock.path().user().to_owned();
-        let Some(pause) = self.path_lock.client().retry().pause(failures, here.failing_since.elapsed())
-        else {
-            return Err(End::from(match why {
-                Trouble::NodeDeleted => {
-                    AcquireError::NodeDeleted { path: path(), times: here.acquiring.times_deleted() }
-                }
-                Trouble::Request | Trouble::NotNow => {
-                    AcquireError::Connection { path: path(), source: here.source() }
-                }
-            }));
-        };
+        let pause = self.path_lock.client().retry().pause(failures, here.failing_since.elapsed());
+        let Some(pause) = pause else { return Ok(AcquireEvent::GiveUp) };
         let pause = if failures == 0 && why != Trouble::NotNow { Duration::ZERO } else { pause };
         if !pause.is_zero() {
             self.path_lock.arrivals().step_aside(self.number);
         }
         here.wait(tokio::time::sleep(pause)).await?;
-        Ok((AcquireEvent::Retry, None))
+        Ok(AcquireEvent::Retry)
     }
 
     /// Grants the lock by the node `name`, which is first in the queue.
@@ -474,12 +468,18 @@ impl Attempt {
             }
             Ending::Unusable(unusable) => unusable_directory(&self.path_lock, unusable.clone()),
             Ending::TooManyWatches => AcquireError::TooManyWatches { path: path() },
-            Ending::Refused => match here.last_error {
-                Some(zk::Error::NoAuth) => no_auth(&self.path_lock, std::mem::take(&mut here.about)),
+            Ending::NodeDeleted { times } => AcquireError::NodeDeleted { path: path(), times: *times },
+            Ending::KeptFailing(failure) => {
+                AcquireError::Connection { path: path(), source: Arc::clone(&failure.cause) }
+            }
+            Ending::Refused(failure) => match failure.kind {
+                FailureKind::Refused(Refusal::NoAuth) => {
+                    no_auth(&self.path_lock, std::mem::take(&mut here.about))
+                }
                 // Of a node that asked for a number, by a name that nobody has: the numbers are used up (ZooKeeper does
                 // not go on beyond the largest).
-                Some(zk::Error::NodeExists) => AcquireError::SequenceExhausted { path: path() },
-                _ => AcquireError::Rejected { path: path(), source: here.source() },
+                FailureKind::Refused(Refusal::NodeExists) => AcquireError::SequenceExhausted { path: path() },
+                _ => AcquireError::Rejected { path: path(), source: Arc::clone(&failure.cause) },
             },
         })
     }
@@ -519,10 +519,6 @@ impl InSession<'_> {
     async fn wait<T>(&mut self, work: impl Future<Output = T>) -> Result<T, End> {
         wait(self.seat, work, self.stop).await
     }
-
-    fn source(&self) -> Cause {
-        self.last_error.clone().map_or_else(|| Arc::new(KeptFailing) as Cause, cause)
-    }
 }
 
 impl From<AcquireError> for End {
@@ -530,10 +526,6 @@ impl From<AcquireError> for End {
         Self::Denied(error.into())
     }
 }
-
-#[derive(Debug, thiserror::Error)]
-#[error("the connection kept failing")]
-struct KeptFailing;
 
 /// What stops an attempt from outside.
 struct Stop {

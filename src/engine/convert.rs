@@ -11,16 +11,16 @@ use zookeeper_client as zk;
 use crate::engine::hold::Hold;
 use crate::engine::look::unusable_directory;
 use crate::engine::path_lock::PathLock;
-use crate::engine::requests::{failure, list, new_id, to_library};
+use crate::engine::requests::{answer, list, new_id, to_library};
 use crate::engine::revoke::MARKER;
 use crate::error::{ConversionFailure, Lost, LostReason};
 use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Made, Why};
-use crate::protocol::failure::{Answer, Failure};
+use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Unusable;
 use crate::session::cleanup::{Done, FIRST_PAUSE, Item, LONGEST_PAUSE, Orphan};
 use crate::session::clock;
-use crate::session::zk_session::{Handle, Session, SessionOver, cause};
+use crate::session::zk_session::{Handle, Session, SessionOver};
 
 /// A hold after a conversion, or as it was with the reason.
 pub(crate) type ConversionOutcome = Result<Hold, (Hold, ConversionFailure)>;
@@ -70,7 +70,7 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
         Kind::Exclusive => Conversion::upgrade(own.clone(), new.clone()),
     };
     let mut unfinished = Unfinished { shadow: hold.shadow(), own, new, settled: false };
-    let mut asking = Asking { path_lock: &path_lock, session: &session, written: None, last_error: None };
+    let mut asking = Asking { path_lock: &path_lock, session: &session, written: None };
     let converted = loop {
         let event = match step {
             ConvertStep::Finish(converted) => break converted,
@@ -91,20 +91,13 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
         };
         step = conversion.on(event);
     };
-    let last_error = asking.last_error.take();
-    let outcome = finish(hold, &unfinished.own, kind, converted, last_error).await;
+    let outcome = finish(hold, &unfinished.own, kind, converted).await;
     unfinished.settled = true;
     outcome
 }
 
 /// Settles by what node the lock is held from now on, and has the rest deleted.
-async fn finish(
-    mut hold: Hold,
-    own: &str,
-    kind: Kind,
-    converted: Converted,
-    last_error: Option<zk::Error>,
-) -> ConversionOutcome {
+async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> ConversionOutcome {
     let (session, held) = (Arc::clone(hold.session()), Arc::clone(hold.held()));
     let reason = match converted {
         Converted::Done { node, zxid } => {
@@ -129,7 +122,7 @@ async fn finish(
                 return match hold.lost() {
                     Some(reason) => lost(hold, reason),
                     None => {
-                        let failure = failure_of(hold.path_lock(), why, last_error);
+                        let failure = failure_of(hold.path_lock(), why);
                         Err((hold, failure))
                     }
                 };
@@ -154,7 +147,7 @@ async fn finish(
     lost(hold, reason)
 }
 
-fn failure_of(path_lock: &PathLock, why: Why, last_error: Option<zk::Error>) -> ConversionFailure {
+fn failure_of(path_lock: &PathLock, why: Why) -> ConversionFailure {
     match why {
         Why::Contended => ConversionFailure::Contended,
         Why::Unusable(Unusable::OtherOrder(name)) => {
@@ -163,9 +156,7 @@ fn failure_of(path_lock: &PathLock, why: Why, last_error: Option<zk::Error>) -> 
         Why::Unusable(unusable) => {
             ConversionFailure::Rejected { source: Arc::new(unusable_directory(path_lock, unusable)) }
         }
-        Why::Refused => {
-            ConversionFailure::Rejected { source: cause(last_error.unwrap_or(zk::Error::NoAuth)) }
-        }
+        Why::Refused(failure) => ConversionFailure::Rejected { source: failure.cause },
     }
 }
 
@@ -230,7 +221,6 @@ struct Asking<'a> {
     path_lock: &'a Arc<PathLock>,
     session: &'a Arc<Session>,
     written: Option<Written>,
-    last_error: Option<zk::Error>,
 }
 
 impl Asking<'_> {
@@ -243,17 +233,13 @@ impl Asking<'_> {
             }
             ConvertRequest::Create { name } => ConvertEvent::Made(self.create(&handle, path(&name)).await),
             ConvertRequest::List => {
-                ConvertEvent::Listed(match list(self.path_lock, self.session, &handle).await {
-                    Ok(listing) => Answer::Is(listing),
-                    Err(error) => Answer::No(failure(self.session, error, &mut self.last_error)),
-                })
+                let listed = list(self.path_lock, self.session, &handle).await;
+                ConvertEvent::Listed(answer(self.session, Ok(listed)))
             }
             ConvertRequest::Inspect { name } => {
-                ConvertEvent::Inspected(match handle.check_stat(&path(&name)).await {
-                    Ok(Some(stat)) => Answer::Is(stat.czxid),
-                    Ok(None) => Answer::No(Failure::NoNode),
-                    Err(error) => Answer::No(failure(self.session, error, &mut self.last_error)),
-                })
+                let stat = handle.check_stat(&path(&name)).await;
+                let czxid = stat.and_then(|stat| stat.map(|stat| stat.czxid).ok_or(zk::Error::NoNode));
+                ConvertEvent::Inspected(answer(self.session, Ok(czxid)))
             }
             ConvertRequest::Delete { name } => {
                 let path = path(&name);
@@ -269,10 +255,10 @@ impl Asking<'_> {
                         Answer::No(match error {
                             zk::Error::NoNode => {
                                 self.session.disown(&path);
-                                Failure::NoNode
+                                FailureKind::NoNode.into()
                             }
                             zk::Error::BadVersion => self.read_request(&handle, &path, hold).await,
-                            error => failure(self.session, error, &mut self.last_error),
+                            error => self.session.failure(error),
                         })
                     }
                 })
@@ -313,7 +299,7 @@ impl Asking<'_> {
                 before
             }
         };
-        Failure::NotNow
+        FailureKind::NotNow.into()
     }
 
     async fn swap(&mut self, handle: &zk::Client, create: String, delete: String, hold: &Hold) -> Made {
@@ -325,7 +311,7 @@ impl Asking<'_> {
             .and_then(|()| writer.add_delete(&delete, self.version(&delete, hold)));
         if let Err(error) = put {
             // The paths were checked and the ACL is not empty, so the library has nothing to refuse here.
-            return Made::Failed(failure(self.session, error, &mut self.last_error));
+            return Made::Failed(self.session.failure(error));
         }
         let sent = clock::now();
         let error = match writer.commit().await {
@@ -336,7 +322,7 @@ impl Asking<'_> {
                 return Made::Done { czxid: None };
             }
             Err(zk::MultiWriteError::RequestFailed { source }) => {
-                return Made::Failed(failure(self.session, source, &mut self.last_error));
+                return Made::Failed(self.session.failure(source));
             }
             Err(zk::MultiWriteError::OperationFailed { source, .. }) => source,
         };
@@ -349,7 +335,7 @@ impl Asking<'_> {
             }
             zk::Error::NoNode => Made::Missing,
             zk::Error::BadVersion => Made::Failed(self.read_request(handle, &delete, hold).await),
-            error => Made::Failed(failure(self.session, error, &mut self.last_error)),
+            error => Made::Failed(self.session.failure(error)),
         }
     }
 
@@ -371,7 +357,7 @@ impl Asking<'_> {
                         Made::Exists
                     }
                     zk::Error::NoNode => Made::Missing,
-                    error => Made::Failed(failure(self.session, error, &mut self.last_error)),
+                    error => Made::Failed(self.session.failure(error)),
                 }
             }
         }

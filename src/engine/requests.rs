@@ -15,7 +15,7 @@ use crate::engine::seat::Seat;
 use crate::error::LostReason;
 use crate::options::{Acl, Parents, Permissions};
 use crate::protocol::acquire::{AcquireEvent, OwnNode};
-use crate::protocol::failure::{Answer, Failure};
+use crate::protocol::failure::{Answer, FailureKind};
 use crate::protocol::line::{Neighbour, ReleaseNotice};
 use crate::protocol::node_name::{Child, Dialect, Family, Naming, classify};
 use crate::protocol::queue::{Listing, Queue};
@@ -24,9 +24,6 @@ use crate::session::clock;
 use crate::session::watches::WatchUse;
 use crate::session::window::Slot;
 use crate::session::zk_session::{Handle, Session, SessionOver};
-
-/// An event, and the error that it came from.
-pub(super) type Came = (AcquireEvent, Option<zk::Error>);
 
 /// An id for one create request and no other (docs/protocol.md#one-id-per-create), as the dialect writes it.
 pub(super) fn new_id(naming: Naming) -> String {
@@ -41,7 +38,7 @@ pub(super) fn new_id(naming: Naming) -> String {
 /// session's requests are answered in order (docs/protocol.md#create-and-list). Where a node of our own
 /// session that can be waited for in memory is in the directory, the answer to the create may say that it is
 /// right before ours, and the list is not sent.
-async fn send_create(seat: Seat<'_>, slot: Slot) -> Came {
+async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
     let Seat { path_lock, session, number, kind } = seat;
     let id = new_id(path_lock.naming());
     let beginning = path_lock.naming().prefix(&id, kind);
@@ -76,25 +73,27 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> Came {
         tokio::join!(create, list)
     });
     let Ok((create, list)) = both.await else {
-        let over = || Failure::SessionOver;
-        let (create, list) = (Answer::No(over()), list_too.then(|| Answer::No(over())));
-        return (AcquireEvent::Created { id, create, list, before: None }, None);
+        let list = list_too.then(|| Answer::no(FailureKind::SessionOver));
+        return AcquireEvent::Created {
+            id,
+            create: Answer::no(FailureKind::SessionOver),
+            list,
+            before: None,
+        };
     };
-    let mut error = None;
     let (create, before) = match create {
         Ok(created) => created,
-        Err(failed) => {
-            session.renewed_by_refusal(sent, &failed);
-            let failure = failure(session, failed, &mut error);
-            if failure == Failure::NoNode {
+        Err(error) => {
+            session.renewed_by_refusal(sent, &error);
+            let failure = session.failure(error);
+            if failure.kind == FailureKind::NoNode {
                 // Before anybody can make the directory: those that come later must not be in it first.
                 path_lock.arrivals().failed(number, session.number());
             }
             (Answer::No(failure), None)
         }
     };
-    let list = list.map(|list| listed(session, list, &mut error));
-    (AcquireEvent::Created { id, create, list, before }, error)
+    AcquireEvent::Created { id, create, list: list.map(|list| answer(session, Ok(list))), before }
 }
 
 /// A node of ours exists, which fair contenders of the session may wait for in memory. Answers with whom it is behind, if
@@ -113,79 +112,79 @@ fn created(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighb
 }
 
 /// A create under way. It is kept on the heap until its answer is there, whatever becomes of the attempt.
-pub(super) type UnderWay<'a> = Pin<Box<dyn Future<Output = Came> + Send + 'a>>;
+pub(super) type UnderWay<'a> = Pin<Box<dyn Future<Output = AcquireEvent> + Send + 'a>>;
 
-/// Sends a create, and the list with it; see [`AcquireRequest`](crate::protocol::acquire::AcquireRequest::Create). It is sent by the first poll, as all requests are.
+/// Sends a create, and the list with it; see
+/// [`AcquireRequest::Create`](crate::protocol::acquire::AcquireRequest::Create). It is sent by the first poll, as all
+/// requests are.
 pub(super) fn create(seat: Seat<'_>, slot: Slot) -> UnderWay<'_> {
     Box::pin(send_create(seat, slot))
 }
 
 /// Creates the directory and those above it.
-pub(super) async fn make_parents(Seat { path_lock, session, .. }: Seat<'_>) -> Came {
-    let mut error = None;
-    let made = match session.request(|handle| make_directories(path_lock, handle)).await {
-        Ok(Ok(())) => Answer::Is(()),
-        Ok(Err(failed)) => Answer::No(failure(session, failed, &mut error)),
-        Err(SessionOver) => Answer::No(Failure::SessionOver),
-    };
-    (AcquireEvent::ParentsMade(made), error)
+pub(super) async fn make_parents(Seat { path_lock, session, .. }: Seat<'_>) -> AcquireEvent {
+    let made = session.request(|handle| make_directories(path_lock, handle)).await;
+    AcquireEvent::ParentsMade(answer(session, made))
 }
 
 /// Lists the directory for the contender with the node `own`, if it has one.
-pub(super) async fn look(seat: Seat<'_>, own: Option<&str>) -> Came {
+pub(super) async fn look(seat: Seat<'_>, own: Option<&str>) -> AcquireEvent {
     let Seat { path_lock, session, .. } = seat;
     if let Some(own) = own {
         session.line().settled(own);
     }
-    let mut error = None;
     let list = session.request(|handle| async move { list(path_lock, session, &handle).await }).await;
-    let list = match list {
-        Ok(list) => listed(session, list, &mut error),
-        Err(SessionOver) => Answer::No(Failure::SessionOver),
-    };
-    (AcquireEvent::Listed(list), error)
+    AcquireEvent::Listed(answer(session, list))
 }
 
 /// Looks at a node of ours that is known from a list only.
-pub(super) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &str) -> Came {
-    let mut error = None;
+pub(super) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &str) -> AcquireEvent {
     let path = path_lock.path().child(name);
-    let node = match session.request(|handle| async move { handle.check_stat(&path).await }).await {
-        Ok(Ok(Some(stat))) => {
+    let stat =
+        session.request(|handle| async move { handle.check_stat(&path).await?.ok_or(zk::Error::NoNode) });
+    AcquireEvent::Inspected(match answer(session, stat.await) {
+        Answer::Is(stat) => {
             session.adopt(path_lock.path().child(name), path_lock.as_owner());
             if path_lock.naming().family == Family::Exclusive {
                 session.line().know(path_lock.path().server(), name);
             }
             owned(session, name.to_owned(), &stat)
         }
-        Ok(Ok(None)) => Answer::No(Failure::NoNode),
-        Ok(Err(failed)) => Answer::No(failure(session, failed, &mut error)),
-        Err(SessionOver) => Answer::No(Failure::SessionOver),
-    };
-    (AcquireEvent::Inspected(node), error)
+        Answer::No(failure) => Answer::No(failure),
+    })
 }
 
 /// Watches a predecessor at the servers, if the session can watch one more node, and waits until something happens to it.
-pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) -> Came {
+pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) -> AcquireEvent {
     let Seat { path_lock, session, .. } = seat;
     if let Some(own) = own.filter(|_| path_lock.waits_in_memory()) {
         session.line().watch(own, predecessor);
     }
     let path = path_lock.path().child(predecessor);
     let Some(_watching) = session.watch(&path, WatchUse::Queue) else {
-        return (AcquireEvent::WatchFailed(Failure::TooManyWatches), None);
+        return AcquireEvent::WatchFailed(FailureKind::TooManyWatches.into());
     };
-    let mut error = None;
-    let event = match watch_node(session, &path).await {
-        Ok(Ok(event)) => event,
-        Ok(Err(failed)) => AcquireEvent::WatchFailed(failure(session, failed, &mut error)),
-        Err(SessionOver) => AcquireEvent::WatchFailed(Failure::SessionOver),
+    let path = &path;
+    let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
+    let watcher = match answer(session, set) {
+        Answer::Is((_, _, watcher)) => watcher,
+        // Also NoAuth, which ends the attempt. An `exists` would set a watch without READ permission, but servers with
+        // the fix of CVE-2024-23944 do not deliver its event to a session that lacks it: we would wait for ever.
+        Answer::No(failure) => return AcquireEvent::WatchFailed(failure),
     };
-    (event, error)
+    let error = match changed(watcher).await {
+        Some(event) => match (event.event_type, event.session_state) {
+            (zk::EventType::Session, zk::SessionState::Expired) => zk::Error::SessionExpired,
+            (zk::EventType::Session, state) if state.is_terminated() => zk::Error::ClientClosed,
+            _ => return AcquireEvent::Changed,
+        },
+        None => zk::Error::UnexpectedError("the session's task has died".to_owned()),
+    };
+    AcquireEvent::WatchFailed(session.failure(error))
 }
 
 /// Waits in memory for a node of the same session.
-pub(super) async fn wait_for(seat: Seat<'_>, own: Option<&str>, before: &Neighbour) -> Came {
+pub(super) async fn wait_for(seat: Seat<'_>, own: Option<&str>, before: &Neighbour) -> AcquireEvent {
     let Seat { path_lock, session, .. } = seat;
     let (tell, told) = oneshot::channel();
     let waits = own.is_some_and(|own| {
@@ -195,14 +194,13 @@ pub(super) async fn wait_for(seat: Seat<'_>, own: Option<&str>, before: &Neighbo
     });
     if !waits {
         // It has gone since it was looked for.
-        return (AcquireEvent::WatchFailed(Failure::NoNode), None);
+        return AcquireEvent::WatchFailed(FailureKind::NoNode.into());
     }
-    let event = match told.await {
+    match told.await {
         Ok(ReleaseNotice::HandedOver) => AcquireEvent::HandedOver,
         Ok(ReleaseNotice::Watch { predecessor }) => AcquireEvent::Inherited { predecessor },
         Ok(ReleaseNotice::Look) | Err(_) => AcquireEvent::Changed,
-    };
-    (event, None)
+    }
 }
 
 /// Lists the directory: sent by the call, or behind everything that the caller has sent when it is shared.
@@ -256,16 +254,18 @@ fn owned(session: &Arc<Session>, name: String, stat: &zk::Stat) -> Answer<OwnNod
         // The server gave us another session and did not say so (ClickHouse Keeper does). What we made belongs to
         // that one and goes when the connection is closed, which the end of the session does.
         session.end(LostReason::SessionReplaced);
-        return Answer::No(Failure::SessionOver);
+        return Answer::no(FailureKind::SessionOver);
     }
     Answer::Is(OwnNode { name, czxid: Some(stat.czxid) })
 }
 
-pub(super) fn failure(session: &Session, error: zk::Error, last: &mut Option<zk::Error>) -> Failure {
-    let failure = session.judge(&error);
-    tracing::debug!(%error, ?failure, "request failed");
-    *last = Some(error);
-    failure
+/// What came of a request.
+pub(super) fn answer<T>(session: &Session, result: Result<Result<T, zk::Error>, SessionOver>) -> Answer<T> {
+    match result {
+        Ok(Ok(answer)) => Answer::Is(answer),
+        Ok(Err(error)) => Answer::No(session.failure(error)),
+        Err(SessionOver) => Answer::no(FailureKind::SessionOver),
+    }
 }
 
 /// Has late creates deleted that a list of the directory shows and nobody waits for any more
@@ -283,44 +283,6 @@ fn reap_late(path_lock: &PathLock, session: &Arc<Session>, children: &[String]) 
             done: None,
         });
     }
-}
-
-/// Judges a list.
-fn listed(
-    session: &Arc<Session>,
-    list: Result<Listing, zk::Error>,
-    last: &mut Option<zk::Error>,
-) -> Answer<Listing> {
-    match list {
-        Ok(listing) => Answer::Is(listing),
-        // The create's error says more, if there is one.
-        Err(error) => {
-            let mut own = None;
-            let failure = failure(session, error, &mut own);
-            *last = last.take().or(own);
-            Answer::No(failure)
-        }
-    }
-}
-
-/// Watches a node and waits until something happens to it.
-async fn watch_node(session: &Session, path: &str) -> Result<Result<AcquireEvent, zk::Error>, SessionOver> {
-    let watcher = match session.request(|handle| async move { handle.get_and_watch_data(path).await }).await?
-    {
-        Ok((_, _, watcher)) => watcher,
-        Err(zk::Error::NoNode) => return Ok(Ok(AcquireEvent::WatchFailed(Failure::NoNode))),
-        // Also NoAuth, which ends the attempt. An `exists` would set a watch without READ permission, but servers with
-        // the fix of CVE-2024-23944 do not deliver its event to a session that lacks it: we would wait for ever.
-        Err(error) => return Ok(Err(error)),
-    };
-    Ok(match changed(watcher).await {
-        Some(event) => match (event.event_type, event.session_state) {
-            (zk::EventType::Session, zk::SessionState::Expired) => Err(zk::Error::SessionExpired),
-            (zk::EventType::Session, state) if state.is_terminated() => Err(zk::Error::ClientClosed),
-            _ => Ok(AcquireEvent::Changed),
-        },
-        None => Err(zk::Error::UnexpectedError("the session's task has died".to_owned())),
-    })
 }
 
 /// Waits for the event of a watch; nothing if the task that serves the session dies, in which case the

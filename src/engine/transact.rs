@@ -11,7 +11,7 @@ use crate::engine::requests::to_library;
 use crate::error::TransactionError;
 use crate::error::{Lost, LostReason};
 use crate::path::LockPath;
-use crate::protocol::failure::Failure;
+use crate::protocol::failure::FailureKind;
 use crate::session::clock;
 use crate::session::held::Held;
 use crate::session::zk_session::{SessionOver, cause};
@@ -157,7 +157,7 @@ async fn commit(hold: Hold, operations: Vec<Operation>, mut write: Write) -> Res
         Ok(_) => Err(unknown(zk::Error::UnexpectedError("an answer of another length".to_owned()))),
         Err(zk::MultiWriteError::OperationFailed { index, source }) => {
             session.renewed_by_check(moment, &source);
-            if session.judge(&source) == Failure::SessionOver {
+            if session.judge(&source) == FailureKind::SessionOver {
                 return Err(lost(hold.lost().unwrap_or(LostReason::SessionExpired)));
             }
             match index.checked_sub(1).and_then(|index| Some((index, operations.get(index)?))) {

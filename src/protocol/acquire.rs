@@ -15,9 +15,9 @@
 //!    exist by id ([`Leave`]). Nobody but the driver's caller may keep one of them.
 //! 5. Each repetition is counted against the retry policy, except those that an answer from a peer asked for.
 
-use crate::protocol::failure::{Answer, Failure};
 use std::sync::Arc;
 
+use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::line::Neighbour;
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::{Listing, Position, Queue, Unusable};
@@ -86,6 +86,8 @@ pub(crate) enum AcquireEvent {
     WatchFailed(Failure),
     /// Of [`AcquireStep::Pause`]: go on.
     Retry,
+    /// Of [`AcquireStep::Pause`]: the retry policy is exhausted.
+    GiveUp,
 }
 
 /// A node of ours.
@@ -110,8 +112,12 @@ pub(crate) enum AcquireOutcome {
 pub(crate) enum Ending {
     /// Somebody is ahead, and this contender was not to wait.
     WouldBlock,
-    /// The last request was refused for good; the driver knows with which words.
-    Refused,
+    /// The last request was refused for good.
+    Refused(Failure),
+    /// The retry policy was exhausted, by failures of which this was the last.
+    KeptFailing(Failure),
+    /// The same, by another hand that deleted our node, so many times in a row.
+    NodeDeleted { times: u32 },
     /// The directory cannot be queued in.
     Unusable(Unusable),
     /// The predecessor could not be watched, because the session watches as many nodes as it can.
@@ -165,8 +171,11 @@ pub(crate) struct Acquiring {
     /// Nodes of ours that queue for nobody. They have to go at once: kept until the end, one of them could come to
     /// stand before the node that queues for us, and we would wait for ourselves.
     surplus: Vec<String>,
-    /// What to do after a pause.
+    /// What to do after a pause, and why there is one.
     after_pause: AfterPause,
+    paused_for: Trouble,
+    /// How a request failed last.
+    last_failure: Option<Failure>,
     /// The directory was missing, and has been made: that it is missing again is a failure.
     made_parents: bool,
     /// Repetitions in a row that brought nothing.
@@ -198,6 +207,8 @@ impl Acquiring {
             surplus: Vec::new(),
             waits,
             after_pause: AfterPause::Create,
+            paused_for: Trouble::Request,
+            last_failure: None,
             made_parents: false,
             failures: 0,
             deleted: 0,
@@ -208,7 +219,8 @@ impl Acquiring {
     }
 
     /// How often in a row our node was deleted by another hand.
-    pub(crate) fn times_deleted(&self) -> u32 {
+    #[cfg(test)]
+    fn times_deleted(&self) -> u32 {
         self.deleted
     }
 
@@ -235,22 +247,23 @@ impl Acquiring {
                 self.created(id, create, list, before, ours)
             }
             AcquireEvent::ParentsMade(Answer::Is(())) => AcquireStep::Do(AcquireRequest::Create),
-            // Somebody removed a directory that we had just made, or found: containers come and go.
-            AcquireEvent::ParentsMade(Answer::No(Failure::NoNode)) => self.pause(AfterPause::Parents),
+            // Also that there is none: somebody removed a directory that we had just made, or found. Containers come and go.
             AcquireEvent::ParentsMade(Answer::No(failure)) => self.failed(failure, AfterPause::Parents),
             AcquireEvent::Listed(Answer::Is(listing)) => self.look(listing, ours),
-            AcquireEvent::Listed(Answer::No(Failure::NoNode)) if self.node.is_none() => {
-                self.pause(AfterPause::Create)
-            }
-            // The directory can be gone only if our node went first.
-            AcquireEvent::Listed(Answer::No(Failure::NoNode)) => self.own_node_deleted(),
-            AcquireEvent::Listed(Answer::No(failure)) => self.failed(failure, AfterPause::Look),
+            AcquireEvent::Listed(Answer::No(failure)) => match (failure.kind, &self.node) {
+                (FailureKind::NoNode, None) => self.failed(failure, AfterPause::Create),
+                // The directory can be gone only if our node went first.
+                (FailureKind::NoNode, Some(_)) => self.own_node_deleted(),
+                _ => self.failed(failure, AfterPause::Look),
+            },
             AcquireEvent::Inspected(Answer::Is(node)) => {
                 self.node = Some(node);
                 AcquireStep::Do(AcquireRequest::List)
             }
-            AcquireEvent::Inspected(Answer::No(Failure::NoNode)) => self.own_node_deleted(),
-            AcquireEvent::Inspected(Answer::No(failure)) => self.failed(failure, AfterPause::Look),
+            AcquireEvent::Inspected(Answer::No(failure)) => match failure.kind {
+                FailureKind::NoNode => self.own_node_deleted(),
+                _ => self.failed(failure, AfterPause::Look),
+            },
             // The holder was first, and no node can come to stand between it and ours.
             AcquireEvent::HandedOver => self.first(),
             AcquireEvent::Inherited { predecessor } => AcquireStep::Do(AcquireRequest::Watch { predecessor }),
@@ -260,13 +273,16 @@ impl Acquiring {
                 self.woken = true;
                 AcquireStep::Do(AcquireRequest::List)
             }
-            AcquireEvent::WatchFailed(Failure::NoNode) => AcquireStep::Do(AcquireRequest::List),
-            AcquireEvent::WatchFailed(failure) => self.failed(failure, AfterPause::Look),
+            AcquireEvent::WatchFailed(failure) => match failure.kind {
+                FailureKind::NoNode => AcquireStep::Do(AcquireRequest::List),
+                _ => self.failed(failure, AfterPause::Look),
+            },
             AcquireEvent::Retry => match self.after_pause {
                 AfterPause::Create => AcquireStep::Do(AcquireRequest::Create),
                 AfterPause::Parents => AcquireStep::Do(AcquireRequest::MakeParents),
                 AfterPause::Look => AcquireStep::Do(AcquireRequest::List),
             },
+            AcquireEvent::GiveUp => self.give_up(),
         }
     }
 
@@ -309,39 +325,54 @@ impl Acquiring {
                     self.surplus.push(earlier.name);
                 }
             }
-            Answer::No(Failure::SessionOver) => return self.end(Ending::SessionOver),
-            Answer::No(Failure::Refused) => return self.end(Ending::Refused),
-            Answer::No(Failure::Unknown) => {
-                self.unsettled.push(id);
-                // A list of the same flight may already show that it did happen. If it does not, that means
-                // nothing, and only a repetition can tell: its own create is the barrier
-                // (docs/protocol.md#write-barrier).
-                return match list {
-                    None => AcquireStep::Do(AcquireRequest::List),
-                    Some(Answer::Is(listing)) if self.finds_itself(&listing) => self.look(listing, ours),
-                    Some(Answer::No(Failure::SessionOver)) => self.end(Ending::SessionOver),
-                    Some(_) => self.pause(AfterPause::Create),
-                };
-            }
-            Answer::No(Failure::NoNode) if !self.made_parents => {
-                self.made_parents = true;
-                return AcquireStep::Do(AcquireRequest::MakeParents);
-            }
-            // The directory vanished between our making it and our create, or a stale parent is in the way.
-            Answer::No(Failure::NoNode) => return self.pause(AfterPause::Parents),
-            Answer::No(failure @ (Failure::NotNow | Failure::TooManyWatches)) => {
-                return self.failed(failure, AfterPause::Create);
-            }
+            Answer::No(failure) => return self.not_created(id, failure, list, ours),
         }
         match (list, before) {
             (Some(Answer::Is(listing)), _) => self.look(listing, ours),
-            (Some(Answer::No(Failure::NoNode)), _) => self.own_node_deleted(),
-            (Some(Answer::No(failure)), _) => self.failed(failure, AfterPause::Look),
+            (Some(Answer::No(failure)), _) => match failure.kind {
+                FailureKind::NoNode => self.own_node_deleted(),
+                _ => self.failed(failure, AfterPause::Look),
+            },
             // A list is needed to find out about earlier creates, and to say for sure that the lock is not free.
             (None, Some(before)) if self.waits_for_sure() => {
                 AcquireStep::Do(AcquireRequest::WaitFor { before })
             }
             (None, _) => AcquireStep::Do(AcquireRequest::List),
+        }
+    }
+
+    fn not_created(
+        &mut self,
+        id: String,
+        failure: Failure,
+        list: Option<Answer<Listing>>,
+        ours: &dyn Fn(&str) -> bool,
+    ) -> AcquireStep {
+        match failure.kind {
+            FailureKind::Unknown => {
+                self.unsettled.push(id);
+                // A list of the same flight may already show that it did happen. If it does not, that means
+                // nothing, and only a repetition can tell: its own create is the barrier
+                // (docs/protocol.md#write-barrier).
+                match list {
+                    None => {
+                        self.last_failure = Some(failure);
+                        AcquireStep::Do(AcquireRequest::List)
+                    }
+                    Some(Answer::Is(listing)) if self.finds_itself(&listing) => self.look(listing, ours),
+                    Some(Answer::No(Failure { kind: FailureKind::SessionOver, .. })) => {
+                        self.end(Ending::SessionOver)
+                    }
+                    Some(_) => self.failed(failure, AfterPause::Create),
+                }
+            }
+            FailureKind::NoNode if !self.made_parents => {
+                self.made_parents = true;
+                AcquireStep::Do(AcquireRequest::MakeParents)
+            }
+            // The directory vanished between our making it and our create, or a stale parent is in the way.
+            FailureKind::NoNode => self.failed(failure, AfterPause::Parents),
+            _ => self.failed(failure, AfterPause::Create),
         }
     }
 
@@ -437,17 +468,31 @@ impl Acquiring {
         // A deletion of it costs nothing and makes sure.
         self.surplus.extend(self.node.take().map(|node| node.name));
         self.after_pause = AfterPause::Create;
+        self.paused_for = Trouble::NodeDeleted;
         AcquireStep::Pause { failures: self.deleted - 1, why: Trouble::NodeDeleted }
     }
 
+    fn give_up(&mut self) -> AcquireStep {
+        let why = match self.paused_for {
+            Trouble::NodeDeleted => Ending::NodeDeleted { times: self.deleted },
+            Trouble::Request | Trouble::NotNow => {
+                let last = self.last_failure.take();
+                Ending::KeptFailing(last.unwrap_or_else(|| FailureKind::Unknown.into()))
+            }
+        };
+        self.end(why)
+    }
+
     fn failed(&mut self, failure: Failure, then: AfterPause) -> AcquireStep {
-        match failure {
-            Failure::SessionOver => self.end(Ending::SessionOver),
-            Failure::Refused => self.end(Ending::Refused),
-            Failure::TooManyWatches => self.end(Ending::TooManyWatches),
-            Failure::NoNode | Failure::Unknown => self.pause(then),
-            Failure::NotNow => self.pause_for(then, Trouble::NotNow),
-        }
+        let step = match failure.kind {
+            FailureKind::SessionOver => return self.end(Ending::SessionOver),
+            FailureKind::Refused(_) => return self.end(Ending::Refused(failure)),
+            FailureKind::TooManyWatches => return self.end(Ending::TooManyWatches),
+            FailureKind::NoNode | FailureKind::Unknown => self.pause(then),
+            FailureKind::NotNow => self.pause_for(then, Trouble::NotNow),
+        };
+        self.last_failure = Some(failure);
+        step
     }
 
     fn pause(&mut self, then: AfterPause) -> AcquireStep {
@@ -456,6 +501,7 @@ impl Acquiring {
 
     fn pause_for(&mut self, then: AfterPause, why: Trouble) -> AcquireStep {
         self.after_pause = then;
+        self.paused_for = why;
         let failures = self.failures;
         self.failures = failures.saturating_add(1);
         AcquireStep::Pause { failures, why }
@@ -469,9 +515,11 @@ impl Acquiring {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::failure::Refusal;
     use crate::protocol::node_name::{Dialect, Family};
 
     const MUTEX: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Curator };
+    const REFUSED: FailureKind = FailureKind::Refused(Refusal::Other);
     const A: &str = "aaaa";
     const B: &str = "bbbb";
 
@@ -577,7 +625,7 @@ mod tests {
         let step = contender.step(AcquireEvent::Inherited { predecessor: predecessor.clone() });
         assert_eq!(step, AcquireStep::Do(AcquireRequest::Watch { predecessor }));
         assert_eq!(
-            contender.step(AcquireEvent::WatchFailed(Failure::NoNode)),
+            contender.step(AcquireEvent::WatchFailed(FailureKind::NoNode.into())),
             AcquireStep::Do(AcquireRequest::List)
         );
     }
@@ -599,8 +647,8 @@ mod tests {
         let unsaid = OwnNode { name: name(A, 3), czxid: None };
         assert_eq!(in_memory(Blocking::Wait).step(created_behind(Answer::Is(unsaid), Some(&b))), list);
         let mut contender = in_memory(Blocking::Wait);
-        assert_eq!(contender.step(created_behind(Answer::No(Failure::Unknown), None)), list);
-        assert_eq!(contender.step(AcquireEvent::Listed(Answer::No(Failure::NoNode))), request_again(0));
+        assert_eq!(contender.step(created_behind(Answer::no(FailureKind::Unknown), None)), list);
+        assert_eq!(contender.step(AcquireEvent::Listed(Answer::no(FailureKind::NoNode))), request_again(0));
         assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
         assert_eq!(contender.step(created_behind(Answer::Is(node(B, 3)), Some(&b))), list);
     }
@@ -633,7 +681,7 @@ mod tests {
     fn a_session_that_cannot_watch_more_ends_the_wait() {
         let mut contender = waiting();
         contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
-        let step = contender.step(AcquireEvent::WatchFailed(Failure::TooManyWatches));
+        let step = contender.step(AcquireEvent::WatchFailed(FailureKind::TooManyWatches.into()));
         assert_eq!(step, ended(Ending::TooManyWatches, &[name(A, 3)], &[]));
     }
 
@@ -670,7 +718,7 @@ mod tests {
     #[test]
     fn a_list_that_lacks_our_node_grants_nothing() {
         let mut contender = waiting();
-        let step = contender.step(created(A, Answer::No(Failure::Unknown), list(&[])));
+        let step = contender.step(created(A, Answer::no(FailureKind::Unknown), list(&[])));
         assert_eq!(step, request_again(0));
         assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
         // The repetition is the barrier: its list shows whether the first create happened.
@@ -682,7 +730,7 @@ mod tests {
     #[test]
     fn a_lost_reply_is_found_in_the_list_and_checked_before_it_counts() {
         let mut contender = waiting();
-        let step = contender.step(created(A, Answer::No(Failure::Unknown), list(&[name(A, 4)])));
+        let step = contender.step(created(A, Answer::no(FailureKind::Unknown), list(&[name(A, 4)])));
         assert_eq!(step, AcquireStep::Do(AcquireRequest::Inspect { name: name(A, 4) }));
         assert_eq!(
             contender.step(AcquireEvent::Inspected(Answer::Is(node(A, 4)))),
@@ -695,7 +743,7 @@ mod tests {
     fn of_two_nodes_of_one_attempt_the_older_queues() {
         let mut contender = waiting();
         assert_eq!(
-            contender.step(created(A, Answer::No(Failure::Unknown), Answer::No(Failure::Unknown))),
+            contender.step(created(A, Answer::no(FailureKind::Unknown), Answer::no(FailureKind::Unknown))),
             request_again(0)
         );
         assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
@@ -724,16 +772,16 @@ mod tests {
     #[test]
     fn a_created_node_with_a_lost_list_is_listed_again() {
         let mut contender = waiting();
-        let step = contender.step(created(A, Answer::Is(node(A, 1)), Answer::No(Failure::Unknown)));
+        let step = contender.step(created(A, Answer::Is(node(A, 1)), Answer::no(FailureKind::Unknown)));
         assert_eq!(step, request_again(0));
         assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::List));
-        assert_eq!(contender.step(AcquireEvent::Listed(Answer::No(Failure::Unknown))), request_again(1));
+        assert_eq!(contender.step(AcquireEvent::Listed(Answer::no(FailureKind::Unknown))), request_again(1));
     }
 
     #[test]
     fn parents_are_made_once_at_once_and_then_by_the_policy() {
         let mut contender = waiting();
-        let no = || created(A, Answer::No(Failure::NoNode), Answer::No(Failure::NoNode));
+        let no = || created(A, Answer::no(FailureKind::NoNode), Answer::no(FailureKind::NoNode));
         assert_eq!(contender.step(no()), AcquireStep::Do(AcquireRequest::MakeParents));
         assert_eq!(
             contender.step(AcquireEvent::ParentsMade(Answer::Is(()))),
@@ -743,8 +791,8 @@ mod tests {
         assert_eq!(contender.step(no()), request_again(0));
         assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::MakeParents));
         assert_eq!(
-            contender.step(AcquireEvent::ParentsMade(Answer::No(Failure::Refused))),
-            ended(Ending::Refused, &[], &[])
+            contender.step(AcquireEvent::ParentsMade(Answer::no(REFUSED))),
+            ended(Ending::Refused(REFUSED.into()), &[], &[])
         );
     }
 
@@ -809,11 +857,12 @@ mod tests {
         assert_eq!(granted, Leave { nodes: vec![name(A, 3)], unsettled: Vec::new() });
         let waiting = leave(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
         assert_eq!(waiting, Leave { nodes: vec![name(A, 3)], unsettled: Vec::new() });
-        let unknown = leave(created(A, Answer::No(Failure::Unknown), list(&[])));
+        let unknown = leave(created(A, Answer::no(FailureKind::Unknown), list(&[])));
         assert_eq!(unknown, Leave { nodes: Vec::new(), unsettled: vec![A.to_owned()] });
-        let refused = leave(created(A, Answer::No(Failure::NoNode), Answer::No(Failure::NoNode)));
+        let refused = leave(created(A, Answer::no(FailureKind::NoNode), Answer::no(FailureKind::NoNode)));
         assert_eq!(refused, Leave::default());
-        let over = leave(created(A, Answer::No(Failure::SessionOver), Answer::No(Failure::SessionOver)));
+        let over =
+            leave(created(A, Answer::no(FailureKind::SessionOver), Answer::no(FailureKind::SessionOver)));
         assert_eq!(over, Leave::default());
     }
 
@@ -827,7 +876,7 @@ mod tests {
         for failures in 0..3 {
             let why = Trouble::NotNow;
             assert_eq!(
-                contender.step(AcquireEvent::WatchFailed(Failure::NotNow)),
+                contender.step(AcquireEvent::WatchFailed(FailureKind::NotNow.into())),
                 AcquireStep::Pause { failures, why }
             );
             assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::List));
@@ -835,7 +884,7 @@ mod tests {
         }
         // One that was set and fired: all has been well.
         assert_eq!(contender.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
-        assert_eq!(contender.step(AcquireEvent::Listed(Answer::No(Failure::Unknown))), request_again(0));
+        assert_eq!(contender.step(AcquireEvent::Listed(Answer::no(FailureKind::Unknown))), request_again(0));
     }
 
     #[test]
@@ -865,16 +914,16 @@ mod tests {
 
     #[test]
     fn the_end_of_the_session_ends_it_everywhere() {
-        let over = || Failure::SessionOver;
+        let over = || FailureKind::SessionOver;
         let mut contender = waiting();
         assert_eq!(
-            contender.step(created(A, Answer::No(over()), Answer::No(over()))),
+            contender.step(created(A, Answer::no(over()), Answer::no(over()))),
             ended(Ending::SessionOver, &[], &[])
         );
         let mut contender = waiting();
         contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
         assert_eq!(
-            contender.step(AcquireEvent::WatchFailed(over())),
+            contender.step(AcquireEvent::WatchFailed(over().into())),
             ended(Ending::SessionOver, &[name(A, 3)], &[])
         );
     }

@@ -22,7 +22,7 @@
 
 use std::sync::Arc;
 
-use crate::protocol::failure::{Answer, Failure};
+use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::queue::{Listing, Queue, Unusable, Upgrade};
 
 /// What to do next.
@@ -67,7 +67,7 @@ pub(crate) enum ConvertEvent {
 }
 
 /// How the making of a node ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
     /// With the zxid of its creation, if the reply says it.
     Done {
@@ -99,8 +99,8 @@ pub(crate) enum Converted {
 pub(crate) enum Why {
     /// Another reader may be inside.
     Contended,
-    /// The server refused for good; the driver knows with which words.
-    Refused,
+    /// The server refused for good.
+    Refused(Failure),
     /// The directory cannot be queued in any more.
     Unusable(Unusable),
 }
@@ -186,13 +186,13 @@ impl Conversion {
             // Had an earlier request come through, the new node would exist.
             ConvertEvent::Made(Made::Missing) => Self::lost(true, Vec::new()),
             ConvertEvent::Made(Made::Failed(failure)) => {
-                self.uncertain |= failure == Failure::Unknown;
+                self.uncertain |= failure.kind == FailureKind::Unknown;
                 let doing = self.doing.clone();
-                self.failed(failure, |conversion| match doing {
-                    _ if !conversion.uncertain => ConvertStep::Finish(Converted::Kept(Why::Refused)),
+                self.failed(failure, |conversion, refused| match doing {
+                    _ if !conversion.uncertain => ConvertStep::Finish(Converted::Kept(refused)),
                     // Allowed a moment ago, then no answer, then not allowed any more: it happened or not.
                     Doing::Downgrade => conversion.stuck(),
-                    _ => conversion.go_on(Doing::Retreat(Why::Refused)),
+                    _ => conversion.go_on(Doing::Retreat(refused)),
                 })
             }
             ConvertEvent::Listed(Answer::Is(Ok(queue))) => {
@@ -208,30 +208,39 @@ impl Conversion {
             ConvertEvent::Listed(Answer::Is(Err(unusable))) => {
                 self.go_on(Doing::Retreat(Why::Unusable(unusable)))
             }
-            // The directory can be gone only if our nodes went first.
-            ConvertEvent::Listed(Answer::No(Failure::NoNode)) => Self::lost(true, vec![self.new.clone()]),
-            ConvertEvent::Listed(Answer::No(failure)) => {
-                self.failed(failure, |conversion| conversion.go_on(Doing::Retreat(Why::Refused)))
-            }
+            ConvertEvent::Listed(Answer::No(failure)) => match failure.kind {
+                // The directory can be gone only if our nodes went first.
+                FailureKind::NoNode => Self::lost(true, vec![self.new.clone()]),
+                _ => self.failed_or_retreat(failure),
+            },
             ConvertEvent::Inspected(answer) => self.weighed(answer),
-            ConvertEvent::Deleted(Answer::Is(()) | Answer::No(Failure::NoNode)) => self.settled(),
-            // With both nodes it would be neither the one nor the other.
-            ConvertEvent::Deleted(Answer::No(failure)) => {
-                self.failed(failure, |conversion| conversion.stuck())
-            }
+            ConvertEvent::Deleted(Answer::Is(())) => self.settled(),
+            ConvertEvent::Deleted(Answer::No(failure)) => match failure.kind {
+                FailureKind::NoNode => self.settled(),
+                // With both nodes it would be neither the one nor the other.
+                _ => self.failed(failure, |conversion, _| conversion.stuck()),
+            },
         }
     }
 
-    fn failed(&mut self, failure: Failure, refused: impl FnOnce(&mut Self) -> ConvertStep) -> ConvertStep {
-        match failure {
-            Failure::SessionOver => ConvertStep::Finish(Converted::SessionOver),
-            Failure::Refused | Failure::TooManyWatches => refused(self),
-            Failure::NoNode | Failure::NotNow | Failure::Unknown => {
+    fn failed(
+        &mut self,
+        failure: Failure,
+        refused: impl FnOnce(&mut Self, Why) -> ConvertStep,
+    ) -> ConvertStep {
+        match failure.kind {
+            FailureKind::SessionOver => ConvertStep::Finish(Converted::SessionOver),
+            FailureKind::Refused(_) | FailureKind::TooManyWatches => refused(self, Why::Refused(failure)),
+            FailureKind::NoNode | FailureKind::NotNow | FailureKind::Unknown => {
                 let failures = self.failures;
                 self.failures = failures.saturating_add(1);
                 ConvertStep::Pause { failures }
             }
         }
+    }
+
+    fn failed_or_retreat(&mut self, failure: Failure) -> ConvertStep {
+        self.failed(failure, |conversion, refused| conversion.go_on(Doing::Retreat(refused)))
     }
 
     /// Goes on with the zxids that a fencing token needs, if there are any left.
@@ -253,13 +262,13 @@ impl Conversion {
                 self.zxid = Some(own.min(czxid - 1));
                 self.go_on(Doing::Settle)
             }
-            // Our own, deleted by hand.
-            (Answer::No(Failure::NoNode), None) => self.go_on(Doing::Retreat(Why::Contended)),
-            // It will never come in. Those behind it in the list have been waiting as well.
-            (Answer::No(Failure::NoNode), Some(_)) => self.weigh(queue, next + 1),
-            (Answer::No(failure), _) => {
-                self.failed(failure, |conversion| conversion.go_on(Doing::Retreat(Why::Refused)))
-            }
+            (Answer::No(failure), own) => match (failure.kind, own) {
+                // Our own, deleted by hand.
+                (FailureKind::NoNode, None) => self.go_on(Doing::Retreat(Why::Contended)),
+                // It will never come in. Those behind it in the list have been waiting as well.
+                (FailureKind::NoNode, Some(_)) => self.weigh(queue, next + 1),
+                _ => self.failed_or_retreat(failure),
+            },
         }
     }
 
@@ -294,8 +303,10 @@ impl Conversion {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::failure::Refusal;
     use crate::protocol::node_name::{Dialect, Family, Naming};
 
+    const REFUSED: FailureKind = FailureKind::Refused(Refusal::Other);
     const READ: &str = "_c_me-__READ__0000000005";
     const WRITE: &str = "_c_up-of-me-__WRIT__0000000005";
 
@@ -348,7 +359,7 @@ mod tests {
     #[test]
     fn a_lost_reply_is_asked_for_again_by_the_same_names() {
         let mut conversion = downgrade();
-        let lost = || ConvertEvent::Made(Made::Failed(Failure::Unknown));
+        let lost = || ConvertEvent::Made(Made::Failed(FailureKind::Unknown.into()));
         assert_eq!(conversion.on(lost()), ConvertStep::Pause { failures: 0 });
         assert_eq!(conversion.on(ConvertEvent::Retry), swap());
         assert_eq!(conversion.on(lost()), ConvertStep::Pause { failures: 1 });
@@ -358,11 +369,14 @@ mod tests {
 
     #[test]
     fn a_refused_downgrade_keeps_the_write_lock() {
-        let refused = || ConvertEvent::Made(Made::Failed(Failure::Refused));
-        assert_eq!(downgrade().on(refused()), ConvertStep::Finish(Converted::Kept(Why::Refused)));
+        let refused = || ConvertEvent::Made(Made::Failed(REFUSED.into()));
+        assert_eq!(
+            downgrade().on(refused()),
+            ConvertStep::Finish(Converted::Kept(Why::Refused(REFUSED.into())))
+        );
         // Unless it may have happened before.
         let mut conversion = downgrade();
-        conversion.on(ConvertEvent::Made(Made::Failed(Failure::Unknown)));
+        conversion.on(ConvertEvent::Made(Made::Failed(FailureKind::Unknown.into())));
         let leave = vec![READ.to_owned(), WRITE.to_owned()];
         assert_eq!(conversion.on(refused()), ConvertStep::Finish(Converted::Lost { gone: false, leave }));
     }
@@ -385,10 +399,13 @@ mod tests {
         let mut conversion = upgrade();
         assert_eq!(conversion.on(made()), ConvertStep::Do(ConvertRequest::List));
         assert_eq!(conversion.on(listed(&[READ, WRITE])), settle());
-        let lost = ConvertEvent::Deleted(Answer::No(Failure::Unknown));
+        let lost = ConvertEvent::Deleted(Answer::no(FailureKind::Unknown));
         assert_eq!(conversion.on(lost), ConvertStep::Pause { failures: 0 });
         assert_eq!(conversion.on(ConvertEvent::Retry), settle());
-        assert_eq!(conversion.on(ConvertEvent::Deleted(Answer::No(Failure::NoNode))), done(WRITE, Some(70)));
+        assert_eq!(
+            conversion.on(ConvertEvent::Deleted(Answer::no(FailureKind::NoNode))),
+            done(WRITE, Some(70))
+        );
     }
 
     /// The zxid before that of the first that waits, if that is older than the write node.
@@ -402,7 +419,7 @@ mod tests {
             conversion
         };
         let is = |czxid| ConvertEvent::Inspected(Answer::Is(czxid));
-        let no = |failure| ConvertEvent::Inspected(Answer::No(failure));
+        let no = |kind| ConvertEvent::Inspected(Answer::no(kind));
         let deleted = || ConvertEvent::Deleted(Answer::Is(()));
         for (czxid, zxid) in [(60, 59), (90, 70)] {
             let mut conversion = weighing();
@@ -411,17 +428,17 @@ mod tests {
         }
         // Once it has gone, the next has been waiting all the same.
         let mut conversion = weighing();
-        assert_eq!(conversion.on(no(Failure::Unknown)), ConvertStep::Pause { failures: 0 });
+        assert_eq!(conversion.on(no(FailureKind::Unknown)), ConvertStep::Pause { failures: 0 });
         assert_eq!(conversion.on(ConvertEvent::Retry), inspect(first));
-        assert_eq!(conversion.on(no(Failure::NoNode)), inspect(second));
+        assert_eq!(conversion.on(no(FailureKind::NoNode)), inspect(second));
         assert_eq!(conversion.on(is(60)), settle());
         assert_eq!(conversion.on(deleted()), done(WRITE, Some(59)));
         let mut conversion = weighing();
-        conversion.on(no(Failure::NoNode));
-        assert_eq!(conversion.on(no(Failure::NoNode)), settle());
+        conversion.on(no(FailureKind::NoNode));
+        assert_eq!(conversion.on(no(FailureKind::NoNode)), settle());
         assert_eq!(conversion.on(deleted()), done(WRITE, Some(70)));
         let mut conversion = weighing();
-        assert_eq!(conversion.on(no(Failure::Refused)), retreat());
+        assert_eq!(conversion.on(no(REFUSED)), retreat());
     }
 
     #[test]
@@ -429,7 +446,7 @@ mod tests {
         let waits = "w-__WRIT__0000000006";
         let weighing = |list: &[&str]| {
             let mut conversion = upgrade();
-            conversion.on(ConvertEvent::Made(Made::Failed(Failure::Unknown)));
+            conversion.on(ConvertEvent::Made(Made::Failed(FailureKind::Unknown.into())));
             conversion.on(ConvertEvent::Retry);
             conversion.on(ConvertEvent::Made(Made::Exists));
             assert_eq!(conversion.on(listed(list)), inspect(WRITE));
@@ -438,7 +455,7 @@ mod tests {
         let is = |czxid| ConvertEvent::Inspected(Answer::Is(czxid));
         assert_eq!(weighing(&[READ, WRITE]).on(is(70)), settle());
         assert_eq!(weighing(&[READ, WRITE, waits]).on(is(70)), inspect(waits));
-        let gone = ConvertEvent::Inspected(Answer::No(Failure::NoNode));
+        let gone = ConvertEvent::Inspected(Answer::no(FailureKind::NoNode));
         assert_eq!(weighing(&[READ, WRITE]).on(gone), retreat());
     }
 
@@ -447,24 +464,27 @@ mod tests {
         let mut conversion = upgrade();
         conversion.on(made());
         assert_eq!(conversion.on(listed(&[READ, WRITE, "r-__READ__0000000006"])), retreat());
-        let lost = ConvertEvent::Deleted(Answer::No(Failure::Unknown));
+        let lost = ConvertEvent::Deleted(Answer::no(FailureKind::Unknown));
         assert_eq!(conversion.on(lost), ConvertStep::Pause { failures: 0 });
         assert_eq!(conversion.on(ConvertEvent::Retry), retreat());
-        let gone = ConvertEvent::Deleted(Answer::No(Failure::NoNode));
+        let gone = ConvertEvent::Deleted(Answer::no(FailureKind::NoNode));
         assert_eq!(conversion.on(gone), ConvertStep::Finish(Converted::Kept(Why::Contended)));
     }
 
     /// All later contenders would wait for it.
     #[test]
     fn a_write_node_that_may_exist_is_never_left() {
-        let refused = || ConvertEvent::Made(Made::Failed(Failure::Refused));
-        assert_eq!(upgrade().on(refused()), ConvertStep::Finish(Converted::Kept(Why::Refused)));
+        let refused = || ConvertEvent::Made(Made::Failed(REFUSED.into()));
+        assert_eq!(
+            upgrade().on(refused()),
+            ConvertStep::Finish(Converted::Kept(Why::Refused(REFUSED.into())))
+        );
         let mut conversion = upgrade();
-        conversion.on(ConvertEvent::Made(Made::Failed(Failure::Unknown)));
+        conversion.on(ConvertEvent::Made(Made::Failed(FailureKind::Unknown.into())));
         assert_eq!(conversion.on(refused()), retreat());
         let mut conversion = upgrade();
         conversion.on(made());
-        assert_eq!(conversion.on(ConvertEvent::Listed(Answer::No(Failure::Refused))), retreat());
+        assert_eq!(conversion.on(ConvertEvent::Listed(Answer::no(REFUSED))), retreat());
         let mut conversion = upgrade();
         conversion.on(made());
         assert_eq!(conversion.on(listed(&[READ, WRITE, "x-lock-0000000001"])), retreat());
@@ -478,7 +498,7 @@ mod tests {
     /// The write node first: with it alone others wait, with the read node alone they come in.
     #[test]
     fn a_node_that_may_not_be_deleted_is_a_lost_lock() {
-        let refused = || ConvertEvent::Deleted(Answer::No(Failure::Refused));
+        let refused = || ConvertEvent::Deleted(Answer::no(REFUSED));
         let lost = || {
             let leave = vec![WRITE.to_owned(), READ.to_owned()];
             ConvertStep::Finish(Converted::Lost { gone: false, leave })
@@ -491,7 +511,7 @@ mod tests {
         settling.on(made());
         assert_eq!(settling.on(listed(&[READ, WRITE])), settle());
         // Also when it was under way before.
-        settling.on(ConvertEvent::Deleted(Answer::No(Failure::Unknown)));
+        settling.on(ConvertEvent::Deleted(Answer::no(FailureKind::Unknown)));
         settling.on(ConvertEvent::Retry);
         assert_eq!(settling.on(refused()), lost());
     }
@@ -509,47 +529,47 @@ mod tests {
         // The directory is gone, and all nodes with it.
         let mut conversion = upgrade();
         conversion.on(made());
-        let gone = ConvertEvent::Listed(Answer::No(Failure::NoNode));
+        let gone = ConvertEvent::Listed(Answer::no(FailureKind::NoNode));
         let leave = vec![WRITE.to_owned()];
         assert_eq!(conversion.on(gone), ConvertStep::Finish(Converted::Lost { gone: true, leave }));
     }
 
     #[test]
     fn a_server_that_asks_for_patience_gets_it() {
-        let later = || Failure::NotNow;
+        let later = || FailureKind::NotNow;
         let mut conversion = downgrade();
         assert_eq!(
-            conversion.on(ConvertEvent::Made(Made::Failed(later()))),
+            conversion.on(ConvertEvent::Made(Made::Failed(later().into()))),
             ConvertStep::Pause { failures: 0 }
         );
         assert_eq!(conversion.on(ConvertEvent::Retry), swap());
         let mut conversion = upgrade();
         conversion.on(made());
         assert_eq!(
-            conversion.on(ConvertEvent::Listed(Answer::No(later()))),
+            conversion.on(ConvertEvent::Listed(Answer::no(later()))),
             ConvertStep::Pause { failures: 0 }
         );
         assert_eq!(conversion.on(ConvertEvent::Retry), ConvertStep::Do(ConvertRequest::List));
         assert_eq!(
-            conversion.on(ConvertEvent::Listed(Answer::No(later()))),
+            conversion.on(ConvertEvent::Listed(Answer::no(later()))),
             ConvertStep::Pause { failures: 1 }
         );
         conversion.on(ConvertEvent::Retry);
         conversion.on(listed(&[READ, WRITE]));
         // Another request, another count.
         assert_eq!(
-            conversion.on(ConvertEvent::Deleted(Answer::No(later()))),
+            conversion.on(ConvertEvent::Deleted(Answer::no(later()))),
             ConvertStep::Pause { failures: 0 }
         );
     }
 
     #[test]
     fn the_end_of_the_session_ends_it() {
-        let over = || Failure::SessionOver;
+        let over = || FailureKind::SessionOver;
         let ended = ConvertStep::Finish(Converted::SessionOver);
-        assert_eq!(downgrade().on(ConvertEvent::Made(Made::Failed(over()))), ended);
+        assert_eq!(downgrade().on(ConvertEvent::Made(Made::Failed(over().into()))), ended);
         let mut conversion = upgrade();
         conversion.on(made());
-        assert_eq!(conversion.on(ConvertEvent::Listed(Answer::No(over()))), ended);
+        assert_eq!(conversion.on(ConvertEvent::Listed(Answer::no(over()))), ended);
     }
 }

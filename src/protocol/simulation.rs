@@ -24,7 +24,7 @@ use crate::protocol::acquire::{
     Waits,
 };
 use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Made};
-use crate::protocol::failure::{Answer, Failure};
+use crate::protocol::failure::{Answer, FailureKind, Refusal};
 use crate::protocol::local_queue::{
     Arrival, Gone, Limit, LocalQueue, Neighbour, Newcomer, Notice, Told, Wish,
 };
@@ -78,7 +78,7 @@ impl Directory {
 
     fn list(&self) -> Answer<Listing> {
         match self.missing {
-            true => Answer::No(Failure::NoNode),
+            true => Answer::no(FailureKind::NoNode),
             false => Answer::Is(Queue::read(self.nodes.keys().cloned().collect(), self.naming)),
         }
     }
@@ -260,7 +260,7 @@ impl World<'_> {
             }
         }
         for waker in no_list {
-            self.listed(waker, Answer::No(Failure::Unknown));
+            self.listed(waker, Answer::no(FailureKind::Unknown));
         }
         result
     }
@@ -603,7 +603,7 @@ impl World<'_> {
                     self.callers[i].doing = Doing::Waiting(contender, question);
                     return;
                 }
-                AcquireEvent::WatchFailed(Failure::NoNode)
+                AcquireEvent::WatchFailed(FailureKind::NoNode.into())
             }
             AcquireRequest::MakeParents => {
                 self.directory.missing = false;
@@ -616,27 +616,33 @@ impl World<'_> {
                 if fair || !in_memory {
                     return self.ask_list(i, contender, None);
                 }
-                AcquireEvent::Listed(if lost { Answer::No(Failure::Unknown) } else { self.directory.list() })
+                AcquireEvent::Listed(if lost {
+                    Answer::no(FailureKind::Unknown)
+                } else {
+                    self.directory.list()
+                })
             }
-            AcquireRequest::Inspect { .. } if lost => AcquireEvent::Inspected(Answer::No(Failure::Unknown)),
+            AcquireRequest::Inspect { .. } if lost => {
+                AcquireEvent::Inspected(Answer::no(FailureKind::Unknown))
+            }
             AcquireRequest::Inspect { name } if self.directory.nodes.contains_key(&name) => {
                 if in_memory {
                     self.queue(CLIENT[i], |queue, session| queue.know(session, &name));
                 }
                 AcquireEvent::Inspected(Answer::Is(OwnNode { name, czxid: Some(1) }))
             }
-            AcquireRequest::Inspect { .. } => AcquireEvent::Inspected(Answer::No(Failure::NoNode)),
+            AcquireRequest::Inspect { .. } => AcquireEvent::Inspected(Answer::no(FailureKind::NoNode)),
             AcquireRequest::Watch { predecessor } => {
                 if let Some(own) = own.filter(|_| fair) {
                     self.queue(CLIENT[i], |queue, session| queue.watch(session, &own, &predecessor));
                 }
                 if lost {
-                    AcquireEvent::WatchFailed(Failure::Unknown)
+                    AcquireEvent::WatchFailed(FailureKind::Unknown.into())
                 } else if self.directory.nodes.contains_key(&predecessor) {
                     self.callers[i].doing = Doing::Watching(contender, predecessor);
                     return;
                 } else {
-                    AcquireEvent::WatchFailed(Failure::NoNode)
+                    AcquireEvent::WatchFailed(FailureKind::NoNode.into())
                 }
             }
         };
@@ -670,7 +676,7 @@ impl World<'_> {
                 let lost = self.choices.chance(40);
                 for waker in wakers {
                     assert!(waker.2 <= sent, "a list that was sent before it was asked for");
-                    self.listed(waker, if lost { Answer::No(Failure::Unknown) } else { copy(&list) });
+                    self.listed(waker, if lost { Answer::no(FailureKind::Unknown) } else { copy(&list) });
                 }
                 if self.choices.chance(10) {
                     // It panics.
@@ -743,13 +749,13 @@ impl World<'_> {
                 1 => self.callers[i].late = Some(beginning),
                 _ => {}
             }
-            Answer::No(Failure::Unknown)
+            Answer::no(FailureKind::Unknown)
         } else if self.directory.missing {
             if let Some(created) = self.clients[c].contending.get_mut(&number) {
                 *created = 0;
             }
             self.queue(c, |queue, session| queue.create_failed(number, session));
-            Answer::No(Failure::NoNode)
+            Answer::no(FailureKind::NoNode)
         } else {
             let node = self.directory.create(self.owner(i), &beginning);
             if let (true, Child::Contender { sequence, .. }) =
@@ -769,7 +775,7 @@ impl World<'_> {
             return self.ask_list(i, contender, Some(Creation { id, create, before }));
         }
         let list = list_too.then(|| match self.choices.chance(40) {
-            true => Answer::No(Failure::Unknown),
+            true => Answer::no(FailureKind::Unknown),
             false => self.directory.list(),
         });
         self.after_create(i, contender, AcquireEvent::Created { id, create, list, before });
@@ -848,22 +854,22 @@ impl World<'_> {
     fn converting(&mut self, i: usize, name: String, mut conversion: Conversion, step: ConvertStep) {
         // Answers that are lost: the request was carried out, or not.
         let (lost, carried_out) = (self.choices.chance(40), self.choices.chance(128));
-        let unknown = || ConvertEvent::Made(Made::Failed(Failure::Unknown));
+        let unknown = || ConvertEvent::Made(Made::Failed(FailureKind::Unknown.into()));
         let owner = self.owner(i);
         let directory = &mut self.directory;
         let event = match step {
             ConvertStep::Pause { .. } => ConvertEvent::Retry,
             ConvertStep::Do(ConvertRequest::List) if lost => {
-                ConvertEvent::Listed(Answer::No(Failure::Unknown))
+                ConvertEvent::Listed(Answer::no(FailureKind::Unknown))
             }
             ConvertStep::Do(ConvertRequest::List) => ConvertEvent::Listed(directory.list()),
             ConvertStep::Do(ConvertRequest::Inspect { .. }) if lost => {
-                ConvertEvent::Inspected(Answer::No(Failure::Unknown))
+                ConvertEvent::Inspected(Answer::no(FailureKind::Unknown))
             }
             ConvertStep::Do(ConvertRequest::Inspect { name }) => {
                 ConvertEvent::Inspected(match directory.nodes.contains_key(&name) {
                     true => Answer::Is(1),
-                    false => Answer::No(Failure::NoNode),
+                    false => Answer::no(FailureKind::NoNode),
                 })
             }
             ConvertStep::Do(ConvertRequest::Swap { create, delete }) => {
@@ -876,13 +882,13 @@ impl World<'_> {
             }
             ConvertStep::Do(ConvertRequest::Delete { .. }) if self.choices.chance(20) => {
                 self.callers[i].refused = true;
-                ConvertEvent::Deleted(Answer::No(Failure::Refused))
+                ConvertEvent::Deleted(Answer::no(FailureKind::Refused(Refusal::Other)))
             }
             ConvertStep::Do(ConvertRequest::Delete { name }) => {
                 if !lost || carried_out {
                     directory.nodes.remove(&name);
                 }
-                ConvertEvent::Deleted(if lost { Answer::No(Failure::Unknown) } else { Answer::Is(()) })
+                ConvertEvent::Deleted(if lost { Answer::no(FailureKind::Unknown) } else { Answer::Is(()) })
             }
             ConvertStep::Finish(converted) => return self.converted(i, name, converted),
         };
@@ -1020,7 +1026,7 @@ impl World<'_> {
 fn copy(list: &Answer<Listing>) -> Answer<Listing> {
     match list {
         Answer::Is(listing) => Answer::Is(listing.clone()),
-        Answer::No(failure) => Answer::No(*failure),
+        Answer::No(failure) => Answer::No(failure.clone()),
     }
 }
 

@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Made};
-use crate::protocol::failure::{Answer, Failure};
+use crate::protocol::failure::{Answer, FailureKind, Refusal};
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
 use crate::protocol::queue::{Listing, Position, Queue};
 
@@ -211,7 +211,7 @@ impl ModelState {
             }
             // Deleted by another process: queues again, at the end (docs/protocol.md#waiter-without-node).
             Activity::Wait if !self.nodes.contains_key(&actor.node) => {
-                next.actors[i].activity = Activity::Create
+                next.actors[i].activity = Activity::Create;
             }
             Activity::Wait => {
                 next.actors[i].activity = Activity::Hold;
@@ -233,7 +233,11 @@ impl ModelState {
                         let mut other = self.clone();
                         other.faulted = true;
                         other.actors[i].refused = Some(name.clone());
-                        other.advance(i, conversion, ConvertEvent::Deleted(Answer::No(Failure::Refused)));
+                        other.advance(
+                            i,
+                            conversion,
+                            ConvertEvent::Deleted(Answer::no(FailureKind::Refused(Refusal::Other))),
+                        );
                         all.push(other);
                     }
                 }
@@ -331,11 +335,11 @@ impl ModelState {
             ConvertRequest::List => ConvertEvent::Listed(Answer::Is(self.list())),
             ConvertRequest::Inspect { name } => ConvertEvent::Inspected(match self.nodes.get(name) {
                 Some(node) => Answer::Is(node.czxid.into()),
-                None => Answer::No(Failure::NoNode),
+                None => Answer::no(FailureKind::NoNode),
             }),
             ConvertRequest::Delete { name } => ConvertEvent::Deleted(match self.nodes.remove(name) {
                 Some(_) => Answer::Is(()),
-                None => Answer::No(Failure::NoNode),
+                None => Answer::no(FailureKind::NoNode),
             }),
         }
     }

@@ -17,7 +17,7 @@ use zookeeper_client as zk;
 
 use crate::error::{Cause, Lost, LostReason, ReleaseError};
 use crate::path::LockPath;
-use crate::protocol::failure::Failure;
+use crate::protocol::failure::FailureKind;
 use crate::protocol::line::Gone;
 use crate::protocol::node_name::id;
 use crate::session::clock;
@@ -384,7 +384,7 @@ async fn hand_over(session: &Session, directory: &LockPath, name: &str) -> Resul
             session.renewed_by_check(sent, &source);
             // The next in line has gone, or its node has; or it may not be read.
             return match session.judge(&source) {
-                Failure::SessionOver => over(session, directory),
+                FailureKind::SessionOver => over(session, directory),
                 _ => Ok(HandOver::NotDone),
             };
         }
@@ -392,9 +392,9 @@ async fn hand_over(session: &Session, directory: &LockPath, name: &str) -> Resul
     };
     tracing::debug!(path = own, %error, "not handed over");
     match session.judge(&error) {
-        Failure::SessionOver => over(session, directory),
-        Failure::Refused | Failure::NotNow | Failure::NoNode => Ok(HandOver::NotDone),
-        Failure::Unknown | Failure::TooManyWatches => Ok(HandOver::Unknown),
+        FailureKind::SessionOver => over(session, directory),
+        FailureKind::Refused(_) | FailureKind::NotNow | FailureKind::NoNode => Ok(HandOver::NotDone),
+        FailureKind::Unknown | FailureKind::TooManyWatches => Ok(HandOver::Unknown),
     }
 }
 
@@ -477,12 +477,15 @@ where
             Err(SessionOver) => return over(session, directory),
         };
         match session.judge(&error) {
-            Failure::Refused => {
+            FailureKind::Refused(_) => {
                 let node = directory.to_user(path);
                 return Err(ReleaseError::Refused { node, others: 0, source: cause(error) });
             }
-            Failure::SessionOver => return over(session, directory),
-            Failure::NoNode | Failure::NotNow | Failure::TooManyWatches | Failure::Unknown => {
+            FailureKind::SessionOver => return over(session, directory),
+            FailureKind::NoNode
+            | FailureKind::NotNow
+            | FailureKind::TooManyWatches
+            | FailureKind::Unknown => {
                 tracing::debug!(path, %error, "asking again");
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}

@@ -17,7 +17,7 @@ use zookeeper_client as zk;
 
 use crate::error::{Cause, Lost, LostReason};
 use crate::path::LockPath;
-use crate::protocol::failure::Failure;
+use crate::protocol::failure::{Failure, FailureKind, Refusal};
 use crate::protocol::lease::{Lease, LeaseState, Margin};
 use crate::protocol::line::{Gone, Line, ReleaseNotice};
 use crate::protocol::moment::Moment;
@@ -778,37 +778,44 @@ impl Session {
         found
     }
 
+    /// What an error of the client library means for the request that got it, with the error.
+    pub(crate) fn failure(&self, error: zk::Error) -> Failure {
+        let kind = self.judge(&error);
+        tracing::debug!(%error, ?kind, "request failed");
+        Failure { kind, cause: cause(error) }
+    }
+
     /// What an error of the client library means for the request that got it
     /// (docs/protocol.md#unknown-outcome).
-    pub(crate) fn judge(&self, error: &zk::Error) -> Failure {
+    pub(crate) fn judge(&self, error: &zk::Error) -> FailureKind {
         match error {
-            zk::Error::NoNode => Failure::NoNode,
-            zk::Error::NoAuth
-            | zk::Error::BadVersion
+            zk::Error::NoNode => FailureKind::NoNode,
+            zk::Error::NoAuth => FailureKind::Refused(Refusal::NoAuth),
+            zk::Error::NodeExists => FailureKind::Refused(Refusal::NodeExists),
+            zk::Error::BadVersion
             | zk::Error::NoChildrenForEphemerals
-            | zk::Error::NodeExists
             | zk::Error::NotEmpty
             | zk::Error::InvalidAcl
             | zk::Error::QuotaExceeded
             | zk::Error::MarshallingError
             | zk::Error::Unimplemented
-            | zk::Error::BadArguments(_) => Failure::Refused,
-            zk::Error::Throttled | zk::Error::NotReadOnly => Failure::NotNow,
+            | zk::Error::BadArguments(_) => FailureKind::Refused(Refusal::Other),
+            zk::Error::Throttled | zk::Error::NotReadOnly => FailureKind::NotNow,
             zk::Error::SessionExpired => {
                 self.end(LostReason::SessionExpired);
-                Failure::SessionOver
+                FailureKind::SessionOver
             }
             zk::Error::AuthFailed | zk::Error::ClientClosed => {
                 self.end(LostReason::Closed);
-                Failure::SessionOver
+                FailureKind::SessionOver
             }
             zk::Error::UnexpectedError(_) => {
                 self.end_if_dead();
                 // Not "ended": in a borrowed session that we are leaving, a lost request is no more than that.
-                if self.handle().is_none() { Failure::SessionOver } else { Failure::Unknown }
+                if self.handle().is_none() { FailureKind::SessionOver } else { FailureKind::Unknown }
             }
             // ConnectionLoss, Custom, an unknown code, anything a later version adds.
-            _ => Failure::Unknown,
+            _ => FailureKind::Unknown,
         }
     }
 
