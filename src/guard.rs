@@ -11,24 +11,10 @@ use crate::engine::revoke;
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::mode::{Any, Exclusive, Mode, Read, Write, sealed};
 use crate::path::NodePath;
+pub use crate::protocol::hold::LockState;
 use crate::session::core::AbortOnDrop;
-use crate::session::waker;
 use crate::shown::Quoted;
 use crate::transaction::Transaction;
-
-/// How a lock stands, as far as this process can know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LockState {
-    /// A quorum of the servers has proved a moment ago that the session lives.
-    Held,
-    /// A proof is overdue, or the connection is interrupted. Nobody else can have the lock yet; it comes back to
-    /// [`Held`](Self::Held) when the servers answer in time, and turns [`Lost`](Self::Lost) when they do not.
-    /// [`LockGuard::state_changed`] waits for either.
-    Suspended,
-    /// Somebody else may have it by now. Final for this guard.
-    Lost(LostReason),
-}
 
 /// A lock that this process holds.
 ///
@@ -116,11 +102,7 @@ impl<M: Mode> LockGuard<M> {
     /// How the lock stands. The clock is read at each call, so a task that was starved cannot hide a loss.
     #[must_use]
     pub fn state(&self) -> LockState {
-        match self.hold.lost() {
-            Some(reason) => LockState::Lost(reason),
-            None if self.hold.session().is_suspended() => LockState::Suspended,
-            None => LockState::Held,
-        }
+        self.hold.state()
     }
 
     /// Waits until the lock stands otherwise than `known`, and answers how; at once if it does already, or is lost. That
@@ -148,25 +130,7 @@ impl<M: Mode> LockGuard<M> {
     /// # }
     /// ```
     pub async fn state_changed(&self, known: LockState) -> LockState {
-        let session = self.hold.session();
-        let mut standing = session.watch_lease();
-        let mut lost = pin!(self.hold.when_lost());
-        loop {
-            let sound = session.tell_lease();
-            let state = match self.hold.lost() {
-                Some(reason) => LockState::Lost(reason),
-                None if sound => LockState::Held,
-                None => LockState::Suspended,
-            };
-            if state != known || matches!(state, LockState::Lost(_)) {
-                return state;
-            }
-            tokio::select! {
-                reason = &mut lost => return LockState::Lost(reason),
-                // The session has the sender, so this is never an error.
-                _ = waker::contain(standing.changed()) => {}
-            }
-        }
+        self.hold.state_changed(known).await
     }
 
     /// Whether the lock is not lost, by the clock. Advisory: it may be lost the moment after; only the

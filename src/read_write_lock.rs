@@ -238,7 +238,7 @@ where
         Some(Ok(hold)) => Ok(LockGuard::new(hold)),
         Some(Err((hold, reason))) => Err(ConversionError::new(LockGuard::new(hold), &path, reason)),
         None => {
-            shadow.lose(LostReason::Closed);
+            shadow.held().client_over();
             let reason = shadow.lost().unwrap_or(LostReason::Closed);
             let lost = Lost { path: path.as_str().into(), reason };
             Err(ConversionError::new(LockGuard::new(shadow), &path, lost.into()))

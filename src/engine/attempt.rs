@@ -17,6 +17,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Sleep;
 
 use crate::engine::admission::enter;
+use crate::engine::held::Held;
 use crate::engine::hold::Hold;
 use crate::engine::look::{About, Sight, busy, no_auth, orphaned, sight, unusable_directory};
 use crate::engine::path_lock::{Admission, Budget, PathLock};
@@ -31,10 +32,10 @@ use crate::protocol::acquire::{
     Waits,
 };
 use crate::protocol::failure::{FailureKind, Refusal};
+use crate::protocol::hold::HoldState;
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Queue;
 use crate::session::cleanup::{Item, Orphan};
-use crate::session::held::Held;
 use crate::session::tickets::Ticket;
 use crate::session::window::Slot;
 use crate::session::zk_session::Session;
@@ -446,7 +447,8 @@ impl Attempt {
             Kind::Exclusive => Some(Arc::clone(here.place)),
         };
         session.line().settled(name);
-        let held = Held::new(path_lock.path().clone(), name, kind, place, number);
+        let state = HoldState::new(name.into(), kind, place);
+        let held = Held::new(session, path_lock.client().cleanup(), path_lock.path().clone(), number, state);
         // Registered before the caller is told: if the session ends from here on, this is a hold that is lost, not one that
         // is forgotten.
         End::Granted(Hold::new(Arc::clone(path_lock), Arc::clone(session), held, (czxid, 0), self.location))

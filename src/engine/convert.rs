@@ -101,7 +101,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
     let (session, held) = (Arc::clone(hold.session()), Arc::clone(hold.held()));
     let reason = match converted {
         Converted::Done { node, zxid } => {
-            if session.end_conversion(&held, own, &node, kind) {
+            if held.end_conversion(&node, kind) {
                 if let Some(zxid) = zxid {
                     hold.upgraded(zxid);
                 }
@@ -118,7 +118,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
                 Kind::Shared => Kind::Exclusive,
                 Kind::Exclusive => Kind::Shared,
             };
-            if session.end_conversion(&held, own, own, before) {
+            if held.end_conversion(own, before) {
                 return match hold.lost() {
                     Some(reason) => lost(hold, reason),
                     None => {
@@ -133,7 +133,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
         Converted::Lost { gone, leave } => {
             let reason = if gone { LostReason::NodeDeleted } else { LostReason::NotConverted };
             // Told before the rest is cleaned up, which may take its time.
-            session.lose(&held, reason);
+            held.conversion_lost(reason);
             if gone {
                 session.disown(&hold.path_lock().path().child(own));
             }
@@ -142,7 +142,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
         }
         Converted::SessionOver => session.end_reason().unwrap_or(LostReason::Closed),
     };
-    session.abandon_conversion(&held, own, reason);
+    held.conversion_over(reason);
     let reason = hold.lost().unwrap_or(reason);
     lost(hold, reason)
 }
@@ -197,7 +197,7 @@ impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.settled {
             let hold = &self.shadow;
-            hold.session().abandon_conversion(hold.held(), &self.own, LostReason::Closed);
+            hold.held().conversion_over(LostReason::Closed);
             reap(hold, vec![std::mem::take(&mut self.new), std::mem::take(&mut self.own)], None);
         }
     }

@@ -1,15 +1,17 @@
 //! A held lock, as the guards share it.
 
 use std::panic::Location;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::oneshot;
 
+use crate::engine::held::Held;
 use crate::engine::path_lock::{Holder, PathLock};
 use crate::error::{Lost, LostReason, ReleaseError};
+use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
-use crate::session::held::Held;
 use crate::session::waker;
 use crate::session::zk_session::Session;
 
@@ -32,14 +34,8 @@ impl Hold {
         token: (i64, u64),
         location: &'static Location<'static>,
     ) -> Self {
-        session.hold(&held);
         // Known in the process from here on, also while the caller has not looked at its future yet.
-        let holder = Holder {
-            held: Arc::clone(&held),
-            session: Arc::downgrade(&session),
-            since: Instant::now(),
-            location,
-        };
+        let holder = Holder { held: Arc::clone(&held), since: Instant::now(), location };
         path_lock.lock_holders().insert(held.number(), holder);
         Self { path_lock, session, held, token, released: false }
     }
@@ -65,33 +61,35 @@ impl Hold {
 
     /// How it was lost, if it was: by the clock, so that a task that was starved cannot hide it.
     pub(crate) fn lost(&self) -> Option<LostReason> {
-        self.session.check(&self.held)
+        self.held.lost()
     }
 
-    /// It has turned out that it was lost.
-    pub(crate) fn lose(&self, reason: LostReason) {
-        self.session.lose(&self.held, reason);
+    /// How it stands.
+    pub(crate) fn state(&self) -> LockState {
+        self.held.state(!self.session.is_suspended())
+    }
+
+    /// Waits until it stands otherwise than `known`, and returns how.
+    pub(crate) async fn state_changed(&self, known: LockState) -> LockState {
+        let mut told = self.session.watch_lease();
+        let mut lost = pin!(self.when_lost());
+        loop {
+            let valid = self.session.tell_lease();
+            let state = self.held.state(valid);
+            if state != known || matches!(state, LockState::Lost(_)) {
+                return state;
+            }
+            tokio::select! {
+                reason = &mut lost => return LockState::Lost(reason),
+                // The session has the sender, so this is never an error.
+                _ = waker::contain(told.changed()) => {}
+            }
+        }
     }
 
     /// Resolves when it is lost. Keeps neither the session nor the client.
     pub(crate) fn when_lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
-        let mut lost = self.held.watch_lost();
-        let ended = self.session.ended();
-        let session = Arc::downgrade(&self.session);
-        let held = Arc::clone(&self.held);
-        waker::contain(async move {
-            // By the clock first, which may know before anybody else has looked.
-            if let Some(reason) = session.upgrade().and_then(|session| session.check(&held)) {
-                return reason;
-            }
-            tokio::select! {
-                biased;
-                // `held` keeps the sender alive, so this is never an error.
-                Ok(reason) = lost.wait_for(Option::is_some) => reason.unwrap_or(LostReason::Closed),
-                // A hold that has been released is not told any more, but is over at the end of its session.
-                reason = ended => reason,
-            }
-        })
+        waker::contain(self.held.when_lost())
     }
 
     pub(crate) fn token(&self) -> (i64, u64) {
@@ -139,7 +137,7 @@ impl Hold {
         let holder = self.path_lock.lock_holders().remove(&self.held.number());
         // Not while the holders are locked: it may be the last to know its session.
         drop(holder);
-        self.session.release(&self.held, done);
+        self.held.release(done);
     }
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod admission;
 mod ask;
 pub(crate) mod attempt;
 pub(crate) mod convert;
+pub(crate) mod held;
 pub(crate) mod hold;
 mod lists;
 pub(crate) mod lock_options;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use crate::engine::held::Held;
 use crate::engine::lists::SharedLists;
 use crate::engine::lock_options::{Asked, LockOptions, Recipe};
 use crate::engine::places::{Census, Places};
@@ -22,9 +23,7 @@ use crate::protocol::line::Gone;
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
 use crate::session::core::Core;
-use crate::session::held::Held;
 use crate::session::nodes::NodeOwner;
-use crate::session::zk_session::Session;
 
 /// What the path locks of a client are known by.
 pub(crate) type Key = (LockPath, Recipe);
@@ -77,8 +76,6 @@ pub(crate) struct PathLock {
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
     pub(super) held: Arc<Held>,
-    /// Not kept: its session would be, for as long as the path lock.
-    pub(super) session: Weak<Session>,
     pub(super) since: Instant,
     pub(super) location: &'static Location<'static>,
 }
@@ -86,7 +83,7 @@ pub(super) struct Holder {
 impl Holder {
     /// Whether it still holds, by the clock.
     fn holds(&self) -> bool {
-        self.session.upgrade().is_some_and(|session| session.check(&self.held).is_none())
+        self.held.is_held()
     }
 
     fn as_local(&self) -> LocalHolder {

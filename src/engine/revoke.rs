@@ -7,11 +7,11 @@ use std::sync::Weak;
 use zookeeper_client as zk;
 
 use crate::engine::ask::{Unanswered, ask};
+use crate::engine::held::Held;
 use crate::engine::requests::changed;
 use crate::error::RevokeError;
 use crate::path::{LockPath, NodePath};
 use crate::session::core::Core;
-use crate::session::held::Held;
 use crate::session::watches::WatchUse;
 use crate::session::zk_session::{Session, cause};
 
@@ -30,7 +30,7 @@ pub(crate) async fn revocation_requested(
         if held.is_revocation_requested() {
             return true;
         }
-        let Some(session) = session.upgrade().filter(|_| !held.is_released()) else { return false };
+        let Some(session) = session.upgrade().filter(|_| !held.is_over()) else { return false };
         let path = directory.child(&held.name());
         let period = session.lease().heartbeat_interval();
         let watching = session.watch(&path, WatchUse::Revocation);

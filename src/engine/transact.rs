@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use zookeeper_client as zk;
 
+use crate::engine::held::Held;
 use crate::engine::hold::Hold;
 use crate::engine::requests::to_library;
 use crate::error::TransactionError;
@@ -13,7 +14,6 @@ use crate::error::{Lost, LostReason};
 use crate::path::LockPath;
 use crate::protocol::failure::FailureKind;
 use crate::session::clock;
-use crate::session::held::Held;
 use crate::session::zk_session::{SessionOver, cause};
 use crate::shown::Quoted;
 
@@ -117,7 +117,8 @@ async fn commit(hold: Hold, operations: Vec<Operation>, mut write: Write) -> Res
     let session = hold.session();
     let acls = to_library(&hold.path_lock().options().acl);
     let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
-    let guard = path.child(&hold.node());
+    let node = hold.node();
+    let guard = path.child(&node);
     let moment = clock::now();
     let (options, operations, begun) = (&options, &operations, &write.sent);
     let reply = session.request(|handle| async move {
@@ -162,12 +163,12 @@ async fn commit(hold: Hold, operations: Vec<Operation>, mut write: Write) -> Res
             }
             match index.checked_sub(1).and_then(|index| Some((index, operations.get(index)?))) {
                 None if source == zk::Error::NoNode => {
-                    hold.lose(LostReason::NodeDeleted);
+                    hold.held().node_deleted(node);
                     Err(lost(hold.lost().unwrap_or(LostReason::NodeDeleted)))
                 }
                 // The ACL of the lock node does not let its own creator read it.
                 None => {
-                    let path = path.user_child(&hold.node()).into();
+                    let path = path.user_child(&node).into();
                     Err(TransactionError::Rejected { index: 0, path, source: cause(source) })
                 }
                 Some((index, operation)) => {

@@ -4,6 +4,7 @@ pub(crate) mod acquire;
 pub(crate) mod arrival;
 pub(crate) mod convert;
 pub(crate) mod failure;
+pub(crate) mod hold;
 pub(crate) mod lease;
 pub(crate) mod line;
 #[cfg(test)]

@@ -18,7 +18,7 @@ impl Moment {
     }
 
     /// Returns the moment that is `time` after the clock's origin.
-    pub(crate) fn at(time: Duration) -> Self {
+    pub(crate) const fn at(time: Duration) -> Self {
         Self(time)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! One task per session. While the session has nodes and no proof younger than T/6, it sends a beat; beats are
 //! pipelined, so that one that stalls does not hold up the next, and one is sent at once after a reconnect. When no
-//! proof has come for T less the margin, every lock of the session is lost as [`LostReason::LeaseExpired`], which is not for this
+//! proof has come for T less the margin, every lock of the session is lost as [`LeaseExpired`](crate::LostReason::LeaseExpired), which is not for this
 //! task alone to notice ([`lease`](crate::session::lease_timer)). The session may well live: then the nodes are deleted as soon as the
 //! guards are gone, or from here when T has passed since the proof.
 
@@ -13,10 +13,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
 
-use crate::error::LostReason;
+use crate::protocol::hold::HoldEvent;
 use crate::protocol::moment::Moment;
 use crate::session::clock;
-use crate::session::held::Held;
+use crate::session::holds::HeldNode;
 use crate::session::zk_session::Session;
 
 /// What is asked of the servers to prove that they keep the session.
@@ -55,7 +55,7 @@ pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
     let mut at_once = false;
     loop {
         session.tell_time();
-        let kept = session.release_kept();
+        let kept = session.release_overdue();
         session.log();
         let at_stake = *stake.borrow_and_update() > 0;
         if sent.is_none() && session.has_holds() {
@@ -146,10 +146,10 @@ async fn commit(session: &Arc<Session>, reads_together: &AtomicBool) {
     let mut nodes = session.held_nodes();
     loop {
         // What was released or converted since does not exist any more, and need not.
-        nodes.retain(|(path, held)| held.is_held_by(path));
+        nodes.retain(HeldNode::is_held);
         let mut bytes = 0;
-        let fits = |(path, _): &&(String, Arc<Held>)| {
-            bytes += path.len();
+        let fits = |node: &&HeldNode| {
+            bytes += node.path.len();
             bytes <= BYTES_PER_BEAT
         };
         let count = nodes.iter().take_while(fits).count();
@@ -158,7 +158,7 @@ async fn commit(session: &Arc<Session>, reads_together: &AtomicBool) {
         let root = ["/".to_owned()];
         let paths: Vec<&String> = match nodes.len() {
             0 => root.iter().collect(),
-            _ => nodes.iter().map(|(path, _)| path).collect(),
+            _ => nodes.iter().map(|node| &node.path).collect(),
         };
         let sent = clock::now();
         let paths = &paths;
@@ -185,15 +185,15 @@ async fn commit(session: &Arc<Session>, reads_together: &AtomicBool) {
                 }
                 let failed = nodes.swap_remove(index);
                 match source {
-                    zk::Error::NoNode => deleted(session, &failed),
+                    zk::Error::NoNode => deleted(&failed),
                     zk::Error::SessionExpired => {
                         session.judge(&source);
                     }
                     // Its ACL does not let us look at it; whether it exists cannot be told. It is asked again next time.
-                    error => tracing::debug!(node = failed.0, %error, "a held node cannot be checked"),
+                    error => tracing::debug!(node = failed.path, %error, "a held node cannot be checked"),
                 }
                 if let Some(missing) = missing(session, &nodes, reads_together).await {
-                    missing.into_iter().for_each(|node| deleted(session, node));
+                    missing.into_iter().for_each(deleted);
                     nodes.clear();
                 }
             }
@@ -209,11 +209,8 @@ async fn commit(session: &Arc<Session>, reads_together: &AtomicBool) {
 }
 
 /// A node that was asked for does not exist.
-fn deleted(session: &Arc<Session>, (path, held): &(String, Arc<Held>)) {
-    // Unless it was released or converted since.
-    if held.is_held_by(path) {
-        session.lose(held, LostReason::NodeDeleted);
-    }
+fn deleted(node: &HeldNode) {
+    Arc::clone(&node.lock).on(HoldEvent::NodeDeleted { node: Arc::clone(&node.name) });
 }
 
 /// Which of these nodes do not exist, by one read; nothing if that cannot be told. What is read is at least as new as the
@@ -223,9 +220,9 @@ fn deleted(session: &Arc<Session>, (path, held): &(String, Arc<Held>)) {
 /// whatever goes wrong, it is not asked for again in this session.
 async fn missing<'a>(
     session: &Session,
-    nodes: &'a [(String, Arc<Held>)],
+    nodes: &'a [HeldNode],
     reads_together: &AtomicBool,
-) -> Option<Vec<&'a (String, Arc<Held>)>> {
+) -> Option<Vec<&'a HeldNode>> {
     if nodes.is_empty() {
         return Some(Vec::new());
     }
@@ -234,9 +231,9 @@ async fn missing<'a>(
     }
     let reply = session.request(|handle| async move {
         let mut reader = handle.new_multi_reader();
-        for (path, _) in nodes {
+        for node in nodes {
             // Less than the data: a lock node has no children.
-            reader.add_get_children(path)?;
+            reader.add_get_children(&node.path)?;
         }
         reader.commit().await
     });

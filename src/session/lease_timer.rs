@@ -12,11 +12,19 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use crate::session::zk_session::Session;
+/// What the thread looks after: a session.
+pub(super) trait Leased: Send + Sync {
+    /// Tells what time has done; returns how long until it will have done more.
+    fn tell_time(&self) -> Duration;
+
+    /// Returns whether anything is held in it that is to be told.
+    fn is_watched(&self) -> bool;
+}
 
 /// While something is held it looks at the clock at least this often: a sleep of the machine does not count for its
 /// timers.
@@ -37,7 +45,7 @@ struct Armed {
     /// The process in which the thread runs: a child that was forked has none of its parent's threads.
     runs_in: Option<u32>,
     /// The sessions in which something is held. Not kept: a session ends with its last handle or guard.
-    sessions: Vec<Weak<Session>>,
+    sessions: Vec<Weak<dyn Leased>>,
     /// Counts what was added, so that nothing is slept through that was added while the thread was awake.
     additions: u64,
 }
@@ -75,9 +83,9 @@ pub(super) fn start() -> io::Result<()> {
 /// The thread is woken for the first hold alone: another has the same lease, whose end is in its plan. Only a hold that is
 /// registered after its lease was over (its thread was paused since the grant) is told late: at the next look, within T/6 and
 /// [`LONGEST_SLEEP`]. Its guard, which asks the clock, knows at once.
-pub(super) fn arm(session: &Arc<Session>) {
+pub(super) fn arm(session: &Arc<dyn Leased>) {
     let mut armed = LEASES.lock();
-    if !armed.sessions.iter().any(|known| known.as_ptr() == Arc::as_ptr(session)) {
+    if !armed.sessions.iter().any(|known| ptr::addr_eq(known.as_ptr(), Arc::as_ptr(session))) {
         armed.sessions.push(Arc::downgrade(session));
         armed.additions += 1;
         drop(armed);
@@ -107,7 +115,7 @@ impl Leases {
     }
 
     /// Waits until something is held anywhere; answers with the sessions in which it is, or was until now.
-    fn wait_for_holds(&self) -> (Vec<Arc<Session>>, u64) {
+    fn wait_for_holds(&self) -> (Vec<Arc<dyn Leased>>, u64) {
         let mut armed = self.lock();
         loop {
             // They go to the caller whatever they hold: one of these may be the last handle, which is not dropped in here.
@@ -115,11 +123,9 @@ impl Leases {
             // In one go: a thread that adds the first hold of a session calls `arm` after that.
             armed.sessions.retain(|session| {
                 let Some(session) = session.upgrade() else { return false };
-                // What was held in one that has ended was told so by the end, and what comes to be held in it finds out by
-                // itself, although its guards, which are still there, may be kept for long.
-                let holds = session.has_holds() && session.end_reason().is_none();
+                let watched = session.is_watched();
                 sessions.push(session);
-                holds
+                watched
             });
             if !sessions.is_empty() {
                 return (sessions, armed.additions);
@@ -136,12 +142,24 @@ mod tests {
     use super::*;
     use crate::{Client, InterProcessMutex};
 
+    struct Nothing;
+
+    impl Leased for Nothing {
+        fn tell_time(&self) -> Duration {
+            Duration::MAX
+        }
+
+        fn is_watched(&self) -> bool {
+            false
+        }
+    }
+
     #[test]
     fn a_forked_child_starts_a_thread_of_its_own_and_leaves_the_parents_sessions_alone() {
         let mut armed = Armed::new();
         assert!(armed.is_without_thread(1));
         armed.runs_in = Some(1);
-        armed.sessions.push(Weak::new());
+        armed.sessions.push(Weak::<Nothing>::new());
         assert!(!armed.is_without_thread(1));
         assert_eq!(armed.sessions.len(), 1);
         assert!(armed.is_without_thread(2));
@@ -156,7 +174,7 @@ mod tests {
         let guard = mutex.lock().await.unwrap();
         let session = client.core.live().unwrap();
         let is_looked_after =
-            || LEASES.lock().sessions.iter().any(|known| known.as_ptr() == Arc::as_ptr(&session));
+            || LEASES.lock().sessions.iter().any(|known| ptr::addr_eq(known.as_ptr(), Arc::as_ptr(&session)));
         assert!(is_looked_after());
         server.expire_session(session.session_id());
         guard.lost().await;

@@ -112,7 +112,7 @@ pub(crate) async fn connect(setup: Setup, servers: &str) -> Result<Arc<Core>, Co
                 Ok(handle) => {
                     tokio::spawn(reap);
                     // Before the caller is told, since it may need the session at once.
-                    let session = Session::new(1, handle, lease.margin, cleanup.clone());
+                    let session = Session::new(1, handle, lease.margin);
                     shared.begin(&session);
                     // If the caller has left, the core has been dropped, and the supervisor closes the
                     // session.
@@ -159,7 +159,7 @@ pub(crate) fn borrow(handle: zk::Client) -> Result<Arc<Core>, ConnectError> {
     let (cleanup, reap) = Cleanup::new();
     runtime.spawn(reap);
     let lease = LeaseOptions::default();
-    let session = Session::new(1, handle, lease.margin, cleanup.clone());
+    let session = Session::new(1, handle, lease.margin);
     shared.begin(&session);
     runtime.spawn(supervise(Arc::clone(&shared), session, None, cleanup.clone(), lease));
     let defaults = Setup::default();

@@ -7,6 +7,7 @@ use tokio::sync::{Notify, watch};
 use zookeeper_client as zk;
 
 use crate::error::{ConnectError, LostReason};
+use crate::protocol::hold::HoldEvent;
 use crate::protocol::lease::Margin;
 use crate::protocol::server_timeout::ConnectionHistory;
 use crate::session::cleanup::Cleanup;
@@ -219,7 +220,7 @@ async fn run(
                     // There is no session to close.
                     _ = stop.wait_for(|stop| *stop) => return shared.close(CloseReason::Requested, true),
                 };
-                session = Session::new(session.number() + 1, handle, lease.margin, cleanup.clone());
+                session = Session::new(session.number() + 1, handle, lease.margin);
                 shared.begin(&session);
             }
         }
@@ -374,15 +375,15 @@ async fn release(shared: &Shared, session: &Arc<Session>, cleanup: &Cleanup) {
     let clean = async {
         let _ = session.attempts().wait_for(|attempts| *attempts == 0).await;
         let held = session.nodes_of_holds();
-        for (_, held) in &held {
-            session.release(held, None);
+        for node in &held {
+            Arc::clone(&node.lock).on(HoldEvent::Release { lease: session.lease_state() });
         }
         // Each node is deleted once: a release may be waiting for a deletion that cleanup has under way
         // already, and with a second one would report that another process had deleted the node.
         let _ = cleanup.pending().wait_for(|pending| pending.count() == 0).await;
         // Deletions that were refused earlier may be allowed by now.
         for node in session.nodes() {
-            if !held.iter().any(|(path, _)| *path == node) {
+            if !held.iter().any(|held| held.path == node) {
                 cleanup.reap_path(session, &node);
             }
         }

@@ -1,0 +1,66 @@
+//! What the errors of the client library mean.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use zookeeper_client as zk;
+
+use crate::error::LostReason;
+use crate::protocol::failure::{Failure, FailureKind, Refusal};
+use crate::session::zk_session::{Session, cause};
+
+impl Session {
+    /// Returns what an error of the client library means for the request that got it, with the error.
+    pub(crate) fn failure(&self, error: zk::Error) -> Failure {
+        let kind = self.judge(&error);
+        tracing::debug!(%error, ?kind, "request failed");
+        Failure { kind, cause: cause(error) }
+    }
+
+    /// Returns what an error of the client library means for the request that got it
+    /// (docs/protocol.md#unknown-outcome). One that says that the session is over ends it.
+    pub(crate) fn judge(&self, error: &zk::Error) -> FailureKind {
+        match error {
+            zk::Error::NoNode => FailureKind::NoNode,
+            zk::Error::NoAuth => FailureKind::Refused(Refusal::NoAuth),
+            zk::Error::NodeExists => FailureKind::Refused(Refusal::NodeExists),
+            zk::Error::BadVersion
+            | zk::Error::NoChildrenForEphemerals
+            | zk::Error::NotEmpty
+            | zk::Error::InvalidAcl
+            | zk::Error::QuotaExceeded
+            | zk::Error::MarshallingError
+            | zk::Error::Unimplemented
+            | zk::Error::BadArguments(_) => FailureKind::Refused(Refusal::Other),
+            zk::Error::Throttled | zk::Error::NotReadOnly => FailureKind::NotNow,
+            zk::Error::SessionExpired => {
+                self.end(LostReason::SessionExpired);
+                FailureKind::SessionOver
+            }
+            zk::Error::AuthFailed | zk::Error::ClientClosed => {
+                self.end(LostReason::Closed);
+                FailureKind::SessionOver
+            }
+            zk::Error::UnexpectedError(_) => {
+                self.end_if_dead();
+                // Not "ended": in a borrowed session that we are leaving, a lost request is no more than that.
+                if self.handle().is_none() { FailureKind::SessionOver } else { FailureKind::Unknown }
+            }
+            // ConnectionLoss, Custom, an unknown code, anything a later version adds.
+            _ => FailureKind::Unknown,
+        }
+    }
+
+    /// Ends the session if the task that serves the session is gone. Nothing else says so: the state stays
+    /// what it was (docs/protocol.md#session-end). A live session never answers a request before it has been
+    /// sent.
+    fn end_if_dead(&self) {
+        let Some(handle) = self.handle() else { return };
+        let mut probe = pin!(handle.sync("/"));
+        let mut context = Context::from_waker(Waker::noop());
+        if let Poll::Ready(Err(zk::Error::UnexpectedError(_))) = probe.as_mut().poll(&mut context) {
+            self.task_died();
+            self.end(LostReason::SessionExpired);
+        }
+    }
+}

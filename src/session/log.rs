@@ -1,0 +1,128 @@
+//! What has happened in one session and is not logged yet.
+//!
+//! A tracing subscriber may block, which must not happen to a holder that asks its guard, nor while a loss is still to be
+//! told. So what happens is only noted where it happens, and logged on the session's thread.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::error::LostReason;
+use crate::session::holds::HeldLock;
+use crate::session::waker::contain_panic;
+
+/// The log of one session.
+#[derive(Debug)]
+pub(super) struct SessionLog {
+    number: u64,
+    session_id: i64,
+    unlogged: Mutex<Unlogged>,
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Unlogged {
+    lost: VecDeque<(Arc<dyn HeldLock>, LostReason)>,
+    /// The client is being closed, as it was asked to.
+    expected: bool,
+    task_died: bool,
+    ended: Option<LostReason>,
+}
+
+/// One entry of the log.
+enum Entry {
+    Lost(Arc<dyn HeldLock>, LostReason),
+    /// Released by the close of the client.
+    Closed(Arc<dyn HeldLock>),
+    TaskDied,
+    Ended(LostReason),
+}
+
+impl SessionLog {
+    pub(super) fn new(number: u64, session_id: i64) -> Self {
+        Self { number, session_id, unlogged: Mutex::default(), news: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Unlogged> {
+        self.unlogged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the loss of a lock.
+    pub(super) fn lost(&self, lock: Arc<dyn HeldLock>, reason: LostReason) {
+        self.lock().lost.push_back((lock, reason));
+    }
+
+    /// Notes that the task that serves the session has died.
+    pub(super) fn task_died(&self) {
+        self.lock().task_died = true;
+    }
+
+    /// Notes the end of the session.
+    pub(super) fn ended(&self, reason: LostReason) {
+        self.lock().ended = Some(reason);
+    }
+
+    /// The end that comes is asked for: that it costs the locks is no news.
+    pub(super) fn expect_end(&self) {
+        self.lock().expected = true;
+    }
+
+    /// Wakes the one that waits for [`news`](Self::news).
+    pub(super) fn tell(&self) {
+        self.news.notify_one();
+    }
+
+    /// Resolves when there is something to be logged, or a node is kept: now or since the last time.
+    pub(super) async fn news(&self) {
+        self.news.notified().await;
+    }
+
+    /// Logs what was noted, once. Called on the session's thread, and nowhere else. A subscriber that panics loses the entry
+    /// that it panics at: the tasks that log here keep the session, and all its locks.
+    pub(super) fn write(&self) {
+        loop {
+            // A statement of its own: the lock is not held while it is logged.
+            let next = self.lock().next();
+            let Some(entry) = next else { return };
+            contain_panic(|| self.write_entry(&entry));
+        }
+    }
+
+    fn write_entry(&self, entry: &Entry) {
+        let (session, handle) = (self.number, format_args!("{:#x}", self.session_id));
+        match entry {
+            Entry::Lost(lock, reason) => {
+                let path = lock.directory().user();
+                tracing::warn!(path, node = &*lock.node(), session, %reason, "lock lost");
+            }
+            Entry::Closed(lock) => {
+                let path = lock.directory().user();
+                tracing::debug!(
+                    path,
+                    node = &*lock.node(),
+                    session,
+                    "lock lost: the client was closed while it was held"
+                );
+            }
+            Entry::TaskDied => {
+                tracing::error!(session, handle, "the task that serves the session has died");
+            }
+            Entry::Ended(reason) => tracing::info!(session, handle, %reason, "session over"),
+        }
+    }
+}
+
+impl Unlogged {
+    /// What is to be logged next, the end last.
+    fn next(&mut self) -> Option<Entry> {
+        if let Some((lock, reason)) = self.lost.pop_front() {
+            let closed = self.expected && reason == LostReason::Closed;
+            return Some(if closed { Entry::Closed(lock) } else { Entry::Lost(lock, reason) });
+        }
+        if std::mem::take(&mut self.task_died) {
+            return Some(Entry::TaskDied);
+        }
+        self.ended.take().map(Entry::Ended)
+    }
+}

@@ -1,0 +1,66 @@
+//! Creates of one session that were given up before their outcome was known.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::path::LockPath;
+use crate::protocol::node_name::id;
+
+/// How many a session remembers for later lists. They are rare (a create whose reply was lost and whose attempt was given
+/// up), so the bound only keeps a broken server from filling the memory.
+const MAX_UNKNOWN_CREATES: usize = 16_384;
+
+/// The creates of one session whose outcome is unknown: should a later list of their directory show one, it is deleted
+/// (docs/protocol.md#write-barrier).
+#[derive(Debug, Default)]
+pub(super) struct UnknownCreates(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Their ids, by the server paths of their directories.
+    by_directory: HashMap<String, HashSet<String>>,
+    /// Oldest first, for the bound.
+    order: VecDeque<(String, String)>,
+}
+
+impl UnknownCreates {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a create.
+    pub(super) fn remember(&self, directory: &LockPath, id: &str) {
+        let directory = directory.server().to_owned();
+        let mut creates = self.lock();
+        if creates.order.len() == MAX_UNKNOWN_CREATES {
+            if let Some((directory, id)) = creates.order.pop_front() {
+                creates.forget(&directory, &id);
+            }
+        }
+        creates.order.push_back((directory.clone(), id.to_owned()));
+        creates.by_directory.entry(directory).or_default().insert(id.to_owned());
+    }
+
+    /// Returns those children of a directory that come of such creates, and forgets them.
+    pub(super) fn take_late<'a>(&self, directory: &LockPath, children: &'a [String]) -> Vec<&'a str> {
+        let mut creates = self.lock();
+        let Some(unknown) = creates.by_directory.get(directory.server()) else { return Vec::new() };
+        let late = |child: &&String| id(child).is_some_and(|id| unknown.contains(id));
+        let found: Vec<&str> = children.iter().filter(late).map(String::as_str).collect();
+        for name in &found {
+            creates.forget(directory.server(), id(name).unwrap_or_default());
+        }
+        found
+    }
+}
+
+impl State {
+    fn forget(&mut self, directory: &str, id: &str) {
+        if let Some(unknown) = self.by_directory.get_mut(directory) {
+            unknown.remove(id);
+            if unknown.is_empty() {
+                self.by_directory.remove(directory);
+            }
+        }
+    }
+}
