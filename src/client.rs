@@ -22,38 +22,47 @@ use crate::session::setup::{self, Setup};
 use crate::session::supervisor::ConnectionState;
 use crate::shown::Quoted;
 
-/// A connection to ZooKeeper that outlives sessions, and where all recipes begin.
+/// A connection to ZooKeeper that outlives its sessions; all recipes are made from one.
 ///
-/// Cheap to clone; clones share everything. It keeps one session, on a thread of its own, so that a task that
-/// blocks your runtime does not cost you your locks. When the session ends, everything held in it is lost, and
-/// the client gets a new one by its [`RetryPolicy`]; waiters start again in it.
+/// It is cheap to clone, and clones share everything. The session runs on a thread of its own, so a task that
+/// blocks your runtime does not cost you your locks. When a session ends, all locks held in it are lost, and
+/// the client establishes another as its [`RetryPolicy`] says; waiters queue again in the new session, in the
+/// same order.
 ///
-/// The session lives as long as any client, recipe or guard that came from it. When the last is dropped it is
-/// closed in the background; a process that exits right then may not get that far, and its locks stay until the
-/// session expires: call [`close`](Self::close) at the end of `main`.
+/// The session lives as long as any client, recipe or guard made from it. When the last of them is dropped,
+/// the session is closed in the background. A process that exits before that is done leaves its locks held
+/// until the session expires: call [`close`](Self::close) at the end of `main`.
 ///
-/// Forked children must not use it: they have the memory, but neither the thread nor the connection.
+/// A forked child process must not use it: it has a copy of the memory, but neither the thread nor the
+/// connection.
 ///
+/// # Examples
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
-/// # tokio::runtime::Runtime::new()?.block_on(async {
 /// # let servers = server.connect_string();
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Client, ConnectionState};
+/// use zookeeper_recipes::{Client, InterProcessMutex};
 ///
 /// let client = Client::builder()
 ///     .session_timeout(Duration::from_secs(10))
 ///     .namespace("shop")
 ///     .connect(&servers)
 ///     .await?;
-/// assert_eq!(client.state(), ConnectionState::Connected);
+///
+/// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+/// let guard = mutex.lock().await?;
+/// guard.release().await?;
+///
 /// client.close().await?;
 /// # Ok(())
-/// # })
 /// # }
 /// ```
 #[derive(Clone)]
+#[doc(alias = "CuratorFramework")]
+#[doc(alias = "ZooKeeper")]
+#[doc(alias = "KazooClient")]
 pub struct Client {
     pub(crate) core: Arc<Core>,
     path_locks: Arc<Registry<Key, PathLock>>,
@@ -73,48 +82,110 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Connects with the defaults: `host:port[,host:port…][/namespace]`.
+    /// Connects to `host:port[,host:port…][/namespace]` with the default options.
     ///
     /// # Errors
-    /// [`ConnectError::TimedOut`] when no server gives a session within the connect timeout (5 s by default), and the
-    /// others as they say.
+    /// Returns [`ConnectError::TimedOut`] if no server gives a session within 5 s, and other
+    /// [`ConnectError`]s for a connect string or a namespace that cannot be used.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves at most a session without nodes, which expires.
+    /// If the future is dropped, a session without nodes may be left at the servers until it expires.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use zookeeper_recipes::{Client, ConnectionState};
+    ///
+    /// let client = Client::connect(&servers).await?; // "zk1:2181,zk2:2181,zk3:2181"
+    /// assert_eq!(client.state(), ConnectionState::Connected);
+    /// client.close().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "newClient")]
+    #[doc(alias = "start")]
     pub async fn connect(servers: &str) -> Result<Self, ConnectError> {
         Self::builder().connect(servers).await
     }
 
-    /// Options, then [`connect`](ClientBuilder::connect).
+    /// Returns a builder with the default options, to set others before [`connect`](ClientBuilder::connect).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::Client;
+    ///
+    /// let builder = Client::builder().session_timeout(Duration::from_secs(12));
+    /// let client = builder.connect(&servers).await?;
+    /// assert_eq!(client.session_timeout(), Some(Duration::from_secs(12)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "CuratorFrameworkFactory")]
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
     /// Uses a session that belongs to other code of this process, and does not close it.
     ///
-    /// It has the defaults of [`ClientBuilder`], without a namespace. A client with a session of its own
-    /// ([`connect`](Self::connect)) is the safer choice where there is one; this is what a borrowed session lacks:
+    /// The client has the default options of [`ClientBuilder`], without a namespace. Prefer a client with a
+    /// session of its own ([`connect`](Self::connect)). A borrowed session differs in this:
     ///
-    /// - **No thread of its own.** The session runs in the tokio runtime in which it was connected, and what looks after
-    ///   the locks in the one in which this is called. While a task blocks either, no heartbeat is sent, and after two
-    ///   thirds of the session timeout the locks are lost. The guards are told in time all the same:
-    ///   [`is_held`](crate::LockGuard::is_held) reads the clock, and [`lost`](crate::LockGuard::lost) needs no runtime but
-    ///   the one that polls it.
-    /// - **No replacement.** When the session ends, this client is closed; make a new one from the next session.
-    /// - **Its owner's timeouts.** The session timeout, how long a server may be silent before another is tried, the
-    ///   servers and the credentials are those that it was connected with. `zookeeper-client` waits for a silent server for
-    ///   2/5 of the session timeout by default, so one hung server can cost the locks: connect it
+    /// - **No thread of its own.** The session runs in the tokio runtime in which it was connected, and the
+    ///   tasks that look after the locks in the one in which this function is called. While a task blocks
+    ///   either, no heartbeat is sent, and the locks are lost after two thirds of the session timeout. Guards
+    ///   still report the loss in time: [`is_held`](crate::LockGuard::is_held) reads the clock, and
+    ///   [`lost`](crate::LockGuard::lost) needs only the runtime that polls it.
+    /// - **No replacement.** When the session ends, this client is closed. Make another from the next
+    ///   session.
+    /// - **Its owner's timeouts.** The session timeout, the servers, the credentials, and how long a server
+    ///   may be silent before another is tried are those of the session. By default `zookeeper-client` waits
+    ///   for a silent server for 2/5 of the session timeout, so one hung server can cost the locks: connect
     ///   with `with_connection_timeout` of an eighth of the session timeout.
-    /// - **Its owner's watches and requests.** After a reconnect a session that watches more than 128 KiB of paths cannot
-    ///   be used any more. This client stays below that, but does not know of the owner's watches. A reply
-    ///   of many megabytes to a request of the owner delays the heartbeats behind it.
-    /// - **`close` deletes the nodes one by one** and leaves the session open. What the servers do not let it delete
-    ///   within the session timeout is deleted later, or when the session ends.
+    /// - **Its owner's watches and requests.** A session that watches more than 128 KiB of paths cannot be
+    ///   used after a reconnect. This client stays below that, but does not know of the owner's watches. A
+    ///   reply of many megabytes to a request of the owner delays the heartbeats behind it.
+    /// - **[`close`](Self::close) deletes this client's nodes one by one** and leaves the session open. Nodes
+    ///   that cannot be deleted within the session timeout are deleted later, or go when the session ends.
     ///
     /// # Errors
-    /// [`ConnectError::NoRuntime`] outside a tokio runtime or in one without timers (tokio reports those by a panic,
-    /// which is caught; the panic hook sees it), [`ConnectError::SessionEnded`] if the session has ended,
-    /// [`ConnectError::Setup`] if the thread that tells losses cannot be started.
+    /// Returns [`ConnectError::NoRuntime`] outside a tokio runtime, or in one without timers (tokio reports
+    /// those by a panic, which is caught, but printed by the panic hook), [`ConnectError::SessionEnded`] if
+    /// the session has ended, and [`ConnectError::Setup`] if the thread that reports losses cannot be
+    /// started.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{Client, InterProcessMutex};
+    ///
+    /// let session = zookeeper_client::Client::connector()
+    ///     .with_session_timeout(Duration::from_secs(24))
+    ///     .with_connection_timeout(Duration::from_secs(3))
+    ///     .connect(&servers)
+    ///     .await?;
+    ///
+    /// let client = Client::from_session(session.clone())?;
+    /// let guard = InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// guard.release().await?;
+    /// client.close().await?;
+    ///
+    /// // The session is still open, and its owner goes on using it.
+    /// assert!(session.check_stat("/jobs/nightly").await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn from_session(session: zk::Client) -> Result<Self, ConnectError> {
         setup::borrow(session).map(Self::new)
     }
@@ -123,52 +194,150 @@ impl Client {
         Self { core, path_locks: Arc::default() }
     }
 
-    /// How it is connected now.
+    /// Returns how the client is connected now.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::ConnectionState;
+    ///
+    /// assert_eq!(client.state(), ConnectionState::Connected);
+    /// client.close().await?;
+    /// assert_eq!(client.state(), ConnectionState::Closed);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn state(&self) -> ConnectionState {
         *self.core.watch_state().borrow()
     }
 
-    /// The same, to wait for changes.
+    /// Returns a receiver of the client's [`state`](Self::state), to wait for changes.
+    ///
+    /// A receiver that is slow may miss states in between, but always gets the latest.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::ConnectionState;
+    ///
+    /// let mut states = client.watch_state();
+    /// let log = tokio::spawn(async move {
+    ///     while states.changed().await.is_ok() {
+    ///         let state = *states.borrow_and_update();
+    ///         println!("{state:?}");
+    ///         if state == ConnectionState::Closed {
+    ///             break;
+    ///         }
+    ///     }
+    /// });
+    /// client.close().await?;
+    /// log.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     #[doc(alias = "ConnectionStateListener")]
+    #[doc(alias = "getConnectionStateListenable")]
     pub fn watch_state(&self) -> watch::Receiver<ConnectionState> {
         self.core.watch_state()
     }
 
-    /// The id of the present session, if there is one.
+    /// Returns the id of the current session, `None` if there is none at the moment.
+    ///
+    /// The servers print it in hexadecimal in their logs.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// println!("session {:#x}", client.session_id().ok_or("no session")?);
+    /// client.close().await?;
+    /// assert_eq!(client.session_id(), None);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn session_id(&self) -> Option<i64> {
         self.core.live().map(|session| session.session_id())
     }
 
-    /// The session timeout that the servers granted, if there is a session: they may have moved the one that was
-    /// asked for into their own limits (by default 2 to 20 of their ticks).
+    /// Returns the session timeout that the servers granted, `None` if there is no session at the moment.
+    ///
+    /// It may differ from the one that was requested: the servers move it into their limits, by default 2 to
+    /// 20 of their ticks.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::Client;
+    ///
+    /// let client = Client::builder().session_timeout(Duration::from_secs(3600)).connect(&servers).await?;
+    /// // 20 ticks of 2 s.
+    /// assert_eq!(client.session_timeout(), Some(Duration::from_secs(40)));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn session_timeout(&self) -> Option<Duration> {
         self.core.live().map(|session| session.timeout())
     }
 
-    /// Waits until everything that was dropped, cancelled or timed out before this call has been cleaned up at the
-    /// servers. Deletions that the servers have refused are asked for once more.
+    /// Waits until everything that was dropped, cancelled or timed out before this call has been cleaned up
+    /// at the servers.
+    ///
+    /// Guards that are still held are not waited for. Nodes that the servers have refused to delete are tried
+    /// once more.
     ///
     /// # Errors
-    /// [`ReleaseError::TimedOut`] when that takes longer than `timeout`; it goes on in the background.
-    /// [`ReleaseError::Refused`] when the servers refuse to delete nodes of this client: each keeps its lock from all
-    /// others.
+    /// Returns [`ReleaseError::TimedOut`] if that takes longer than `timeout`; it goes on in the background.
+    /// Returns [`ReleaseError::Refused`] if the servers refuse to delete nodes of this client: each blocks
+    /// its lock.
     ///
     /// # Cancel safety
-    /// It only waits.
+    /// Cancel safe: it only waits.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::InterProcessMutex;
+    ///
+    /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// let guard = mutex.lock().await?;
+    /// drop(guard); // deletes the node in the background
+    ///
+    /// client.flush(Duration::from_secs(5)).await?;
+    /// assert!(mutex.participants().await?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn flush(&self, timeout: Duration) -> Result<(), ReleaseError> {
         self.core.flush(timeout).await
     }
 
     /// Asks the contender that has the lock node `node` to release its lock, or to leave the queue.
     ///
-    /// Writes Curator's marker into the node. A holder is told by [`LockGuard::revoked`](crate::LockGuard::revoked), or
-    /// by the listener of a Curator lock that was made revocable; whether it releases the lock is its own decision.
-    /// Returns `Ok` if the node no longer exists. [`participants`](crate::InterProcessMutex::participants) of a lock
-    /// returns the nodes of its queue.
+    /// Writes Curator's marker into the node. A holder is told by
+    /// [`LockGuard::revoked`](crate::LockGuard::revoked), or by the listener of a Curator lock that was made
+    /// revocable; whether it releases the lock is its own decision. Returns `Ok` if the node no longer
+    /// exists. [`participants`](crate::InterProcessMutex::participants) of a lock returns the nodes of its
+    /// queue.
     ///
     /// # Errors
     /// See [`RevokeError`].
@@ -207,28 +376,73 @@ impl Client {
         asked.await.unwrap_or_else(|| Err(RevokeError::Closed { node: node.clone() }))
     }
 
-    /// Closes the session, and with it deletes every node that this client has; all guards turn lost first, and
-    /// waiters end with [`AcquireError::Closed`](crate::AcquireError::Closed). Whatever else still uses the client gets that error too. Waits
-    /// until a server has confirmed it, or the session has ended by itself, at most for the session timeout. Calling it
-    /// again answers the same.
+    /// Closes the session, which deletes all of this client's nodes, and waits until a server confirms it.
     ///
-    /// With no server in reach it waits as well: one that comes back in time frees the locks at once, and without that
-    /// nobody else gets them before the session expires. To wait less, wrap it in [`tokio::time::timeout`]: the guards are
-    /// lost at once either way, and the client goes on, on its own thread, for as long as the process lives.
+    /// All guards report the loss of their locks first, and waiters end with
+    /// [`AcquireError::Closed`](crate::AcquireError::Closed), as does every later use of the client. To let
+    /// running work finish, stop your tasks and wait for them before you call this.
     ///
-    /// A borrowed session ([`from_session`](Self::from_session)) stays open; our nodes in it are deleted one by one.
+    /// Waits at most for the session timeout. If no server is in reach but one becomes reachable in time, the
+    /// locks are free immediately; otherwise when the session expires. To wait less, wrap the call in
+    /// [`tokio::time::timeout`]: the client goes on closing on its own thread for as long as the process
+    /// lives. Calling it again returns the same result.
+    ///
+    /// A borrowed session ([`from_session`](Self::from_session)) stays open: this client's nodes in it are
+    /// deleted one by one.
     ///
     /// # Errors
-    /// [`ReleaseError::SessionNotClosed`] when no server confirmed it in time: the nodes go when the session
-    /// expires.
+    /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed it in time: the nodes go when the
+    /// session expires.
     ///
     /// # Cancel safety
-    /// The client closes in any case, from the first poll on; dropping the future loses the report.
+    /// The client is closed from the first poll on. If the future is dropped, only the result is lost.
+    ///
+    /// # Examples
+    /// An orderly shutdown: tell the workers to stop, wait until they have released their locks, then close.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use tokio::sync::watch;
+    /// use zookeeper_recipes::InterProcessMutex;
+    ///
+    /// let (stop, stopped) = watch::channel(false);
+    /// let mutex = InterProcessMutex::new(&client, "/jobs/queue")?;
+    /// let worker = tokio::spawn(async move {
+    ///     while !*stopped.borrow() {
+    ///         let guard = mutex.lock().await?;
+    ///         // One piece of work.
+    ///         guard.release().await?;
+    ///     }
+    ///     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// });
+    ///
+    /// stop.send(true)?;
+    /// worker.await?.map_err(|error| error as Box<dyn std::error::Error>)?;
+    /// client.close().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// On a signal:
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// tokio::signal::ctrl_c().await?;
+    /// client.close().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn close(&self) -> Result<(), ReleaseError> {
         self.core.close().await
     }
 
-    /// What the handles of a lock of this recipe at `path` share.
+    /// Returns what all handles of a lock of this recipe at `path` share.
     pub(crate) fn path_lock(
         &self,
         path: &str,
@@ -240,24 +454,57 @@ impl Client {
 }
 
 /// Options of a [`Client`].
+///
+/// # Examples
+/// All of them:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let servers = server.connect_string();
+/// use std::time::Duration;
+/// use zookeeper_recipes::{Acl, Client, Heartbeat, Margin, RetryPolicy};
+///
+/// let client = Client::builder()
+///     .session_timeout(Duration::from_secs(30))
+///     .connect_timeout(Duration::from_secs(5))
+///     .retry_policy(RetryPolicy::exponential(Duration::from_secs(1), 3, Duration::from_secs(5)))
+///     .namespace("shop")
+///     .auth("digest", "shop:secret")
+///     .acl([Acl::creator_all()])
+///     .heartbeat(Heartbeat::Commit)
+///     .margin(Margin::Standard)
+///     .connector(zookeeper_client::Client::connector()) // for TLS and SASL
+///     .connect(&servers)
+///     .await?;
+/// client.close().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "it does nothing until `connect` is called"]
 #[derive(Clone, Default)]
+#[doc(alias = "CuratorFrameworkFactory")]
 pub struct ClientBuilder {
     setup: Setup,
 }
 
 impl ClientBuilder {
-    /// For how long the servers keep the session, and its locks, without hearing from this process. By default 30 s;
-    /// Curator's default is 60 s. The servers move it into their limits, by default 2 to 20 of their ticks
-    /// (4 to 40 s at ZooKeeper's default tick of 2 s); [`Client::session_timeout`] is what they granted.
+    /// Sets the session timeout: how long the servers keep the session, and its locks, without hearing from
+    /// this process.
     ///
-    /// It is a choice between two things. Let T be the granted timeout:
+    /// The default is 30 s (Curator's is 60 s). The servers move it into their limits, by default 2 to 20 of
+    /// their ticks, which is 4 to 40 s with ZooKeeper's default tick of 2 s. [`Client::session_timeout`]
+    /// returns what they granted.
     ///
-    /// - **A holder that crashes keeps the others waiting** until its session expires: up to T and a tick. (One that is
-    ///   closed, or whose guard is dropped, does not.)
-    /// - **An outage costs no lock** if a server commits a write again within T/2 of its beginning, reconnecting
-    ///   included: a lock is believed for 2T/3 after the last proof (with the [default margin](Margin::Standard)), and that may
-    ///   be T/6 old when the outage begins.
+    /// A longer timeout makes others wait longer for a holder that crashed; a shorter one loses locks in
+    /// shorter outages. With a granted timeout of T:
+    ///
+    /// - **A holder that crashes blocks the others** until its session expires: up to T and a tick. (One that
+    ///   closes its client, or drops its guard, does not.)
+    /// - **An outage costs no lock** if a server commits a write again within T/2 of its beginning,
+    ///   reconnecting included: a lease lasts 2T/3 from its last renewal (with the [default
+    ///   margin](Margin::Standard)), which may be T/6 old when the outage begins.
     ///
     /// | T | a crashed holder blocks others for up to | no lock is lost by an outage of up to | leader killed | leader hangs |
     /// |---|---|---|---|---|
@@ -266,78 +513,228 @@ impl ClientBuilder {
     /// | 30 s | 32 s | 15 s | kept | kept |
     /// | 40 s | 42 s | 20 s | kept | kept |
     ///
-    /// The last two columns are for servers with the default `tickTime` (2 s) and `syncLimit` (5): a killed leader is
-    /// replaced within a few seconds, but that a leader hangs is noticed only after `syncLimit` ticks, 10 s, to which
-    /// the election and a reconnect come. With a smaller `syncLimit` a smaller T does.
+    /// The last two columns are for servers with the default `tickTime` (2 s) and `syncLimit` (5). A killed
+    /// leader is replaced within a few seconds. A leader that hangs is noticed only after `syncLimit` ticks,
+    /// 10 s, and the election and a reconnect come on top. With a smaller `syncLimit` a smaller T is enough.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::Client;
+    ///
+    /// let client = Client::builder().session_timeout(Duration::from_secs(15)).connect(&servers).await?;
+    /// assert_eq!(client.session_timeout(), Some(Duration::from_secs(15)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "sessionTimeoutMs")]
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.setup.session_timeout = timeout;
         self
     }
 
-    /// For how long one try to get a session may take; by default 5 s, as in the articles' Curator set-up
-    /// (Curator's own default is 15 s). It is also how long [`try_lock`](crate::InterProcessMutex::try_lock) waits for an
-    /// answer.
+    /// Sets how long one attempt to get a session may take.
     ///
-    /// One server may be silent for a third of it, or for an eighth of the granted session timeout if that is less, but for half
-    /// a second at least, before another is tried, now and later. Where the servers grant another session timeout than was
-    /// asked for, and that makes a difference, connecting establishes a second session and closes the first. If
-    /// commits take longer than that for a whole session timeout, so that no write is answered before the connection
-    /// is given up, the session is replaced by one with twice the time, up to 2/5 of the session timeout; after a session that
-    /// lasted for ten session timeouts it begins anew.
+    /// The default is 5 s (Curator's is 15 s). It is also how long
+    /// [`try_lock`](crate::InterProcessMutex::try_lock) waits for an answer.
+    ///
+    /// A server that is silent is given up for another, when connecting and later, after a third of this time
+    /// or an eighth of the granted session timeout, whichever is less, but not before half a second. If the
+    /// granted session timeout is not the requested one and changes that time, connecting establishes a
+    /// second session and closes the first. If no write is answered within that time for a whole session
+    /// timeout, the session is replaced by one that waits twice as long, up to 2/5 of the session timeout;
+    /// after a session that lasted ten session timeouts it starts from the beginning.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{Client, ConnectError};
+    ///
+    /// // No process listens at the port 1.
+    /// let builder = Client::builder().connect_timeout(Duration::from_millis(100));
+    /// let error = builder.connect("127.0.0.1:1").await.unwrap_err();
+    /// assert!(matches!(error, ConnectError::TimedOut { .. }), "{error}");
+    /// # }
+    /// ```
+    #[doc(alias = "connectionTimeoutMs")]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.setup.connect_timeout = timeout;
         self
     }
 
-    /// How often to try again to replace a lost session, or to repeat a request that failed. By default
-    /// [`RetryPolicy::exponential(1 s, 3, 5 s)`](RetryPolicy::exponential).
+    /// Sets how often, and after which pauses, to try again to replace a lost session, or to repeat a request
+    /// that failed.
+    ///
+    /// The default is [`RetryPolicy::exponential(1 s, 3, 5 s)`](RetryPolicy::exponential).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{Client, RetryPolicy};
+    ///
+    /// // Waits for the servers however long they are away.
+    /// let policy = RetryPolicy::forever(Duration::from_secs(2));
+    /// let client = Client::builder().retry_policy(policy).connect(&servers).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "retryPolicy")]
     pub fn retry_policy(mut self, policy: RetryPolicy) -> Self {
         self.setup.retry = policy;
         self
     }
 
-    /// A prefix of all paths, created when it is missing: with `shop`, the lock `/sku-42` is the node
-    /// `/shop/sku-42` at the servers. By default none. It comes after a path in the connect string.
+    /// Sets a prefix for all paths, which is created if it is missing.
+    ///
+    /// The default is none. If the connect string ends with a path as well, that path comes first.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use zookeeper_recipes::{Client, InterProcessMutex};
+    ///
+    /// let client = Client::builder().namespace("shop").connect(&servers).await?;
+    /// let mutex = InterProcessMutex::new(&client, "/sku-42")?;
+    /// let guard = mutex.lock().await?;
+    ///
+    /// assert_eq!(guard.path(), "/sku-42");
+    /// assert!(server.exists("/shop/sku-42")); // at the servers
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "usingNamespace")]
-    pub fn namespace(mut self, namespace: &str) -> Self {
-        namespace.clone_into(&mut self.setup.namespace);
+    #[doc(alias = "chroot")]
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.setup.namespace = namespace.into();
         self
     }
 
-    /// The ACL of everything that is created, unless a recipe has its own. By default [open](Acl::open).
+    /// Sets the ACL of every node that is created, unless a recipe has its own.
+    ///
+    /// The default is [`Acl::open`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use zookeeper_recipes::{Acl, Client, Permissions};
+    ///
+    /// // One's own credentials may do anything, the others may look.
+    /// let acl = [Acl::creator_all(), Acl::new("world", "anyone", Permissions::READ)];
+    /// let client = Client::builder().auth("digest", "shop:secret").acl(acl).connect(&servers).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "aclProvider")]
     pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
         self.setup.acl = acl.into();
         self
     }
 
-    /// Credentials, for example `auth("digest", "user:password")`. Several are possible.
+    /// Adds credentials of a scheme of ZooKeeper's; may be called several times.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use zookeeper_recipes::Client;
+    ///
+    /// let client = Client::builder().auth("digest", "shop:secret").connect(&servers).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "authorization")]
-    pub fn auth(mut self, scheme: &str, credentials: impl Into<Vec<u8>>) -> Self {
-        self.setup.auth.push((scheme.to_owned(), credentials.into()));
+    #[doc(alias = "addauth")]
+    pub fn auth(mut self, scheme: impl Into<String>, credentials: impl Into<Vec<u8>>) -> Self {
+        self.setup.auth.push((scheme.into(), credentials.into()));
         self
     }
 
-    /// How the client proves that the servers still keep its session while something is held or waited for. By
-    /// default [`Heartbeat::Commit`], the only one that proves it.
+    /// Sets the request that renews the leases of held locks.
+    ///
+    /// The default is [`Heartbeat::Commit`], the only one that proves that the servers keep the session.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use zookeeper_recipes::{Client, Heartbeat};
+    ///
+    /// // Spares the servers the commits, and may report a loss too late: see `Heartbeat`.
+    /// let client = Client::builder().heartbeat(Heartbeat::Sync).connect(&servers).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn heartbeat(mut self, heartbeat: Heartbeat) -> Self {
         self.setup.lease.heartbeat = heartbeat;
         self
     }
 
-    /// How much earlier than the servers may give a lock away it is given up here. By default [`Margin::Standard`],
-    /// a third of the session timeout.
+    /// Sets the safety margin that is subtracted from the session timeout before a lock is reported lost.
+    ///
+    /// The default is [`Margin::Standard`], a third of the session timeout.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use zookeeper_recipes::{Client, Margin};
+    ///
+    /// let client = Client::builder().margin(Margin::Strict).connect(&servers).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn margin(mut self, margin: Margin) -> Self {
         self.setup.lease.margin = margin;
         self
     }
 
-    /// A connector of the client library, for what it can do and this builder has no name for: TLS (feature
-    /// `tls`), SASL (features `sasl-digest-md5`, `sasl-gssapi`). The session timeout and the credentials of this builder
-    /// are put on top. Servers are spoken to by TLS where the connect string says `tcp+tls://host:port`.
+    /// Sets a connector of `zookeeper-client`, for options that this builder does not have: TLS (feature
+    /// `tls`) and SASL (features `sasl-digest-md5`, `sasl-gssapi`).
     ///
-    /// It must make sessions that this client may own: not one with `with_session` (a session that has expired would
-    /// be asked for again and again), `with_detached` (closing would not delete the nodes) or `with_readonly`.
+    /// The session timeout and the credentials of this builder are added to it. A server is connected by TLS
+    /// if its address in the connect string is `tcp+tls://host:port`.
+    ///
+    /// The connector must make sessions that this client may own. Do not use `with_session` (an expired
+    /// session would be asked for again and again), `with_detached` (closing would not delete the nodes) or
+    /// `with_readonly`.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use zookeeper_recipes::Client;
+    ///
+    /// let connector = zookeeper_client::Client::connector(); // .with_tls(..), .with_sasl(..)
+    /// let client = Client::builder().connector(connector).connect(&servers).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "TLS")]
+    #[doc(alias = "SASL")]
     pub fn connector(mut self, connector: zk::Connector) -> Self {
         self.setup.connector = Some(connector);
         self
@@ -346,10 +743,26 @@ impl ClientBuilder {
     /// Connects to `host:port[,host:port…][/namespace]`.
     ///
     /// # Errors
-    /// As [`Client::connect`].
+    /// See [`ConnectError`]; the connect timeout is that of [`connect_timeout`](Self::connect_timeout).
     ///
     /// # Cancel safety
-    /// As [`Client::connect`].
+    /// If the future is dropped, a session without nodes may be left at the servers until it expires.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use zookeeper_recipes::{Client, InterProcessMutex};
+    ///
+    /// // A path at the end of the connect string is a namespace.
+    /// let client = Client::builder().connect(&format!("{servers}/eu/shop")).await?;
+    /// let guard = InterProcessMutex::new(&client, "/sku-42")?.lock().await?;
+    /// assert!(server.exists("/eu/shop/sku-42"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect(self, servers: &str) -> Result<Client, ConnectError> {
         setup::connect(self.setup, servers).await.map(Client::new)
     }

@@ -1,13 +1,32 @@
-//! Options that clients and locks share: ACLs, and how missing directories are made.
+//! Options that clients and locks share: ACLs, and the kind of missing directories.
 
 use std::fmt;
 
-/// Who may do what with the nodes that a recipe creates.
+/// An entry of an ACL: what some users may do with the nodes that a recipe creates.
 ///
-/// The default is [`Acl::open`], Curator's and ZooKeeper's default too: anyone may do anything. All processes that
-/// share a lock need CREATE, DELETE and READ on its directory, and READ on each other's nodes: a waiter watches its
-/// predecessor, and ZooKeeper tells nothing about a node to a session that may not read it.
+/// The default is [`Acl::open`], as in Curator: anyone may do anything. All processes that share a lock need
+/// CREATE, DELETE and READ on its directory, and READ on each other's nodes: a waiter watches its
+/// predecessor, and ZooKeeper does not report changes of a node to a session that may not read it.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{Acl, InterProcessMutex, Permissions};
+///
+/// let readers = Permissions::READ;
+/// let workers = Permissions::READ | Permissions::CREATE | Permissions::DELETE;
+/// let mutex = InterProcessMutex::builder(&client, "/inventory/sku-42")
+///     .acl([Acl::new("world", "anyone", readers), Acl::new("ip", "127.0.0.1", workers)])
+///     .build()?;
+/// mutex.lock().await?.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
+#[doc(alias = "ACLProvider")]
 pub struct Acl {
     pub(crate) scheme: String,
     pub(crate) id: String,
@@ -15,26 +34,62 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// Anyone may do anything: `world:anyone:cdrwa`.
+    /// Returns the entry by which anyone may do anything: `world:anyone:cdrwa`.
+    ///
+    /// # Examples
+    /// ```
+    /// use zookeeper_recipes::{Acl, Permissions};
+    ///
+    /// assert_eq!(Acl::open(), Acl::new("world", "anyone", Permissions::ALL));
+    /// ```
+    #[doc(alias = "OPEN_ACL_UNSAFE")]
     #[must_use]
     pub fn open() -> Self {
         Self::new("world", "anyone", Permissions::ALL)
     }
 
-    /// Whoever has the same credentials as the creator may do anything: `auth::cdrwa`. The client needs
-    /// credentials for it ([`ClientBuilder::auth`](crate::ClientBuilder::auth)): without any it is refused when the client, or
-    /// the lock, is built.
+    /// Returns the entry by which users with the credentials of the creator may do anything: `auth::cdrwa`.
+    ///
+    /// The client needs credentials ([`ClientBuilder::auth`](crate::ClientBuilder::auth)). Without them this
+    /// entry is refused when the client, or the lock, is built.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use zookeeper_recipes::{Acl, Client, ConnectError};
+    ///
+    /// let builder = Client::builder().acl([Acl::creator_all()]);
+    /// let error = builder.clone().connect(&servers).await.unwrap_err();
+    /// assert!(matches!(error, ConnectError::NoCredentials { .. }));
+    ///
+    /// let client = builder.auth("digest", "shop:secret").connect(&servers).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "CREATOR_ALL_ACL")]
     #[must_use]
     pub fn creator_all() -> Self {
         Self::new("auth", "", Permissions::ALL)
     }
 
-    /// Whether the servers refuse it from a session without credentials.
+    /// Returns whether the servers refuse this entry from a session without credentials.
     pub(crate) fn needs_credentials(&self) -> bool {
         self.scheme == "auth"
     }
 
-    /// An entry as ZooKeeper writes it: `scheme:id:permissions`, for example `digest`, `user:hash`.
+    /// Returns an entry for the users that `id` names in an authentication scheme of ZooKeeper's.
+    ///
+    /// # Examples
+    /// ```
+    /// use zookeeper_recipes::{Acl, Permissions};
+    ///
+    /// // The hash is that of `DigestAuthenticationProvider`; logs show the user only.
+    /// let owner = Acl::new("digest", "shop:k3pTXjVBvDlHZXpA7nYPf9Gc1Vw=", Permissions::ALL);
+    /// assert!(format!("{owner:?}").starts_with("digest:shop:"));
+    /// ```
     #[must_use]
     pub fn new(scheme: impl Into<String>, id: impl Into<String>, permissions: Permissions) -> Self {
         Self { scheme: scheme.into(), id: id.into(), permissions }
@@ -50,25 +105,43 @@ impl fmt::Debug for Acl {
     }
 }
 
-/// A set of ZooKeeper's permissions.
+/// A set of ZooKeeper's permissions for a node.
+///
+/// # Examples
+/// ```
+/// use zookeeper_recipes::Permissions;
+///
+/// let workers = Permissions::READ | Permissions::CREATE | Permissions::DELETE;
+/// assert!(workers.contains(Permissions::READ));
+/// assert!(!workers.contains(Permissions::READ | Permissions::ADMIN));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "Perms")]
 pub struct Permissions(pub(crate) u8);
 
 impl Permissions {
-    /// Read a node's data and list its children.
+    /// To read a node's data and list its children.
     pub const READ: Self = Self(1);
-    /// Set a node's data.
+    /// To set a node's data.
     pub const WRITE: Self = Self(2);
-    /// Create children.
+    /// To create children.
     pub const CREATE: Self = Self(4);
-    /// Delete children.
+    /// To delete children.
     pub const DELETE: Self = Self(8);
-    /// Set a node's ACL.
+    /// To set a node's ACL.
     pub const ADMIN: Self = Self(16);
-    /// All of them.
+    /// All permissions.
     pub const ALL: Self = Self(31);
 
-    /// Whether all of `other` are in this set.
+    /// Returns `true` if this set has all permissions of `other`.
+    ///
+    /// # Examples
+    /// ```
+    /// use zookeeper_recipes::Permissions;
+    ///
+    /// assert!(Permissions::ALL.contains(Permissions::WRITE));
+    /// assert!(!Permissions::READ.contains(Permissions::ALL));
+    /// ```
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -83,16 +156,34 @@ impl std::ops::BitOr for Permissions {
     }
 }
 
-/// What kind of node a missing directory above the lock nodes is created as.
+/// The kind of node that is created for a directory above the lock nodes, if it is missing.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{InterProcessMutex, Parents};
+///
+/// // A directory that is used all the time need not be removed and created again.
+/// let mutex = InterProcessMutex::builder(&client, "/jobs/nightly").parents(Parents::Persistent).build()?;
+/// mutex.lock().await?.release().await?;
+/// assert!(server.exists("/jobs/nightly"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[doc(alias = "CreateMode")]
+#[doc(alias = "creatingParentContainersIfNeeded")]
 pub enum Parents {
-    /// Containers, as Curator does: the server removes one some time after its last child is gone, so that
-    /// locks with many different names leave nothing behind. The default. Servers that do not know containers (ZooKeeper
-    /// before 3.5.1, ClickHouse Keeper) get ordinary nodes, as with [`Persistent`](Self::Persistent); the client logs
-    /// that once.
+    /// Containers, as in Curator, and the default: the servers remove one some time after its last child is
+    /// gone, so locks with many different names leave nothing behind. For servers without containers
+    /// (ZooKeeper before 3.5.1, ClickHouse Keeper) the client logs that once, and creates ordinary nodes as
+    /// with [`Persistent`](Self::Persistent).
     #[default]
     Container,
-    /// Ordinary nodes, which stay for ever.
+    /// Persistent nodes, which the servers never remove.
     Persistent,
 }

@@ -17,16 +17,32 @@ use std::time::Duration;
 
 use crate::protocol::moment::Moment;
 
-/// How much earlier than the servers may act a lock is given up.
+/// The safety margin that is subtracted from the session timeout before a lock is reported lost.
+///
+/// The rest is the lease: how long a lock is held after its last renewal.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let servers = server.connect_string();
+/// use zookeeper_recipes::{Client, Margin};
+///
+/// // With a session timeout of 30 s a lock is lost 9 s after its last renewal, with `Margin::Standard` 20 s.
+/// let client = Client::builder().margin(Margin::Strict).connect(&servers).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Margin {
-    /// A third of the session timeout: sound for one interruption at a time, with members that talk to the
-    /// leader directly. The default.
+    /// A third of the session timeout. Safe for a single interruption at a time, with servers that talk to
+    /// the leader directly. The default.
     #[default]
     Standard,
-    /// 0.7 of the session timeout: sound also for links that come and go, and for members behind an observer
-    /// master. Locks are given up after 0.3 of the session timeout without contact.
+    /// 0.7 of the session timeout: a lock is lost after 0.3 of it without a renewal. Safe also for links that
+    /// come and go, and for servers behind an observer master.
     Strict,
 }
 

@@ -5,23 +5,41 @@
 //! number has wrapped. What is before the marker depends on the client: Curator writes `_c_` and a UUID of 36
 //! characters, go-zookeeper `_c_` and 32 hex digits, kazoo 32 hex digits, others nothing.
 
-/// Whose node names a lock uses. All contenders of one path have to agree on it: those of another dialect are
-/// refused with [`MixedRecipes`](crate::AcquireError::MixedRecipes).
+/// The names of a lock's nodes, for processes that use another library on the same path.
+///
+/// All contenders of one path have to use the same dialect: one that finds nodes of another is refused with
+/// [`MixedRecipes`](crate::AcquireError::MixedRecipes).
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{Dialect, InterProcessMutex};
+///
+/// let mutex = InterProcessMutex::builder(&client, "/jobs/nightly").dialect(Dialect::Kazoo).build()?;
+/// let guard = mutex.lock().await?;
+/// assert!(guard.node().contains("__lock__"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// Those of Apache Curator, which go-zookeeper uses for its mutex too: `…lock-N`, `…__READ__N`,
-    /// `…__WRIT__N`. The default.
+    /// The names of Apache Curator, and of go-zookeeper's mutex: `…lock-N`, `…__READ__N`, `…__WRIT__N`. The
+    /// default.
     #[default]
     Curator,
-    /// Those of kazoo (Python): `…__lock__N` for its `Lock` and `WriteLock`, `…__rlock__N` for its
-    /// `ReadLock`. Kazoo does not make a missing directory twice, so directories are then by default ordinary
-    /// nodes and not containers, and it reads nodes' data as UTF-8.
+    /// The names of kazoo (Python): `…__lock__N` for its `Lock` and `WriteLock`, `…__rlock__N` for its
+    /// `ReadLock`.
     ///
-    /// Of kazoo 2.8 know that its `Lock` does not see readers (give mutexes and read-write locks paths of
-    /// their own, here too), and that its `ReadLock` waits for every writer in the directory, those behind it
-    /// included: where such a writer waits for it, both wait until one gives up (kazoo issue 649). Use
-    /// deadlines.
+    /// Kazoo creates a missing directory only once, so by default directories are persistent nodes instead of
+    /// containers, and it reads the data of nodes as UTF-8.
+    ///
+    /// In kazoo 2.8 a `Lock` does not see readers: give mutexes and read-write locks paths of their own, as
+    /// here. Its `ReadLock` waits for every writer in the directory, even for those behind it, which wait for
+    /// the reader (kazoo issue 649): use deadlines.
     Kazoo,
 }
 

@@ -19,22 +19,41 @@ use crate::session::clock;
 use crate::session::holds::HeldNode;
 use crate::session::zk_session::Session;
 
-/// What is asked of the servers to prove that they keep the session.
+/// The request that renews the leases of a client's locks: its answer proves that the servers keep the session.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let servers = server.connect_string();
+/// use zookeeper_recipes::{Client, Heartbeat};
+///
+/// assert_eq!(Heartbeat::default(), Heartbeat::Commit);
+/// let client = Client::builder().heartbeat(Heartbeat::Commit).connect(&servers).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Heartbeat {
-    /// A committed transaction that checks the held nodes, every T/6 while something is held, or waited for and no
-    /// other write was answered (T/10 with the strict margin). The only proof that a quorum keeps the session, and
-    /// it notices within that time that a lock node was deleted. The default. Costs the ensemble one transaction per
-    /// T/6 and client.
+    /// A transaction that checks the nodes of the held locks. The default, and the only proof that a quorum keeps the
+    /// session.
+    ///
+    /// It is sent every sixth of the session timeout (every tenth with [`Margin::Strict`](crate::Margin::Strict)) while
+    /// the client holds a lock, or waits for one and no other write was answered. It costs the ensemble one transaction
+    /// for each client and interval, and notices within that time that a lock node was deleted.
     #[default]
     Commit,
-    /// `sync`: the leader answers, nothing is written. Gives up: a leader that was deposed, and does not know it
-    /// yet, answers as well, for up to its sync limit (10 s by default), while the lock is given away elsewhere; and
-    /// a deleted lock node is not noticed.
+    /// A `sync`, which the leader answers without writing.
+    ///
+    /// A deposed leader that has not noticed it yet answers as well, for up to the servers' `syncLimit` (10 s by
+    /// default), while the lock may be granted elsewhere. A deleted lock node is not noticed.
     Sync,
-    /// A read. Gives up, beyond what [`Sync`](Self::Sync) does: a member that is cut off from the leader answers
-    /// as well, for up to its sync limit. With any server older than this one's promise, it is what others offer.
+    /// A read, which the connected server answers by itself.
+    ///
+    /// In addition to the weaknesses of [`Sync`](Self::Sync), a server that is cut off from its leader answers as well,
+    /// for up to the servers' `syncLimit`. Clients that rely on ZooKeeper's pings have no stronger proof than this.
     Read,
 }
 

@@ -4,16 +4,45 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-/// How often, and after which pauses, to try again when no server can be reached.
+/// How often, and after which pauses, to try again when no server answers.
 ///
-/// It governs the replacing of a session that has ended, and the repeating of a request that failed, where
-/// the first repetition goes out at once, on the next connection, unless the server asked for patience. It
-/// never governs the waiting for a lock that somebody holds: that has the deadline of the call, and the
-/// policy's clock starts with the first failure. And the first connection is one try, of the connect timeout:
-/// its caller decides whether to call again.
+/// The policy applies to
 ///
-/// The names and formulas are Curator's. The default is the policy that Curator's documentation and the wider
-/// world use, `ExponentialBackoffRetry(1000, 3, 5000)`: [`exponential(1 s, 3, 5 s)`](Self::exponential).
+/// - replacing a session that has ended, and
+/// - repeating a request that failed. The first repetition is sent at once, on the next connection, unless
+///   the server asked to slow down.
+///
+/// Its clock starts with the first failure. It does not apply to waiting for a lock that is held, which ends
+/// with the deadline of the call, nor to the first connect, which is one attempt: its caller decides whether
+/// to call again.
+///
+/// The names and formulas are Curator's. The default is [`exponential(1 s, 3, 5 s)`](Self::exponential),
+/// which is Curator's `ExponentialBackoffRetry(1000, 3, 5000)`.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let tick = std::time::Duration::from_millis(50);
+/// # let server = zookeeper_test_server::Server::builder().tick(tick).start()?;
+/// # let servers = server.connect_string();
+/// use std::time::Duration;
+/// use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, RetryPolicy};
+///
+/// let policy = RetryPolicy::n_times(2, Duration::from_millis(10));
+/// let builder = Client::builder().retry_policy(policy);
+/// # let builder = builder.session_timeout(tick * 4).connect_timeout(tick * 10);
+/// let client = builder.connect(&servers).await?;
+/// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+///
+/// // The servers go away. When the session has ended, the client asks for another, and after two more tries the
+/// // call fails.
+/// # server.stop();
+/// let error = mutex.lock().await.unwrap_err();
+/// assert!(matches!(error, AcquireError::Connection { .. }) && error.is_retryable());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     formula: Formula,
@@ -31,8 +60,18 @@ enum Formula {
 const MAX_EXPONENT: u32 = 29;
 
 impl RetryPolicy {
-    /// Up to `retries` further tries; the pause before the n-th is `base` times a random number from 1 to
-    /// 2^n, at most `most`.
+    /// Returns a policy of at most `retries` further tries. The pause before the n-th is `base` times a
+    /// random whole number from 1 to 2^n - 1, and at most `most`.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::RetryPolicy;
+    ///
+    /// // At most 3 more tries: after 1 s, after 1 to 3 s, and after 1 to 5 s (instead of 7).
+    /// let policy = RetryPolicy::exponential(Duration::from_secs(1), 3, Duration::from_secs(5));
+    /// assert_eq!(policy, RetryPolicy::default());
+    /// ```
     #[doc(alias = "ExponentialBackoffRetry")]
     #[doc(alias = "BoundedExponentialBackoffRetry")]
     #[must_use]
@@ -40,29 +79,81 @@ impl RetryPolicy {
         Self { formula: Formula::Exponential { base, retries, most } }
     }
 
-    /// Up to `retries` further tries, with the same `pause` before each.
+    /// Returns a policy of at most `retries` further tries, with the same `pause` before each.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::RetryPolicy;
+    ///
+    /// // 5 more tries in 10 s.
+    /// let policy = RetryPolicy::n_times(5, Duration::from_secs(2));
+    /// # assert_ne!(policy, RetryPolicy::default());
+    /// ```
     #[doc(alias = "RetryNTimes")]
     #[must_use]
     pub const fn n_times(retries: u32, pause: Duration) -> Self {
         Self { formula: Formula::Times { retries, pause } }
     }
 
-    /// One further try after `pause`.
+    /// Returns a policy of one further try after `pause`.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::RetryPolicy;
+    ///
+    /// let pause = Duration::from_millis(500);
+    /// assert_eq!(RetryPolicy::one_time(pause), RetryPolicy::n_times(1, pause));
+    /// ```
     #[doc(alias = "RetryOneTime")]
     #[must_use]
     pub const fn one_time(pause: Duration) -> Self {
         Self::n_times(1, pause)
     }
 
-    /// Further tries, with the same `pause` before each, until `most` has passed since the first.
+    /// Returns a policy of further tries, with the same `pause` before each, until `most` has passed since
+    /// the first failure.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::RetryPolicy;
+    ///
+    /// // A try each second for a minute.
+    /// let policy = RetryPolicy::until_elapsed(Duration::from_secs(60), Duration::from_secs(1));
+    /// # assert_ne!(policy, RetryPolicy::default());
+    /// ```
     #[doc(alias = "RetryUntilElapsed")]
     #[must_use]
     pub const fn until_elapsed(most: Duration, pause: Duration) -> Self {
         Self { formula: Formula::Elapsed { most, pause } }
     }
 
-    /// Further tries without end, with the same `pause` before each. A call with a deadline still ends by it;
-    /// one without (`lock()`) waits for a server for ever.
+    /// Returns a policy of further tries without end, with the same `pause` before each.
+    ///
+    /// A call with a deadline still ends by it; one without (`lock()`) waits for a server for ever.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, RetryPolicy};
+    ///
+    /// let policy = RetryPolicy::forever(Duration::from_millis(10));
+    /// let client = Client::builder().retry_policy(policy).connect(&servers).await?;
+    /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    ///
+    /// # server.stop();
+    /// // No server answers: the deadline of the call ends the tries.
+    /// let error = mutex.acquire(Duration::from_millis(50)).await.unwrap_err();
+    /// assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "RetryForever")]
     #[must_use]
     pub const fn forever(pause: Duration) -> Self {

@@ -40,23 +40,45 @@ pub(crate) enum CloseReason {
     AuthFailed,
 }
 
-/// How a client is connected to the servers.
+/// The state of a client's connection to the servers.
 ///
-/// Changes between two looks are merged: a client that was `Suspended` and `Connected` again in between shows
-/// `Connected`.
+/// [`Client::state`](crate::Client::state) returns it. [`Client::watch_state`](crate::Client::watch_state)
+/// waits for changes, of which a slow receiver sees only the latest.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::ConnectionState;
+///
+/// // For the health check of a service.
+/// let ready = match client.state() {
+///     ConnectionState::Connected => true,
+///     // Guards hold their locks as long as their leases last.
+///     ConnectionState::Suspended => true,
+///     // All guards have lost their locks.
+///     ConnectionState::Lost | ConnectionState::Closed => false,
+///     _ => false,
+/// };
+/// assert!(ready);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConnectionState {
-    /// A server answers.
+    /// The client has a session and is connected to a server.
     Connected,
-    /// The connection is interrupted; the session, and with it every lock, may still be alive at the servers,
-    /// or may not.
+    /// The connection is interrupted. The session, and every lock with it, may or may not be alive at the
+    /// servers.
     Suspended,
-    /// The session has ended, and with it every lock. A new one is being established, or will be when
-    /// somebody asks for a lock.
+    /// The session has ended, and every lock with it. Another session is being established, or will be when a
+    /// lock is asked for.
     Lost,
-    /// The client is closed, by `close`, by the end of a borrowed session, or because the servers refused its
-    /// credentials.
+    /// The client is closed: by [`close`](crate::Client::close), by the end of a borrowed session, or because
+    /// the servers refused its credentials.
     Closed,
 }
 

@@ -109,7 +109,6 @@ fn items_of(file: &Path, exported: &[String]) -> Vec<Item> {
 /// Files that are still to be rewritten: they may have examples that are not run, and riddles. To be shortened, never
 /// extended.
 const UNFINISHED: &[&str] = &[
-    "src/client.rs",
     "src/engine",
     "src/fair_lock.rs",
     "src/guard.rs",
@@ -117,7 +116,6 @@ const UNFINISHED: &[&str] = &[
     "src/lock.rs",
     "src/mode.rs",
     "src/mutex.rs",
-    "src/options.rs",
     "src/protocol",
     "src/read_write_lock.rs",
     "src/session",
@@ -129,8 +127,8 @@ fn is_finished(file: &Path) -> bool {
 }
 
 /// Measured, and to rise: what people reach for first has an example that runs.
-const TYPES_WITH_EXAMPLES: usize = 27;
-const METHODS_WITH_EXAMPLES: usize = 2;
+const TYPES_WITH_EXAMPLES: usize = 37;
+const METHODS_WITH_EXAMPLES: usize = 31;
 
 #[test]
 fn what_people_hold_has_examples() {
