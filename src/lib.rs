@@ -1,12 +1,12 @@
 //! Distributed locks for tokio on Apache ZooKeeper: the recipes of Apache Curator, in Rust.
 //!
-//! For services that run in several instances and must not do a thing twice at once: sell the last item, hand out an
-//! order number, refresh a cache while somebody writes the row behind it, run the nightly job.
+//! For services that run as several processes and must not do a thing twice at once: sell the last item, hand
+//! out an order number, refresh a cache while another process writes the row behind it, run the nightly job.
 //!
 //! ```
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let server = zookeeper_test_server::Server::start()?;
-//! # tokio::runtime::Runtime::new()?.block_on(async {
 //! # let servers = server.connect_string();
 //! use std::time::Duration;
 //! use zookeeper_recipes::{Acquired, Busy, Client, InterProcessMutex, OptionalExt};
@@ -16,95 +16,130 @@
 //!
 //! match mutex.acquire(Duration::from_millis(200)).await.optional()? {
 //!     Acquired(guard) => {
-//!         // Nobody else is here. Give `guard.fencing_token()` to what you write to.
+//!         // No other process is here. Pass `guard.fencing_token()` to the database.
 //!         guard.release().await?;
 //!     }
 //!     Busy => println!("too busy, try again later"),
 //! }
 //! client.close().await?;
 //! # Ok(())
-//! # })
 //! # }
 //! ```
 //!
 //! # Which recipe
 //! | you want | use |
 //! |---|---|
-//! | one at a time, first come first served | [`InterProcessMutex`] |
-//! | the same in an order that nothing weakens, with thousands of waiters in a process, or a place in the queue to look at | [`InterProcessFairLock`] |
-//! | readers together, writers alone | [`InterProcessReadWriteLock`] |
-//! | any of these, without caring which type | [`InterProcessLock`] |
+//! | one holder at a time, first come, first served | [`InterProcessMutex`] |
+//! | the same with thousands of waiters in the order of arrival across processes, or with a place in the queue to look at | [`InterProcessFairLock`] |
+//! | many readers or one writer | [`InterProcessReadWriteLock`] |
+//! | any of these, in generic code | [`InterProcessLock`] |
 //!
-//! The semaphore and the multi-lock are still to come.
+//! The semaphore and the multi-lock do not exist yet.
 //!
-//! Mutex and fair lock on one path exclude each other, whoever's they are. A read-write lock needs a path of its own:
-//! where its nodes meet a mutex's, both sides are refused ([`AcquireError::MixedRecipes`]).
+//! A mutex and a fair lock on the same path exclude each other, also from different processes. A read-write
+//! lock needs a path of its own: where its nodes meet those of a mutex, both sides get
+//! [`AcquireError::MixedRecipes`].
 //!
 //! # What a lock proves
-//! While the session that holds a lock lives, ZooKeeper gives the lock to nobody else. The client proves to itself every
-//! sixth of the session timeout that a quorum keeps its session, by a committed transaction (reads, pings and `sync`
-//! prove nothing: a member that is cut off answers them while the others give the lock away). When the last proof
-//! is two thirds of the timeout old, the guard turns lost, which is before the servers may act. So in any failure of the
-//! network or of servers a holder is told before anybody else is granted.
+//! While the session that holds a lock lives, ZooKeeper grants the lock to no other session. The client
+//! renews the lease on its locks every sixth of the session timeout, by a committed transaction. (Reads,
+//! pings and `sync` are no proof: a server that is cut off from the others answers them while those grant the
+//! lock elsewhere.) When the last renewal is two thirds of the session timeout old, the guard reports the
+//! loss, before the servers can expire the session. So when the network or servers fail, the holder is told
+//! before another is granted the lock.
 //!
-//! What no lock can do is stop *your* process: one that was paused for longer than that (a garbage collector, a
-//! hypervisor, `SIGSTOP`, a laptop lid) goes on where it was, and writes. Two things cover it:
+//! No lock can stop *your* process: after a longer pause (a garbage collector, a hypervisor, `SIGSTOP`, a
+//! laptop's lid) it goes on where it was, and writes. Two things protect the data from that:
 //!
-//! * **The fencing token.** Store the highest [`FencingToken`] seen with the data (of a read-write lock also the highest
-//!   [`ReadToken`]), and refuse reads and writes with a smaller one, in the same transaction ([`FenceGate`] has the rule,
-//!   its SQL, and why reads count).
-//! * **A transaction** ([`LockGuard::transaction`]) for data in ZooKeeper itself: the servers check that the lock node
-//!   is there when they commit. What was read before is guarded by its version, as ever.
+//! * **The fencing token.** Store the highest [`FencingToken`] with the data (for a read-write lock also the
+//!   highest [`ReadToken`]), and reject reads and writes with a lower one in the same transaction.
+//!   [`FenceGate`] has the rule and its SQL.
+//! * **A transaction** ([`LockGuard::transaction`]) for data in ZooKeeper: the servers check in the same step
+//!   that the lock node still exists. What was read before is protected by its version, as always.
 //!
-//! And for work that takes long: [`LockGuard::while_held`] drops it when the lock is lost, [`LockGuard::lost`] is a
-//! future to select on, [`LockGuard::state`] shows trouble before it is a loss.
+//! For long work, [`LockGuard::while_held`] drops a future when the lock is lost, [`LockGuard::lost`] is a
+//! future for `select!`, and [`LockGuard::state`] shows an interruption before it becomes a loss.
 //!
-//! All members of the ensemble need the same `minSessionTimeout` and `maxSessionTimeout`: a session timeout that
-//! shrinks on a reconnect is not noticed.
+//! All servers of the ensemble need the same `minSessionTimeout` and `maxSessionTimeout`: the client does not
+//! notice a session timeout that shrinks on a reconnect.
 //!
 //! # How it behaves
-//! * **Timeouts are real.** One budget covers everything a call does. `TimedOut` means that the lock will not be
-//!   granted any more.
-//! * **Cancelling is safe.** Drop any future at any time, wrap it in [`tokio::time::timeout`] or `select!`: what
-//!   it had created at the servers is deleted, also when its outcome was not known yet.
-//! * **Nothing binds a lock to a thread or a task.** The guard is the hold; whoever has it releases it.
-//! * **Thousands of tasks may wait for one lock** in one process: they queue in memory behind at most
-//!   [`max_znodes`](InterProcessMutexBuilder::max_znodes) nodes at the servers, in order.
-//! * **Your executor may be blocked** without costing you the lock: the session has a thread of its own.
-//! * **When a session expires**, waiters queue again in the next, in the order in which they had come; guards are lost.
-//! * **Any executor may poll the futures**; timers run on the session's thread.
+//! * **Timeouts cover the whole call.** After `TimedOut` the lock is not granted any more.
+//! * **Cancelling is safe.** Drop any future at any time, or wrap it in [`tokio::time::timeout`] or
+//!   `select!`: nodes that it created are deleted in the background, even if the servers had not answered
+//!   yet.
+//! * **A lock belongs to its guard**, not to a thread or a task. Any task that has the guard can release it.
+//! * **Thousands of tasks of one process may wait for one lock.** They queue in memory, in order, behind at
+//!   most [`max_znodes`](InterProcessMutexBuilder::max_znodes) nodes at the servers.
+//! * **A blocked executor does not cost the lock.** The session runs on a thread of its own.
+//! * **When a session expires**, its guards report the loss, and its waiters queue again in the next session,
+//!   in the order among themselves.
+//! * **Any executor may poll the futures.** Their timers run on the session's thread.
+//!
+//! # Coming from tokio::sync
+//! | tokio | here |
+//! |---|---|
+//! | `Mutex::lock` | [`InterProcessMutex::lock`], which can fail |
+//! | `timeout(duration, mutex.lock())` | [`InterProcessMutex::acquire`] |
+//! | `Mutex::try_lock` | [`InterProcessMutex::try_lock`], asynchronous: it asks the servers |
+//! | `MutexGuard`, `OwnedMutexGuard` | [`LockGuard`], which is always owned: it borrows nothing and can be sent to other tasks |
+//! | dropping the guard | the same, in the background; [`LockGuard::release`] waits for the servers and reports a loss |
+//! | `RwLock::read`, `RwLock::write` | [`InterProcessReadWriteLock::read_lock`] and [`write_lock`](InterProcessReadWriteLock::write_lock) return locks with the methods of the mutex |
+//! | `RwLockWriteGuard::downgrade` | [`WriteGuard::downgrade`], asynchronous |
+//! | (none) | [`ReadGuard::try_upgrade`] |
+//! | `Semaphore` | does not exist yet |
+//! | `TryLockError` | [`TryLockError::WouldBlock`] |
+//!
+//! What differs:
+//! * **The lock does not own the data**, which is in a database or another service. That is why each guard
+//!   has a [fencing token](LockGuard::fencing_token), for the owner of the data to compare.
+//! * **A lock can be lost while its guard lives**, when the session ends. Ask [`LockGuard::is_held`], or run
+//!   the work in [`LockGuard::while_held`].
+//! * **Releasing is a request.** Dropping a guard sends it in the background; `release().await` tells whether
+//!   it arrived. At the end of `main`, call [`Client::close`], or the locks stay taken until the session
+//!   expires.
+//! * **Cancelling** a waiting call loses its place in the queue, as in tokio, and leaves a node to be
+//!   deleted: [`Client::flush`] waits for that.
+//! * **Waiters are served in order** in both. Here that holds across processes, and as long as the sessions
+//!   live.
 //!
 //! # Coming from Curator
 //! | Curator | here |
 //! |---|---|
 //! | `CuratorFrameworkFactory.builder()` | [`Client::builder`] |
-//! | `ExponentialBackoffRetry(1000, 3, 5000)` and its kin | [`RetryPolicy::exponential`] and its kin |
+//! | `ExponentialBackoffRetry(1000, 3, 5000)` and the others | [`RetryPolicy::exponential`] and the others |
 //! | `usingNamespace` | [`ClientBuilder::namespace`] |
 //! | `ConnectionState` `SUSPENDED`, `LOST` | [`ConnectionState`], [`Client::watch_state`] |
 //! | `InterProcessMutex.acquire(t, unit)`, `boolean` | [`InterProcessMutex::acquire`], then [`.optional()`](OptionalExt::optional) |
 //! | `acquire()` | [`InterProcessMutex::lock`] |
 //! | `acquire(0, unit)` | [`InterProcessMutex::try_lock`] |
-//! | `release()`, by the owning thread | [`LockGuard::release`], or dropping the guard, anywhere |
-//! | re-entrant per thread | re-entrant by value: [`LockGuard::reenter`] |
+//! | `release()`, by the owning thread | [`LockGuard::release`], or dropping the guard, in any task |
+//! | re-entrant for a thread | by value: [`LockGuard::reenter`] |
 //! | "treat `SUSPENDED` as lost, watch for `LOST`" | [`LockGuard::lost`], [`LockGuard::while_held`] |
 //! | `isAcquiredInThisProcess()` | [`InterProcessMutex::is_acquired_in_this_process`] |
 //! | `getParticipantNodes()` | [`InterProcessMutex::participants`] |
 //! | `getLockNodeBytes()` | [`InterProcessMutexBuilder::data`] |
 //! | `InterProcessReadWriteLock.readLock()`, `writeLock()` | [`InterProcessReadWriteLock::read_lock`], [`write_lock`](InterProcessReadWriteLock::write_lock) |
-//! | downgrade: write, read, release write | [`WriteGuard::downgrade`] |
-//! | upgrade: waits for itself, for ever | [`ReadGuard::try_upgrade`], which answers at once |
-//! | a read while holding write | by value: [`WriteGuard::read`] |
+//! | downgrade: acquire write, acquire read, release write | [`WriteGuard::downgrade`] |
+//! | upgrade: waits for itself, for ever | [`ReadGuard::try_upgrade`], which returns at once |
+//! | a read lock while holding the write lock | by value: [`WriteGuard::read`] |
 //! | `makeRevocable(listener)` | [`LockGuard::revoked`], a future |
 //! | `Revoker.attemptRevoke(client, path)` | [`Client::attempt_revoke`] |
 //! | `LockInternals` and its driver | not public |
 //!
-//! Curator's and go-zookeeper's mutexes use the same node names; all queue in the same line. So do Curator's read-write
-//! locks, of which those before 5.5 downgrade unsafely (CURATOR-621). Kazoo's locks (Python) have other names, used when
-//! asked for with [`Dialect::Kazoo`].
+//! Curator's and go-zookeeper's mutexes use the same node names, and all queue in the same line. So do
+//! Curator's read-write locks, of which those before 5.5 downgrade unsafely (CURATOR-621). Kazoo's locks
+//! (Python) have other names: use [`Dialect::Kazoo`].
+//!
+//! # Errors
+//! There is one error type for each question: [`BuildError`], [`ConnectError`], [`AcquireError`],
+//! [`TryLockError`], [`ReleaseError`], [`ConversionError`], [`TransactionError`] and [`RevokeError`]. Each
+//! has `is_retryable()` and `path()`, and its message says what to do where something can be done. A loss is
+//! not an error of a call, but a state of the guard: [`Lost`].
 //!
 //! # Features
-//! None is on by default. `tls`, `sasl-digest-md5` and `sasl-gssapi` pass the features of `zookeeper-client` of the same
-//! names through, for use with [`ClientBuilder::connector`].
+//! None is on by default. `tls`, `sasl-digest-md5` and `sasl-gssapi` enable the features of
+//! `zookeeper-client` with the same names, for [`ClientBuilder::connector`].
 
 mod client;
 mod engine;

@@ -15,6 +15,7 @@ use crate::shown::{Quoted, debug_as_text};
 /// Part of [`AcquireError::TimedOut`] and [`TryLockError::WouldBlock`], because the commonest cause of a
 /// timeout is a guard kept further up in the same program.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -113,6 +114,7 @@ fn deleted(times: u32) -> String {
 /// After any of these the attempt keeps no place in the queue: a node that could not be deleted yet is
 /// deleted in the background, which [`Client::flush`](crate::Client::flush) waits for.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -337,6 +339,7 @@ impl AcquireError {
 
 /// Error of `try_lock`.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -6,6 +6,7 @@ use crate::shown::{Quoted, debug_as_text};
 
 /// Error of a path, or a namespace, that ZooKeeper would refuse.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -52,6 +53,7 @@ impl InvalidPath {
 ///
 /// Constructors send no request, so none of these is worth a retry.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -14,6 +14,7 @@ use crate::shown::{Quoted, Short, debug_as_text};
 ///
 /// After a connect that failed, each server is asked once for its status (`srvr`), which creates no session.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
@@ -40,6 +41,7 @@ pub struct ServerFailure {
 
 /// The way in which one server gave no session.
 ///
+/// # Examples
 /// ```
 /// use zookeeper_recipes::ServerFailureKind;
 ///
@@ -124,6 +126,7 @@ impl fmt::Debug for ServerFailure {
 ///
 /// It is shown with one line for each server.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
@@ -175,6 +178,7 @@ impl Error for ServerFailures {
 /// Error of [`Client::connect`](crate::Client::connect) and
 /// [`Client::from_session`](crate::Client::from_session): why there is no session.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {

@@ -14,6 +14,7 @@ use crate::shown::{Quoted, debug_as_text};
 /// The guard holds what it held before, unless the [reason](Self::reason) is that the lock is
 /// [lost](ConversionFailure::Lost).
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -78,6 +79,7 @@ impl<G> ConversionError<G> {
 
 /// Why a guard of a read-write lock was not converted; part of [`ConversionError`].
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -9,6 +9,7 @@ use crate::shown::{Quoted, debug_as_text};
 
 /// The loss of a lock whose guard is still there: another process may hold the lock now.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -54,6 +55,7 @@ impl Lost {
 
 /// The way in which a lock was lost.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -14,6 +14,7 @@ mod sealed {
 /// Unlike `Option` it is `#[must_use]`, and has no method like `is_some`, which would release the lock by
 /// dropping the guard. Its variants can be imported by themselves.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -52,6 +53,7 @@ impl<G> From<Acquisition<G>> for Option<G> {
 
 /// Turns a busy lock from an error into a value, for callers that expect it.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -132,6 +134,7 @@ pub trait OptionalExt: sealed::Sealed {
     /// # Errors
     /// Returns every other error unchanged.
     ///
+    /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -22,6 +22,7 @@ fn and_others(others: usize) -> String {
 /// The guard does not hold the lock after any of these: nodes that are left are deleted in the background, or
 /// go when the session ends.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

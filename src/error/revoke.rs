@@ -10,6 +10,7 @@ use crate::shown::{Quoted, debug_as_text};
 /// Error of [`Client::attempt_revoke`](crate::Client::attempt_revoke): the holder may not have got the
 /// request.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -9,6 +9,7 @@ use crate::shown::{Quoted, debug_as_text};
 
 /// Error of [`Transaction::commit`](crate::Transaction::commit).
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
