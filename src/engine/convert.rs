@@ -18,8 +18,9 @@ use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, Convert
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Unusable;
-use crate::session::cleanup::{Done, FIRST_PAUSE, Item, LONGEST_PAUSE, Orphan};
+use crate::session::cleanup::{Done, Item, Orphan};
 use crate::session::clock;
+use crate::session::retry::clean_up_pause;
 use crate::session::zk_session::{Handle, Session, SessionOver};
 
 /// A hold after a conversion, or as it was with the reason.
@@ -82,7 +83,7 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
                 }
             }
             ConvertStep::Pause { failures } => {
-                let pause = FIRST_PAUSE.saturating_mul(1 << failures.min(7)).min(LONGEST_PAUSE);
+                let pause = clean_up_pause(failures);
                 tokio::select! {
                     () = tokio::time::sleep(pause) => ConvertEvent::Retry,
                     () = session.gone() => break Converted::SessionOver,

@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use zookeeper_client as zk;
 
-use crate::engine::ask::{Unanswered, ask};
 use crate::engine::path_lock::PathLock;
 use crate::engine::progress::Ahead;
 use crate::engine::requests::{list, list_alone};
 use crate::error::AcquireError;
 use crate::path::NodePath;
+use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::{Listing, Queue, Unusable};
+use crate::session::ask::Unanswered;
 use crate::session::cleanup::first_refused;
-use crate::session::zk_session::{Session, cause};
+use crate::session::zk_session::Session;
 
 /// The nodes that queue for a lock, all or those of one kind, in order, as the user would write their paths.
 pub(crate) async fn participants(
@@ -39,7 +40,7 @@ pub(crate) async fn position(path_lock: &Arc<PathLock>, name: &str) -> Result<Op
 /// The queue as it is now; nothing if there is no directory.
 async fn look(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, AcquireError> {
     let path = path_lock.path();
-    let listing = ask(path_lock.client(), |session, handle| async move {
+    let listing = path_lock.client().ask(|session, handle| async move {
         match list(path_lock, &session, &handle).await {
             Ok(listing) => Ok(Some(listing)),
             Err(zk::Error::NoNode) => Ok(None),
@@ -52,10 +53,12 @@ async fn look(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, AcquireEr
         Ok(Some(Ok(queue))) => Ok(Some(queue)),
         Ok(Some(Err(unusable))) => Err(unusable_directory(path_lock, unusable)),
         Err(Unanswered::NoSession(no_session)) => Err(no_session.into_error(path)),
-        Err(Unanswered::Refused(zk::Error::NoAuth)) => Err(no_auth(path_lock, About::Directory)),
-        Err(Unanswered::Refused(error)) => Err(AcquireError::Rejected { path: user(), source: cause(error) }),
-        Err(Unanswered::GaveUp(error)) => {
-            Err(AcquireError::Connection { path: user(), source: cause(error) })
+        Err(Unanswered::Refused(failure)) => Err(match failure.kind {
+            FailureKind::Refused(Refusal::NoAuth) => no_auth(path_lock, About::Directory),
+            _ => AcquireError::Rejected { path: user(), source: failure.cause },
+        }),
+        Err(Unanswered::GaveUp(failure)) => {
+            Err(AcquireError::Connection { path: user(), source: failure.cause })
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The one engine under all recipes: what the handles of one path share, attempts to get a lock, and holds of it.
 
 pub(crate) mod admission;
-mod ask;
 pub(crate) mod attempt;
 pub(crate) mod convert;
 pub(crate) mod held;

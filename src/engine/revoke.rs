@@ -6,14 +6,14 @@ use std::sync::Weak;
 
 use zookeeper_client as zk;
 
-use crate::engine::ask::{Unanswered, ask};
 use crate::engine::held::Held;
 use crate::engine::requests::changed;
 use crate::error::RevokeError;
 use crate::path::{LockPath, NodePath};
+use crate::session::ask::Unanswered;
 use crate::session::core::Core;
 use crate::session::watches::WatchUse;
-use crate::session::zk_session::{Session, cause};
+use crate::session::zk_session::Session;
 
 /// What Curator's `Revoker` writes.
 pub(super) const MARKER: &[u8] = b"__REVOKE__";
@@ -80,7 +80,7 @@ pub(crate) async fn revocation_requested(
 pub(crate) async fn request_revocation(client: &Core, node: &NodePath) -> Result<(), RevokeError> {
     let path = &LockPath::parse(client.namespace(), node)?;
     let node = || node.clone();
-    let asked = ask(client, |_, handle| async move {
+    let asked = client.ask(|_, handle| async move {
         match handle.set_data(path.server(), MARKER, None).await {
             Ok(_) | Err(zk::Error::NoNode) => Ok(()),
             Err(error) => Err(error),
@@ -93,7 +93,7 @@ pub(crate) async fn request_revocation(client: &Core, node: &NodePath) -> Result
             }
             _ => RevokeError::Closed { node: node() },
         },
-        Unanswered::Refused(error) => RevokeError::Refused { node: node(), source: cause(error) },
-        Unanswered::GaveUp(error) => RevokeError::Connection { node: node(), source: cause(error) },
+        Unanswered::Refused(failure) => RevokeError::Refused { node: node(), source: failure.cause },
+        Unanswered::GaveUp(failure) => RevokeError::Connection { node: node(), source: failure.cause },
     })
 }

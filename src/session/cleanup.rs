@@ -9,7 +9,6 @@ use crate::session::tickets::{Ticket, Tickets};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{self, JoinSet};
@@ -20,15 +19,11 @@ use crate::path::LockPath;
 use crate::protocol::failure::FailureKind;
 use crate::protocol::line::Gone;
 use crate::protocol::node_name::id;
+use crate::session::ask::{Repetition, Unanswered};
 use crate::session::clock;
 use crate::session::nodes::RefusedOrphan;
 use crate::session::window::Window;
-use crate::session::zk_session::{Handle, Session, SessionOver, cause};
-
-/// The pauses between tries. The requests of a session without a connection are queued, not failed, so a try is
-/// long already while the servers are away; the pause is for servers that answer nonsense.
-pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(10);
-pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+use crate::session::zk_session::{Handle, Session, SessionOver};
 
 /// What to delete.
 #[derive(Debug)]
@@ -461,38 +456,17 @@ async fn persist<T, F>(
     directory: &LockPath,
     path: &str,
     window: &Window,
-    mut request: impl FnMut(Handle) -> F,
+    request: impl FnMut(Handle) -> F,
 ) -> Result<T, ReleaseError>
 where
     F: Future<Output = Result<T, zk::Error>>,
 {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let slot = window.slot().await;
-        let answer = session.request(&mut request).await;
-        drop(slot);
-        let error = match answer {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) => error,
-            Err(SessionOver) => return over(session, directory),
-        };
-        match session.judge(&error) {
-            FailureKind::Refused(_) => {
-                let node = directory.to_user(path);
-                return Err(ReleaseError::Refused { node, others: 0, source: cause(error) });
-            }
-            FailureKind::SessionOver => return over(session, directory),
-            FailureKind::NoNode
-            | FailureKind::NotNow
-            | FailureKind::TooManyWatches
-            | FailureKind::Unknown => {
-                tracing::debug!(path, %error, "asking again");
-                tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
-                    () = session.gone() => {}
-                }
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
+    match Repetition::of_clean_up(window).ask(session, request).await {
+        Ok(answer) => Ok(answer),
+        Err(Unanswered::NoSession(SessionOver)) => over(session, directory),
+        // It never gives up otherwise.
+        Err(Unanswered::Refused(failure) | Unanswered::GaveUp(failure)) => {
+            Err(ReleaseError::Refused { node: directory.to_user(path), others: 0, source: failure.cause })
         }
     }
 }

@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use zookeeper_client as zk;
 
+use super::ask::{Repetition, Unanswered};
 use super::cleanup::{Cleanup, delete_orphans};
 use super::retry::RetryPolicy;
 use super::supervisor::{CloseReason, ConnectionState, Phase, Shared};
 use super::waker;
-use super::zk_session::Session;
+use super::zk_session::{self, Session, SessionOver};
 use crate::error::{AcquireError, ConnectError, ReleaseError};
 use crate::options::Acl;
 use crate::path::LockPath;
@@ -170,6 +172,28 @@ impl Core {
             tracing::warn!(
                 "the servers do not know containers: missing directories are created as ordinary nodes from now on, and stay"
             );
+        }
+    }
+
+    /// Repeats a request in whatever session there is, by the client's retry policy, until there is an answer. When a session
+    /// ends the next one is asked at once.
+    pub(crate) async fn ask<T, F>(
+        &self,
+        request: impl Fn(Arc<Session>, zk_session::Handle) -> F + Send + Sync,
+    ) -> Result<T, Unanswered<NoSession>>
+    where
+        T: Send,
+        F: Future<Output = Result<T, zk::Error>> + Send,
+    {
+        let mut repetition = Repetition::by(self.retry);
+        loop {
+            let session = self.session().await.map_err(Unanswered::NoSession)?;
+            match repetition.ask(&session, |handle| request(Arc::clone(&session), handle)).await {
+                Ok(answer) => return Ok(answer),
+                Err(Unanswered::NoSession(SessionOver)) => {}
+                Err(Unanswered::Refused(failure)) => return Err(Unanswered::Refused(failure)),
+                Err(Unanswered::GaveUp(failure)) => return Err(Unanswered::GaveUp(failure)),
+            }
         }
     }
 

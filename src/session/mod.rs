@@ -1,5 +1,6 @@
 //! Sessions: gets them from the servers, keeps one, proves that it is alive, and cleans up what is left in it.
 
+pub(crate) mod ask;
 pub(crate) mod cleanup;
 pub(crate) mod clock;
 pub(crate) mod connect;

@@ -54,12 +54,16 @@ enum Formula {
     Times { retries: u32, pause: Duration },
     Elapsed { most: Duration, pause: Duration },
     Forever { pause: Duration },
+    CleanUp,
 }
 
 /// Curator's cap on the exponent: beyond it the random factor would leave 32 bits.
 const MAX_EXPONENT: u32 = 29;
 
 impl RetryPolicy {
+    /// The policy of clean-up, which goes on until the session is over.
+    pub(crate) const CLEAN_UP: Self = Self { formula: Formula::CleanUp };
+
     /// Returns a policy of at most `retries` further tries. The pause before the n-th is `base` times a
     /// random whole number from 1 to 2^n - 1, and at most `most`.
     ///
@@ -176,6 +180,7 @@ impl RetryPolicy {
             Formula::Times { retries, pause } => (retry < retries).then_some(pause),
             Formula::Elapsed { most, pause } => (elapsed < most).then_some(pause),
             Formula::Forever { pause } => Some(pause),
+            Formula::CleanUp => Some(clean_up_pause(retry)),
         };
         // Without any pause a core would be busy for as long as no server answers.
         pause.map(|pause| pause.max(Duration::from_millis(1)))
@@ -186,6 +191,13 @@ impl Default for RetryPolicy {
     fn default() -> Self {
         Self::exponential(Duration::from_secs(1), 3, Duration::from_secs(5))
     }
+}
+
+/// Returns the pause of clean-up, and of a conversion, after this many failures: 10 ms, and twice as long each time up to
+/// 1 s. The requests of a session without a connection are queued, not failed, so a try is long already while the servers
+/// are away; the pause is for servers that answer nonsense.
+pub(crate) fn clean_up_pause(failures: u32) -> Duration {
+    Duration::from_millis(10).saturating_mul(1 << failures.min(7)).min(Duration::from_secs(1))
 }
 
 /// Returns a random number to spread retries by. `uuid` is the only source of randomness among the

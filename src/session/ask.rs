@@ -1,0 +1,128 @@
+//! Repeats a request until there is an answer, or no use in asking again.
+
+use std::time::{Duration, Instant};
+
+use zookeeper_client as zk;
+
+use super::retry::RetryPolicy;
+use super::window::Window;
+use super::zk_session::{Handle, Session, SessionOver};
+use crate::protocol::failure::{Failure, FailureKind};
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum Unanswered<N> {
+    NoSession(N),
+    /// The servers refused it for good.
+    Refused(Failure),
+    /// The retry policy is exhausted; this came last.
+    GaveUp(Failure),
+}
+
+/// How a request is repeated, and how often that was done, perhaps in several sessions.
+pub(crate) struct Repetition<'a> {
+    policy: RetryPolicy,
+    /// Of clean-up, which goes on in a session that has ended, for as long as requests can be sent in it.
+    window: Option<&'a Window>,
+    since: Instant,
+    failures: u32,
+}
+
+impl<'a> Repetition<'a> {
+    /// By this policy, and only while locks may be held in the session.
+    pub(crate) fn by(policy: RetryPolicy) -> Self {
+        Self { policy, window: None, since: Instant::now(), failures: 0 }
+    }
+
+    /// For clean-up: until the session is gone, each request in a slot of its window.
+    pub(crate) fn of_clean_up(window: &'a Window) -> Self {
+        Self { window: Some(window), ..Self::by(RetryPolicy::CLEAN_UP) }
+    }
+
+    /// Asks in one session.
+    pub(crate) async fn ask<T, F>(
+        &mut self,
+        session: &Session,
+        mut request: impl FnMut(Handle) -> F,
+    ) -> Result<T, Unanswered<SessionOver>>
+    where
+        F: Future<Output = Result<T, zk::Error>>,
+    {
+        loop {
+            let slot = match self.window {
+                Some(window) => Some(window.slot().await),
+                None => None,
+            };
+            let answer = session.request(&mut request).await;
+            drop(slot);
+            let failure = match answer.map_err(Unanswered::NoSession)? {
+                Ok(answer) => return Ok(answer),
+                Err(error) => session.failure(error),
+            };
+            let pause = match after(failure.kind, &self.policy, self.failures, self.since.elapsed()) {
+                Next::Again(pause) => pause,
+                Next::GiveUp => return Err(Unanswered::GaveUp(failure)),
+                Next::Refused => return Err(Unanswered::Refused(failure)),
+                Next::SessionOver => return Err(Unanswered::NoSession(SessionOver)),
+            };
+            self.failures = self.failures.saturating_add(1);
+            // The end of the session ends the pause too.
+            if self.window.is_some() {
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = session.gone() => return Err(Unanswered::NoSession(SessionOver)),
+                }
+            } else {
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    _ = session.ended() => return Err(Unanswered::NoSession(SessionOver)),
+                }
+            }
+        }
+    }
+}
+
+/// What to do after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Again(Duration),
+    GiveUp,
+    Refused,
+    SessionOver,
+}
+
+fn after(failure: FailureKind, policy: &RetryPolicy, failures: u32, elapsed: Duration) -> Next {
+    match failure {
+        FailureKind::Refused(_) | FailureKind::TooManyWatches => Next::Refused,
+        FailureKind::SessionOver => Next::SessionOver,
+        FailureKind::NoNode | FailureKind::NotNow | FailureKind::Unknown => {
+            policy.pause(failures, elapsed).map_or(Next::GiveUp, Next::Again)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::failure::Refusal;
+
+    #[test]
+    fn what_is_unknown_is_asked_again_for_as_long_as_the_policy_says() {
+        let second = Duration::from_secs(1);
+        let twice = RetryPolicy::n_times(2, second);
+        let next = |kind, failures| after(kind, &twice, failures, Duration::ZERO);
+        for kind in [FailureKind::NoNode, FailureKind::NotNow, FailureKind::Unknown] {
+            assert_eq!(next(kind, 1), Next::Again(second));
+            assert_eq!(next(kind, 2), Next::GiveUp);
+        }
+        assert_eq!(next(FailureKind::Refused(Refusal::NoAuth), 0), Next::Refused);
+        assert_eq!(next(FailureKind::SessionOver, 2), Next::SessionOver);
+    }
+
+    #[test]
+    fn clean_up_never_gives_up() {
+        let next = |failures| after(FailureKind::Unknown, &RetryPolicy::CLEAN_UP, failures, Duration::MAX);
+        let again = |millis| Next::Again(Duration::from_millis(millis));
+        assert_eq!([0, 1, 6, 7, u32::MAX].map(next), [10, 20, 640, 1000, 1000].map(again));
+    }
+}
