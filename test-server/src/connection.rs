@@ -1,8 +1,8 @@
-//! One client's connection: frames in, frames out, in order.
+//! A client's connection: requests in, replies and events out, in order.
 //!
-//! Three loops share a task. The reader parses frames and hands them over; the processor applies them one after
-//! another; the writer sends what was queued. Requests that have arrived are applied even when the socket is gone by
-//! then, as ZooKeeper's pipeline does.
+//! Three loops share a task. The reader decodes frames, the processor applies the requests one after another,
+//! and the writer sends what is queued. Requests that have arrived are applied even if the socket is closed
+//! by then, as in ZooKeeper's pipeline.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -25,41 +25,41 @@ use crate::wire::jute::Reader;
 use crate::wire::request::{Connect, Request};
 use crate::words;
 
-/// How a socket ends.
+/// How a socket is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// In order.
+    /// By an orderly close.
     Fin,
     /// By a reset.
     Reset,
-    /// The client has ended it.
+    /// The client has closed it.
     Gone,
-    /// Its session has expired: in order, as soon as anything gets through to the client.
+    /// By an orderly close because its session has expired, as soon as bytes flow to the client.
     Expired,
 }
 
-/// Bytes of replies above which no further request is taken from the queue.
+/// The bytes of queued replies above which no further request is processed.
 const SOFT_OUT: usize = 4 << 20;
-/// Bytes of replies and notifications above which a client that does not read is thrown out.
+/// The bytes of queued replies and events above which the connection of a client that does not read is reset.
 pub(crate) const HARD_OUT: usize = 64 << 20;
-/// Bytes and number of requests that may wait behind one that is held.
+/// The bytes and the number of requests that may wait behind one that is held.
 const MAX_IN: u32 = 16 << 20;
 const MAX_QUEUED: usize = 4096;
-/// How long a closed socket waits for the client to close its side.
+/// How long the server waits for the client to close its side of a socket.
 const DRAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 enum Out {
     Frame(Vec<u8>, Option<Replied>),
-    /// Whatever follows waits for this.
+    /// Keeps all that follows until the gate is released.
     Held(Arc<Cell>),
-    /// The same, until then.
+    /// Keeps all that follows until then.
     Due(Instant),
     End(End),
     Silence,
 }
 
-/// What the log says once a reply is written.
+/// What is logged when a reply is written.
 #[derive(Debug)]
 pub(crate) struct Replied {
     request: u64,
@@ -77,21 +77,21 @@ struct Outbound {
     closed: bool,
 }
 
-/// What the rest of the server knows of a connection.
+/// The part of a connection that the rest of the server uses.
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) id: u64,
     pub(crate) peer: SocketAddr,
-    /// When it was accepted, in milliseconds since 1970.
+    /// When it was accepted, in milliseconds since the Unix epoch.
     pub(crate) since_ms: i64,
     session: AtomicI64,
     ids: Mutex<Vec<AuthId>>,
     out: Mutex<Outbound>,
     moved: Signal,
     end: watch::Sender<Option<End>>,
-    /// A fault has struck: nothing that comes now is heard.
+    /// A fault has struck: whatever arrives now is discarded.
     deaf: AtomicBool,
-    /// Nothing gets through to the client any more, not even the end.
+    /// A fault has struck: nothing is sent to the client any more, not even the end of the connection.
     silent: AtomicBool,
     /// Its connect was accepted.
     greeted: AtomicBool,
@@ -120,7 +120,8 @@ impl Conn {
         }
     }
 
-    /// The session, or the one that the client asks for, or 0.
+    /// Returns the session, or before the connect is accepted the one that the client wants to resume; 0 if
+    /// there is none.
     pub(crate) fn session(&self) -> i64 {
         self.session.load(Ordering::Acquire)
     }
@@ -140,14 +141,14 @@ impl Conn {
         }
     }
 
-    /// Frames received and sent, bytes queued, the last request's number and xid.
+    /// Returns the number of frames received, sent and queued, and the last request's opcode and xid.
     pub(crate) fn traffic(&self) -> (u64, u64, usize, i32, i32) {
         let (opcode, xid) = *lock(&self.last);
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (count(&self.received), count(&self.sent), lock(&self.out).queue.len(), opcode, xid)
     }
 
-    /// Queues a frame; does nothing once the connection is closed.
+    /// Queues a frame, unless the connection is closed.
     pub(crate) fn push(&self, frame: Vec<u8>, replied: Option<Replied>) {
         let mut out = lock(&self.out);
         if out.closed {
@@ -172,20 +173,20 @@ impl Conn {
         }
     }
 
-    /// Ends the socket at once, whatever is queued.
+    /// Closes the socket at once, even if frames are queued.
     pub(crate) fn kill(&self, end: End) {
         self.end.send_modify(|known| {
             known.get_or_insert(end);
         });
     }
 
-    /// Nothing is queued any more.
+    /// Drops what is queued, and queues nothing any more.
     pub(crate) fn close(&self) {
         *lock(&self.out) = Outbound { closed: true, ..Outbound::default() };
         self.moved.raise();
     }
 
-    /// Takes nothing more, in either direction, and ends once what is queued and the end itself get through.
+    /// Accepts no more frames in either direction, and closes the socket once what is queued has been sent.
     pub(crate) fn expire(&self) {
         self.deaf.store(true, Ordering::Release);
         lock(&self.out).closed = true;
@@ -210,7 +211,7 @@ impl Conn {
             if let Some(end) = (*end.borrow_and_update()).filter(|end| is(*end)) {
                 return end;
             }
-            // The sender lives as long as `self`.
+            // It cannot fail: the sender lives as long as `self`.
             let _ = end.changed().await;
         }
     }
@@ -219,19 +220,20 @@ impl Conn {
         self.until_end(|end| end != End::Expired).await
     }
 
-    /// A link that carries nothing does not carry the end either: that would tell a client that it is cut off.
+    /// Waits until the connection of an expired session is to be closed. A connection that carries no bytes
+    /// does not carry its end either, from which the client would learn that it is cut off.
     async fn expired(&self, shared: &Shared) -> End {
         self.until_end(|end| end == End::Expired).await;
         if self.silent.load(Ordering::Acquire) {
             std::future::pending::<()>().await;
         }
         shared.until_flows(self, Direction::ToClient).await;
-        // What was said before comes before the end; a socket may take a moment to take it.
+        // What was queued before comes before the end, and may take a moment to be sent.
         self.moved.until(|| lock(&self.out).bytes == 0).await;
         End::Fin
     }
 
-    /// Resolves when there is room for another reply, or nobody to send it to.
+    /// Waits until another reply may be queued, or the connection is closed.
     async fn room(&self) {
         self.moved.until(|| lock(&self.out).bytes < SOFT_OUT).await;
     }
@@ -271,18 +273,18 @@ impl Conn {
     }
 }
 
-/// What the reader hands to the processor.
+/// What the reader sends to the processor.
 #[derive(Debug)]
 enum Inbound {
     Connect(u64, Connect),
     Ask(Ask),
 }
 
-/// Serves a connection until both its socket and its last request are done with.
+/// Serves a connection until its socket is closed and its last request has been processed.
 pub(crate) async fn serve(mut stream: TcpStream, conn: Arc<Conn>, shared: Arc<Shared>) {
     let (to_processor, from_reader) = mpsc::channel(MAX_QUEUED);
     let socket = async {
-        // A frame is written at once; without this, Nagle's algorithm would hold notifications back.
+        // Otherwise Nagle's algorithm would delay events.
         let _ = stream.set_nodelay(true);
         let (read, write) = stream.split();
         let end = tokio::select! {
@@ -299,7 +301,7 @@ pub(crate) async fn serve(mut stream: TcpStream, conn: Arc<Conn>, shared: Arc<Sh
                 let _ = stream.set_zero_linger();
             }
             End::Fin => {
-                // Closing with unread bytes would send a reset, so they are read first.
+                // The system resets a connection that is closed with unread bytes.
                 let _ = stream.shutdown().await;
                 let mut scratch = [0; 4096];
                 let drained = async { while matches!(stream.read(&mut scratch).await, Ok(1..)) {} };
@@ -390,7 +392,7 @@ async fn read_all(
                 break;
             }
             if !connected {
-                // The session is known before the frame counts as arrived: it may be stalled.
+                // The session may be stalled, so it must be known before the frame counts as arrived.
                 let Ok(connect) = Connect::decode(&pending[4..4 + len]) else {
                     return End::Fin;
                 };
@@ -421,7 +423,8 @@ async fn read_all(
             }
         }
         if dead {
-            // Nothing is processed any more. What else comes is thrown away until the client gives up.
+            // Nothing is processed any more. What arrives is discarded until the client closes the
+            // connection.
             input = Input { bytes: Vec::new(), start: 0 };
             connected = true;
         }
@@ -431,7 +434,8 @@ async fn read_all(
     }
 }
 
-/// Waits while bytes to the server are stalled; they pile up, and an end of the connection is still noticed.
+/// Waits while bytes to the server are stalled, and reads on, to notice if the client closes the connection.
+/// Returns how it was closed in that case.
 async fn stalled(
     read: &mut ReadHalf<'_>,
     input: &mut Input,
@@ -452,7 +456,8 @@ async fn stalled(
     }
 }
 
-/// Waits until the connect is answered, as ZooKeeper does: what follows it belongs to the session that it gets.
+/// Waits until the connect is accepted, as ZooKeeper does: the requests behind it belong to the session that
+/// is granted. Returns how the connection was closed, if it was.
 async fn greeted(
     read: &mut ReadHalf<'_>,
     input: &mut Input,
@@ -485,7 +490,7 @@ impl Input {
         &self.bytes[self.start..]
     }
 
-    /// Reads what there is; answers how the connection ended when it did.
+    /// Reads the bytes that are available; returns how the connection was closed, if it was.
     async fn fill(&mut self, read: &mut ReadHalf<'_>) -> Option<End> {
         if self.start > 0 {
             self.bytes.drain(..self.start);
@@ -499,7 +504,8 @@ impl Input {
     }
 }
 
-/// A frame has arrived: it is read, counted, logged, and its session is alive.
+/// Decodes, counts and logs a frame, and renews its session. Returns `None` if the connection is to be
+/// closed.
 fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option<Inbound> {
     conn.received.fetch_add(1, Ordering::Relaxed);
     if !connected {
@@ -517,14 +523,14 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
     let body = Request::decode(opcode, &mut reader);
     let op = Op::of(opcode);
     if op == Op::Auth && body.is_err() {
-        // ZooKeeper reads these before anything else, and closes.
+        // ZooKeeper decodes these at once, and closes the connection.
         return None;
     }
     *lock(&conn.last) = (opcode, xid);
     let number = shared.change(|state| {
         let (number, session) = (state.next_request(), conn.session());
         let now = state.now();
-        // What a member hears that is cut off, the others do not.
+        // What reaches an isolated member does not reach the others, who expire the session.
         let heard = !state.is_isolated(session);
         if heard && state.sessions.get(session).is_some_and(|known| known.connection == Some(conn.id)) {
             state.sessions.touch(session, now);
@@ -573,15 +579,15 @@ async fn process_all(
     }
 }
 
-/// What becomes of a connection after a request.
+/// How a connection goes on after a request.
 enum Next {
     GoOn,
     Stop,
-    /// Its member is cut off and waits for the others, and whatever follows waits behind it.
+    /// Its member is isolated: the request waits for the others, and all that follow wait behind it.
     Stuck,
 }
 
-/// A request as the faults see it.
+/// Returns a request as faults match it.
 fn asked<'a>(conn: &Conn, inbound: &'a Inbound) -> Asked<'a> {
     match inbound {
         Inbound::Connect(_, connect) => {
@@ -612,10 +618,10 @@ fn hit(conn: &Conn, inbound: &Inbound, path: Option<&str>) -> Hit {
     Hit { session: conn.session(), op, path: path.unwrap_or(asked).to_owned() }
 }
 
-/// Answers a connect.
+/// Handles a connect and queues its reply.
 fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: &Inbound) -> Next {
     let (next, cells) = shared.change(|state| {
-        // A client that has gone while its connect waited does not take the session along.
+        // A connect whose connection was closed while it waited must not resume the session.
         if !state.connections.contains_key(&conn.id) {
             state.record(LogKind::Discarded, number, connect.session, Op::Connect, 0, "", 0);
             return (Next::Stop, Vec::new());

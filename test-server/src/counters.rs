@@ -1,15 +1,32 @@
-//! What was asked of the server, counted and logged.
+//! The counters and the log of requests.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use crate::wire::opcode;
 
-/// Which operation a request asks for.
+/// The operation that a request asks for.
+///
+/// ```
+/// use zookeeper_client::Client;
+/// use zookeeper_test_server::{Op, Server};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start()?;
+/// let client = Client::connect(&server.connect_string()).await?;
+/// client.sync("/").await?;
+/// client.list_children("/").await?;
+/// let counters = server.counters();
+/// assert_eq!((counters.requests(Op::Sync), counters.requests(Op::GetChildren)), (1, 1));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Op {
-    /// Any create: `create`, `create2`, `createContainer`, `createTTL`. [`LogEntry::opcode`] tells them apart.
+    /// Any create: `create`, `create2`, `createContainer`, `createTTL`. [`LogEntry::opcode`] tells them
+    /// apart.
     Create,
     /// `delete`.
     Delete,
@@ -23,7 +40,7 @@ pub enum Op {
     GetChildren,
     /// `sync`.
     Sync,
-    /// `multi`: writes and checks that happen together.
+    /// `multi`: writes and checks in one transaction.
     Multi,
     /// `multiRead`.
     MultiRead,
@@ -31,7 +48,7 @@ pub enum Op {
     Check,
     /// `removeWatches`.
     RemoveWatches,
-    /// `setWatches` and `setWatches2`: sent by clients that reconnect.
+    /// `setWatches` and `setWatches2`, which clients send when they reconnect.
     SetWatches,
     /// `addWatch`.
     AddWatch,
@@ -47,7 +64,7 @@ pub enum Op {
     GetAcl,
     /// `setACL`.
     SetAcl,
-    /// Any other number.
+    /// Any other operation, by its number on the wire.
     Other(i32),
 }
 
@@ -77,9 +94,33 @@ impl Op {
     }
 }
 
-/// How often each operation was asked for, overall and by session.
+/// Counts of requests and notifications, in all and by session; [`Server::counters`](crate::Server::counters)
+/// takes a snapshot.
 ///
-/// A request counts when its frame has arrived, whether or not it was applied or answered.
+/// A request counts when its frame has arrived, whether or not it is applied or answered.
+///
+/// ```
+/// use zookeeper_client::{Acls, Client, CreateMode};
+/// use zookeeper_test_server::{Op, Server};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start()?;
+/// server.create("/a", "")?;
+/// let client = Client::connect(&server.connect_string()).await?;
+/// server.reset_counters();
+///
+/// // What a read with a watch costs, and one event.
+/// let (_data, _stat, watcher) = client.get_and_watch_data("/a").await?;
+/// assert_eq!(server.counters().watches(), 1);
+/// server.set_data("/a", "new")?;
+/// watcher.changed().await;
+/// let counters = server.counters();
+/// assert_eq!((counters.requests(Op::GetData), counters.total_requests()), (1, 1));
+/// assert_eq!((counters.notifications(), counters.watches()), (1, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     by_session: BTreeMap<i64, BTreeMap<Op, u64>>,
@@ -88,43 +129,45 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Requests of this kind.
+    /// Returns the number of requests for an operation.
     #[must_use]
     pub fn requests(&self, op: Op) -> u64 {
         self.by_session.values().filter_map(|ops| ops.get(&op)).sum()
     }
 
-    /// All requests but pings and connects.
+    /// Returns the number of all requests but pings and connects.
     #[must_use]
     pub fn total_requests(&self) -> u64 {
         self.by_session.values().map(total).sum()
     }
 
-    /// Requests of this kind in a session. A connect that asks for a new session counts for session 0.
+    /// Returns the number of a session's requests for an operation. A connect that asks for a new session
+    /// counts for session 0.
     #[must_use]
     pub fn requests_of(&self, session: i64, op: Op) -> u64 {
         self.by_session.get(&session).and_then(|ops| ops.get(&op)).copied().unwrap_or(0)
     }
 
-    /// All requests of a session but pings and connects.
+    /// Returns the number of all requests of a session but pings and connects.
     #[must_use]
     pub fn total_requests_of(&self, session: i64) -> u64 {
         self.by_session.get(&session).map_or(0, total)
     }
 
-    /// Watch events sent.
+    /// Returns the number of watch events that were sent.
     #[must_use]
     pub fn notifications(&self) -> u64 {
         self.notifications.values().sum()
     }
 
-    /// Watch events sent to a session.
+    /// Returns the number of watch events that were sent to a session.
     #[must_use]
     pub fn notifications_of(&self, session: i64) -> u64 {
         self.notifications.get(&session).copied().unwrap_or(0)
     }
 
-    /// Watches that stand at the moment of the snapshot; resetting the counters does not change it.
+    /// Returns the number of watches that are set at the moment of the snapshot. Resetting the counters does
+    /// not change it.
     #[must_use]
     pub fn watches(&self) -> usize {
         self.watches
@@ -148,26 +191,60 @@ fn total(ops: &BTreeMap<Op, u64>) -> u64 {
 }
 
 /// What happened to a request.
+///
+/// ```
+/// use zookeeper_client::Client;
+/// use zookeeper_test_server::{LogKind, Loss, Match, Op, Server};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start()?;
+/// let client = Client::connect(&server.connect_string()).await?;
+/// server.drop_request(Match::op(Op::Sync), Loss::Reset);
+/// assert!(client.sync("/").await.is_err());
+/// let syncs: Vec<LogKind> =
+///     server.log().iter().filter(|entry| entry.op == Op::Sync).map(|entry| entry.kind).collect();
+/// assert_eq!(syncs, [LogKind::Arrived, LogKind::Discarded]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LogKind {
     /// Its frame has arrived.
     Arrived,
-    /// It was applied: a write is committed, a read has read.
+    /// It was applied: a write was committed, or a read was done.
     Applied,
     /// Its reply is being written to the socket.
     Replied,
-    /// It was not applied and will not be: a fault has lost it, or its session went on without its connection.
+    /// It was not applied and will not be: a fault lost it, or its session has reconnected.
     Discarded,
-    /// Not a request: a watch event was queued for the session's connection.
+    /// A watch event was queued for the session's connection. There is no request.
     Notified,
 }
 
-/// One entry of the server's log.
+/// An entry of the server's log, which [`Server::log`](crate::Server::log) returns.
+///
+/// ```
+/// use zookeeper_client::{Acls, Client, CreateMode};
+/// use zookeeper_test_server::{LogKind, Op, Server};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start()?;
+/// let client = Client::connect(&server.connect_string()).await?;
+/// let sequential = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+/// client.create("/n-", b"", &sequential).await?;
+/// let log = server.log();
+/// let applied = log.iter().find(|entry| (entry.op, entry.kind) == (Op::Create, LogKind::Applied));
+/// assert_eq!(applied.map(|entry| (&*entry.path, entry.error)), Some(("/n-0000000000", 0)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LogEntry {
-    /// The number of the entry, rising by one.
+    /// The number of the entry: one more than the previous entry's.
     pub n: u64,
     /// The number of the request, the same in all its entries; 0 for a notification.
     pub request: u64,
@@ -175,15 +252,16 @@ pub struct LogEntry {
     pub session: i64,
     /// The operation.
     pub op: Op,
-    /// Its number on the wire; for a notification the type of the event.
+    /// The operation's number on the wire; for a notification, the type of the event.
     pub opcode: i32,
-    /// The path, of a multi the first; for a create that was applied, the path it got. At most 4096 bytes of it.
+    /// The path; of a multi, the first; of a create that was applied, the path of the node. At most 4096
+    /// bytes of it.
     pub path: String,
-    /// The server's last transaction at that moment.
+    /// The id of the server's last transaction at that moment.
     pub zxid: i64,
-    /// The error code of the answer, 0 when there is none.
+    /// The error code of the reply; 0 if there is no error.
     pub error: i32,
-    /// When, on the monotonic clock.
+    /// When it happened.
     pub at: Instant,
     /// What happened.
     pub kind: LogKind,

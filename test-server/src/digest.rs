@@ -1,6 +1,7 @@
-//! What the `digest` scheme calls a user: `name:base64(sha1(name:password))`. Fifty lines instead of two dependencies.
+//! The identities of the `digest` scheme: `name:base64(sha1(name:password))`. Fifty lines instead of two
+//! dependencies.
 
-/// The identity that `name:password` proves.
+/// Returns the identity that `name:password` authenticates.
 pub(crate) fn identity(name_and_password: &str) -> String {
     let name = name_and_password.split_once(':').map_or(name_and_password, |(name, _)| name);
     format!("{name}:{}", base64(&sha1(name_and_password.as_bytes())))

@@ -2,29 +2,40 @@
 
 use thiserror::Error;
 
-/// Why the server refused an operation: the protocol's error codes.
+/// The reason for which the server refused an operation: one of the protocol's error codes.
+///
+/// ```
+/// use zookeeper_test_server::{Server, ServerError};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let server = Server::start()?;
+/// let error = server.delete("/missing").unwrap_err();
+/// assert_eq!((error, error.code()), (ServerError::NoNode, -101));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// Not an error: what the operations of a failed multi that stood before the failing one answer.
+    /// No error: the result of the operations of a failed multi that come before the failed one.
     #[error("ok")]
     Ok,
-    /// What the operations of a failed multi that stood behind the failing one answer.
+    /// The result of the operations of a failed multi that come after the failed one.
     #[error("not tried: an earlier operation of the multi failed")]
     RuntimeInconsistency,
     /// The request could not be read.
     #[error("malformed request")]
     Marshalling,
-    /// The server does not do that.
+    /// The server does not support the operation.
     #[error("unimplemented")]
     Unimplemented,
-    /// A path or a flag makes no sense.
+    /// A path or a flag is invalid.
     #[error("bad arguments")]
     BadArguments,
     /// The node does not exist.
     #[error("no such node")]
     NoNode,
-    /// The access control list forbids it.
+    /// The access control list does not permit the operation.
     #[error("not authorised")]
     NoAuth,
     /// The node has another version.
@@ -39,13 +50,13 @@ pub enum ServerError {
     /// The node has children.
     #[error("the node has children")]
     NotEmpty,
-    /// The session is over.
+    /// The session does not exist any more.
     #[error("the session is over")]
     SessionExpired,
-    /// The access control list is not valid.
+    /// The access control list is invalid.
     #[error("invalid access control list")]
     InvalidAcl,
-    /// The client did not prove who it is.
+    /// The client could not be authenticated.
     #[error("authentication failed")]
     AuthFailed,
     /// There is no such watch.
@@ -57,7 +68,7 @@ pub enum ServerError {
 }
 
 impl ServerError {
-    /// The number on the wire.
+    /// Returns the code on the wire.
     #[must_use]
     pub fn code(self) -> i32 {
         match self {

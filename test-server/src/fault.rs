@@ -1,4 +1,4 @@
-//! Faults on demand: which request, and what goes wrong with it.
+//! Faults on demand: which requests they strike, and what they do to them.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -6,19 +6,34 @@ use std::time::Duration;
 use crate::counters::Op;
 use crate::signal::{Signal, lock};
 
-/// Which requests a fault is about.
+/// Selects the requests that a fault strikes.
 ///
-/// The parts are joined by *and*. By default a fault strikes the first matching request and no other: [`nth`](Self::nth)
-/// lets some pass before, [`times`](Self::times) and [`always`](Self::always) make it strike more often. Only requests that
-/// match count. A path is compared with every path that a request names, so a multi matches by any of its operations.
+/// All conditions must hold. By default a fault strikes the first matching request only: [`nth`](Self::nth)
+/// lets some pass before, [`times`](Self::times) and [`always`](Self::always) make it strike more often. Only
+/// matching requests count. A path is compared with every path that a request names, so a multi matches by
+/// any of its operations.
 ///
 /// ```
-/// use zookeeper_test_server::{Match, Op};
+/// use zookeeper_client::{Acls, Client, CreateMode};
+/// use zookeeper_test_server::{Match, Op, Server, ServerError};
 ///
-/// // The second create below /locks in one session.
-/// let second = Match::op(Op::Create).path_prefix("/locks/").session(0x100).nth(1);
-/// // Whatever touches /a: twice.
-/// let twice = Match::any().path("/a").times(2);
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start()?;
+/// let client = Client::connect(&server.connect_string()).await?;
+/// let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+/// client.create("/locks", b"", &options).await?;
+///
+/// // The second create below /locks in this session.
+/// let session = client.session_id().0;
+/// let second = Match::op(Op::Create).path_prefix("/locks/").session(session).nth(1);
+/// server.fail(second, ServerError::NoAuth.code());
+///
+/// assert!(client.create("/locks/a", b"", &options).await.is_ok());
+/// assert!(client.create("/locks/b", b"", &options).await.is_err());
+/// assert!(client.create("/locks/c", b"", &options).await.is_ok());
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
@@ -49,53 +64,53 @@ impl PathTest {
 }
 
 impl Match {
-    /// Any request, pings and connects included.
+    /// Matches any request, pings and connects included.
     pub fn any() -> Self {
         Self { op: None, opcode: None, paths: Vec::new(), session: None, skip: 0, times: 1 }
     }
 
-    /// Requests of this kind. A create inside a multi is part of an [`Op::Multi`].
+    /// Matches requests for an operation. A create in a multi is part of an [`Op::Multi`].
     pub fn op(op: Op) -> Self {
         Self { op: Some(op), ..Self::any() }
     }
 
-    /// Requests with this number on the wire, for instance 19 for `createContainer`.
+    /// Matches requests for an operation by its number on the wire, for instance 19 for `createContainer`.
     pub fn opcode(mut self, opcode: i32) -> Self {
         self.opcode = Some(opcode);
         self
     }
 
-    /// Exactly this path. A sequential create names its path without the number.
+    /// Matches requests that name this path. A sequential create names its path without the number.
     pub fn path(mut self, path: impl Into<String>) -> Self {
         self.paths.push(PathTest::Is(path.into()));
         self
     }
 
-    /// Paths that start with this.
+    /// Matches requests that name a path with this prefix.
     pub fn path_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.paths.push(PathTest::StartsWith(prefix.into()));
         self
     }
 
-    /// Paths that contain this.
+    /// Matches requests that name a path with this part.
     pub fn path_contains(mut self, part: impl Into<String>) -> Self {
         self.paths.push(PathTest::Contains(part.into()));
         self
     }
 
-    /// Requests of this session; of a connect, the session it asks for.
+    /// Matches requests of a session. The session of a connect is the one that the client wants to resume.
     pub fn session(mut self, id: i64) -> Self {
         self.session = Some(id);
         self
     }
 
-    /// Lets this many matching requests pass first.
+    /// Lets so many matching requests pass first. The default is 0.
     pub fn nth(mut self, index: usize) -> Self {
         self.skip = index;
         self
     }
 
-    /// Strikes this many matching requests in a row. The default is 1.
+    /// Strikes so many matching requests in a row. The default is 1.
     pub fn times(mut self, times: usize) -> Self {
         self.times = times;
         self
@@ -115,20 +130,59 @@ impl Match {
     }
 }
 
-/// How a connection is lost.
+/// The way in which a connection is lost.
+///
+/// ```
+/// use zookeeper_client::{Acls, Client, CreateMode};
+/// use zookeeper_test_server::{Loss, Match, Op, Server};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start()?;
+/// let client = Client::connect(&server.connect_string()).await?;
+///
+/// // The create is committed, and its reply is lost with the connection.
+/// server.drop_reply(Match::op(Op::Create).path("/a"), Loss::Reset);
+/// let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+/// assert!(client.create("/a", b"", &options).await.is_err());
+/// assert!(server.exists("/a"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
-    /// The server closes it in order (FIN).
+    /// The server closes it (FIN).
     Close,
     /// The server resets it (RST).
     Reset,
-    /// Nothing gets through any more, in either direction: what the client sends is thrown away, and it is told neither
-    /// of an answer nor, when its session expires, of the end. That lasts until the client gives up, the server
-    /// stops, or the session comes back on another connection, which closes this one.
+    /// Nothing gets through any more in either direction. What the client sends is discarded, and it receives
+    /// no reply, nor the end of the connection when its session expires. This lasts until the client closes
+    /// the connection, the server stops, or the session reconnects, which closes this connection.
     Stall,
 }
 
-/// A request that a fault struck.
+/// A request that a fault has struck.
+///
+/// ```
+/// use zookeeper_client::{Acls, Client, CreateMode};
+/// use zookeeper_test_server::{Match, Op, Server};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start()?;
+/// let client = Client::connect(&server.connect_string()).await?;
+/// let gate = server.hold_reply(Match::op(Op::Create));
+/// let sequential = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+/// let create = client.create("/n-", b"", &sequential);
+/// gate.wait_hit().await;
+/// let hit = gate.hits().remove(0);
+/// assert_eq!((hit.op, &*hit.path), (Op::Create, "/n-0000000000"));
+/// assert_eq!(hit.session, client.session_id().0);
+/// gate.release();
+/// create.await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Hit {
@@ -136,11 +190,11 @@ pub struct Hit {
     pub session: i64,
     /// Its operation.
     pub op: Op,
-    /// Its path, of a multi the first; for a create whose reply is struck, the path of the node it made.
+    /// Its path; of a multi, the first; of a create whose reply was struck, the path of the node.
     pub path: String,
 }
 
-/// What the rule and its handle share.
+/// What a rule and its handle share: the hits, and whether the fault has ended.
 #[derive(Debug)]
 pub(crate) struct Cell {
     inner: Mutex<(Vec<Hit>, bool)>,
@@ -181,32 +235,32 @@ impl Cell {
 
 macro_rules! observers {
     () => {
-        /// Resolves once a request was struck. Works on any runtime.
+        /// Waits until a request has been struck, on any runtime.
         ///
-        /// It pends until then, for ever if no request is struck: neither removing the fault nor dropping the server ends
-        /// it. Where that may happen, put a timeout around it.
+        /// If none is, it waits for ever: neither removing the fault nor dropping the server ends it. Where
+        /// that may happen, put a timeout around it.
         ///
         /// # Cancel safety
-        /// Nothing is lost when the future is dropped: hits are remembered, and waiting again answers at once.
+        /// Nothing is lost if the future is dropped: hits are kept, and waiting again returns at once.
         pub async fn wait_hit(&self) {
             self.wait_hits(1).await;
         }
 
-        /// Resolves once `n` requests were struck; until then it pends, as [`wait_hit`](Self::wait_hit) does.
+        /// Waits until `n` requests have been struck. See [`wait_hit`](Self::wait_hit).
         ///
         /// # Cancel safety
-        /// As for [`wait_hit`](Self::wait_hit).
+        /// Nothing is lost if the future is dropped: hits are kept, and waiting again returns at once.
         pub async fn wait_hits(&self, n: usize) {
             self.cell.signal.until(|| self.cell.count() >= n).await;
         }
 
-        /// Blocks until a request was struck; `false` when that did not happen in time.
+        /// Blocks until a request has been struck; returns `false` if none was in time.
         #[must_use]
         pub fn wait_hit_blocking(&self, timeout: Duration) -> bool {
             self.cell.signal.until_blocking(|| self.cell.count() > 0, timeout)
         }
 
-        /// The requests struck so far.
+        /// Returns the requests that have been struck so far.
         #[must_use]
         pub fn hits(&self) -> Vec<Hit> {
             self.cell.hits()
@@ -215,6 +269,28 @@ macro_rules! observers {
 }
 
 /// Holds requests or replies until it is released or dropped.
+/// [`Server::hold_request`](crate::Server::hold_request) and
+/// [`Server::hold_reply`](crate::Server::hold_reply) return it.
+///
+/// ```
+/// use zookeeper_client::{Acls, Client, CreateMode};
+/// use zookeeper_test_server::{Match, Op, Server};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start()?;
+/// let client = Client::connect(&server.connect_string()).await?;
+///
+/// // The node exists, and the client does not know it yet.
+/// let gate = server.hold_reply(Match::op(Op::Create).path("/a"));
+/// let create = client.create("/a", b"", &CreateMode::Persistent.with_acls(Acls::anyone_all()));
+/// gate.wait_hit().await;
+/// assert!(server.exists("/a"));
+/// gate.release();
+/// create.await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping a gate releases what it holds"]
 pub struct Gate {
@@ -224,7 +300,7 @@ pub struct Gate {
 impl Gate {
     observers!();
 
-    /// Lets everything go that is held, and holds nothing any more.
+    /// Releases everything that is held. The gate holds nothing after that.
     pub fn release(&self) {
         self.cell.end();
     }
@@ -236,7 +312,24 @@ impl Drop for Gate {
     }
 }
 
-/// A fault that waits for its request. Dropping the handle leaves the fault where it is.
+/// A fault that waits for its requests. Dropping the handle does not remove the fault.
+///
+/// ```
+/// use zookeeper_client::{Client, Error};
+/// use zookeeper_test_server::{Match, Op, Server, ServerError};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start()?;
+/// let client = Client::connect(&server.connect_string()).await?;
+/// let fault = server.fail(Match::op(Op::Sync).always(), ServerError::NoAuth.code());
+/// assert_eq!(client.sync("/").await, Err(Error::NoAuth));
+/// assert_eq!(fault.hits().len(), 1);
+/// fault.remove();
+/// client.sync("/").await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Fault {
     cell: Arc<Cell>,
@@ -245,7 +338,7 @@ pub struct Fault {
 impl Fault {
     observers!();
 
-    /// Removes the fault; requests it struck stay struck.
+    /// Removes the fault. Requests that it has struck stay struck.
     pub fn remove(&self) {
         self.cell.end();
     }
@@ -262,13 +355,13 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Whether it strikes a request before it is applied.
+    /// Whether it strikes before the request is applied.
     fn on_request(self) -> bool {
         matches!(self, Self::HoldRequest | Self::DropRequest(_))
     }
 }
 
-/// A request as the plan sees it.
+/// A request, as it is matched.
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
     pub(crate) op: Op,
@@ -277,7 +370,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) paths: Vec<&'a str>,
 }
 
-/// What is to go wrong with one request before it is applied.
+/// The faults that strike a request before it is applied.
 #[derive(Debug, Default)]
 pub(crate) struct BeforeApplied {
     pub(crate) hold: Vec<Arc<Cell>>,
@@ -285,7 +378,7 @@ pub(crate) struct BeforeApplied {
     pub(crate) lose: Option<(Loss, Arc<Cell>)>,
 }
 
-/// What is to go wrong with one request that is being applied.
+/// The faults that strike a request when it is applied, or its reply.
 #[derive(Debug, Default)]
 pub(crate) struct WhenApplied {
     pub(crate) fail: Option<(i32, Arc<Cell>)>,
@@ -330,7 +423,7 @@ impl Plan {
         }
     }
 
-    /// What strikes a request that is next to be applied. It does strike, so it counts.
+    /// Returns the faults that strike the next request to be applied, and counts them as struck.
     pub(crate) fn judge_request(&mut self, request: &Asked<'_>) -> BeforeApplied {
         let mut verdict = BeforeApplied::default();
         self.judge(request, true, |action, cell| match action {
@@ -344,7 +437,7 @@ impl Plan {
         verdict
     }
 
-    /// What strikes a request that is applied now, or its reply.
+    /// Returns the faults that strike a request that is applied now, or its reply, and counts them as struck.
     pub(crate) fn judge_reply(&mut self, request: &Asked<'_>) -> WhenApplied {
         let mut verdict = WhenApplied::default();
         self.judge(request, false, |action, cell| match action {
@@ -360,7 +453,8 @@ impl Plan {
         verdict
     }
 
-    /// Offers every rule whose turn it is. `strike` answers whether it took it; one that another forestalls keeps its turn.
+    /// Offers `strike` every rule that is due. It returns whether it took the rule: one that it did not take
+    /// stays due.
     fn judge(
         &mut self,
         request: &Asked<'_>,
@@ -383,7 +477,7 @@ impl Plan {
     }
 }
 
-/// Takes what is said first.
+/// Fills the slot if it is empty; returns whether it was.
 fn once<T>(slot: &mut Option<(T, Arc<Cell>)>, what: T, cell: &Arc<Cell>) -> bool {
     let first = slot.is_none();
     slot.get_or_insert_with(|| (what, Arc::clone(cell)));

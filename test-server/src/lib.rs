@@ -1,7 +1,7 @@
 //! A ZooKeeper server inside the test process, with faults on demand.
 //!
-//! [`Server`] speaks ZooKeeper's protocol on a port of 127.0.0.1, so any client in any language can talk to it. It keeps
-//! everything in memory, in one copy, and loses it when it is dropped: **it is for tests and demonstrations only.**
+//! [`Server`] speaks ZooKeeper's protocol on a port of 127.0.0.1, to any client in any language. It keeps its
+//! data in memory only, and drops it when it is dropped: **it is for tests and demonstrations.**
 //!
 //! ```
 //! use std::time::Duration;
@@ -22,15 +22,29 @@
 //! create.await?;
 //!
 //! // Expire the session, and wait for what follows from it.
-//! let session = server.sessions()[0].id;
-//! server.expire_session(session);
+//! server.expire_session(client.session_id().0);
 //! assert!(server.wait_until(|view| view.sessions().is_empty(), Duration::from_secs(5)).await);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! The server runs on a thread and a runtime of its own. A test that blocks its executor does not stop it, and it can be
-//! started from code that is not asynchronous.
+//! # Where to look
+//! | to | use |
+//! |---|---|
+//! | start a server, with ZooKeeper's settings or others | [`Server::start`], [`Server::builder`] |
+//! | hold a request or a reply, and release it | [`Server::hold_request`], [`Server::hold_reply`], [`Gate`] |
+//! | lose a request or a reply | [`Server::drop_request`], [`Server::drop_reply`] |
+//! | fail a request, or delay a reply | [`Server::fail`], [`Server::delay_reply`] |
+//! | choose the requests that a fault strikes | [`Match`] |
+//! | end a session, or a connection | [`Server::expire_session`], [`Server::cut`] |
+//! | break the network | [`Server::stall`], [`Server::refuse_connections`], [`Server::isolate`] |
+//! | restart the server | [`Server::stop`], [`Server::restart`], [`Server::advance_epoch`] |
+//! | look at nodes, sessions and watches | [`Server::node`], [`Server::sessions`], [`Server::watches_on`] |
+//! | count requests and notifications | [`Server::counters`], [`Counters`] |
+//! | wait for a condition without polling | [`Server::wait_until`], [`View`] |
+//!
+//! The server runs on a thread and a runtime of its own. A test that blocks its executor does not stop it,
+//! and it can be started outside of a runtime.
 
 mod connection;
 mod counters;
@@ -55,3 +69,8 @@ pub use server::{Builder, CreateMode, Cut, Direction, Server};
 pub use state::{Isolation, Version};
 pub use tree::NodeKind;
 pub use view::{NodeInfo, SessionInfo, View};
+
+/// Compiles and runs the README's code with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -26,7 +26,25 @@ use crate::view::{NodeInfo, SessionInfo, View};
 use crate::wire::request::{Create, Write};
 use crate::wire::{Acl, AuthId, opcode};
 
-/// Which way bytes flow.
+/// A direction in which bytes flow, for [`Server::stall`].
+///
+/// ```
+/// use zookeeper_client::Client;
+/// use zookeeper_test_server::{Direction, Server};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start()?;
+/// let client = Client::connect(&server.connect_string()).await?;
+/// let session = client.session_id().0;
+///
+/// // Nothing that the client sends reaches the server: the session expires, unless it is resumed in time.
+/// server.stall(session, Direction::ToServer);
+/// server.resume(session);
+/// client.sync("/").await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From the client to the server.
@@ -37,28 +55,57 @@ pub enum Direction {
     Both,
 }
 
-/// How [`Server::cut`] closes a connection.
+/// The way in which [`Server::cut`] closes a connection.
+///
+/// ```
+/// use zookeeper_client::Client;
+/// use zookeeper_test_server::{Cut, Server};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start()?;
+/// let client = Client::connect(&server.connect_string()).await?;
+///
+/// // The session outlives its connection: the client reconnects.
+/// assert!(server.cut(client.session_id().0, Cut::Reset));
+/// while client.sync("/").await.is_err() {}
+/// assert_eq!(server.sessions().len(), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cut {
-    /// In order.
+    /// An orderly close.
     Fin,
-    /// By a reset.
+    /// A reset.
     Reset,
 }
 
-/// How [`Server::create_as`] makes a node.
+/// The kind of node that [`Server::create_as`] creates.
+///
+/// ```
+/// use zookeeper_test_server::{CreateMode, Server};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start()?;
+/// // To the client under test this is another client's contender. Only ephemeral nodes have an owner.
+/// let path = server.create_as("/locks/a/x-lock-", "", CreateMode::PersistentSequential, 0)?;
+/// assert_eq!(path, "/locks/a/x-lock-0000000000");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CreateMode {
-    /// Stays until it is deleted.
+    /// A node that stays until it is deleted.
     Persistent,
-    /// Persistent, with a number.
+    /// A persistent node whose name ends in a sequence number.
     PersistentSequential,
-    /// Goes with its session.
+    /// A node that is deleted with its session.
     Ephemeral,
-    /// Ephemeral, with a number.
+    /// An ephemeral node whose name ends in a sequence number.
     EphemeralSequential,
-    /// Goes some time after its last child.
+    /// A node that is deleted some time after its last child.
     Container,
 }
 
@@ -68,7 +115,7 @@ struct Stalls {
     to_client: bool,
 }
 
-/// What the handle, the thread and the connections share.
+/// The state that the handle, the thread and the connections share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<State>,
@@ -81,17 +128,17 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Waits until the state is as asked for.
+    /// Waits until a condition on the state holds.
     pub(crate) async fn until_changed(&self, is: impl Fn(&State) -> bool + Send + Sync) {
         self.changed.until(|| self.with(|state| is(state))).await;
     }
 
-    /// Looks at the state.
+    /// Runs a closure on the state.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
         look(&mut lock(&self.state))
     }
 
-    /// Changes the state, and has whoever waits look again.
+    /// Runs a closure that may change the state, and has all waiters look at it again.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let result = change(&mut lock(&self.state));
         self.changed.raise();
@@ -114,13 +161,13 @@ impl Shared {
         }
     }
 
-    /// Resolves when bytes of this connection may flow that way.
+    /// Waits until bytes of this connection may flow in a direction.
     pub(crate) async fn until_flows(&self, conn: &Conn, direction: Direction) {
         self.stalls_changed.until(|| self.flows(conn, direction)).await;
     }
 }
 
-/// What the handle tells the thread.
+/// A command from the handle to the thread.
 #[derive(Debug)]
 enum Control {
     Stop(std_mpsc::Sender<()>),
@@ -128,7 +175,37 @@ enum Control {
     Quit,
 }
 
-/// How a [`Server`] is to be.
+/// Configures and starts a [`Server`].
+///
+/// The defaults are ZooKeeper's. Durations below a millisecond count as one, and those above a year as a
+/// year.
+///
+/// ```
+/// use std::time::Duration;
+/// use zookeeper_client::Client;
+/// use zookeeper_test_server::{Server, Version};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // Sessions expire on multiples of the tick, so a test that waits for an expiry wants a short one.
+/// let server = Server::builder()
+///     .tick(Duration::from_millis(50))
+///     .min_session_timeout(Duration::from_millis(100))
+///     .max_session_timeout(Duration::from_secs(1))
+///     .container_check_interval(Duration::from_secs(1))
+///     .zookeeper_version(Version::V3_9)
+///     .max_frame(64 * 1024)
+///     .port(0)
+///     .start()?;
+///
+/// let client = Client::connector()
+///     .with_session_timeout(Duration::from_secs(60))
+///     .connect(&server.connect_string())
+///     .await?;
+/// assert_eq!(client.session_timeout(), Duration::from_secs(1));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder {
@@ -156,43 +233,44 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// ZooKeeper's `tickTime`, 2 s by default: sessions expire on multiples of it.
+    /// Sets ZooKeeper's `tickTime`, 2 s by default. Sessions expire on multiples of it.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick.max(Duration::from_millis(1));
         self
     }
 
-    /// The least session timeout that a client gets; two ticks by default.
+    /// Sets the shortest session timeout that a client is granted; two ticks by default.
     pub fn min_session_timeout(mut self, timeout: Duration) -> Self {
         self.min_session_timeout = Some(timeout);
         self
     }
 
-    /// The greatest session timeout that a client gets; twenty ticks by default.
+    /// Sets the longest session timeout that a client is granted; twenty ticks by default.
     pub fn max_session_timeout(mut self, timeout: Duration) -> Self {
         self.max_session_timeout = Some(timeout);
         self
     }
 
-    /// How often empty containers are looked for; 60 s by default. See [`Server::sweep_containers`].
+    /// Sets how often empty containers are looked for; 60 s by default. See [`Server::sweep_containers`].
     pub fn container_check_interval(mut self, interval: Duration) -> Self {
         self.container_check_interval = interval.max(Duration::from_millis(1));
         self
     }
 
-    /// Which ZooKeeper to behave like; 3.8 by default.
+    /// Sets the version of ZooKeeper to behave like; 3.8 by default.
     pub fn zookeeper_version(mut self, version: Version) -> Self {
         self.version = version;
         self
     }
 
-    /// The largest request in bytes, ZooKeeper's `jute.maxbuffer`, 1 MiB - 1 by default: a larger one closes the connection.
+    /// Sets ZooKeeper's `jute.maxbuffer`, the greatest length of a request in bytes; 1 MiB - 1 by default. A
+    /// longer one closes the connection.
     pub fn max_frame(mut self, bytes: usize) -> Self {
         self.max_frame = bytes;
         self
     }
 
-    /// The port on 127.0.0.1; 0, the default, takes a free one.
+    /// Sets the port on 127.0.0.1; 0, the default, is a free one.
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
@@ -201,9 +279,9 @@ impl Builder {
     /// Starts the server. It accepts connections when this returns.
     ///
     /// # Errors
-    /// When the port cannot be bound or the thread cannot be started.
+    /// If the port cannot be bound, or the thread cannot be started.
     pub fn start(mut self) -> io::Result<Server> {
-        // Longer than this is for ever, and no arithmetic on it overflows.
+        // Long enough for any test, and no arithmetic on it overflows.
         const LONG: Duration = Duration::from_secs(60 * 60 * 24 * 365);
         self.tick = self.tick.min(LONG);
         self.container_check_interval = self.container_check_interval.min(LONG);
@@ -312,7 +390,8 @@ impl Main {
                     self.connections.spawn(connection::serve(stream, conn, Arc::clone(&self.shared)));
                 }
             }
-            // Out of file descriptors, or the client has gone already: look again a little later.
+            // The process is out of file descriptors, or the client is gone already: try again a little
+            // later.
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -335,6 +414,31 @@ async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, Socket
 }
 
 /// A ZooKeeper server in this process, on a thread of its own. Dropping it shuts it down.
+///
+/// The methods look at the server ([`exists`](Self::exists), [`sessions`](Self::sessions),
+/// [`counters`](Self::counters)), change it as another client would ([`create`](Self::create),
+/// [`delete`](Self::delete)), inject faults ([`hold_reply`](Self::hold_reply),
+/// [`drop_reply`](Self::drop_reply), [`expire_session`](Self::expire_session)), and wait for what follows
+/// ([`wait_until`](Self::wait_until)). They work on any runtime, and outside of one.
+///
+/// ```
+/// use std::time::Duration;
+/// use zookeeper_client::{Acls, Client, CreateMode};
+/// use zookeeper_test_server::{Op, Server};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start()?;
+/// let client = Client::connect(&server.connect_string()).await?;
+/// let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+/// client.create("/here", b"data", &ephemeral).await?;
+/// assert_eq!(server.counters().requests(Op::Create), 1);
+///
+/// server.expire_session(client.session_id().0);
+/// assert!(server.wait_until(|view| !view.exists("/here"), Duration::from_secs(5)).await);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -358,36 +462,66 @@ impl Server {
     /// Starts a server with the defaults of [`Builder`] on a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// As [`Builder::start`].
+    /// See [`Builder::start`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// let server = zookeeper_test_server::Server::start()?;
+    /// assert_eq!(server.connect_string(), format!("127.0.0.1:{}", server.port()));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn start() -> io::Result<Self> {
         Builder::default().start()
     }
 
-    /// A server with other settings.
+    /// Returns a builder, for a server with other settings.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// `127.0.0.1:port`, as clients want it.
+    /// Returns `127.0.0.1:port`, which clients take as their connect string.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.addr.to_string()
     }
 
-    /// Where the server listens.
+    /// Returns the address on which the server listens.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The port on 127.0.0.1.
+    /// Returns the port on which the server listens.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.addr.port()
     }
 
-    /// Stops listening and closes every connection. The tree and the sessions stay, and no session expires meanwhile.
-    /// Requests that a gate holds are lost.
+    /// Stops listening, and closes every connection.
+    ///
+    /// The tree and the sessions stay, and no session expires until [`restart`](Self::restart). Requests that
+    /// a gate holds are lost.
+    ///
+    /// # Examples
+    /// ```
+    /// use zookeeper_client::Client;
+    /// use zookeeper_test_server::Server;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = Server::start()?;
+    /// let client = Client::connect(&server.connect_string()).await?;
+    /// server.stop();
+    /// assert!(std::net::TcpStream::connect(server.addr()).is_err());
+    ///
+    /// server.restart()?;
+    /// while client.sync("/").await.is_err() {}
+    /// assert_eq!(server.sessions().len(), 1, "the client's session, on a new connection");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stop(&self) {
         let (done, stopped) = std_mpsc::channel();
         if self.control.send(Control::Stop(done)).is_ok() {
@@ -395,10 +529,11 @@ impl Server {
         }
     }
 
-    /// Listens on the same port again, after [`stop`](Self::stop) or at once. Every session gets a fresh timeout.
+    /// Listens on the same port again, after [`stop`](Self::stop) or without it. Every session gets a fresh
+    /// timeout.
     ///
     /// # Errors
-    /// When the port has been taken by somebody else, or cannot be listened on.
+    /// If another process has taken the port, or it cannot be listened on.
     pub fn restart(&self) -> io::Result<()> {
         self.stop();
         let listener = bind(self.addr.port())?;
@@ -408,19 +543,55 @@ impl Server {
         listening.recv().unwrap_or_else(|_| Err(gone()))
     }
 
-    /// The sessions, by id.
+    /// Returns the sessions, in the order of their ids.
+    ///
+    /// # Examples
+    /// ```
+    /// use zookeeper_client::Client;
+    /// use zookeeper_test_server::Server;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = Server::start()?;
+    /// let client = Client::connect(&server.connect_string()).await?;
+    /// let sessions = server.sessions();
+    /// assert_eq!(sessions[0].id, client.session_id().0);
+    /// assert!(sessions[0].connected && sessions[0].ephemerals.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn sessions(&self) -> Vec<SessionInfo> {
         self.look(|view| view.sessions())
     }
 
-    /// Expires a session now: its ephemeral nodes go, watches fire, its connection is closed, and when the client comes
-    /// back it is told. A connection that is stalled to the client ends only when it is resumed. `false` when there is no such session.
+    /// Expires a session now; returns `false` if there is no such session.
+    ///
+    /// Its ephemeral nodes are deleted, watches fire, and its connection is closed. The client learns of the
+    /// expiry when it reconnects. A connection that is [stalled](Self::stall) towards the client is closed
+    /// only when it is resumed.
+    ///
+    /// # Examples
+    /// ```
+    /// use zookeeper_client::{Client, SessionState};
+    /// use zookeeper_test_server::Server;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = Server::start()?;
+    /// let client = Client::connect(&server.connect_string()).await?;
+    /// let mut states = client.state_watcher();
+    /// assert!(server.expire_session(client.session_id().0));
+    /// while states.changed().await != SessionState::Expired {}
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn expire_session(&self, id: i64) -> bool {
         self.shared.change(|state| state.expire(id))
     }
 
-    /// Closes a session's connection. `false` when it has none.
+    /// Closes a session's connection; returns `false` if it has none. The session stays, and the client may
+    /// reconnect.
     pub fn cut(&self, id: i64, how: Cut) -> bool {
         let end = match how {
             Cut::Fin => End::Fin,
@@ -436,11 +607,13 @@ impl Server {
         })
     }
 
-    /// Stops the flow of a session's bytes, on its present connection and on those to come, until [`resume`](Self::resume).
+    /// Stops the flow of a session's bytes until [`resume`](Self::resume), on its present connection and on
+    /// later ones; returns `false` if there is no such session.
     ///
-    /// Bytes to the server wait unread: the session is not heard of and expires in time, but is still told of events.
-    /// Towards the client the end of the connection waits too: when the session expires, the client sees nothing of it before
-    /// [`resume`](Self::resume). What waits is dropped when the client gives the connection up. `false` when there is no such session.
+    /// Bytes to the server wait unread: the session expires in time, but still receives events. Bytes to the
+    /// client wait to be sent, and so does the end of the connection: when the session expires, the client
+    /// sees nothing of it before [`resume`](Self::resume). What waits is dropped if the client closes the
+    /// connection.
     pub fn stall(&self, id: i64, direction: Direction) -> bool {
         if self.shared.with(|state| state.sessions.get(id).is_none()) {
             return false;
@@ -455,7 +628,7 @@ impl Server {
         true
     }
 
-    /// Lets a session's bytes flow again, both ways.
+    /// Lets a session's bytes flow again in both directions.
     pub fn resume(&self, id: i64) {
         let mut stalls = lock(&self.shared.stalls);
         stalls.remove(&id);
@@ -464,31 +637,60 @@ impl Server {
         self.shared.stalls_changed.raise();
     }
 
-    /// Cuts the member that serves a session off from the rest of the ensemble, as far as that session can tell; see
-    /// [`Isolation`]. If the client reconnects it reaches a member that is not cut off, and its session moves
-    /// there, if it is not expired by then; [`refuse_connections`](Self::refuse_connections) keeps it where it
-    /// is. `false` when there is no such session.
+    /// Cuts the member that serves a session off from the rest of the ensemble, as far as that session can
+    /// tell; returns `false` if there is no such session. See [`Isolation`] for an example.
+    ///
+    /// A client that reconnects reaches a member that is not cut off, and its session moves there unless it
+    /// has expired. [`refuse_connections`](Self::refuse_connections) keeps it where it is.
     pub fn isolate(&self, id: i64, isolation: Isolation) -> bool {
         self.shared.change(|state| state.isolate(id, isolation))
     }
 
-    /// The member that was cut off is back, and closes the session's connection, as ZooKeeper's members do.
+    /// Ends the isolation of the member that serves a session. It closes the session's connection, as
+    /// ZooKeeper's members do when they rejoin.
     pub fn heal(&self, id: i64) {
         self.shared.change(|state| state.heal(id));
     }
 
-    /// While set, connections are accepted and closed at once.
+    /// Sets whether new connections are refused: accepted, and closed at once.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::io::Read;
+    /// use std::net::TcpStream;
+    /// use zookeeper_test_server::Server;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let server = Server::start()?;
+    /// server.refuse_connections(true);
+    /// let mut connection = TcpStream::connect(server.addr())?;
+    /// assert_eq!(connection.read(&mut [0])?, 0, "closed");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn refuse_connections(&self, refuse: bool) {
         self.shared.change(|state| state.refusing = refuse);
     }
 
-    /// While set, no session expires. Those that are overdue when it ends expire at the next tick.
+    /// Sets whether sessions are kept from expiring. Once they are not, those that are overdue expire at the
+    /// next tick.
     pub fn freeze_expiry(&self, freeze: bool) {
         self.shared.change(|state| state.sessions.frozen = freeze);
     }
 
-    /// Begins a new epoch, as an election does: transaction ids continue at (epoch + 1) << 32, and every session gets a
-    /// fresh timeout.
+    /// Starts a new epoch, as an election does: transaction ids continue at `(epoch + 1) << 32`, and every
+    /// session gets a fresh timeout.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = zookeeper_test_server::Server::start()?;
+    /// server.advance_epoch();
+    /// server.create("/a", "")?;
+    /// assert_eq!(server.node("/a").map(|node| node.czxid >> 32), Some(2));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn advance_epoch(&self) {
         self.shared.change(|state| {
             state.zxid = ((state.zxid >> 32) + 1) << 32;
@@ -510,19 +712,36 @@ impl Server {
         }))
     }
 
-    /// Creates a persistent node, and its parents where they are missing.
+    /// Creates a persistent node, and its missing parents, without regard to permissions.
     ///
     /// # Errors
-    /// As ZooKeeper's `create`; permissions are not asked for.
+    /// Those of ZooKeeper's `create`, such as [`ServerError::NodeExists`].
+    ///
+    /// # Examples
+    /// ```
+    /// use zookeeper_test_server::{Server, ServerError};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = Server::start()?;
+    /// server.create("/a/b", "data")?;
+    /// assert_eq!(server.create("/a/b", ""), Err(ServerError::NodeExists));
+    /// server.set_data("/a/b", "more")?;
+    /// assert_eq!(server.node("/a/b").map(|node| node.data), Some(b"more".to_vec()));
+    /// server.delete("/a/b")?;
+    /// assert!(server.exists("/a") && server.children("/a").is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn create(&self, path: &str, data: impl AsRef<[u8]>) -> Result<(), ServerError> {
         self.create_as(path, data, CreateMode::Persistent, 0).map(drop)
     }
 
-    /// Creates a node of any kind, and its parents where they are missing; answers its path. `owner` is the session of an
-    /// ephemeral node.
+    /// Creates a node of any kind, and its missing parents, without regard to permissions; returns its path.
+    /// `owner` is the session of an ephemeral node. See [`CreateMode`] for an example.
     ///
     /// # Errors
-    /// As ZooKeeper's `create`; [`ServerError::SessionExpired`] when an ephemeral node's owner does not exist.
+    /// Those of ZooKeeper's `create`; [`ServerError::SessionExpired`] if an ephemeral node's owner does not
+    /// exist.
     pub fn create_as(
         &self,
         path: &str,
@@ -549,18 +768,18 @@ impl Server {
         self.write(owner, create(path, data.as_ref(), opcode, flags))?.ok_or(ServerError::Marshalling)
     }
 
-    /// Deletes a node.
+    /// Deletes a node, without regard to permissions.
     ///
     /// # Errors
-    /// As ZooKeeper's `delete`; permissions are not asked for.
+    /// Those of ZooKeeper's `delete`, such as [`ServerError::NoNode`] and [`ServerError::NotEmpty`].
     pub fn delete(&self, path: &str) -> Result<(), ServerError> {
         self.write(0, Write::Delete { path: path.to_owned(), version: -1 }).map(drop)
     }
 
-    /// Sets a node's data.
+    /// Sets a node's data, without regard to permissions.
     ///
     /// # Errors
-    /// As ZooKeeper's `setData`; permissions are not asked for.
+    /// Those of ZooKeeper's `setData`, such as [`ServerError::NoNode`].
     pub fn set_data(&self, path: &str, data: impl AsRef<[u8]>) -> Result<(), ServerError> {
         let data = Some(data.as_ref().to_vec());
         self.write(0, Write::SetData { path: path.to_owned(), data, version: -1 }).map(drop)
@@ -572,41 +791,72 @@ impl Server {
         self.look(|view| view.exists(path))
     }
 
-    /// The names of a node's children, sorted; empty when there is no such node.
+    /// Returns the names of a node's children, sorted; none if there is no such node.
     #[must_use]
     pub fn children(&self, path: &str) -> Vec<String> {
         self.look(|view| view.children(path))
     }
 
-    /// A node.
+    /// Returns a node; `None` if it does not exist.
     #[must_use]
     pub fn node(&self, path: &str) -> Option<NodeInfo> {
         self.look(|view| view.node(path))
     }
 
-    /// Sets the number that the next sequential child of a node gets, for instance [`i32::MAX`] to see what a client makes
-    /// of what comes after it. The node's `cversion` changes with it.
+    /// Sets the sequence number of a node's next sequential child, for instance to [`i32::MAX`] to test what
+    /// comes after it. The node's `cversion` changes with it.
     ///
-    /// After [`i32::MAX`] this server goes on with `-2147483648`, as ZooKeeper's documentation says. **A real ZooKeeper does
-    /// not**, at least 3.8.0: once the node numbered 2147483647 is there, every further sequential create, sent after the
-    /// answer to the one before, is refused with `NodeExists`, for ever. Only creates that were sent without waiting for
-    /// answers get numbers that have wrapped. So this shows that a client copes with wrapped numbers, and not what a
-    /// parent that has used its numbers up does.
+    /// After [`i32::MAX`] this server goes on with `-2147483648`, as ZooKeeper's documentation says. **A real
+    /// ZooKeeper does not**, at least 3.8.0: once the node numbered 2147483647 exists, every sequential
+    /// create that is sent after the previous reply is refused with `NodeExists`, for ever. Only creates that
+    /// were sent without waiting for replies get numbers that have wrapped. So this tests how a client copes
+    /// with wrapped numbers, and not with a parent that has used up its numbers.
     ///
     /// # Errors
-    /// [`ServerError::NoNode`].
+    /// [`ServerError::NoNode`] if the node does not exist.
+    ///
+    /// # Examples
+    /// ```
+    /// use zookeeper_test_server::{CreateMode, Server};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = Server::start()?;
+    /// server.create("/queue", "")?;
+    /// server.set_next_sequence("/queue", i32::MAX)?;
+    /// let last = server.create_as("/queue/n-", "", CreateMode::PersistentSequential, 0)?;
+    /// let next = server.create_as("/queue/n-", "", CreateMode::PersistentSequential, 0)?;
+    /// assert_eq!((&*last, &*next), ("/queue/n-2147483647", "/queue/n--2147483648"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_next_sequence(&self, path: &str, next: i32) -> Result<(), ServerError> {
         let found = self.shared.change(|state| state.tree.set_next_sequence(path, next));
         if found { Ok(()) } else { Err(ServerError::NoNode) }
     }
 
-    /// Deletes the containers that had children and have none, and the TTL nodes whose time is over, as the periodic check
-    /// does; answers how many.
+    /// Deletes the containers that have lost their last child and the TTL nodes whose time is over, as the
+    /// periodic check does; returns how many there were.
+    ///
+    /// # Examples
+    /// ```
+    /// use zookeeper_test_server::{CreateMode, Server};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = Server::start()?;
+    /// server.create_as("/locks", "", CreateMode::Container, 0)?;
+    /// assert_eq!(server.sweep_containers(), 0, "it has had no child yet");
+    /// server.create("/locks/a", "")?;
+    /// server.delete("/locks/a")?;
+    /// assert_eq!(server.sweep_containers(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn sweep_containers(&self) -> usize {
         self.shared.change(State::sweep)
     }
 
-    /// What was asked of the server since its start or the last [`reset_counters`](Self::reset_counters).
+    /// Returns the counts of requests since the start or the last [`reset_counters`](Self::reset_counters).
+    /// See [`Counters`] for an example.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.look(|view| view.counters())
@@ -617,68 +867,148 @@ impl Server {
         self.shared.change(|state| state.counters = Counters::default());
     }
 
-    /// How many watches stand: one for each path, kind (data or child) and connection.
+    /// Returns the number of watches that are set: one for each path, kind (data or child) and connection.
     #[must_use]
     pub fn watches(&self) -> usize {
         self.look(|view| view.watches())
     }
 
-    /// The sessions that watch a path, its data or its children.
+    /// Returns the sessions that watch a path: its data or its children.
+    ///
+    /// # Examples
+    /// ```
+    /// use zookeeper_client::Client;
+    /// use zookeeper_test_server::Server;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = Server::start()?;
+    /// server.create("/a", "")?;
+    /// let client = Client::connect(&server.connect_string()).await?;
+    /// let (_data, _stat, watcher) = client.get_and_watch_data("/a").await?;
+    /// assert_eq!(server.watches_on("/a"), [client.session_id().0]);
+    /// server.delete("/a")?;
+    /// watcher.changed().await;
+    /// assert_eq!(server.watches(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn watches_on(&self, path: &str) -> Vec<i64> {
         self.look(|view| view.watches_on(path))
     }
 
-    /// The last 100,000 events of the server, oldest first.
+    /// Returns the last 100,000 entries of the server's log, oldest first. See [`LogEntry`] for an example.
     #[must_use]
     pub fn log(&self) -> Vec<LogEntry> {
         self.shared.with(|state| state.log.snapshot())
     }
 
-    /// Holds the reply to a request **after** it was applied, with everything behind it on that connection.
+    /// Holds the reply to a request **after** it was applied, and everything behind it on that connection,
+    /// until the gate is released. See [`Gate`] for an example.
     pub fn hold_reply(&self, matcher: Match) -> Gate {
         self.shared.change(|state| state.plan.gate(matcher, Action::HoldReply))
     }
 
-    /// Sends the reply to a request so long after it was applied, with everything behind it on that connection: what a
-    /// client sees of servers whose commits take their time. Requests that are sent together wait together.
+    /// Delays the reply to a request, and everything behind it on that connection: to the client the server
+    /// commits slowly. Requests that are sent together wait together.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use zookeeper_client::Client;
+    /// use zookeeper_test_server::{Match, Op, Server};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = Server::start()?;
+    /// let client = Client::connect(&server.connect_string()).await?;
+    /// let delay = Duration::from_millis(20);
+    /// server.delay_reply(Match::op(Op::Sync).always(), delay);
+    /// let sent = Instant::now();
+    /// client.sync("/").await?;
+    /// assert!(sent.elapsed() >= delay);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn delay_reply(&self, matcher: Match, delay: Duration) -> Fault {
         self.shared.change(|state| state.plan.fault(matcher, Action::DelayReply(delay)))
     }
 
-    /// Holds a request **before** it is applied; the later requests of its connection queue behind it.
+    /// Holds a request **before** it is applied, and the later requests of its connection behind it, until
+    /// the gate is released.
     ///
-    /// It is applied when the gate is released, even if its connection is gone by then, unless its session has ended or
-    /// come back on another connection.
+    /// It is applied then even if its connection is gone, unless its session has ended or has reconnected.
+    ///
+    /// # Examples
+    /// ```
+    /// use zookeeper_client::Client;
+    /// use zookeeper_test_server::{Match, Op, Server};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = Server::start()?;
+    /// server.create("/a", "")?;
+    /// let client = Client::connect(&server.connect_string()).await?;
+    /// let gate = server.hold_request(Match::op(Op::Delete));
+    /// let delete = client.delete("/a", None);
+    /// gate.wait_hit().await;
+    /// assert!(server.exists("/a"));
+    /// gate.release();
+    /// delete.await?;
+    /// assert!(!server.exists("/a"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn hold_request(&self, matcher: Match) -> Gate {
         self.shared.change(|state| state.plan.gate(matcher, Action::HoldRequest))
     }
 
-    /// Applies a request and loses its reply with the connection.
+    /// Loses the reply to a request that was applied, and the connection with it. See [`Loss`] for an
+    /// example.
     pub fn drop_reply(&self, matcher: Match, loss: Loss) -> Fault {
         self.shared.change(|state| state.plan.fault(matcher, Action::DropReply(loss)))
     }
 
-    /// Loses a request with the connection: it is not applied.
+    /// Loses a request before it is applied, and the connection with it.
     pub fn drop_request(&self, matcher: Match, loss: Loss) -> Fault {
         self.shared.change(|state| state.plan.fault(matcher, Action::DropRequest(loss)))
     }
 
-    /// Answers a request with an error code instead of applying it. A connect is refused instead.
+    /// Answers a request with an error code instead of applying it; a connect is refused. See [`Fault`] for
+    /// an example.
     pub fn fail(&self, matcher: Match, error_code: i32) -> Fault {
         self.shared.change(|state| state.plan.fault(matcher, Action::Fail(error_code)))
     }
 
-    /// Removes every fault and releases every gate. Stalls stay.
+    /// Removes all faults and releases all gates. Stalls stay.
     pub fn clear_faults(&self) {
         self.shared.change(|state| state.plan.clear());
     }
 
-    /// Waits until a condition holds; answers whether it did in time. It is looked at now and after every change of the
-    /// server, so nothing is missed and nothing polls. Works on any runtime; the future does not borrow the server.
+    /// Waits until a condition holds; returns whether it did in time.
+    ///
+    /// The condition is evaluated now and after every change of the server, so nothing is missed and nothing
+    /// polls. The future works on any runtime, and does not borrow the server.
     ///
     /// # Cancel safety
-    /// Dropping the future only stops the waiting.
+    /// Dropping the future has no effect on the server.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use zookeeper_client::Client;
+    /// use zookeeper_test_server::Server;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = Server::start()?;
+    /// let connected = server.wait_until(|view| !view.sessions().is_empty(), Duration::from_secs(5));
+    /// let _client = Client::connect(&server.connect_string()).await?;
+    /// assert!(connected.await);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn wait_until<F>(
         &self,
         mut condition: F,
@@ -700,7 +1030,8 @@ impl Server {
         }
     }
 
-    /// The same for a thread that may block.
+    /// Blocks until a condition holds; returns whether it did in time. [`wait_until`](Self::wait_until) for
+    /// threads that may block.
     #[must_use]
     pub fn wait_until_blocking(
         &self,
@@ -712,7 +1043,7 @@ impl Server {
     }
 }
 
-/// A task that ends with its owner.
+/// A task that is aborted with its owner.
 #[derive(Debug)]
 struct Timer(tokio::task::JoinHandle<()>);
 

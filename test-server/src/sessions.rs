@@ -1,10 +1,10 @@
-//! Sessions and when they expire. The clock is told: milliseconds since the server started.
+//! Sessions and their expiry. The caller passes the time, in milliseconds since the server started.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// How many servers there were in this process.
+/// The number of servers that were started in this process.
 static SERVERS: AtomicI64 = AtomicI64::new(0);
 
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct Session {
     pub(crate) timeout_ms: u64,
     pub(crate) expires_at: u64,
     pub(crate) connection: Option<u64>,
-    /// The connection that it came by last, whether or not that is still there.
+    /// The connection that it used last, which may be closed.
     pub(crate) last_connection: u64,
     pub(crate) created_at: u64,
 }
@@ -27,8 +27,8 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Ids begin at a number made of the wall clock, as ZooKeeper's do, so that two servers do not share them. Servers of one
-    /// process differ even if they start in the same millisecond.
+    /// Takes the first id from the wall clock, as ZooKeeper does, so that two servers do not share ids.
+    /// Servers of one process differ even if they start in the same millisecond.
     pub(crate) fn new(tick_ms: u64, wall_ms: i64) -> Self {
         let moment = wall_ms.wrapping_add(SERVERS.fetch_add(1, Ordering::Relaxed));
         let next_id = (moment << 24 >> 8) & 0x00ff_ffff_ffff_ffff | 1 << 56;
@@ -73,7 +73,7 @@ impl Sessions {
         self.by_id.remove(&id)
     }
 
-    /// The session was heard of: it lives for its timeout, rounded up to a tick later than that.
+    /// Renews a session: it expires at the first tick after its timeout.
     pub(crate) fn touch(&mut self, id: i64, now: u64) {
         let tick = self.tick_ms;
         if let Some(session) = self.by_id.get_mut(&id) {
@@ -81,14 +81,14 @@ impl Sessions {
         }
     }
 
-    /// Every session gets a fresh timeout, as after a restart or an election.
+    /// Renews all sessions, as after a restart or an election.
     pub(crate) fn renew_all(&mut self, now: u64) {
         for id in self.by_id.keys().copied().collect::<Vec<_>>() {
             self.touch(id, now);
         }
     }
 
-    /// The sessions whose time is over.
+    /// Returns the sessions that have expired.
     pub(crate) fn overdue(&self, now: u64) -> Vec<i64> {
         let due = |(id, session): (&i64, &Session)| (session.expires_at <= now).then_some(*id);
         if self.frozen { Vec::new() } else { self.by_id.iter().filter_map(due).collect() }

@@ -1,16 +1,16 @@
-//! Waking whoever waits for something, on any runtime or on none.
+//! Waiting for a condition, on any runtime or on a thread.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-/// Locks a mutex; a panic in a caller's closure does not make the server unusable.
+/// Locks a mutex, even if it is poisoned: a panic in a caller's closure does not make the server unusable.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Something changed; who waits looks again.
+/// A signal that something has changed, on which waiters evaluate their conditions again.
 #[derive(Debug)]
 pub(crate) struct Signal {
     version: watch::Sender<u64>,
@@ -29,16 +29,16 @@ impl Signal {
         self.condvar.notify_all();
     }
 
-    /// Resolves once the condition holds. It is looked at now and after every change.
+    /// Waits until a condition holds. It is evaluated now and after every change.
     pub(crate) async fn until(&self, mut condition: impl FnMut() -> bool + Send) {
         let mut version = self.version.subscribe();
         while !condition() {
-            // The sender lives as long as `self`.
+            // It cannot fail: the sender lives as long as `self`.
             let _ = version.changed().await;
         }
     }
 
-    /// The same for a thread that may block; answers whether the condition held in time.
+    /// Blocks until a condition holds; returns whether it did in time.
     pub(crate) fn until_blocking(&self, mut condition: impl FnMut() -> bool, timeout: Duration) -> bool {
         let deadline = Instant::now().checked_add(timeout);
         loop {
@@ -52,7 +52,7 @@ impl Signal {
             }
             let blocked = lock(&self.blocked);
             if *self.version.borrow() == seen {
-                // A wake-up is only a reason to look again, whatever its cause.
+                // After any wake-up, for whatever reason, the condition is evaluated again.
                 let left = left.unwrap_or(Duration::from_secs(3600));
                 drop(self.condvar.wait_timeout(blocked, left).unwrap_or_else(PoisonError::into_inner));
             }

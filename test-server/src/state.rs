@@ -1,4 +1,5 @@
-//! The server without its sockets: what a request does to the tree, the sessions and the watches, and what it answers.
+//! The server without its sockets: what a request does to the tree, the sessions and the watches, and its
+//! reply.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,20 +19,39 @@ use crate::wire::reply::{self, Outcome};
 use crate::wire::request::{Connect, Read, Request, SetWatches, Write};
 use crate::wire::{AuthId, opcode};
 
-/// Which ZooKeeper the server behaves like, where releases differ.
+/// The version of ZooKeeper that the server behaves like, where versions differ.
 ///
-/// Both have the fix of CVE-2024-23944: a watch event goes only to who may read the node.
+/// Both have the fix of CVE-2024-23944: a watch event is sent only to clients that may read the node.
+///
+/// ```
+/// use zookeeper_client::{Acls, Client, CreateMode, MultiWriteResult};
+/// use zookeeper_test_server::{Server, Version};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::builder().zookeeper_version(Version::V3_8).start()?;
+/// let client = Client::connect(&server.connect_string()).await?;
+/// let mut multi = client.new_multi_writer();
+/// multi.add_create("/a", b"", &CreateMode::Persistent.with_acls(Acls::anyone_all()))?;
+/// let results = multi.commit().await?;
+/// let MultiWriteResult::Create { stat, .. } = &results[0] else { return Err("not a create".into()) };
+/// assert!(stat.is_invalid(), "3.8.0 has no Stat for a create in a multi");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Version {
-    /// 3.8.0: a create inside a multi answers no Stat (ZOOKEEPER-4026), and watch events carry the zxid -1.
+    /// 3.8.0: the reply to a create in a multi has no Stat (ZOOKEEPER-4026), and watch events have the zxid
+    /// -1.
     #[default]
     V3_8,
-    /// 3.9: a create inside a multi answers its Stat, and watch events carry the zxid of their transaction.
+    /// 3.9: the reply to a create in a multi has its Stat, and watch events have the zxid of their
+    /// transaction.
     V3_9,
 }
 
-/// How much of a path the log keeps, in bytes: a log of paths as long as a frame would fill the memory.
+/// How much of a path the log keeps, in bytes. A log of paths as long as a frame would fill the memory.
 const LOGGED_PATH: usize = 4096;
 
 #[derive(Clone, Debug)]
@@ -43,7 +63,7 @@ pub(crate) struct Config {
     pub(crate) max_frame: usize,
 }
 
-/// A request after its header was read.
+/// A request whose header has been read.
 #[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) number: u64,
@@ -53,7 +73,7 @@ pub(crate) struct Ask {
     pub(crate) body: Result<Request, Malformed>,
 }
 
-/// What to send back.
+/// A reply.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) frame: Vec<u8>,
@@ -62,22 +82,49 @@ pub(crate) struct Answer {
     pub(crate) close: bool,
 }
 
-/// What a member that is cut off from the rest of the ensemble still does for the client that is connected to it.
+/// The role of a member that is cut off from the rest of the ensemble, for
+/// [`Server::isolate`](crate::Server::isolate).
 ///
-/// Such a member answers reads as of the moment that it was cut off, pings, and, if it was the leader, `sync`; it answers
-/// no write, and nothing behind a write. It delivers no events. The others do not hear of the client through it, so
-/// they expire its session and give its locks away, while the client has no way to see that in what it reads. A real
-/// member goes on like that for its `syncLimit`, 10 s by default.
+/// Such a member replies to reads with the state at the moment when it was cut off, to pings, and, if it was
+/// the leader, to `sync`. It replies to no write, nor to any request behind one, and sends no events. The
+/// other members do not hear of its client, so they expire the client's session and give its locks away,
+/// which the client cannot see in what it reads. A real member goes on like this for `syncLimit` ticks, 10 s
+/// by default.
+///
+/// ```
+/// use zookeeper_client::Client;
+/// use zookeeper_test_server::{Isolation, Server};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start()?;
+/// server.create("/a", "old")?;
+/// let client = Client::connect(&server.connect_string()).await?;
+/// server.isolate(client.session_id().0, Isolation::DeposedLeader);
+/// server.set_data("/a", "new")?;
+///
+/// // Even after a sync the client reads the old data.
+/// client.sync("/a").await?;
+/// let (data, _stat) = client.get_data("/a").await?;
+/// assert_eq!(data, b"old");
+///
+/// server.heal(client.session_id().0);
+/// while client.sync("/a").await.is_err() {}
+/// let (data, _stat) = client.get_data("/a").await?;
+/// assert_eq!(data, b"new");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Isolation {
-    /// A follower that does not reach the leader.
+    /// A follower that cannot reach the leader.
     Follower,
-    /// A leader that the others have replaced, and that does not know it yet: it answers `sync` too.
+    /// A leader that the others have replaced and that does not know it yet: it replies to `sync`, too.
     DeposedLeader,
 }
 
-/// What a member that is cut off knows.
+/// The state of a member that is cut off.
 #[derive(Debug)]
 struct Isolated {
     tree: Tree,
@@ -103,7 +150,7 @@ pub(crate) struct State {
     next_request: u64,
 }
 
-/// The wall clock shows in a Stat and in session ids and decides nothing.
+/// Returns the time of the wall clock, which is visible in Stats and session ids and decides nothing.
 #[expect(clippy::disallowed_methods, reason = "ctime and mtime are wall-clock times by definition")]
 fn wall_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -134,12 +181,12 @@ impl State {
         }
     }
 
-    /// Milliseconds since the server started: the clock of sessions and TTLs.
+    /// Returns the milliseconds since the server started, the clock of sessions and TTLs.
     pub(crate) fn now(&self) -> u64 {
         ms(self.started.elapsed())
     }
 
-    /// The next transaction.
+    /// Returns the next transaction's stamp.
     pub(crate) fn stamp(&mut self) -> Stamp {
         self.zxid += 1;
         Stamp { zxid: self.zxid, wall_ms: wall_ms(), mono_ms: self.now() }
@@ -157,7 +204,7 @@ impl State {
         conn
     }
 
-    /// The connection is gone; its watches go with it, its session stays.
+    /// Removes a connection and its watches. Its session stays.
     pub(crate) fn disconnect(&mut self, conn: &Conn) {
         conn.close();
         self.watches.disconnect(conn.id);
@@ -169,7 +216,7 @@ impl State {
         }
     }
 
-    /// What a cut-off member knows goes when the session is over and nobody asks that member any more.
+    /// Drops the state of an isolated member once its session is over and no connection uses it.
     fn forget_isolated(&mut self, session: i64) {
         let asked = || self.connections.values().any(|conn| conn.session() == session);
         if self.is_isolated(session) && self.sessions.get(session).is_none() && !asked() {
@@ -187,10 +234,11 @@ impl State {
         self.connections.get(&self.sessions.get(session)?.connection?)
     }
 
-    /// Answers a connect: the frame and whether the connection may go on. `None`: close without an answer.
+    /// Handles a connect; returns the reply and whether the connection may go on, or `None` to close it
+    /// without a reply.
     pub(crate) fn connect(&mut self, conn: &Conn, request: &Connect) -> Option<(Vec<u8>, bool)> {
         if request.last_zxid_seen > self.zxid {
-            // The client has seen more than this server: it must try another one.
+            // The client has seen a later state than this server has. It must try another one.
             return None;
         }
         let asked = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
@@ -204,10 +252,10 @@ impl State {
             let known = self.sessions.get(request.session);
             let accepted = known.is_some_and(|session| session.password[..] == request.password[..]);
             if accepted {
-                // A client that comes back comes to a member that is not cut off.
+                // A client that reconnects reaches a member that is not cut off.
                 self.isolated.remove(&request.session);
             }
-            // As ZooKeeper does, whatever the password; but a member that is cut off does not hear of it.
+            // As in ZooKeeper, whether or not the password is right. An isolated member does not learn of it.
             if let Some(old) = self.connection_of(request.session).cloned() {
                 if !self.is_isolated(request.session) {
                     self.disconnect(&old);
@@ -230,7 +278,7 @@ impl State {
         Some((reply::connect(Some((id, timeout, &password)), request.knows_read_only), true))
     }
 
-    /// Cuts the member that serves a session off from the others. `false` when there is no such session.
+    /// Isolates the member that serves a session; returns `false` if there is no such session.
     pub(crate) fn isolate(&mut self, session: i64, isolation: Isolation) -> bool {
         let known = self.sessions.get(session).is_some();
         if known {
@@ -240,7 +288,7 @@ impl State {
         known
     }
 
-    /// The member is back with the others, and closes the connections that it had.
+    /// Ends the isolation of the member that serves a session, and closes its connections.
     pub(crate) fn heal(&mut self, session: i64) {
         if self.isolated.remove(&session).is_none() {
             return;
@@ -252,12 +300,12 @@ impl State {
         }
     }
 
-    /// Whether the member that serves a session is cut off.
+    /// Whether the member that serves a session is isolated.
     pub(crate) fn is_isolated(&self, session: i64) -> bool {
         self.isolated.contains_key(&session)
     }
 
-    /// Whether the cut-off member of a session answers this by itself, or has to ask the others.
+    /// Whether the isolated member of a session can reply to a request without the others.
     pub(crate) fn answers_alone(&self, session: i64, ask: &Ask) -> bool {
         match &ask.body {
             Ok(
@@ -274,7 +322,7 @@ impl State {
         }
     }
 
-    /// What a cut-off member answers by itself.
+    /// Handles a request to which an isolated member can reply.
     pub(crate) fn submit_isolated(&mut self, conn: &Conn, ask: &Ask, fail: Option<i32>) -> Answer {
         let session = conn.session();
         self.swap_isolated(session);
@@ -296,7 +344,7 @@ impl State {
         Answer { frame: writer.frame(), error, path, close: false }
     }
 
-    /// Puts what the cut-off member knows in the place of what the others know, and back.
+    /// Swaps the isolated member's state with the others'.
     fn swap_isolated(&mut self, session: i64) {
         if let Some(isolated) = self.isolated.get_mut(&session) {
             std::mem::swap(&mut self.tree, &mut isolated.tree);
@@ -304,12 +352,12 @@ impl State {
         }
     }
 
-    /// Whether the session has come by another connection since: what this one asked for is void.
+    /// Whether the session has reconnected since: requests of this connection are discarded then.
     pub(crate) fn has_moved(&self, conn: &Conn) -> bool {
         self.sessions.get(conn.session()).is_some_and(|session| session.last_connection != conn.id)
     }
 
-    /// Applies a request and says what to answer.
+    /// Applies a request and returns the reply.
     pub(crate) fn submit(&mut self, conn: &Conn, ask: &Ask, fail: Option<i32>) -> Answer {
         let session = conn.session();
         let mut close = false;
@@ -356,7 +404,7 @@ impl State {
         Answer { frame: writer.frame(), error, path, close }
     }
 
-    /// A write that fails before it is applied still takes a transaction number, as ZooKeeper's do.
+    /// Uses up a transaction id for a write that fails before it is applied, as ZooKeeper does.
     fn spend_zxid(&mut self, op: Op) {
         if matches!(op, Op::Create | Op::Delete | Op::SetData | Op::SetAcl | Op::Multi | Op::Check) {
             self.stamp();
@@ -372,7 +420,7 @@ impl State {
     ) -> Result<Outcome, ServerError> {
         let ids = conn.ids();
         let who = Who { session, ids: &ids, trusted: ids.iter().any(|id| id.scheme == "super") };
-        // A connection that is gone watches nothing.
+        // A connection that is closed sets no watch.
         let watcher = self.connections.contains_key(&conn.id).then_some(conn.id);
         match request {
             Request::Write(write) => {
@@ -397,7 +445,7 @@ impl State {
                         _ => 0,
                     };
                     if size > HARD_OUT {
-                        // No client could be sent that.
+                        // The reply would be too large for any client.
                         conn.kill(End::Reset);
                         return Err(ServerError::Marshalling);
                     }
@@ -453,7 +501,7 @@ impl State {
                         let id = digest::identity(&String::from_utf8_lossy(data));
                         conn.add_id(AuthId::new("digest", id));
                     }
-                    // Every connection has its address from the start.
+                    // Every connection is authenticated by its address from the start.
                     "ip" => {}
                     _ => return Err(ServerError::AuthFailed),
                 }
@@ -512,7 +560,7 @@ impl State {
                         Write::Delete { .. } => (opcode::DELETE, false),
                         Write::SetData { .. } | Write::SetAcl { .. } => (opcode::SET_DATA, false),
                         Write::Check { .. } => (opcode::CHECK, false),
-                        // Until 3.8.1 a create2 in a multi was taken for a plain create, which answers no Stat.
+                        // Until 3.8.1 a create2 in a multi was handled as a create, whose reply has no Stat.
                         Write::Create(create) => match (create.opcode, self.config.version) {
                             (opcode::CREATE, _) | (opcode::CREATE2, Version::V3_8) => (opcode::CREATE, true),
                             _ => (opcode::CREATE2, false),
@@ -534,7 +582,8 @@ impl State {
         }
     }
 
-    /// One transaction: applied as a whole, told to the watchers before anybody hears of it otherwise.
+    /// Applies writes as one transaction; returns their effects, or the index of the write that failed. The
+    /// watchers are notified before any reply is sent.
     pub(crate) fn commit(
         &mut self,
         who: Who<'_>,
@@ -559,11 +608,11 @@ impl State {
             return;
         };
         if self.is_isolated(conn.session()) {
-            // A member that is cut off knows of nothing that happens.
+            // An isolated member does not learn of changes.
             return;
         }
         if let Some(acl) = &event.acl {
-            // Since CVE-2024-23944 a watch does not tell more than a read would.
+            // Since the fix of CVE-2024-23944 a watch reveals no more than a read would.
             let ids = conn.ids();
             let who = Who { session: conn.session(), ids: &ids, trusted: false };
             if txn::permit(who, acl, txn::READ).is_err() {
@@ -615,7 +664,7 @@ impl State {
         }
     }
 
-    /// Ends a session: its nodes go in one transaction. `false` when there is no such session.
+    /// Ends a session and deletes its nodes in one transaction; returns `false` if there is no such session.
     pub(crate) fn end_session(&mut self, id: i64) -> bool {
         if self.sessions.remove(id).is_none() {
             return false;
@@ -633,9 +682,10 @@ impl State {
         true
     }
 
-    /// Ends a session as its expiry does: the connection is closed without an answer, and is told of nothing.
+    /// Expires a session: its connection is closed without a notice. Returns `false` if there is no such
+    /// session.
     pub(crate) fn expire(&mut self, id: i64) -> bool {
-        // The others cannot reach a connection to a member that is cut off.
+        // The others cannot reach a connection of an isolated member.
         if let Some(conn) = self.connection_of(id).filter(|_| !self.is_isolated(id)).cloned() {
             self.connections.remove(&conn.id);
             self.watches.disconnect(conn.id);
@@ -646,7 +696,7 @@ impl State {
         ended
     }
 
-    /// Expires what is overdue.
+    /// Expires the sessions that are overdue; returns whether there were any.
     pub(crate) fn tick(&mut self) -> bool {
         let overdue = self.sessions.overdue(self.now());
         for id in &overdue {
@@ -656,7 +706,7 @@ impl State {
         !overdue.is_empty()
     }
 
-    /// Deletes the containers and TTL nodes that are due, one transaction each.
+    /// Deletes the containers and TTL nodes that are due, in a transaction each; returns how many there were.
     pub(crate) fn sweep(&mut self) -> usize {
         let due = self.tree.perished(self.now());
         for path in &due {
@@ -686,7 +736,7 @@ impl State {
     }
 }
 
-/// As much of a path as the log keeps.
+/// Cuts a path to what the log keeps of it.
 fn beginning(path: &str) -> &str {
     let mut end = path.len().min(LOGGED_PATH);
     while !path.is_char_boundary(end) {
@@ -695,7 +745,7 @@ fn beginning(path: &str) -> &str {
     &path[..end]
 }
 
-/// Reads look paths up as they are; only a NUL is refused.
+/// Checks the path of a read: it is looked up as it is, and only a NUL is refused.
 fn plain(path: &str) -> Result<(), ServerError> {
     if path.contains('\0') { Err(ServerError::BadArguments) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! The znodes and their numbers. No clock, no network, no permissions: what changes is told, and can be undone.
+//! The nodes and their numbers, without clock, network or permissions. Each change returns how to undo it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::wire::jute::length;
 use crate::wire::{Acl, AuthId, Stat};
 
-/// When a change happens: its transaction, the wall clock for the times in a Stat, a monotonic clock for TTLs.
+/// The time of a change: its transaction, the wall clock for the times in a Stat, a monotonic clock for TTLs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stamp {
     pub(crate) zxid: i64,
@@ -14,20 +14,35 @@ pub(crate) struct Stamp {
     pub(crate) mono_ms: u64,
 }
 
-/// What kind of node a node is.
+/// The kind of a node.
+///
+/// ```
+/// use zookeeper_client::{Acls, Client, CreateMode};
+/// use zookeeper_test_server::{NodeKind, Server};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start()?;
+/// let client = Client::connect(&server.connect_string()).await?;
+/// client.create("/here", b"", &CreateMode::Ephemeral.with_acls(Acls::anyone_all())).await?;
+/// let owner = client.session_id().0;
+/// assert_eq!(server.node("/here").map(|node| node.kind), Some(NodeKind::Ephemeral { owner }));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NodeKind {
-    /// Stays until it is deleted.
+    /// A node that stays until it is deleted.
     Persistent,
-    /// Goes with the session of its owner.
+    /// A node that is deleted with its session.
     Ephemeral {
-        /// The session that owns it.
+        /// The session.
         owner: i64,
     },
-    /// Goes some time after its last child.
+    /// A node that is deleted some time after its last child.
     Container,
-    /// Goes when it had no child and no change for that long.
+    /// A node that is deleted once it has had no child and no change for a time.
     Ttl {
         /// The time to live in milliseconds.
         ms: i64,
@@ -47,7 +62,8 @@ pub(crate) struct Node {
     pub(crate) mtime: i64,
     pub(crate) version: i32,
     pub(crate) aversion: i32,
-    /// How many children were created so far, which is the next sequence suffix. What clients see is derived.
+    /// The number of children that were created so far, which is the next sequence number. `cversion` is
+    /// derived from it.
     pub(crate) creates: i32,
     touched_ms: u64,
 }
@@ -79,7 +95,7 @@ impl Node {
             ctime: self.ctime,
             mtime: self.mtime,
             version: self.version,
-            // Clients see the number of creates and deletes; the server counts creates only.
+            // `cversion` counts creates and deletes; the server counts creates only.
             cversion: self.creates.wrapping_mul(2).wrapping_sub(num_children),
             aversion: self.aversion,
             ephemeral_owner: self.owner(),
@@ -89,7 +105,7 @@ impl Node {
         }
     }
 
-    /// The session of an ephemeral node, else 0.
+    /// Returns the session of an ephemeral node; 0 for other nodes.
     pub(crate) fn owner(&self) -> i64 {
         match self.kind {
             NodeKind::Ephemeral { owner } => owner,
@@ -98,7 +114,7 @@ impl Node {
     }
 }
 
-/// How to take a change back. Changes are taken back in reverse order.
+/// How to undo a change. Changes are undone in reverse order.
 #[derive(Debug)]
 pub(crate) enum Undo {
     Created { path: String, parent_pzxid: i64 },
@@ -115,18 +131,19 @@ pub(crate) struct Tree {
     perishable: BTreeSet<String>,
 }
 
-/// Everybody may do everything.
+/// Returns an access control list that permits everything to everyone.
 pub(crate) fn open_acl() -> Arc<[Acl]> {
     Arc::from([Acl { perms: 31, id: AuthId::new("world", "anyone") }])
 }
 
-/// The parent's path and the name in it; `None` without a slash. The parent of a top node is the empty string.
+/// Splits a path into the parent's path and the name in it; returns `None` if there is no slash. The parent
+/// of a top-level node is the empty string.
 pub(crate) fn split(path: &str) -> Option<(&str, &str)> {
     path.rsplit_once('/')
 }
 
 impl Tree {
-    /// The tree of a fresh server.
+    /// Creates the tree of a new server.
     pub(crate) fn new() -> Self {
         let fresh = |acl| Node::new(Some(Vec::new()), acl, NodeKind::Persistent, Stamp::default());
         let read_only: Arc<[Acl]> = Arc::from([Acl { perms: 1, id: AuthId::new("world", "anyone") }]);
@@ -142,7 +159,7 @@ impl Tree {
         Self { nodes, ephemerals: BTreeMap::new(), perishable: BTreeSet::new() }
     }
 
-    /// The node at a path; the empty path is the root, as it is for ZooKeeper.
+    /// Returns the node at a path. As in ZooKeeper, the empty path is the root.
     pub(crate) fn get(&self, path: &str) -> Option<&Node> {
         self.nodes.get(root_if_empty(path))
     }
@@ -155,7 +172,7 @@ impl Tree {
         self.nodes.len()
     }
 
-    /// Approximate size in bytes: paths and data.
+    /// Returns the approximate size in bytes, of paths and data.
     pub(crate) fn size(&self) -> usize {
         self.nodes.iter().map(|(path, node)| path.len() + node.data.as_ref().map_or(0, Vec::len)).sum()
     }
@@ -164,17 +181,17 @@ impl Tree {
         self.nodes.keys().map(String::as_str)
     }
 
-    /// The ephemeral nodes of a session, in order.
+    /// Returns the ephemeral nodes of a session, in order.
     pub(crate) fn ephemerals(&self, session: i64) -> impl Iterator<Item = &str> {
         self.ephemerals.get(&session).into_iter().flatten().map(String::as_str)
     }
 
-    /// Sessions that own ephemeral nodes.
+    /// Returns the sessions that own ephemeral nodes.
     pub(crate) fn owners(&self) -> impl Iterator<Item = i64> {
         self.ephemerals.keys().copied()
     }
 
-    /// Adds a node. The caller has checked that its parent exists and that it does not; without a parent: `None`.
+    /// Adds a node that does not exist, as the caller has checked; returns `None` if there is no parent.
     pub(crate) fn create(
         &mut self,
         path: &str,
@@ -193,7 +210,7 @@ impl Tree {
         Some(Undo::Created { path: path.to_owned(), parent_pzxid })
     }
 
-    /// Removes a node. The caller has checked that it has no children.
+    /// Removes a node that has no children, as the caller has checked; returns `None` if it does not exist.
     pub(crate) fn delete(&mut self, path: &str, zxid: i64) -> Option<Undo> {
         let (parent, name) = split(path)?;
         let node = self.remove(path)?;
@@ -268,7 +285,7 @@ impl Tree {
         }
     }
 
-    /// Containers that had children and have none, and TTL nodes whose time is over.
+    /// Returns the containers that have lost their last child and the TTL nodes whose time is over.
     pub(crate) fn perished(&self, mono_ms: u64) -> Vec<String> {
         let due = |path: &&String| {
             self.nodes.get(path.as_str()).is_some_and(|node| {

@@ -1,4 +1,5 @@
-//! Transactions: the rules a write must pass, permissions, and multis that happen as a whole or not at all.
+//! Transactions: the conditions and permissions of writes, and multis that are applied as a whole or not at
+//! all.
 
 use std::sync::Arc;
 
@@ -13,16 +14,16 @@ pub(crate) const CREATE: i32 = 4;
 pub(crate) const DELETE: i32 = 8;
 pub(crate) const ADMIN: i32 = 16;
 
-/// On whose behalf something is done.
+/// The client that asks for a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Who<'a> {
     pub(crate) session: i64,
     pub(crate) ids: &'a [AuthId],
-    /// The owner of the server: no permission is asked for.
+    /// Whether permissions are ignored, as for calls of the server's own methods.
     pub(crate) trusted: bool,
 }
 
-/// What a write did.
+/// The effect of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     Created(String, Stat),
@@ -31,7 +32,7 @@ pub(crate) enum Effect {
     Checked,
 }
 
-/// What happened to a node.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Happened {
     Created,
@@ -39,7 +40,7 @@ pub(crate) enum Happened {
     Data,
 }
 
-/// What watches are told, if the permissions at that moment let their owners read it.
+/// A change of a node, with the lists that decide which watchers may learn of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) what: Happened,
@@ -49,7 +50,7 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// A change of a node that exists now.
+    /// Describes a change of a node that exists now.
     pub(crate) fn of(tree: &Tree, what: Happened, path: &str) -> Self {
         let acl = |path| tree.get(path).map_or_else(|| Arc::from([]), |node| Arc::clone(&node.acl));
         let parent_acl = acl(split(path).map_or("", |(parent, _)| parent));
@@ -57,7 +58,7 @@ impl Change {
     }
 }
 
-/// Applies writes in order. When one fails, all are taken back and its index is told.
+/// Applies writes in order. If one fails, undoes all and returns its index.
 pub(crate) fn apply(
     tree: &mut Tree,
     who: Who<'_>,
@@ -118,7 +119,7 @@ fn one(tree: &mut Tree, who: Who<'_>, write: &Write, at: Stamp) -> Result<Done, 
     }
 }
 
-/// What the flags of a create say: the kind of node and whether it gets a number.
+/// Returns the kind of node that a create asks for, and whether it is sequential.
 fn mode(request: &Create, session: i64) -> Result<(NodeKind, bool), ServerError> {
     let (ephemeral, sequential) = match request.flags {
         0 | 4 | 5 => (false, false),
@@ -132,7 +133,7 @@ fn mode(request: &Create, session: i64) -> Result<(NodeKind, bool), ServerError>
     if !ttl_valid {
         return Err(ServerError::BadArguments);
     }
-    // As in ZooKeeper, the number of the request makes a container or a TTL node, and the flags an ephemeral one.
+    // As in ZooKeeper, the opcode makes a container or a TTL node, and the flags an ephemeral one.
     let kind = match request.opcode {
         opcode::CREATE_CONTAINER => NodeKind::Container,
         opcode::CREATE_TTL if ttl_wanted => NodeKind::Ttl { ms: request.ttl },
@@ -153,7 +154,7 @@ fn create(tree: &mut Tree, who: Who<'_>, request: &Create, at: Stamp) -> Result<
     permit(who, &parent.acl, CREATE)?;
     let mut path = request.path.clone();
     if sequential {
-        // Java's %010d: ten places, the sign included.
+        // As Java's %010d: ten places, including the sign.
         path.push_str(&format!("{:010}", parent.creates));
     }
     validate(&path)?;
@@ -195,7 +196,8 @@ fn expect_version(expected: i32, actual: i32) -> Result<(), ServerError> {
     if expected == -1 || expected == actual { Ok(()) } else { Err(ServerError::BadVersion) }
 }
 
-/// The rules of ZooKeeper's paths, counted in UTF-16 units as Java does: nothing beyond the basic plane passes.
+/// Checks a path by ZooKeeper's rules. They count UTF-16 units, as Java does, so no character beyond the
+/// basic plane is valid.
 pub(crate) fn validate(path: &str) -> Result<(), ServerError> {
     if path == "/" {
         return Ok(());
@@ -208,7 +210,7 @@ pub(crate) fn validate(path: &str) -> Result<(), ServerError> {
     Ok(())
 }
 
-/// Asks an access control list whether any of the wanted permissions is given.
+/// Checks that an access control list grants one of the wanted permissions.
 pub(crate) fn permit(who: Who<'_>, acl: &[Acl], wanted: i32) -> Result<(), ServerError> {
     let given = |entry: &Acl| {
         entry.perms & wanted != 0
@@ -237,7 +239,7 @@ fn network(id: &str) -> Option<(u32, u32)> {
     Some((u32::from(address.parse::<std::net::Ipv4Addr>().ok()?), bits))
 }
 
-/// Checks a list that a client sent and puts its own identities where it says `auth`.
+/// Checks an access control list of a client; returns it with `auth` replaced by the client's identities.
 fn settle_acl(who: Who<'_>, acl: &[Acl]) -> Result<Arc<[Acl]>, ServerError> {
     let mut settled = Vec::new();
     for (index, entry) in acl.iter().enumerate() {
@@ -271,7 +273,7 @@ mod tests {
     use super::*;
     use crate::tree::open_acl;
 
-    const NOBODY: Who<'_> = Who { session: 7, ids: &[], trusted: false };
+    const ANONYMOUS: Who<'_> = Who { session: 7, ids: &[], trusted: false };
 
     fn write() -> impl Strategy<Value = Write> {
         let path = || "/[ab](/[ab]){0,2}";
@@ -298,11 +300,11 @@ mod tests {
             let mut at = Stamp::default();
             for write in &before {
                 at.zxid += 1;
-                let _ = apply(&mut tree, NOBODY, std::slice::from_ref(write), at);
+                let _ = apply(&mut tree, ANONYMOUS, std::slice::from_ref(write), at);
             }
             let was = tree.clone();
             at.zxid += 1;
-            match apply(&mut tree, NOBODY, &multi, at) {
+            match apply(&mut tree, ANONYMOUS, &multi, at) {
                 Err((index, _)) => {
                     prop_assert!(index < multi.len());
                     prop_assert_eq!(tree, was);
@@ -317,8 +319,8 @@ mod tests {
             let (mut created, mut deleted) = (0, 0);
             for (zxid, write) in writes.iter().enumerate() {
                 let at = Stamp { zxid: zxid as i64 + 1, ..Stamp::default() };
-                for change in apply(&mut tree, NOBODY, std::slice::from_ref(write), at).map_or(vec![], |done| done.1) {
-                    // Children of /a are looked at.
+                for change in apply(&mut tree, ANONYMOUS, std::slice::from_ref(write), at).map_or(vec![], |done| done.1) {
+                    // The test counts the children of /a.
                     if split(&change.path).is_some_and(|(parent, _)| parent == "/a") {
                         created += i32::from(change.what == Happened::Created);
                         deleted += i32::from(change.what == Happened::Deleted);

@@ -1,4 +1,4 @@
-//! The server as its owner sees it.
+//! The state of the server as a test sees it.
 
 use std::time::Duration;
 
@@ -6,15 +6,31 @@ use crate::counters::{Counters, LogEntry};
 use crate::state::State;
 use crate::tree::NodeKind;
 
-/// A session.
+/// The state of a session, which [`Server::sessions`](crate::Server::sessions) returns.
+///
+/// ```
+/// use zookeeper_client::{Acls, Client, CreateMode};
+/// use zookeeper_test_server::Server;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start()?;
+/// let client = Client::connect(&server.connect_string()).await?;
+/// client.create("/here", b"", &CreateMode::Ephemeral.with_acls(Acls::anyone_all())).await?;
+/// let session = &server.sessions()[0];
+/// assert_eq!(session.timeout, client.session_timeout());
+/// assert_eq!(session.ephemerals, ["/here"]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionInfo {
     /// Its id.
     pub id: i64,
-    /// The timeout that was negotiated.
+    /// The timeout that was granted.
     pub timeout: Duration,
-    /// Whether it has a connection now.
+    /// Whether it has a connection.
     pub connected: bool,
     /// Its ephemeral nodes, sorted.
     pub ephemerals: Vec<String>,
@@ -22,37 +38,75 @@ pub struct SessionInfo {
     pub age: Duration,
 }
 
-/// A node.
+/// The state of a node, which [`Server::node`](crate::Server::node) returns.
+///
+/// ```
+/// use zookeeper_test_server::{NodeKind, Server};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start()?;
+/// server.create("/a/b", "data")?;
+/// let node = server.node("/a").ok_or("no node")?;
+/// assert_eq!((node.kind, node.num_children, node.next_sequence), (NodeKind::Persistent, 1, 1));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeInfo {
-    /// Its data; null data is empty here.
+    /// Its data; empty if it is null.
     pub data: Vec<u8>,
-    /// What kind of node it is.
+    /// Its kind.
     pub kind: NodeKind,
-    /// The transaction that created it.
+    /// The id of the transaction that created it.
     pub czxid: i64,
-    /// The last transaction that changed its data.
+    /// The id of the last transaction that changed its data.
     pub mzxid: i64,
-    /// The last transaction that created or deleted a child.
+    /// The id of the last transaction that created or deleted a child.
     pub pzxid: i64,
-    /// Changes of its data.
+    /// The number of changes of its data.
     pub version: i32,
-    /// Creates and deletes of children, as clients see it.
+    /// The number of creates and deletes of children.
     pub cversion: i32,
-    /// Changes of its access control list.
+    /// The number of changes of its access control list.
     pub aversion: i32,
-    /// The session of an ephemeral node, else 0.
+    /// The session of an ephemeral node; 0 for other nodes.
     pub ephemeral_owner: i64,
-    /// How many children it has.
+    /// The number of its children.
     pub num_children: usize,
-    /// The number that the next sequential child gets.
+    /// The sequence number of the next sequential child.
     pub next_sequence: i32,
 }
 
-/// The server at one moment, for the conditions of [`Server::wait_until`](crate::Server::wait_until).
+/// The server at one moment, which the conditions of [`Server::wait_until`](crate::Server::wait_until) look
+/// at.
 ///
-/// A condition runs while the server stands still, so it must not call the server itself.
+/// The server does nothing else while a condition runs. The condition must not call methods of
+/// [`Server`](crate::Server): that would deadlock.
+///
+/// ```
+/// use std::time::Duration;
+/// use zookeeper_client::Client;
+/// use zookeeper_test_server::{LogKind, Op, Server};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start()?;
+/// server.create("/a", "")?;
+/// let client = Client::connect(&server.connect_string()).await?;
+/// let (_data, _stat, _watcher) = client.get_and_watch_data("/a").await?;
+/// let settled = server.wait_until(
+///     |view| {
+///         let mut newest_first = view.log().rev();
+///         let replied = newest_first.any(|e| (e.op, e.kind) == (Op::GetData, LogKind::Replied));
+///         replied && view.watches_on("/a").len() == 1
+///     },
+///     Duration::from_secs(5),
+/// );
+/// assert!(settled.await);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     pub(crate) state: &'a State,
@@ -65,7 +119,7 @@ impl View<'_> {
         self.state.tree.get(path).is_some()
     }
 
-    /// The names of a node's children, sorted; empty when there is no such node.
+    /// Returns the names of a node's children, sorted; none if there is no such node.
     #[must_use]
     pub fn children(&self, path: &str) -> Vec<String> {
         let mut names: Vec<String> =
@@ -74,7 +128,7 @@ impl View<'_> {
         names
     }
 
-    /// A node.
+    /// Returns a node; `None` if it does not exist.
     #[must_use]
     pub fn node(&self, path: &str) -> Option<NodeInfo> {
         let node = self.state.tree.get(path)?;
@@ -94,7 +148,7 @@ impl View<'_> {
         })
     }
 
-    /// The sessions, by id.
+    /// Returns the sessions, in the order of their ids.
     #[must_use]
     pub fn sessions(&self) -> Vec<SessionInfo> {
         let now = self.state.now();
@@ -108,19 +162,20 @@ impl View<'_> {
         self.state.sessions.iter().map(info).collect()
     }
 
-    /// The counters.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.state.counters.with_watches(self.state.watches.len())
     }
 
-    /// How many watches stand: one for each path, kind (data or child) and connection.
+    /// Returns the number of watches that are set: one for each path, kind (data or child) and connection.
     #[must_use]
     pub fn watches(&self) -> usize {
         self.state.watches.len()
     }
 
-    /// The sessions that watch a path, its data or its children; recursive watches above it do not count.
+    /// Returns the sessions that watch a path: its data or its children. Recursive watches above it do not
+    /// count.
     #[must_use]
     pub fn watches_on(&self, path: &str) -> Vec<i64> {
         let connections = self.state.watches.on(path);
@@ -132,12 +187,12 @@ impl View<'_> {
         sessions
     }
 
-    /// The log, oldest entry first; `.rev()` looks at the newest first.
+    /// Returns the entries of the log, oldest first. To look for a recent one, use [`Iterator::rev`].
     pub fn log(&self) -> impl DoubleEndedIterator<Item = &LogEntry> {
         self.state.log.iter()
     }
 
-    /// The last transaction.
+    /// Returns the id of the last transaction.
     #[must_use]
     pub fn last_zxid(&self) -> i64 {
         self.state.zxid

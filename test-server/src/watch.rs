@@ -1,4 +1,4 @@
-//! Who watches what. Watches belong to connections and go with them.
+//! The watches. They belong to connections, and are removed with them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub(crate) const DELETED: i32 = 2;
 pub(crate) const DATA_CHANGED: i32 = 3;
 pub(crate) const CHILDREN_CHANGED: i32 = 4;
 
-/// Which table a watch stands in. `exists` and `getData` share one.
+/// The table of a watch. `exists` and `getData` share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Table {
     Data,
@@ -53,14 +53,15 @@ pub(crate) struct Event {
     pub(crate) connection: u64,
     pub(crate) kind: i32,
     pub(crate) path: String,
-    /// Who may hear of it. ZooKeeper asks nobody who brings watches along.
+    /// The list that must permit the client to read; `None` for the events that follow `setWatches`, which
+    /// ZooKeeper sends without a check.
     pub(crate) acl: Option<Arc<[Acl]>>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    /// Up to 3.8 a watch replaces one of another mode on the same path (ZOOKEEPER-4466), and recursive ones stand in both
-    /// tables.
+    /// Until 3.8 a watch replaces one of another mode on the same path (ZOOKEEPER-4466), and recursive ones
+    /// are in both tables.
     before_3_9: bool,
     entries: HashMap<(Table, String), BTreeMap<u64, Modes>>,
     of_connection: HashMap<u64, HashSet<(Table, String)>>,
@@ -87,7 +88,8 @@ impl Watches {
         self.of_connection.entry(connection).or_default().insert(key);
     }
 
-    /// `addWatch`: persistent watches stand in both tables, recursive ones need only the first.
+    /// Adds the watch of an `addWatch`: persistent watches are in both tables, recursive ones need only the
+    /// first.
     pub(crate) fn add_persistent(&mut self, connection: u64, path: &str, recursive: bool) {
         let mode = if recursive { Mode::Recursive } else { Mode::Persistent };
         self.add(connection, Table::Data, path, mode);
@@ -96,7 +98,7 @@ impl Watches {
         }
     }
 
-    /// `checkWatches` and `removeWatches`: 1 child, 2 data, 3 any, 4 persistent, 5 recursive.
+    /// Handles `checkWatches` and `removeWatches`. Kinds: 1 child, 2 data, 3 any, 4 persistent, 5 recursive.
     pub(crate) fn remove(
         &mut self,
         connection: u64,
@@ -114,7 +116,7 @@ impl Watches {
             _ => return Err(ServerError::Marshalling),
         };
         if self.before_3_9 && kind > 3 {
-            // 3.8 knows no such kinds.
+            // 3.8 has no such kinds.
             return Err(ServerError::Marshalling);
         }
         let mut found = false;
@@ -161,7 +163,8 @@ impl Watches {
         }
     }
 
-    /// The events of a change, in the order in which ZooKeeper sends them.
+    /// Removes the one-shot watches that a change triggers; returns the events, in the order in which
+    /// ZooKeeper sends them.
     pub(crate) fn fire(&mut self, change: &Change) -> Vec<Event> {
         let mut events = Vec::new();
         let mut tell = |connections: BTreeSet<u64>, kind: i32, path: &str, acl: &Arc<[Acl]>| {
@@ -179,7 +182,7 @@ impl Watches {
         };
         let mut watchers = self.trigger(Table::Data, path, kind);
         if kind == DELETED {
-            // Once per connection, whichever tables it stands in.
+            // One event per connection, even if it is in both tables.
             watchers.append(&mut self.trigger(Table::Child, path, kind));
         }
         tell(watchers, kind, path, acl);
@@ -219,18 +222,19 @@ impl Watches {
         told
     }
 
-    /// How many (path, table, connection) there are.
+    /// Returns the number of watches: one for each path, table and connection.
     pub(crate) fn len(&self) -> usize {
         self.entries.values().map(BTreeMap::len).sum()
     }
 
-    /// The connections that watch a path, in either table.
+    /// Returns the connections that watch a path, in either table.
     pub(crate) fn on(&self, path: &str) -> BTreeSet<u64> {
         let of = |table| self.entries.get(&(table, path.to_owned()));
         [of(Table::Data), of(Table::Child)].into_iter().flatten().flat_map(BTreeMap::keys).copied().collect()
     }
 
-    /// Paths and connections of the data table, which is the one that ZooKeeper's words show.
+    /// Returns the paths and connections of the data table, which is the one that ZooKeeper's four-letter
+    /// words show.
     pub(crate) fn data_watches(&self) -> BTreeMap<&str, Vec<u64>> {
         let data = self.entries.iter().filter(|((table, _), _)| *table == Table::Data);
         data.map(|((_, path), watchers)| (path.as_str(), watchers.keys().copied().collect())).collect()

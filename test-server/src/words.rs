@@ -8,7 +8,7 @@ use crate::server::Shared;
 use crate::state::{State, Version};
 use crate::wire::opcode;
 
-/// The answer to a word; `None` when the four bytes are not one.
+/// Returns the reply to a word; `None` if the four bytes are not one.
 pub(crate) fn answer(shared: &Shared, head: [u8; 4]) -> Option<String> {
     if !head.is_ascii() {
         return None;
@@ -44,12 +44,12 @@ fn version(state: &State) -> String {
     format!("Zookeeper version: {}\n", release(state))
 }
 
-/// ZooKeeper counts the root twice.
+/// Returns the number of nodes. ZooKeeper counts the root twice.
 fn nodes(state: &State) -> usize {
     state.tree.len() + 1
 }
 
-/// What `cons` calls a client's last request.
+/// Returns the abbreviation of an operation that `cons` uses.
 fn short_name(op: i32) -> &'static str {
     match op {
         0 => "SESS",

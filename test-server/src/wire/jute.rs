@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use super::{Acl, AuthId, Stat};
 
-/// The bytes are not what the protocol asks for.
+/// The error of bytes that do not follow the protocol.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("malformed record")]
 pub(crate) struct Malformed;
@@ -48,7 +48,7 @@ impl<'a> Reader<'a> {
         Ok(self.array::<1>()?[0] != 0)
     }
 
-    /// A buffer; `None` is the null buffer, of length -1.
+    /// Reads a buffer; returns `None` for the null buffer, whose length is -1.
     pub(crate) fn buffer(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         match self.i32()? {
             -1 => Ok(None),
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Malformed)
     }
 
-    /// A vector; the null vector reads as an empty one.
+    /// Reads a vector; the null vector is read as an empty one.
     pub(crate) fn vector<T>(
         &mut self,
         mut item: impl FnMut(&mut Self) -> Result<T, Malformed>,
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
             -1 => 0,
             count => usize::try_from(count).map_err(|_| Malformed)?,
         };
-        // Every item takes four bytes at least, so a count beyond that lies: nothing is reserved for it.
+        // Every item takes at least four bytes. A greater count is false, and must not reserve memory.
         if count > self.rest.len() / 4 {
             return Err(Malformed);
         }
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes one frame: its length goes in front when it is finished.
+/// Writes a frame. Its length is put in front when it is finished.
 #[derive(Debug)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
@@ -173,7 +173,7 @@ impl Writer {
     }
 }
 
-/// A length as the protocol counts them. Nothing here comes near the limit: frames are bounded on the way in.
+/// Converts a length to the protocol's type. None comes near the limit: requests are bounded.
 pub(crate) fn length(len: usize) -> i32 {
     i32::try_from(len).unwrap_or(i32::MAX)
 }

@@ -1,10 +1,10 @@
-//! The bytes on the wire, written from the protocol's description and shared with no client.
+//! The wire format, written from the protocol's description. It shares no code with a client.
 
 pub(crate) mod jute;
 pub(crate) mod reply;
 pub(crate) mod request;
 
-/// Numbers of the requests.
+/// The numbers of the operations.
 pub(crate) mod opcode {
     pub(crate) const CREATE: i32 = 1;
     pub(crate) const DELETE: i32 = 2;
@@ -45,7 +45,7 @@ pub(crate) struct Acl {
     pub(crate) id: AuthId,
 }
 
-/// Who somebody is: a scheme and a name in it.
+/// An identity: a scheme, and an id in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AuthId {
     pub(crate) scheme: String,
@@ -58,7 +58,7 @@ impl AuthId {
     }
 }
 
-/// The eleven numbers of a node.
+/// The metadata of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) czxid: i64,

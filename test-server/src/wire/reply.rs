@@ -1,4 +1,4 @@
-//! What the server sends.
+//! The frames that the server sends.
 
 use super::jute::Writer;
 use super::{Stat, opcode};
@@ -7,7 +7,7 @@ use crate::error::ServerError;
 pub(crate) const NOTIFICATION_XID: i32 = -1;
 pub(crate) const PING_XID: i32 = -2;
 
-/// The answer to a connect. A refused one has no timeout, no session and a password of zeros.
+/// Encodes the reply to a connect. If it is refused, timeout, session and password are zero.
 pub(crate) fn connect(session: Option<(i64, i32, &[u8; 16])>, knows_read_only: bool) -> Vec<u8> {
     let (id, timeout, password) = session.unwrap_or((0, 0, &[0; 16]));
     let mut writer = Writer::new();
@@ -29,7 +29,7 @@ pub(crate) fn header(xid: i32, zxid: i64, error: i32) -> Writer {
     writer
 }
 
-/// A watch that fired; the session's state in it is always `SyncConnected`.
+/// Encodes a watch event. The session's state in it is always `SyncConnected`.
 pub(crate) fn notification(kind: i32, path: &str, zxid: i64) -> Vec<u8> {
     let mut writer = header(NOTIFICATION_XID, zxid, 0);
     writer.i32(kind);
@@ -38,7 +38,7 @@ pub(crate) fn notification(kind: i32, path: &str, zxid: i64) -> Vec<u8> {
     writer.frame()
 }
 
-/// What one operation answers.
+/// The body of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Empty,

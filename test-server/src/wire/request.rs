@@ -1,4 +1,4 @@
-//! What clients send.
+//! The frames that clients send.
 
 use super::jute::{Malformed, Reader};
 use super::{Acl, opcode};
@@ -10,7 +10,7 @@ pub(crate) struct Connect {
     pub(crate) timeout_ms: i32,
     pub(crate) session: i64,
     pub(crate) password: Vec<u8>,
-    /// Clients before 3.4 neither send the read-only flag nor understand it in the answer.
+    /// Clients before 3.4 neither send the read-only flag nor understand it in the reply.
     pub(crate) knows_read_only: bool,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Create {
     pub(crate) ttl: i64,
 }
 
-/// A change of the tree, alone or in a multi.
+/// A write, alone or in a multi.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
     Create(Create),
@@ -59,10 +59,10 @@ impl Write {
         }
     }
 
-    /// In a multi the flags of a create, not its number, say what it makes.
+    /// Decodes a write of a multi, where the flags of a create, not its opcode, decide on the kind of node.
     fn decode_in_multi(op: i32, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         if op == opcode::SET_ACL {
-            // ZooKeeper has no such part of a multi.
+            // Not part of a multi in ZooKeeper.
             return Err(Malformed);
         }
         let mut write = Self::decode(op, reader)?;
@@ -103,7 +103,7 @@ impl Write {
     }
 }
 
-/// A read that may stand in a multi-read.
+/// A read that may be part of a multi-read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     Data { path: String, watch: bool },
@@ -118,7 +118,7 @@ impl Read {
     }
 }
 
-/// The watches a client brings along when it comes back.
+/// The watches that a client sets again after it has reconnected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetWatches {
     pub(crate) relative_zxid: i64,
@@ -129,7 +129,7 @@ pub(crate) struct SetWatches {
     pub(crate) recursive: Vec<String>,
 }
 
-/// Anything after the connect.
+/// Any request after the connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Write(Write),
@@ -152,7 +152,7 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// Reads the body of a request of kind `op`.
+    /// Decodes the body of a request for an operation.
     pub(crate) fn decode(op: i32, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(match op {
             opcode::CREATE
@@ -213,12 +213,12 @@ impl Request {
         })
     }
 
-    /// The path a request is about; of a multi, the first.
+    /// Returns the path that a request names; of a multi, the first. Empty if it names none.
     pub(crate) fn path(&self) -> &str {
         self.paths().next().unwrap_or("")
     }
 
-    /// Every path a request names.
+    /// Returns all paths that a request names.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
         let (one, writes, reads): (Option<&str>, &[Write], &[Read]) = match self {
             Self::Write(write) => (None, std::slice::from_ref(write), &[]),
