@@ -90,9 +90,7 @@ fn items_of(file: &Path, exported: &[String]) -> Vec<Item> {
             rest => in_trait && rest.iter().take(2).any(|word| *word == "fn"),
         };
         if public {
-            while !in_macro
-                && !(declaration.ends_with('{') || declaration.ends_with(';') || declaration.ends_with('}'))
-            {
+            while !in_macro && !declaration.ends_with(['{', ';', '}']) {
                 let Some(line) = lines.next() else { break };
                 declaration = format!("{declaration} {}", line.trim());
             }
@@ -166,13 +164,16 @@ fn what_may_fail_or_be_cancelled_says_how() {
 
 /// Words that make a reader stop: who is meant, and what is "there"?
 #[test]
-fn the_documentation_is_plain() {
+fn comments_are_plain() {
     let riddles = ["as they say", "as there.", "nobody", "somebody", "whoever", "answers with"];
     let mut found = Vec::new();
     for file in sources().into_iter().filter(|file| is_finished(file)) {
         // A phrase may go over the end of a line.
+        let text = read(&file);
+        let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let comments = text.lines().map(str::trim).filter(|line| line.starts_with("//"));
         let text: Vec<String> =
-            read(&file).lines().filter_map(documentation).map(|line| line.trim().to_lowercase()).collect();
+            comments.map(|line| line.trim_start_matches(['/', '!']).trim().to_lowercase()).collect();
         let text = text.join(" ");
         found.extend(
             riddles
@@ -182,4 +183,25 @@ fn the_documentation_is_plain() {
         );
     }
     assert!(found.is_empty(), "{found:#?}");
+}
+
+/// What every caller asks of an error: which lock or node is it about, and is it worth another try?
+#[test]
+fn every_error_says_of_which_path_and_whether_to_try_again() {
+    let mut errors = 0;
+    for file in sources().into_iter().filter(|file| file.starts_with("src/error")) {
+        let text = read(&file);
+        for declaration in text.split("Error)]\n").skip(1) {
+            let declaration = declaration.split("\npub ").nth(1).unwrap_or_default();
+            let name = declaration.split(|c: char| !c.is_alphanumeric()).nth(1).unwrap_or_default();
+            let methods = [format!("\nimpl {name} {{"), format!("\nimpl<G> {name}<G> {{")];
+            let methods = methods.iter().find_map(|start| text.split(start.as_str()).nth(1));
+            let methods = methods.and_then(|methods| methods.split("\n}").next()).unwrap_or_default();
+            for question in ["pub fn path(&self)", "pub fn is_retryable(&self)"] {
+                assert!(methods.contains(question), "{}: {name} has no `{question}`", file.display());
+            }
+            errors += 1;
+        }
+    }
+    assert!(errors >= 11, "{errors} found");
 }
