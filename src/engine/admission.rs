@@ -1,65 +1,58 @@
-//! How a contender gets a place: the right to one of the nodes that a client may have below a path.
+//! How an attempt gets a place: the right to one of the nodes that a client may have below a path.
 
 use std::sync::Arc;
 
-use super::lock_options::Recipe;
+use tokio::sync::oneshot;
+
 use super::look::{Sight, busy};
 use super::path_lock::{Admission, Budget, PathLock};
-use super::places::{Census, Place};
 use super::progress::Ahead;
+use super::shared_queue::Place;
 use crate::error::{AcquireError, TryLockError};
+use crate::protocol::local_queue::{Arrival, Newcomer, Notice, Wish};
 use crate::protocol::node_name::Kind;
 
-/// A place in the queue of this client, in order of arrival.
+/// Waits for a place, in order of arrival. One that only asks waits until live contenders are in its way: while all places are
+/// being cleaned up, it may be that no process has the lock, and the deadline is the caller's.
 pub(crate) async fn enter(
     path_lock: &Arc<PathLock>,
+    number: u64,
     kind: Kind,
     budget: Budget,
     admission: Admission,
 ) -> Result<Arc<Place>, TryLockError> {
-    if let Some(place) = path_lock.places().try_take(kind) {
-        return Ok(place);
-    }
-    if path_lock.options().recipe == Recipe::FairLock && admission == Admission::First {
-        let (path, max) = (path_lock.path().user().to_owned(), path_lock.options().max_nodes);
-        return Err(AcquireError::TooManyWaiters { path, max }.into());
-    }
-    let place = async {
-        match path_lock.places().take(kind).await {
-            Some(place) => Ok(place),
-            None => Err(path_lock.client().why_ended(path_lock.path()).into()),
-        }
-    };
-    let Budget::Try { .. } = budget else { return place.await };
-    tokio::select! {
-        biased;
-        place = place => place,
-        denied = denied(path_lock, kind) => Err(denied),
-    }
-}
-
-/// Resolves when one that only asks cannot have the lock, as far as can be told without a place.
-async fn denied(path_lock: &Arc<PathLock>, kind: Kind) -> TryLockError {
-    let mut census = path_lock.places().census();
-    let mut asked = None;
+    let (queue, limit) = (path_lock.queue(), path_lock.limit());
+    // Its drop tells the queue, wherever this ends.
+    let place = Place::new(queue, number);
+    let mut known = None;
     loop {
-        // While all places are being cleaned up, it may be that no process has the lock; the deadline is the caller's.
-        let new = |census: &Census| {
-            let those = census.in_the_way(kind);
-            those.now > 0 && asked != Some(those.ever)
+        let wish = match budget {
+            Budget::Try { .. } => Wish::Ask { known },
+            Budget::Until { .. } | Budget::Forever => Wish::Join,
         };
-        let Ok(those) = census.wait_for(new).await.map(|census| census.in_the_way(kind)) else {
-            // Not the census, which lives as long as the path lock, ends the wait.
-            return std::future::pending().await;
+        let newcomer = Newcomer { number, limit, kind, again: admission == Admission::Again, wish };
+        let (wake, told) = oneshot::channel();
+        let in_the_way = match queue.with(|queue| queue.arrive(newcomer, wake)) {
+            Arrival::Admitted => return Ok(place),
+            Arrival::Refused => {
+                let (path, max) = (path_lock.path().user().to_owned(), path_lock.options().max_nodes);
+                return Err(AcquireError::TooManyWaiters { path, max }.into());
+            }
+            Arrival::Busy(in_the_way) => in_the_way,
+            Arrival::Waits => match told.await {
+                Ok(Notice::Place) => return Ok(place),
+                Ok(Notice::Busy(in_the_way)) => in_the_way,
+                // Another notice is for one that has a place, and the queue keeps the waker until there is one.
+                Ok(_) | Err(_) => return Err(path_lock.client().why_ended(path_lock.path()).into()),
+            },
         };
         if kind == Kind::Exclusive {
-            return path_lock.would_block(kind, Ahead { count: those.now, first: None });
+            return Err(path_lock.would_block(kind, Ahead { count: in_the_way.now, first: None }));
         }
         // The writer that a reader saw may have gone since. On the heap: those that wait for a place are many.
-        match Box::pin(seen_ahead(path_lock, kind)).await {
-            Ok(Some(ahead)) => return path_lock.would_block(kind, ahead),
-            Ok(None) => asked = Some(those.ever),
-            Err(denied) => return denied,
+        match Box::pin(seen_ahead(path_lock, kind)).await? {
+            Some(ahead) => return Err(path_lock.would_block(kind, ahead)),
+            None => known = Some(in_the_way.ever),
         }
     }
 }

@@ -22,10 +22,10 @@ use crate::engine::hold::Hold;
 use crate::engine::look::{About, Sight, busy, no_auth, orphaned, sight, unusable_directory};
 use crate::engine::path_lock::{Admission, Budget, PathLock};
 use crate::engine::pending::Pending;
-use crate::engine::places::Place;
 use crate::engine::progress::{Ahead, NoAnswer, Progress, ProgressSender, WaitsFor};
 use crate::engine::requests::{self, UnderWay};
 use crate::engine::seat::Seat;
+use crate::engine::shared_queue::Place;
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::acquire::{
     AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, Blocking, Ending, Leave, Trouble,
@@ -141,11 +141,11 @@ impl Attempt {
         let before = self.path_lock.census();
         tokio::select! {
             biased;
-            place = enter(&self.path_lock, self.kind, self.budget, self.admission) => place.map_err(End::Denied),
+            place = enter(&self.path_lock, self.number, self.kind, self.budget, self.admission) => place.map_err(End::Denied),
             end = stop.wait() => {
                 let now = self.path_lock.census();
                 self.progress.set_waits_for(match now.live() {
-                    0 => WaitsFor::Place(self.path_lock.places_in_clean_up()),
+                    0 => WaitsFor::Place(now.in_cleanup()),
                     _ => WaitsFor::Others,
                 });
                 // Live contenders of this client had the places, whatever the connection was like.
@@ -229,8 +229,9 @@ impl Attempt {
                 Ok(event) => event,
                 Err(end) => return end,
             };
-            let session = here.seat.session;
-            *step = here.acquiring.on(event, &|name| session.line().knows(name));
+            let Seat { path_lock, session, .. } = here.seat;
+            let ours = |name: &str| path_lock.queue().with(|queue| queue.knows(session.number(), name));
+            *step = here.acquiring.on(event, &ours);
             let surplus = here.acquiring.take_surplus();
             clean_up(here.seat, here.place, Leave { nodes: surplus, unsettled: Vec::new() });
         }
@@ -349,7 +350,9 @@ impl Attempt {
             }
             AcquireRequest::WaitFor { before } => {
                 here.about = About::Directory;
-                let ahead = own.map(|own| Ahead { count: seat.session.line().ahead(own), first: None });
+                let ahead =
+                    |own| seat.path_lock.queue().with(|queue| queue.ahead(seat.session.number(), own));
+                let ahead = own.map(|own| Ahead { count: ahead(own), first: None });
                 self.wait_behind(here, own, ahead, Box::pin(requests::wait_for(seat, own, before))).await
             }
         }
@@ -370,7 +373,7 @@ impl Attempt {
             Some(list) => {
                 let ahead = live_ahead(here.seat, &list, own);
                 if let (Some(own), Some(ahead)) = (own, &ahead) {
-                    session.line().looked(own, ahead.count);
+                    path_lock.queue().with(|queue| queue.looked(session.number(), own, ahead.count));
                 }
                 self.saw_ahead(here.place, ahead);
                 let orphaned = orphaned(path_lock, session, kind, Some((&list, own)));
@@ -425,7 +428,7 @@ impl Attempt {
         let Some(pause) = pause else { return Ok(AcquireEvent::GiveUp) };
         let pause = if failures == 0 && why != Trouble::NotNow { Duration::ZERO } else { pause };
         if !pause.is_zero() {
-            self.path_lock.arrivals().step_aside(self.number);
+            self.path_lock.queue().with(|queue| queue.step_aside(self.number));
         }
         here.wait(tokio::time::sleep(pause)).await?;
         Ok(AcquireEvent::Retry)
@@ -446,7 +449,7 @@ impl Attempt {
             Kind::Shared => None,
             Kind::Exclusive => Some(Arc::clone(here.place)),
         };
-        session.line().settled(name);
+        path_lock.queue().with(|queue| queue.settled(session.number(), name));
         let state = HoldState::new(name.into(), kind, place);
         let held = Held::new(session, path_lock.client().cleanup(), path_lock.path().clone(), number, state);
         // Registered before the caller is told: if the session ends from here on, this is a hold that is lost, not one that
@@ -605,7 +608,7 @@ struct Arrived<'a> {
 
 impl Drop for Arrived<'_> {
     fn drop(&mut self) {
-        self.path_lock.arrivals().leave(self.number);
+        self.path_lock.queue().with(|queue| queue.leave(self.number));
     }
 }
 
@@ -622,12 +625,13 @@ async fn until_create(seat: Seat<'_>, blocking: Blocking) -> Slot {
 /// Waits until those of the path lock that arrived before have created their nodes in this session.
 async fn until_next(seat: Seat<'_>) {
     loop {
-        let (wake, woken) = oneshot::channel();
-        if seat.path_lock.arrivals().is_next(seat.number, seat.session.number(), wake) {
+        let (wake, told) = oneshot::channel();
+        let session = seat.session.number();
+        if seat.path_lock.queue().with(|queue| queue.may_create(seat.number, session, wake)) {
             return;
         }
-        // Woken by the drop of the other end.
-        let _ = woken.await;
+        // Whatever it is told, it asks again.
+        let _ = told.await;
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::watch;
 
-use crate::engine::places::Place;
+use crate::engine::shared_queue::Place;
 use crate::error::{Lost, LostReason};
 use crate::path::LockPath;
 use crate::protocol::hold::{Care, Deletion, Effects, HoldEvent, HoldState, LockState};

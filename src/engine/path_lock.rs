@@ -1,4 +1,4 @@
-//! Where all handles of one client for one path meet: a fair gate, and the local holder.
+//! Where all handles of one client for one path meet: who goes next, and who holds.
 
 use crate::engine::registry::Registry;
 use crate::error::BuildError;
@@ -9,17 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
-
 use crate::engine::held::Held;
-use crate::engine::lists::SharedLists;
 use crate::engine::lock_options::{Asked, LockOptions, Recipe};
-use crate::engine::places::{Census, Places};
 use crate::engine::progress::Ahead;
+use crate::engine::shared_queue::SharedQueue;
 use crate::error::{AcquireError, LocalHolder, Lost, LostReason, TryLockError};
 use crate::path::LockPath;
-use crate::protocol::arrival::ArrivalOrder;
-use crate::protocol::line::Gone;
+use crate::protocol::local_queue::{Census, Limit};
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
 use crate::session::core::Core;
@@ -54,19 +50,18 @@ pub(crate) enum Admission {
 
 /// The handles of one client for one path and recipe.
 ///
-/// Contenders of one path lock queue by znodes of their own, at most `max_nodes` at a time. Whoever finds no place waits in
-/// memory, in order of arrival ([`Places`]): so a thousand tasks cost the servers no more than `max_nodes`
-/// nodes, and none of them is overtaken by another of them: when the session ends, those that had nodes queue again in the
-/// next in the order in which they came ([`ArrivalOrder`]). A fair lock's contenders do not wait like that: its order is that of
-/// the nodes, so whoever finds no place is refused.
+/// Attempts of one path lock queue by znodes of their own, at most `max_nodes` at a time. One that finds no place waits in
+/// memory, in order of arrival: so a thousand tasks cost the servers no more than `max_nodes` nodes, and none of them is
+/// overtaken by another of them: when the session ends, those that had nodes queue again in the next in the order in which
+/// they came. A fair lock's attempts do not wait like that: its order is that of the nodes, so one that finds no place is
+/// refused. Which goes next is the [`LocalQueue`](crate::protocol::local_queue::LocalQueue)'s to say.
 pub(crate) struct PathLock {
     registry: Arc<Registry<Key, Self>>,
     client: Arc<Core>,
     path: LockPath,
     options: LockOptions,
-    places: Places,
-    lists: SharedLists,
-    arrivals: Mutex<ArrivalOrder<oneshot::Sender<()>>>,
+    /// With the path lock of the other recipe whose nodes queue with ours: a fair lock waits for a mutex's nodes in memory.
+    queue: Arc<SharedQueue>,
     /// The holds of this path lock, by the number of the attempt that got them: the oldest is the first.
     holders: Mutex<BTreeMap<u64, Holder>>,
     foreign_reported: AtomicBool,
@@ -120,8 +115,15 @@ impl PathLock {
                 }
             };
         }
-        let path_lock = Arc::new(Self::new(Arc::clone(registry), Arc::clone(client), path, options));
+        let others = Recipe::ALL.into_iter().filter(|other| other.family() == recipe.family());
+        let others: Vec<Arc<Self>> =
+            others.filter_map(|other| entries.get(&(path.clone(), other)).and_then(Weak::upgrade)).collect();
+        let queue = others.first().map(|other| Arc::clone(&other.queue)).unwrap_or_default();
+        let path_lock = Arc::new(Self::new(Arc::clone(registry), Arc::clone(client), path, options, queue));
         entries.insert(key, Arc::downgrade(&path_lock));
+        drop(entries);
+        // Not while the registry is locked: a last handle may have been dropped meanwhile.
+        drop(others);
         Ok(path_lock)
     }
 
@@ -130,19 +132,19 @@ impl PathLock {
         client: Arc<Core>,
         path: LockPath,
         options: LockOptions,
+        queue: Arc<SharedQueue>,
     ) -> Self {
-        let places = Places::new(options.max_nodes);
-        Self {
+        let path_lock = Self {
             registry,
             client,
             path,
             options,
-            places,
-            lists: SharedLists::default(),
-            arrivals: Mutex::default(),
+            queue,
             holders: Mutex::default(),
             foreign_reported: AtomicBool::new(false),
-        }
+        };
+        path_lock.queue.with(|queue| queue.set_limit(path_lock.limit(), path_lock.options.max_nodes));
+        path_lock
     }
 
     pub(crate) fn client(&self) -> &Arc<Core> {
@@ -162,25 +164,28 @@ impl PathLock {
     }
 
     /// What the nodes of its contenders belong to, for their session.
-    pub(crate) fn as_owner(self: &Arc<Self>) -> Weak<dyn NodeOwner> {
-        let owner: Weak<Self> = Arc::downgrade(self);
+    pub(crate) fn as_owner(&self) -> Weak<dyn NodeOwner> {
+        let owner: Weak<SharedQueue> = Arc::downgrade(&self.queue);
         owner
     }
 
-    /// The rights to a node.
-    pub(super) fn places(&self) -> &Places {
-        &self.places
+    /// Which attempt goes next.
+    pub(super) fn queue(&self) -> &Arc<SharedQueue> {
+        &self.queue
     }
 
-    /// Where contenders that arrive together get one list for all; nothing if each has its own, sent together with its
-    /// create, as the mutex promises.
-    pub(crate) fn lists(&self) -> Option<&SharedLists> {
-        (self.options.recipe != Recipe::Mutex).then_some(&self.lists)
+    /// The limit on nodes that its attempts count for.
+    pub(super) fn limit(&self) -> Limit {
+        match self.options.recipe {
+            Recipe::Mutex | Recipe::ReadWriteLock => Limit::MaxZnodes,
+            Recipe::FairLock => Limit::MaxWaiters,
+        }
     }
 
-    /// Who of the path lock's contenders creates first.
-    pub(crate) fn arrivals(&self) -> MutexGuard<'_, ArrivalOrder<oneshot::Sender<()>>> {
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether attempts that arrive together get one list for all. Otherwise each has its own, sent together with its create,
+    /// as the mutex promises.
+    pub(super) fn shares_lists(&self) -> bool {
+        self.options.recipe != Recipe::Mutex
     }
 
     /// Whether a contender waits in memory for a predecessor of its own session. The others' queue looks from
@@ -192,12 +197,7 @@ impl PathLock {
 
     /// How the places are used now.
     pub(crate) fn census(&self) -> Census {
-        *self.places.census().borrow()
-    }
-
-    /// How many places belong to nodes that are still to be deleted.
-    pub(crate) fn places_in_clean_up(&self) -> usize {
-        self.places.in_clean_up()
+        self.queue.with(|queue| queue.census(self.limit()))
     }
 
     /// The hold of this process's own that a contender of this kind would have to wait for, if there is one.
@@ -277,12 +277,6 @@ impl PathLock {
                 "a lock's directory has children that are not contenders; they are ignored, but Curator peers would wait for them"
             );
         }
-    }
-}
-
-impl NodeOwner for PathLock {
-    fn gone(&self, _session: u64, _name: &str, _how: Gone<'_>) {
-        // Who waits for whom in memory is the session's to know, for the time being.
     }
 }
 

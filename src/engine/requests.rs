@@ -10,13 +10,14 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 use zookeeper_client as zk;
 
+use crate::engine::lists;
 use crate::engine::path_lock::PathLock;
 use crate::engine::seat::Seat;
 use crate::error::LostReason;
 use crate::options::{Acl, Parents, Permissions};
 use crate::protocol::acquire::{AcquireEvent, OwnNode};
 use crate::protocol::failure::{Answer, FailureKind};
-use crate::protocol::line::{Neighbour, ReleaseNotice};
+use crate::protocol::local_queue::{Neighbour, Notice};
 use crate::protocol::node_name::{Child, Dialect, Family, Naming, classify};
 use crate::protocol::queue::{Listing, Queue};
 use crate::session::cleanup::{Item, Orphan};
@@ -47,10 +48,11 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
     let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&acls));
     let sent = clock::now();
     let (path, options, beginning) = (&path, &options, &beginning);
-    let list_too = !path_lock.waits_in_memory() || !session.line().is_in(path_lock.path().server());
+    let queue = path_lock.queue();
+    let list_too = !path_lock.waits_in_memory() || !queue.with(|queue| queue.has_nodes(session.number()));
     let both = session.request(|handle| async move {
         let create = handle.create(path, &path_lock.options().data, options);
-        path_lock.arrivals().sent(number, session.number());
+        queue.with(|queue| queue.create_sent(number, session.number()));
         let list = list_too.then(|| list(path_lock, session, &handle));
         let create = async move {
             let answer = create.await;
@@ -88,7 +90,7 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
             let failure = session.failure(error);
             if failure.kind == FailureKind::NoNode {
                 // Before anybody can make the directory: those that come later must not be in it first.
-                path_lock.arrivals().failed(number, session.number());
+                queue.with(|queue| queue.create_failed(number, session.number()));
             }
             (Answer::No(failure), None)
         }
@@ -102,10 +104,11 @@ fn created(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighb
     match classify(name, path_lock.naming()) {
         Child::Contender { sequence, .. } if path_lock.naming().family == Family::Exclusive => {
             let leaving = |name: &str| session.is_leaving(&path_lock.path().child(name));
-            let mut line = session.line();
-            let before = line.created(path_lock.path().server(), name, sequence);
-            // A waiter says of its wait that live contenders are ahead: where that is not certain, it looks.
-            before.filter(|before| line.is_live(&before.name, &leaving))
+            path_lock.queue().with(|queue| {
+                let before = queue.created(session.number(), name, sequence);
+                // A waiter says of its wait that live contenders are ahead: where that is not certain, it looks.
+                before.filter(|before| queue.is_live(session.number(), &before.name, &leaving))
+            })
         }
         _ => None,
     }
@@ -131,7 +134,7 @@ pub(super) async fn make_parents(Seat { path_lock, session, .. }: Seat<'_>) -> A
 pub(super) async fn look(seat: Seat<'_>, own: Option<&str>) -> AcquireEvent {
     let Seat { path_lock, session, .. } = seat;
     if let Some(own) = own {
-        session.line().settled(own);
+        path_lock.queue().with(|queue| queue.settled(session.number(), own));
     }
     let list = session.request(|handle| async move { list(path_lock, session, &handle).await }).await;
     AcquireEvent::Listed(answer(session, list))
@@ -146,7 +149,7 @@ pub(super) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &st
         Answer::Is(stat) => {
             session.adopt(path_lock.path().child(name), path_lock.as_owner());
             if path_lock.naming().family == Family::Exclusive {
-                session.line().know(path_lock.path().server(), name);
+                path_lock.queue().with(|queue| queue.know(session.number(), name));
             }
             owned(session, name.to_owned(), &stat)
         }
@@ -158,7 +161,7 @@ pub(super) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &st
 pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) -> AcquireEvent {
     let Seat { path_lock, session, .. } = seat;
     if let Some(own) = own.filter(|_| path_lock.waits_in_memory()) {
-        session.line().watch(own, predecessor);
+        path_lock.queue().with(|queue| queue.watch(session.number(), own, predecessor));
     }
     let path = path_lock.path().child(predecessor);
     let Some(_watching) = session.watch(&path, WatchUse::Queue) else {
@@ -186,20 +189,16 @@ pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
 /// Waits in memory for a node of the same session.
 pub(super) async fn wait_for(seat: Seat<'_>, own: Option<&str>, before: &Neighbour) -> AcquireEvent {
     let Seat { path_lock, session, .. } = seat;
-    let (tell, told) = oneshot::channel();
-    let waits = own.is_some_and(|own| {
-        let mut line = session.line();
-        line.know(path_lock.path().server(), own);
-        line.wait(own, before, tell)
-    });
-    if !waits {
+    let (wake, told) = oneshot::channel();
+    let wait = |own| path_lock.queue().with(|queue| queue.wait(session.number(), own, before, wake));
+    if !own.is_some_and(wait) {
         // It has gone since it was looked for.
         return AcquireEvent::WatchFailed(FailureKind::NoNode.into());
     }
     match told.await {
-        Ok(ReleaseNotice::HandedOver) => AcquireEvent::HandedOver,
-        Ok(ReleaseNotice::Watch { predecessor }) => AcquireEvent::Inherited { predecessor },
-        Ok(ReleaseNotice::Look) | Err(_) => AcquireEvent::Changed,
+        Ok(Notice::HandedOver) => AcquireEvent::HandedOver,
+        Ok(Notice::Watch { predecessor }) => AcquireEvent::Inherited { predecessor },
+        Ok(_) | Err(_) => AcquireEvent::Changed,
     }
 }
 
@@ -209,22 +208,19 @@ pub(super) fn list<'a>(
     session: &'a Arc<Session>,
     handle: &'a zk::Client,
 ) -> Pin<Box<dyn Future<Output = Result<Listing, zk::Error>> + Send + 'a>> {
-    match path_lock.lists() {
-        Some(lists) => {
-            let (path_lock, session, client) =
-                (Arc::clone(path_lock), Arc::clone(session), path_lock.client());
-            Box::pin(lists.ask(client, session.number(), move || {
-                let (path_lock, session) = (Arc::clone(&path_lock), Arc::clone(&session));
-                async move {
-                    let (path_lock, session) = (&path_lock, &session);
-                    let list = session
-                        .request(|handle| async move { list_alone(path_lock, session, &handle).await });
-                    list.await.unwrap_or(Err(zk::Error::ConnectionLoss))
-                }
-            }))
-        }
-        None => Box::pin(list_alone(path_lock, session, handle)),
+    if !path_lock.shares_lists() {
+        return Box::pin(list_alone(path_lock, session, handle));
     }
+    let (queue, client) = (path_lock.queue(), path_lock.client());
+    let (path_lock, session) = (Arc::clone(path_lock), Arc::clone(session));
+    Box::pin(lists::ask(queue, client, session.number(), move || {
+        let (path_lock, session) = (Arc::clone(&path_lock), Arc::clone(&session));
+        async move {
+            let (path_lock, session) = (&path_lock, &session);
+            let list = session.request(|handle| async move { list_alone(path_lock, session, &handle).await });
+            list.await.unwrap_or(Err(zk::Error::ConnectionLoss))
+        }
+    }))
 }
 
 /// Lists the directory; sent by the call.

@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use crate::protocol::failure::{Answer, Failure, FailureKind};
-use crate::protocol::line::Neighbour;
+use crate::protocol::local_queue::Neighbour;
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::{Listing, Position, Queue, Unusable};
 

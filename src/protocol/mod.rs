@@ -1,13 +1,10 @@
 //! What the protocol decides. Pure: no I/O, task, clock or random number, so that models and simulations can drive it.
 
 pub(crate) mod acquire;
-pub(crate) mod arrival;
 pub(crate) mod convert;
 pub(crate) mod failure;
 pub(crate) mod hold;
 pub(crate) mod lease;
-pub(crate) mod line;
-#[cfg(test)]
 pub(crate) mod local_queue;
 pub(crate) mod moment;
 pub(crate) mod node_name;

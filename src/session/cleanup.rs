@@ -17,7 +17,7 @@ use zookeeper_client as zk;
 use crate::error::{Cause, Lost, LostReason, ReleaseError};
 use crate::path::LockPath;
 use crate::protocol::failure::FailureKind;
-use crate::protocol::line::Gone;
+use crate::protocol::local_queue::Gone;
 use crate::protocol::node_name::id;
 use crate::session::ask::{Repetition, Unanswered};
 use crate::session::clock;
@@ -353,8 +353,9 @@ enum HandOver {
 async fn hand_over(session: &Session, directory: &LockPath, name: &str) -> Result<HandOver, ReleaseError> {
     let slot = session.windows().releases.slot().await;
     // Not before: it may give up while this waits.
-    let Some(next) = session.line().heir(name) else { return Ok(HandOver::NotDone) };
-    let (own, heir) = (directory.child(name), directory.child(&next));
+    let own = directory.child(name);
+    let Some(next) = session.heir(&own) else { return Ok(HandOver::NotDone) };
+    let heir = directory.child(&next);
     let sent = clock::now();
     let (own, heir) = (&own, &heir);
     let answer = session.request(|handle| async move {

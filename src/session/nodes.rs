@@ -2,18 +2,21 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::{oneshot, watch};
 
 use crate::path::LockPath;
-use crate::protocol::line::Gone;
+use crate::protocol::local_queue::Gone;
 
 /// What a node belongs to. Not kept: it keeps the client, which would not end before its nodes are gone.
 pub(crate) trait NodeOwner: fmt::Debug + Send + Sync {
     /// The node `name` of the session with this number is gone, or its end will not be heard of here. Called for each
     /// node at least once, and without any lock of the session.
     fn gone(&self, session: u64, name: &str, how: Gone<'_>);
+
+    /// Returns the node that a lock which is held by the node `name` can be handed over to.
+    fn heir(&self, session: u64, name: &str) -> Option<Arc<str>>;
 }
 
 /// A node that the servers refuse to delete: it is in the way of every contender until the session ends.
@@ -116,6 +119,12 @@ impl Nodes {
         // Those that wait for it are told by the drop.
         let owner = node.and_then(|node| node.owner);
         self.tell(owner, node_name(path), how);
+    }
+
+    /// Returns the node that a lock which is held by the node at `path` can be handed over to.
+    pub(super) fn heir(&self, path: &str) -> Option<Arc<str>> {
+        let owner = self.lock().all.get(path)?.owner.clone()?;
+        owner.upgrade()?.heir(self.session, node_name(path))
     }
 
     fn tell(&self, owner: Option<Weak<dyn NodeOwner>>, name: &str, how: Gone<'_>) {

@@ -6,24 +6,24 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use zookeeper_client as zk;
 
 use crate::error::{Cause, LostReason};
 use crate::path::LockPath;
 use crate::protocol::hold::HoldEvent;
 use crate::protocol::lease::{Lease, LeaseState, Margin};
-use crate::protocol::line::{Gone, Line, ReleaseNotice};
+use crate::protocol::local_queue::Gone;
 use crate::protocol::moment::Moment;
 use crate::session::clock;
 use crate::session::holds::{HeldLock, HeldNode, Holds};
 use crate::session::lease::{self, SessionLease};
 use crate::session::lease_timer::{self, Leased};
 use crate::session::log::SessionLog;
-use crate::session::nodes::{NodeOwner, Nodes, RefusedOrphan, node_name};
+use crate::session::nodes::{NodeOwner, Nodes, RefusedOrphan};
 use crate::session::orphans::UnknownCreates;
 use crate::session::watches::{WatchLimit, WatchUse, Watching};
 use crate::session::window::Windows;
@@ -46,8 +46,6 @@ pub(crate) struct Session {
     holds: Holds,
     nodes: Nodes,
     unknown_creates: UnknownCreates,
-    /// Who waits for whom in memory.
-    line: Mutex<Line<oneshot::Sender<ReleaseNotice>>>,
     /// Attempts that may have requests under way.
     attempts: watch::Sender<usize>,
     watches: Arc<WatchLimit>,
@@ -84,7 +82,6 @@ impl Session {
             holds: Holds::default(),
             nodes: Nodes::new(number),
             unknown_creates: UnknownCreates::default(),
-            line: Mutex::default(),
             attempts: watch::Sender::new(0),
             watches: Arc::default(),
             windows: Windows::default(),
@@ -326,20 +323,6 @@ impl Session {
         self.log.tell();
     }
 
-    /// Who waits for whom in memory.
-    pub(crate) fn line(&self) -> MutexGuard<'_, Line<oneshot::Sender<ReleaseNotice>>> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Tells those that wait in memory for a node that is gone.
-    fn tell_line(&self, name: &str, how: Gone<'_>) {
-        let told = self.line().gone(name, how);
-        for (waiter, notice) in told {
-            // One that does not wait any more: the end of its own node is told to those behind it.
-            let _ = waiter.send(notice);
-        }
-    }
-
     /// What bounds the requests that a crowd makes.
     pub(crate) fn windows(&self) -> &Windows {
         &self.windows
@@ -404,7 +387,6 @@ impl Session {
     /// The servers refuse to delete a node of ours, if there is such a node.
     pub(crate) fn refused(&self, directory: &LockPath, name: &str) {
         self.nodes.refused(directory, name);
-        self.tell_line(name, Gone::Unclear);
     }
 
     /// The nodes that the servers refused to delete: all of them, or those of one directory.
@@ -430,7 +412,11 @@ impl Session {
     /// A node of ours is gone.
     pub(crate) fn disown_as(&self, path: &str, how: Gone<'_>) {
         self.nodes.gone(path, how);
-        self.tell_line(node_name(path), how);
+    }
+
+    /// Returns the node that a lock which is held by the node at `path` can be handed over to, in memory.
+    pub(crate) fn heir(&self, path: &str) -> Option<Arc<str>> {
+        self.nodes.heir(path)
     }
 
     /// The server paths of our nodes.

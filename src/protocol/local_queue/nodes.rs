@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::notice::Notice;
-pub(crate) use crate::protocol::line::{Gone, Neighbour};
 
 /// The nodes of one session in one directory.
 #[derive(Debug)]
@@ -34,6 +33,14 @@ enum Behind {
     Other(String),
 }
 
+/// A node of the same session before another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Neighbour {
+    pub(crate) name: Arc<str>,
+    /// No other node stands between the two, or can come to.
+    pub(crate) next: bool,
+}
+
 /// A node that waits for another one.
 #[derive(Debug)]
 struct Follower<W> {
@@ -48,6 +55,17 @@ struct Last {
     sequence: i32,
     /// That node, or the one that it was behind, if it has gone.
     node: Neighbour,
+}
+
+/// How a node went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gone<'a> {
+    /// By our own request, which was answered.
+    Deleted,
+    /// By one transaction that found this other node there.
+    HandedOver { to: &'a str },
+    /// By another hand, or that is not known; or it stays, and its end will not be heard of here.
+    Unclear,
 }
 
 impl<W> Default for Nodes<W> {
