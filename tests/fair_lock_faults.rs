@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use test_support::in_process::{DIRECTORY, eager, queue, session, until};
+use test_support::in_process::{Barrier, DIRECTORY, eager, queue, session, until, until_lost};
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
@@ -51,7 +51,8 @@ async fn place(lock: &InterProcessFairLock) -> QueuedLock {
 async fn a_transaction_that_was_given_up_is_not_committed_under_the_next_holder() {
     let server = server();
     server.create("/stock", "1").unwrap();
-    let (client, reader) = (client(&server).await, client(&server).await);
+    let client = client(&server).await;
+    let barrier = Barrier::new(&client).await;
     let first = within("the grant", fair(&client).lock()).await.unwrap();
     let mut second = place(&fair(&client)).await;
     let gate = server.hold_request(Match::op(Op::Multi).path("/stock"));
@@ -65,21 +66,15 @@ async fn a_transaction_that_was_given_up_is_not_committed_under_the_next_holder(
         // The caller's patience is over.
     }
     drop(first);
-    let granted = tokio::time::timeout(Duration::from_millis(300), second.lock()).await;
-    let seen = server.node("/stock").unwrap().data;
+    let mut granted = task::spawn(second.lock());
+    assert_pending!(granted.poll());
+    barrier.pass().await;
+    assert_pending!(granted.poll(), "inside, while the first one's transaction may still be committed");
+    assert_eq!(server.node("/stock").unwrap().data, b"1");
     gate.release();
-    if let Ok(second) = granted {
-        let second = second.unwrap();
-        assert!(second.is_held());
-        until(&server, "the write", |view| view.node("/stock").is_some_and(|node| node.data == b"0")).await;
-        panic!(
-            "the second holder was inside, saw {seen:?}, and the first one's transaction was committed then"
-        );
-    }
-    let second = within("the grant", second.lock()).await.unwrap();
+    let second = within("the grant", granted).await.unwrap();
     assert_eq!(server.node("/stock").unwrap().data, b"0");
     second.release().await.unwrap();
-    drop(reader);
 }
 
 /// The same with the mutex, whose next holder waits for the deletion.
@@ -147,17 +142,14 @@ async fn a_directory_deleted_by_hand_lets_nobody_in_without_a_node() {
     let foreign = within("the grant of the other", fair(&other).lock()).await.unwrap();
     // Noticed by a beat.
     within("the loss", held.lost()).await;
-    let beside = tokio::time::timeout(Duration::from_millis(300), robbed.lock()).await;
-    if let Ok(Ok(guard)) = beside {
-        assert!(foreign.is_held());
-        panic!(
-            "two hold: {} ({:?}) and {} ({:?})",
-            guard.node(),
-            guard.state(),
-            foreign.node(),
-            foreign.state()
-        );
-    }
+    // It queues again.
+    let (node, id) = (foreign.node(), session(&client));
+    until(&server, "the wait behind the other", move |view| view.watches_on(&node) == [id]).await;
+    let mut beside = task::spawn(robbed.lock());
+    assert_pending!(beside.poll(), "two hold");
+    assert!(foreign.is_held());
+    foreign.release().await.unwrap();
+    within("the grant", beside).await.unwrap().release().await.unwrap();
 }
 
 /// No grant, remote or local, while locks are suspended (docs/protocol.md#suspended).
@@ -165,6 +157,7 @@ async fn a_directory_deleted_by_hand_lets_nobody_in_without_a_node() {
 async fn nothing_is_granted_while_suspended() {
     let server = server();
     let client = client(&server).await;
+    let barrier = Barrier::new(&client).await;
     let held = within("the grant", fair(&client).lock()).await.unwrap();
     let mut second = place(&fair(&client)).await;
     server.refuse_connections(true);
@@ -173,12 +166,12 @@ async fn nothing_is_granted_while_suspended() {
     within("the suspension", state.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
     assert_eq!(held.state(), LockState::Suspended);
     drop(held);
-    let granted = tokio::time::timeout(Duration::from_millis(500), second.lock()).await;
-    if let Ok(guard) = granted {
-        panic!("granted as {:?}", guard.unwrap().state());
-    }
+    let mut granted = task::spawn(second.lock());
+    assert_pending!(granted.poll());
+    barrier.pass().await;
+    assert_pending!(granted.poll());
     server.refuse_connections(false);
-    within("the grant", second.lock()).await.unwrap().release().await.unwrap();
+    within("the grant", granted).await.unwrap().release().await.unwrap();
 }
 
 /// A place that came to the front, and whose session ended before anybody asked for the lock, is no lock.
@@ -194,11 +187,13 @@ async fn a_place_does_not_hand_out_a_lock_that_is_lost_already() {
         .await
         .unwrap();
     let rival = within("the grant of the other", fair(&other).lock()).await.unwrap();
-    // Waiting anew, at the back, as the documentation says; or an error.
-    if let Ok(Ok(guard)) = tokio::time::timeout(Duration::from_millis(500), place.lock()).await {
-        assert!(rival.is_held());
-        panic!("handed out as {:?}", guard.state());
-    }
+    // It waits anew, at the back, as the documentation says.
+    let granted = tokio::spawn(async move { place.lock().await });
+    let (node, id) = (rival.node(), session(&client));
+    until(&server, "the wait behind the other", move |view| view.watches_on(&node) == [id]).await;
+    assert!(!granted.is_finished() && rival.is_held());
+    rival.release().await.unwrap();
+    assert!(within("the grant", granted).await.unwrap().unwrap().is_held());
 }
 
 /// The same where the node was deleted by hand: the position is not asked of a client that is "closed".
@@ -209,13 +204,8 @@ async fn a_lost_place_does_not_say_that_the_client_is_closed() {
     let mut place = place(&fair(&client)).await;
     let node = queue(&server).remove(0);
     server.delete(&node).unwrap();
-    let position = tokio::time::timeout(Duration::from_secs(3), place.position()).await;
-    match position {
-        Ok(Err(AcquireError::Closed { .. })) => {
-            panic!("closed, says the client, which is {:?}", client.state())
-        }
-        other => drop(other),
-    }
+    let position = within("the position", place.position()).await;
+    assert!(!matches!(position, Err(AcquireError::Closed { .. })), "{position:?}: {:?}", client.state());
 }
 
 /// Asking for a position does not wait for others to give the lock back.
@@ -442,12 +432,8 @@ async fn a_place_is_taken_anew_although_its_old_node_is_not_deleted_yet() {
     server.freeze_expiry(true);
     server.refuse_connections(true);
     assert!(server.cut(session(&client), Cut::Reset));
-    let lost = async {
-        while lock.is_acquired_in_this_process() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    within("the loss", lost).await;
+    until_lost(&lock).await;
+    // The time in which the attempt would end or be granted, which nothing but its answer shows.
     let early = tokio::time::timeout(Duration::from_millis(200), place.lock()).await;
     server.refuse_connections(false);
     match early {

@@ -217,6 +217,7 @@ async fn until_elapsed_does_not_count_the_time_in_the_queue() {
     let id = session(&waiter);
     let mut waiting = tokio::spawn(mutex(&waiter).lock());
     until(&server, "the watch", |view| view.watches() == 1).await;
+    // Time in the queue that has to pass.
     assert!(tokio::time::timeout(2 * most, &mut waiting).await.is_err());
     // Its predecessor changes, it looks again, and the reply to that is lost.
     let lost = server.drop_reply(Match::op(Op::GetChildren).session(id), Loss::Close);
@@ -265,7 +266,8 @@ async fn lost_of_a_released_guard_does_not_resolve_by_the_clock() {
     let guard = hold(&client).await;
     let (mut watched, later) = (Box::pin(guard.lost()), guard.lost());
     guard.release().await.unwrap();
-    // With nothing at stake nothing is proved any more, which would be a loss for a lock that is held.
+    // With nothing at stake nothing is proved any more, which would be a loss for a lock that is held: when that time has
+    // passed.
     assert!(tokio::time::timeout(T, &mut watched).await.is_err());
     assert_pending!(task::spawn(later).poll());
     assert_eq!(client.state(), ConnectionState::Connected);

@@ -4,7 +4,9 @@
 use std::time::{Duration, Instant};
 
 use test_support::ByHand;
-use test_support::in_process::{connect, connect_as, eager, mutex, session, start, start_impatient};
+use test_support::in_process::{
+    connect, connect_as, eager, mutex, session, start, start_impatient, until_lost,
+};
 use zookeeper_recipes::Client;
 use zookeeper_test_server::Direction;
 
@@ -20,9 +22,7 @@ async fn an_acquire_whose_grant_was_lost_unseen_ends_at_its_deadline() {
     server.freeze_expiry(true);
     server.stall(id, Direction::Both);
     server.refuse_connections(true);
-    while mutex(&client).is_acquired_in_this_process() {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until_lost(&mutex(&client)).await;
     // By now its deadline is over as well.
     let looked = Instant::now();
     loop {
@@ -44,9 +44,7 @@ async fn a_try_whose_grant_was_lost_unseen_does_not_hand_out_a_lost_lock() {
     let mut attempt = ByHand::new(mutex(&client).try_lock()).start();
     attempt.woken().await;
     server.expire_session(session(&client));
-    while mutex(&client).is_acquired_in_this_process() {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until_lost(&mutex(&client)).await;
     let mut result = attempt.poll();
     while result.is_pending() {
         attempt.woken().await;

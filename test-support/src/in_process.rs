@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
-    AcquireError, Client, ClientBuilder, InterProcessMutex, LockGuard, NodePath, RetryPolicy, Token,
+    AcquireError, Client, ClientBuilder, InterProcessLock, InterProcessMutex, LockGuard, NodePath,
+    RetryPolicy, Token, TryLockError,
 };
 use zookeeper_test_server::{LogEntry, LogKind, Op, Server, View};
 
@@ -121,6 +122,64 @@ pub async fn enqueue(server: &Server, client: &Client) -> Waiter {
     until(server, "the waiter's watch", move |view| view.watches_on(&last).contains(&id)).await;
     let node = queue(server).into_iter().find(|node| !before.contains(node)).expect("a new node");
     Waiter { attempt, node: node.parse().expect("a lock node") }
+}
+
+/// Waits until a handle says that its lock is not held any more: of a loss that the clock alone brings about, no event
+/// comes where the guard is not at hand.
+pub async fn until_lost(lock: &impl InterProcessLock) {
+    let lost = async {
+        while lock.is_acquired_in_this_process() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within("the loss", lost).await;
+}
+
+/// Lets time pass in which the server must not come to show something: for what only time could bring about, as a beat of
+/// the heartbeat. Where an event can show that nothing has happened, wait for that instead ([`Barrier`]).
+#[track_caller]
+pub fn never_for(
+    time: Duration,
+    server: &Server,
+    what: &str,
+    condition: impl FnMut(View<'_>) -> bool + Send + 'static,
+) -> impl Future<Output = ()> {
+    let (caller, shown) = (std::panic::Location::caller(), server.wait_until(condition, time));
+    async move { assert!(!shown.await, "{caller}: {what}") }
+}
+
+/// Shows that a client has done all that it can do by itself: what it would do without another word of a server has
+/// happened when [`pass`](Self::pass) returns.
+///
+/// It holds a lock with one place, and asks for it again. That is refused by the client itself, on the session's thread, which
+/// does one thing after the other; no server is asked.
+#[derive(Debug)]
+pub struct Barrier {
+    lock: InterProcessMutex,
+    _held: LockGuard,
+}
+
+impl Barrier {
+    /// A barrier for what the client does from now on, by a lock at `/barrier`, which is free.
+    pub async fn new(client: &Client) -> Self {
+        Self::at(client, "/barrier").await
+    }
+
+    /// The same by a lock at another path.
+    pub async fn at(client: &Client, path: &str) -> Self {
+        let lock = InterProcessMutex::builder(client, path).max_znodes(1).build().unwrap();
+        let held = within("the barrier's lock", lock.lock()).await.unwrap();
+        Self { lock, _held: held }
+    }
+
+    /// Waits for the client.
+    pub async fn pass(&self) {
+        // One task wakes the next.
+        for _ in 0..20 {
+            let refused = within("the client's own answer", self.lock.try_lock()).await.unwrap_err();
+            assert!(matches!(refused, TryLockError::WouldBlock { .. }), "{refused}");
+        }
+    }
 }
 
 /// Waits until no node is left below the lock and no watch anywhere; then the lock must be free.

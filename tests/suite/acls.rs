@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use test_support::{SOON, within};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
     Acl, AcquireError, BuildError, ConnectError, ConversionFailure, InterProcessMutex,
@@ -9,7 +10,6 @@ use zookeeper_recipes::{
 };
 
 use crate::harness::{Behaviour, Env, behaviours};
-use test_support::{SOON, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -75,7 +75,9 @@ async fn a_parent_that_we_may_not_create_in_is_no_lock(env: &Env) {
     let above = format!("{parent}/a");
     assert!(matches!(&error, AcquireError::NoAuth { node, .. } if *node == above), "{error}");
     assert!(
-        error.to_string().contains(&format!("the directory {above:?}, or the nearest above it")),
+        error
+            .to_string()
+            .contains(&format!("the ACL of {above:?}, or of the nearest directory above it that exists")),
         "{error}"
     );
     assert_eq!(env.stat(&parent).await.unwrap().cversion, 0, "something was created");
@@ -267,7 +269,10 @@ async fn a_predecessor_that_we_may_not_read_is_no_lock(env: &Env) {
     assert_eq!(mutex.participants().await.unwrap(), [&*node]);
     let error = within("an answer", mutex.lock()).await.unwrap_err();
     assert_no_auth(&error, &path);
-    assert!(error.to_string().contains(&format!("the node before ours, {node:?}, needs READ")), "{error}");
+    assert!(
+        error.to_string().contains(&format!("the node before this client's, {node:?}, needs READ")),
+        "{error}"
+    );
     client.flush(SOON).await.unwrap();
     assert_eq!(env.children(&path).await.len(), 1);
     env.delete(&node).await;

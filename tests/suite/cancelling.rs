@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{InterProcessMutex, ReleaseError};
 use zookeeper_test_server::{Gate, Loss, Match, Op};
 
 use crate::harness::{Behaviour, Env, Need, behaviours};
-use test_support::{SOON, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![

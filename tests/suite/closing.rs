@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use test_support::within;
 use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
@@ -11,7 +12,6 @@ use zookeeper_recipes::{
 };
 
 use crate::harness::{Behaviour, Env, Link, behaviours};
-use test_support::within;
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![

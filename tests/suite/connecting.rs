@@ -3,10 +3,10 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
+use test_support::{SOON, block_on, within};
 use zookeeper_recipes::{Client, ConnectError, ConnectionState, InterProcessMutex};
 
 use crate::harness::{BRIEFLY, Behaviour, Env, SESSION_LIMITS, behaviours};
-use test_support::{SOON, block_on, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -157,6 +157,7 @@ async fn has_its_own_time_however_short_the_session_s(env: &Env) {
     let servers = env.connect_string();
     let builder = env.builder().session_timeout(Duration::from_millis(100)).connect_timeout(SOON);
     let mut connecting = Box::pin(builder.connect(&servers));
+    // Five times the session's, which has to pass.
     let early = tokio::time::timeout(Duration::from_millis(500), &mut connecting).await;
     assert!(early.is_err(), "it has given up: {early:?}");
     env.server().refuse_connections(false);

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use test_support::within;
 use zookeeper_client as zk;
 use zookeeper_recipes::{AcquireError, InterProcessMutex, RetryPolicy, TryLockError};
 
 use crate::harness::{Behaviour, Env, Need, behaviours};
-use test_support::within;
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![

@@ -1,12 +1,14 @@
 //! The lock's directory and those above it.
 
+use std::time::Duration;
+
+use test_support::{SOON, within};
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
 use zookeeper_recipes::{AcquireError, BuildError, InterProcessMutex, Parents};
 use zookeeper_test_server::{Match, NodeKind, Op};
 
-use crate::harness::{BRIEFLY, Behaviour, Env, Need, behaviours};
-use test_support::{SOON, within};
+use crate::harness::{Behaviour, Env, Need, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -130,7 +132,7 @@ async fn check_namespace(env: &Env, client: &zookeeper_recipes::Client, namespac
     let plain = env.client().await;
     let same = InterProcessMutex::new(&plain, &format!("{namespace}/shop/stock")).unwrap();
     assert!(same.try_lock().await.is_err());
-    let error = mutex.acquire(BRIEFLY).await.unwrap_err();
+    let error = mutex.acquire(Duration::ZERO).await.unwrap_err();
     assert_eq!(error.path(), "/shop/stock");
     assert!(!error.to_string().contains(namespace), "{error}");
     env.create(&format!("{namespace}/shop/stock/x__lock__"), zk::CreateMode::EphemeralSequential).await;

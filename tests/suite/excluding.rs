@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use test_support::{SOON, within};
 use tokio::task::JoinSet;
 use zookeeper_recipes::{AcquireError, InterProcessLock, InterProcessMutex};
 
-use crate::harness::{BRIEFLY, Behaviour, CriticalSection, Env, Need, behaviours};
-use test_support::within;
+use crate::harness::{Behaviour, CriticalSection, Env, Need, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -47,10 +47,14 @@ async fn two_clients_exclude_each_other(env: &Env) {
 async fn a_holder_keeps_others_out_until_it_releases(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let guard = ours.lock().await.unwrap();
-    let refused = theirs.acquire(BRIEFLY).await.unwrap_err();
+    let waiter = tokio::spawn(theirs.acquire(SOON));
+    // It has looked at the queue.
+    env.wait_watchers(&guard.node(), 1).await;
+    let refused = theirs.acquire(Duration::ZERO).await.unwrap_err();
     assert!(matches!(refused, AcquireError::TimedOut { .. }), "{refused}");
+    assert!(guard.is_held() && !waiter.is_finished());
     guard.release().await.unwrap();
-    within("a free lock", theirs.acquire(Duration::from_secs(10))).await.unwrap().release().await.unwrap();
+    within("a free lock", waiter).await.unwrap().unwrap().release().await.unwrap();
     assert!(env.children(&env.lock_path()).await.is_empty());
 }
 
@@ -169,11 +173,15 @@ async fn everybody_who_stays_is_served(env: &Env) {
 async fn asking_again_while_holding_waits_for_oneself(env: &Env) {
     let mutex = env.mutex().await;
     let guard = mutex.lock().await.unwrap();
-    let again = mutex.acquire(BRIEFLY).await.unwrap_err();
+    let waiter = tokio::spawn(mutex.lock());
+    env.wait_count(&env.lock_path(), 2).await;
+    // Answered behind its list.
+    assert_eq!(mutex.participants().await.unwrap().len(), 2);
+    let again = mutex.acquire(Duration::ZERO).await.unwrap_err();
     assert!(matches!(again, AcquireError::TimedOut { holder: Some(_), .. }), "{again}");
-    assert!(guard.is_held());
+    assert!(guard.is_held() && !waiter.is_finished());
     guard.release().await.unwrap();
-    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", waiter).await.unwrap().unwrap().release().await.unwrap();
 }
 
 async fn locks_of_different_paths_are_independent(env: &Env) {
@@ -203,7 +211,7 @@ async fn a_short_interruption_costs_no_lock(env: &Env) {
         let connected = move |view: zookeeper_test_server::View<'_>| {
             view.sessions().iter().any(|known| known.id == session && known.connected)
         };
-        assert!(env.server().wait_until(connected, test_support::SOON).await);
+        assert!(env.server().wait_until(connected, SOON).await);
         assert!(env.server().cut(session, how));
         // What is sent meanwhile is answered after the reconnect.
         let participants = within("an answer", mutex.participants()).await.unwrap();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use test_support::{block_on, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
@@ -12,7 +13,6 @@ use zookeeper_recipes::{
 };
 
 use crate::harness::{Behaviour, Env, behaviours};
-use test_support::{block_on, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![

@@ -1,10 +1,12 @@
 //! Options, and handles that share them.
 
-use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{Acl, BuildError, InterProcessMutex, InterProcessMutexBuilder, Parents, Permissions};
-
-use crate::harness::{BRIEFLY, Behaviour, Env, Need, behaviours};
 use test_support::within;
+use tokio_test::{assert_pending, task};
+use zookeeper_recipes::{
+    Acl, BuildError, InterProcessMutex, InterProcessMutexBuilder, Parents, Permissions, TryLockError,
+};
+
+use crate::harness::{Behaviour, Env, Need, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -53,11 +55,17 @@ async fn options_left_open_follow_the_first_handle(env: &Env) {
     let guard = second.lock().await.unwrap();
     assert_eq!(env.server().node(&guard.node()).unwrap().data, b"mine");
     env.server().reset_counters();
-    // There is room for one node: the others do not even ask.
-    assert!(second.acquire(BRIEFLY).await.is_err());
-    assert!(first.acquire(BRIEFLY).await.is_err());
+    // There is room for one node: the others do not even ask. Nor does a try, which is told so behind them.
+    let (mut third, mut fourth) = (task::spawn(second.lock()), task::spawn(first.lock()));
+    assert_pending!(third.poll());
+    assert_pending!(fourth.poll());
+    assert!(matches!(second.try_lock().await, Err(TryLockError::WouldBlock { .. })));
     assert_eq!(env.server().counters().total_requests(), 0);
+    assert_pending!(third.poll());
+    assert_pending!(fourth.poll());
     guard.release().await.unwrap();
+    within("the next", third).await.unwrap().release().await.unwrap();
+    within("the last", fourth).await.unwrap().release().await.unwrap();
 }
 
 async fn options_can_change_when_the_last_handle_is_gone(env: &Env) {

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
+use test_support::within;
 use tokio::task::JoinSet;
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::InterProcessMutex;
 
 use crate::harness::{Behaviour, Env, behaviours};
-use test_support::within;
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![

@@ -3,12 +3,12 @@
 use std::thread;
 use std::time::Duration;
 
+use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{Acl, Client, ConnectionState, InterProcessMutex, LostReason, ReleaseError};
 use zookeeper_test_server::{Match, Op};
 
 use crate::harness::{Behaviour, Env, Need, behaviours};
-use test_support::{SOON, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![

@@ -1,9 +1,9 @@
 //! Fencing tokens rise, whatever happens to the directory.
 
+use test_support::within;
 use zookeeper_recipes::{FencingToken, InterProcessMutex};
 
 use crate::harness::{Behaviour, Env, Need, behaviours};
-use test_support::within;
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![

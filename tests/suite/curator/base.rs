@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use test_support::within;
 use tokio::task::JoinSet;
 use zookeeper_recipes::{AcquireError, ReleaseError, TryLockError};
 
 use super::stage::{Kind, Stage, ported};
 use crate::harness::{BRIEFLY, Behaviour, CriticalSection, Need};
-use test_support::within;
 
 macro_rules! base {
     ($kind:expr) => {

@@ -1,11 +1,11 @@
 //! TestLockACLs.
 
+use test_support::within;
 use zookeeper_client as zk;
 use zookeeper_recipes::{Acl, InterProcessReadWriteLock, Permissions};
 
 use super::stage::{Kind, Stage, ported};
 use crate::harness::Behaviour;
-use test_support::within;
 
 pub(crate) fn all() -> Vec<Behaviour> {
     ported![Kind::Write;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use test_support::{SOON, within};
 use zookeeper_client as zk;
 use zookeeper_recipes::{AcquireError, RetryPolicy};
 use zookeeper_test_server::{Match, Op, ServerError};
 
 use super::stage::{Kind, Stage, ported};
 use crate::harness::{Behaviour, Need};
-use test_support::{SOON, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     ported![Kind::Mutex;

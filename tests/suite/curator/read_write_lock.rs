@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use test_support::within;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
@@ -11,8 +13,7 @@ use zookeeper_recipes::{
 };
 
 use super::stage::{Kind, Stage, ported};
-use crate::harness::{BRIEFLY, Behaviour};
-use test_support::within;
+use crate::harness::Behaviour;
 
 pub(crate) fn all() -> Vec<Behaviour> {
     // The kind plays no part: each takes both.
@@ -85,8 +86,15 @@ async fn test_that_upgrading_is_disallowed(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let (read, write) = pair(stage, &ours);
     let reader = within("a free lock", read.lock()).await.unwrap();
-    let refused = write.acquire(BRIEFLY).await.unwrap_err();
+    let waiter = tokio::spawn(write.lock());
+    stage.env.wait_count(&stage.env.lock_path(), 2).await;
+    // Answered behind its list.
+    assert_eq!(write.participants().await.unwrap().len(), 1);
+    let refused = write.acquire(Duration::ZERO).await.unwrap_err();
     assert!(matches!(refused, AcquireError::TimedOut { .. }), "{refused}");
+    assert!(!waiter.is_finished());
+    waiter.abort();
+    stage.env.wait_count(&stage.env.lock_path(), 1).await;
     assert!(reader.is_held() && read.is_acquired_in_this_process() && !write.is_acquired_in_this_process());
     assert!(matches!(write.try_lock().await, Err(TryLockError::WouldBlock { .. })));
 
@@ -108,11 +116,18 @@ async fn test_that_downgrading_respects_threads(stage: &Stage<'_>) {
     let writer = within("a free lock", write.lock()).await.unwrap();
     let second = tokio::spawn({
         let read = read.clone();
-        async move { (read.acquire(BRIEFLY).await.map(drop), read.try_lock().await.map(drop)) }
+        async move { (read.acquire(Duration::ZERO).await.map(drop), read.try_lock().await.map(drop)) }
     });
-    let (waited, tried) = within("the second task", second).await.unwrap();
-    assert!(matches!(waited, Err(AcquireError::TimedOut { .. })), "{waited:?}");
+    let (asked, tried) = within("the second task", second).await.unwrap();
+    assert!(matches!(asked, Err(AcquireError::TimedOut { .. })), "{asked:?}");
     assert!(matches!(tried, Err(TryLockError::WouldBlock { .. })), "{tried:?}");
+    let waiter = tokio::spawn(read.lock());
+    stage.env.wait_count(&stage.env.lock_path(), 2).await;
+    // Answered behind its list.
+    assert_eq!(read.participants().await.unwrap().len(), 1);
+    assert!(!waiter.is_finished());
+    waiter.abort();
+    stage.env.wait_count(&stage.env.lock_path(), 1).await;
     // Only by the guard itself.
     let shared = writer.read().unwrap();
     assert!(shared.is_held());

@@ -1,11 +1,11 @@
 //! TestInterProcessMutex.testRevoking, for every lock: a holder is asked for the lock, gives it back, and another one
 //! gets it.
 
+use test_support::within;
 use zookeeper_recipes::{AnyGuard, NodePath};
 
 use super::stage::{Kind, Stage, ported};
 use crate::harness::Behaviour;
-use test_support::within;
 
 macro_rules! revoking {
     ($kind:expr) => {

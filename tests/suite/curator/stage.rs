@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use test_support::SOON;
 use zookeeper_recipes::{
     Client, ClientBuilder, InterProcessFairLock, InterProcessLock, InterProcessMutex,
     InterProcessReadWriteLock,
 };
 
 use crate::harness::{Env, Link};
-use test_support::SOON;
 
 /// Which recipe a test of Curator's base class runs with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use test_support::{SOON, within};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{AcquireError, AnyGuard, LostReason, ReleaseError, TransactionError, TryLockError};
@@ -10,7 +11,6 @@ use zookeeper_test_server::{Match, Op, ServerError};
 
 use super::stage::{Kind, Lock, Stage, ported};
 use crate::harness::{Behaviour, CriticalSection, Need};
-use test_support::{SOON, within};
 
 macro_rules! untested {
     ($kind:expr) => {

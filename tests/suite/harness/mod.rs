@@ -16,5 +16,5 @@ pub(crate) use critical::CriticalSection;
 pub(crate) use env::Env;
 pub(crate) use link::Link;
 
-/// How long to try for what is sure not to happen: long enough that the servers answer meanwhile.
+/// A deadline that passes, where that is what is shown: long enough that the servers answer before.
 pub(crate) const BRIEFLY: Duration = Duration::from_millis(400);
