@@ -41,11 +41,11 @@ use std::sync::Arc;
 
 use crate::protocol::node_name::Kind;
 
-use census::Liveness;
-pub(crate) use census::{Census, Count};
-use nodes::Nodes;
-pub(crate) use nodes::{Gone, Neighbour};
-pub(crate) use notice::{Notice, Told};
+use self::census::Liveness;
+pub(crate) use self::census::{Census, Count};
+use self::nodes::Nodes;
+pub(crate) use self::nodes::{Gone, Neighbour};
+pub(crate) use self::notice::{Notice, Told};
 
 /// One client's attempts on one path; see the module. `W` wakes an attempt with a [`Notice`], `L` is told a list.
 #[derive(Debug)]
