@@ -1,27 +1,24 @@
-//! Does the I/O of a [`Conversion`]: downgrades and upgrades of one hold.
+//! Downgrades and upgrades of one hold: does what a [`Conversion`] says, and settles by what node the lock is held then.
 //!
-//! It runs as a task where the session runs, and owns the hold: a caller that goes away stops nothing, and what the
+//! A conversion runs as a task where the session runs, and owns the hold: a caller that goes away stops nothing, and what the
 //! hold has become is given back by its drop.
 
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use zookeeper_client as zk;
 
+use crate::engine::convert_requests::ConversionRequests;
 use crate::engine::hold::Hold;
 use crate::engine::look::unusable_directory;
 use crate::engine::path_lock::PathLock;
-use crate::engine::requests::{answer, list, new_id, to_library};
-use crate::engine::revoke::MARKER;
+use crate::engine::requests::new_id;
 use crate::error::{ConversionFailure, Lost, LostReason};
-use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Made, Why};
-use crate::protocol::failure::{Answer, Failure, FailureKind};
+use crate::protocol::convert::{Conversion, ConvertEvent, ConvertStep, Converted, NotConverted};
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Unusable;
 use crate::session::cleanup::{Done, Item, Orphan};
-use crate::session::clock;
 use crate::session::retry::clean_up_pause;
-use crate::session::zk_session::{Handle, Session, SessionOver};
+use crate::session::zk_session::SessionOver;
 
 /// A hold after a conversion, or as it was with the reason.
 pub(crate) type ConversionOutcome = Result<Hold, (Hold, ConversionFailure)>;
@@ -71,13 +68,13 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
         Kind::Exclusive => Conversion::upgrade(own.clone(), new.clone()),
     };
     let mut unfinished = Unfinished { shadow: hold.shadow(), own, new, settled: false };
-    let mut asking = Asking { path_lock: &path_lock, session: &session, written: None };
+    let mut requests = ConversionRequests::new(&path_lock, &session);
     let converted = loop {
         let event = match step {
             ConvertStep::Finish(converted) => break converted,
             ConvertStep::Do(request) => {
-                let asking = &mut asking;
-                match session.request(|handle| asking.ask(handle, request, &hold)).await {
+                let requests = &mut requests;
+                match session.request(|handle| requests.perform(handle, request, &hold)).await {
                     Ok(event) => event,
                     Err(SessionOver) => break Converted::SessionOver,
                 }
@@ -148,16 +145,16 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
     lost(hold, reason)
 }
 
-fn failure_of(path_lock: &PathLock, why: Why) -> ConversionFailure {
+fn failure_of(path_lock: &PathLock, why: NotConverted) -> ConversionFailure {
     match why {
-        Why::Contended => ConversionFailure::Contended,
-        Why::Unusable(Unusable::OtherOrder(name)) => {
+        NotConverted::Contended => ConversionFailure::Contended,
+        NotConverted::Unusable(Unusable::OtherOrder(name)) => {
             ConversionFailure::MixedRecipes { node: path_lock.path().user_child(&name) }
         }
-        Why::Unusable(unusable) => {
+        NotConverted::Unusable(unusable) => {
             ConversionFailure::Rejected { source: Arc::new(unusable_directory(path_lock, unusable)) }
         }
-        Why::Refused(failure) => ConversionFailure::Rejected { source: failure.cause },
+        NotConverted::Refused(failure) => ConversionFailure::Rejected { source: failure.cause },
     }
 }
 
@@ -200,167 +197,6 @@ impl Drop for Unfinished {
             let hold = &self.shadow;
             hold.held().conversion_over(LostReason::Closed);
             reap(hold, vec![std::mem::take(&mut self.new), std::mem::take(&mut self.own)], None);
-        }
-    }
-}
-
-/// How often what was written to a node is read before it is deleted. More would let a client that writes to it all the time
-/// keep the conversion from its end.
-const READINGS: u32 = 3;
-
-/// A node of ours that another client has written to.
-struct Written {
-    path: String,
-    /// The version that was read.
-    version: i32,
-    /// How often it was read.
-    readings: u32,
-}
-
-/// The requests of one conversion.
-struct Asking<'a> {
-    path_lock: &'a Arc<PathLock>,
-    session: &'a Arc<Session>,
-    written: Option<Written>,
-}
-
-impl Asking<'_> {
-    async fn ask(&mut self, handle: Handle, request: ConvertRequest, hold: &Hold) -> ConvertEvent {
-        let path = |name: &str| self.path_lock.path().child(name);
-        match request {
-            ConvertRequest::Swap { create, delete } => {
-                let (create, delete) = (path(&create), path(&delete));
-                ConvertEvent::Made(self.swap(&handle, create, delete, hold).await)
-            }
-            ConvertRequest::Create { name } => ConvertEvent::Made(self.create(&handle, path(&name)).await),
-            ConvertRequest::List => {
-                let listed = list(self.path_lock, self.session, &handle).await;
-                ConvertEvent::Listed(answer(self.session, Ok(listed)))
-            }
-            ConvertRequest::Inspect { name } => {
-                let stat = handle.check_stat(&path(&name)).await;
-                let czxid = stat.and_then(|stat| stat.map(|stat| stat.czxid).ok_or(zk::Error::NoNode));
-                ConvertEvent::Inspected(answer(self.session, Ok(czxid)))
-            }
-            ConvertRequest::Delete { name } => {
-                let path = path(&name);
-                let sent = clock::now();
-                ConvertEvent::Deleted(match handle.delete(&path, self.version(&path, hold)).await {
-                    Ok(()) => {
-                        self.session.renewed(sent);
-                        self.session.disown(&path);
-                        Answer::Is(())
-                    }
-                    Err(error) => {
-                        self.session.renewed_by_refusal(sent, &error);
-                        Answer::No(match error {
-                            zk::Error::NoNode => {
-                                self.session.disown(&path);
-                                FailureKind::NoNode.into()
-                            }
-                            zk::Error::BadVersion => self.read_request(&handle, &path, hold).await,
-                            error => self.session.failure(error),
-                        })
-                    }
-                })
-            }
-        }
-    }
-
-    /// The version at which a node may go: what is written to it is most likely a request to give the lock back, and must
-    /// not go with it unread. Any, once such a request has been heard, and when it has been read often enough.
-    fn version(&self, path: &str, hold: &Hold) -> Option<i32> {
-        if hold.held().is_revocation_requested() {
-            return None;
-        }
-        match self.written.as_ref().filter(|written| written.path == path) {
-            Some(written) if written.readings >= READINGS => None,
-            Some(written) => Some(written.version),
-            None => Some(0),
-        }
-    }
-
-    /// Another client has written to one of our nodes: reads it.
-    async fn read_request(&mut self, handle: &zk::Client, path: &str, hold: &Hold) -> Failure {
-        let before = self.written.take().filter(|written| written.path == path);
-        let readings = before.as_ref().map_or(0, |written| written.readings);
-        self.written = match handle.get_data(path).await {
-            Ok((data, stat)) => {
-                if data == MARKER {
-                    hold.held().request_revocation();
-                }
-                Some(Written { path: path.to_owned(), version: stat.version, readings: readings + 1 })
-            }
-            // Our own ACL does not let us look, so that no request could be heard anyway.
-            Err(zk::Error::NoAuth) => {
-                Some(Written { path: path.to_owned(), version: -1, readings: READINGS })
-            }
-            Err(error) => {
-                tracing::debug!(path, %error, "what was written to a lock node is looked at again");
-                before
-            }
-        };
-        FailureKind::NotNow.into()
-    }
-
-    async fn swap(&mut self, handle: &zk::Client, create: String, delete: String, hold: &Hold) -> Made {
-        let acls = to_library(&self.path_lock.options().acl);
-        let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::new(&acls));
-        let mut writer = handle.new_multi_writer();
-        let put = writer
-            .add_create(&create, &self.path_lock.options().data, &options)
-            .and_then(|()| writer.add_delete(&delete, self.version(&delete, hold)));
-        if let Err(error) = put {
-            // The paths were checked and the ACL is not empty, so the library has nothing to refuse here.
-            return Made::Failed(self.session.failure(error));
-        }
-        let sent = clock::now();
-        let error = match writer.commit().await {
-            Ok(_) => {
-                self.session.renewed(sent);
-                self.session.adopt(create, self.path_lock.as_owner());
-                self.session.disown(&delete);
-                return Made::Done { czxid: None };
-            }
-            Err(zk::MultiWriteError::RequestFailed { source }) => {
-                return Made::Failed(self.session.failure(source));
-            }
-            Err(zk::MultiWriteError::OperationFailed { source, .. }) => source,
-        };
-        self.session.renewed_by_check(sent, &error);
-        match error {
-            zk::Error::NodeExists => {
-                self.session.adopt(create, self.path_lock.as_owner());
-                self.session.disown(&delete);
-                Made::Exists
-            }
-            zk::Error::NoNode => Made::Missing,
-            zk::Error::BadVersion => Made::Failed(self.read_request(handle, &delete, hold).await),
-            error => Made::Failed(self.session.failure(error)),
-        }
-    }
-
-    async fn create(&mut self, handle: &zk::Client, path: String) -> Made {
-        let acls = to_library(&self.path_lock.options().acl);
-        let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::new(&acls));
-        let sent = clock::now();
-        match handle.create(&path, &self.path_lock.options().data, &options).await {
-            Ok((stat, _)) => {
-                self.session.renewed(sent);
-                self.session.adopt(path, self.path_lock.as_owner());
-                Made::Done { czxid: (!stat.is_invalid()).then_some(stat.czxid) }
-            }
-            Err(error) => {
-                self.session.renewed_by_refusal(sent, &error);
-                match error {
-                    zk::Error::NodeExists => {
-                        self.session.adopt(path, self.path_lock.as_owner());
-                        Made::Exists
-                    }
-                    zk::Error::NoNode => Made::Missing,
-                    error => Made::Failed(self.session.failure(error)),
-                }
-            }
         }
     }
 }

@@ -55,7 +55,7 @@ pub(crate) enum ConvertRequest {
 #[derive(Debug)]
 pub(crate) enum ConvertEvent {
     /// Of [`ConvertRequest::Swap`] and [`ConvertRequest::Create`].
-    Made(Made),
+    Created(Created),
     /// Of [`ConvertRequest::List`].
     Listed(Answer<Listing>),
     /// Of [`ConvertRequest::Inspect`]: the zxid of its creation.
@@ -68,7 +68,7 @@ pub(crate) enum ConvertEvent {
 
 /// How the making of a node ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Made {
+pub(crate) enum Created {
     /// With the zxid of its creation, if the reply says it.
     Done {
         czxid: Option<i64>,
@@ -86,7 +86,7 @@ pub(crate) enum Converted {
     /// The lock is held by `node` from now on, and the other node is gone. An upgrade has the zxid of a new fencing token.
     Done { node: String, zxid: Option<i64> },
     /// The lock is held as it was.
-    Kept(Why),
+    Kept(NotConverted),
     /// Our node is `gone`; or a node that has to go could not be deleted, or what has happened cannot be known. The rest has
     /// to go, in this order, each before the next.
     Lost { gone: bool, leave: Vec<String> },
@@ -96,7 +96,7 @@ pub(crate) enum Converted {
 
 /// Why a lock could not be converted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Why {
+pub(crate) enum NotConverted {
     /// Another reader may be inside.
     Contended,
     /// The server refused for good.
@@ -112,7 +112,7 @@ pub(crate) struct Conversion {
     own: String,
     /// The node that it is to be held by.
     new: String,
-    doing: Doing,
+    phase: ConversionPhase,
     /// Of the creation of the new node, where it is known; then, of the fencing token.
     zxid: Option<i64>,
     /// A request to make the new node ended unknown.
@@ -121,13 +121,13 @@ pub(crate) struct Conversion {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Doing {
+enum ConversionPhase {
     Downgrade,
     Upgrade,
     /// The new node exists: see who else is there.
     Judge,
     /// The new node has to go.
-    Retreat(Why),
+    Retreat(NotConverted),
     /// No other reader can be inside: see when the new node was created, if that is not known, and the `next` of those in the
     /// list that wait behind it.
     Weigh {
@@ -142,32 +142,34 @@ enum Doing {
 impl Conversion {
     /// Of the write node `own` into the read node `new`.
     pub(crate) fn downgrade(own: String, new: String) -> (Self, ConvertStep) {
-        Self::start(own, new, Doing::Downgrade)
+        Self::start(own, new, ConversionPhase::Downgrade)
     }
 
     /// Of the read node `own` into the write node `new`.
     pub(crate) fn upgrade(own: String, new: String) -> (Self, ConvertStep) {
-        Self::start(own, new, Doing::Upgrade)
+        Self::start(own, new, ConversionPhase::Upgrade)
     }
 
-    fn start(own: String, new: String, doing: Doing) -> (Self, ConvertStep) {
-        let conversion = Self { own, new, doing, zxid: None, uncertain: false, failures: 0 };
+    fn start(own: String, new: String, phase: ConversionPhase) -> (Self, ConvertStep) {
+        let conversion = Self { own, new, phase, zxid: None, uncertain: false, failures: 0 };
         let first = conversion.ask();
         (conversion, first)
     }
 
     /// The request of what is being done.
     fn ask(&self) -> ConvertStep {
-        ConvertStep::Do(match &self.doing {
-            Doing::Downgrade => ConvertRequest::Swap { create: self.new.clone(), delete: self.own.clone() },
-            Doing::Upgrade => ConvertRequest::Create { name: self.new.clone() },
-            Doing::Judge => ConvertRequest::List,
-            Doing::Weigh { queue, next } => {
+        ConvertStep::Do(match &self.phase {
+            ConversionPhase::Downgrade => {
+                ConvertRequest::Swap { create: self.new.clone(), delete: self.own.clone() }
+            }
+            ConversionPhase::Upgrade => ConvertRequest::Create { name: self.new.clone() },
+            ConversionPhase::Judge => ConvertRequest::List,
+            ConversionPhase::Weigh { queue, next } => {
                 let name = self.zxid.and_then(|_| queue.others(&self.own, &self.new).nth(*next));
                 ConvertRequest::Inspect { name: name.unwrap_or(&self.new).to_owned() }
             }
-            Doing::Retreat(_) => ConvertRequest::Delete { name: self.new.clone() },
-            Doing::Settle => ConvertRequest::Delete { name: self.own.clone() },
+            ConversionPhase::Retreat(_) => ConvertRequest::Delete { name: self.new.clone() },
+            ConversionPhase::Settle => ConvertRequest::Delete { name: self.own.clone() },
         })
     }
 
@@ -175,24 +177,26 @@ impl Conversion {
     pub(crate) fn on(&mut self, event: ConvertEvent) -> ConvertStep {
         match event {
             ConvertEvent::Retry => self.ask(),
-            ConvertEvent::Made(made @ (Made::Done { .. } | Made::Exists)) => match (&self.doing, made) {
-                (Doing::Downgrade, _) => self.done(),
-                (_, Made::Done { czxid }) => {
-                    self.zxid = czxid;
-                    self.go_on(Doing::Judge)
+            ConvertEvent::Created(made @ (Created::Done { .. } | Created::Exists)) => {
+                match (&self.phase, made) {
+                    (ConversionPhase::Downgrade, _) => self.done(),
+                    (_, Created::Done { czxid }) => {
+                        self.zxid = czxid;
+                        self.go_on(ConversionPhase::Judge)
+                    }
+                    _ => self.go_on(ConversionPhase::Judge),
                 }
-                _ => self.go_on(Doing::Judge),
-            },
+            }
             // Had an earlier request come through, the new node would exist.
-            ConvertEvent::Made(Made::Missing) => Self::lost(true, Vec::new()),
-            ConvertEvent::Made(Made::Failed(failure)) => {
+            ConvertEvent::Created(Created::Missing) => Self::lost(true, Vec::new()),
+            ConvertEvent::Created(Created::Failed(failure)) => {
                 self.uncertain |= failure.kind == FailureKind::Unknown;
-                let doing = self.doing.clone();
-                self.failed(failure, |conversion, refused| match doing {
+                let phase = self.phase.clone();
+                self.failed(failure, |conversion, refused| match phase {
                     _ if !conversion.uncertain => ConvertStep::Finish(Converted::Kept(refused)),
                     // Allowed a moment ago, then no answer, then not allowed any more: it happened or not.
-                    Doing::Downgrade => conversion.stuck(),
-                    _ => conversion.go_on(Doing::Retreat(refused)),
+                    ConversionPhase::Downgrade => conversion.stuck(),
+                    _ => conversion.go_on(ConversionPhase::Retreat(refused)),
                 })
             }
             ConvertEvent::Listed(Answer::Is(Ok(queue))) => {
@@ -200,13 +204,17 @@ impl Conversion {
                     (_, Upgrade::Gone) if queue.rank(&self.own).is_none() => {
                         Self::lost(true, vec![self.new.clone()])
                     }
-                    (Err(unusable), _) => self.go_on(Doing::Retreat(Why::Unusable(unusable))),
+                    (Err(unusable), _) => {
+                        self.go_on(ConversionPhase::Retreat(NotConverted::Unusable(unusable)))
+                    }
                     (_, Upgrade::Alone) => self.weigh(queue, 0),
-                    (_, Upgrade::Contended | Upgrade::Gone) => self.go_on(Doing::Retreat(Why::Contended)),
+                    (_, Upgrade::Contended | Upgrade::Gone) => {
+                        self.go_on(ConversionPhase::Retreat(NotConverted::Contended))
+                    }
                 }
             }
             ConvertEvent::Listed(Answer::Is(Err(unusable))) => {
-                self.go_on(Doing::Retreat(Why::Unusable(unusable)))
+                self.go_on(ConversionPhase::Retreat(NotConverted::Unusable(unusable)))
             }
             ConvertEvent::Listed(Answer::No(failure)) => match failure.kind {
                 // The directory can be gone only if our nodes went first.
@@ -226,11 +234,13 @@ impl Conversion {
     fn failed(
         &mut self,
         failure: Failure,
-        refused: impl FnOnce(&mut Self, Why) -> ConvertStep,
+        refused: impl FnOnce(&mut Self, NotConverted) -> ConvertStep,
     ) -> ConvertStep {
         match failure.kind {
             FailureKind::SessionOver => ConvertStep::Finish(Converted::SessionOver),
-            FailureKind::Refused(_) | FailureKind::TooManyWatches => refused(self, Why::Refused(failure)),
+            FailureKind::Refused(_) | FailureKind::TooManyWatches => {
+                refused(self, NotConverted::Refused(failure))
+            }
             FailureKind::NoNode | FailureKind::NotNow | FailureKind::Unknown => {
                 let failures = self.failures;
                 self.failures = failures.saturating_add(1);
@@ -240,19 +250,19 @@ impl Conversion {
     }
 
     fn failed_or_retreat(&mut self, failure: Failure) -> ConvertStep {
-        self.failed(failure, |conversion, refused| conversion.go_on(Doing::Retreat(refused)))
+        self.failed(failure, |conversion, refused| conversion.go_on(ConversionPhase::Retreat(refused)))
     }
 
     /// Goes on with the zxids that a fencing token needs, if there are any left.
     fn weigh(&mut self, queue: Arc<Queue>, next: usize) -> ConvertStep {
         if self.zxid.is_some() && queue.others(&self.own, &self.new).nth(next).is_none() {
-            return self.go_on(Doing::Settle);
+            return self.go_on(ConversionPhase::Settle);
         }
-        self.go_on(Doing::Weigh { queue, next })
+        self.go_on(ConversionPhase::Weigh { queue, next })
     }
 
     fn weighed(&mut self, answer: Answer<i64>) -> ConvertStep {
-        let Doing::Weigh { queue, next } = self.doing.clone() else { return self.ask() };
+        let ConversionPhase::Weigh { queue, next } = self.phase.clone() else { return self.ask() };
         match (answer, self.zxid) {
             (Answer::Is(czxid), None) => {
                 self.zxid = Some(czxid);
@@ -260,11 +270,11 @@ impl Conversion {
             }
             (Answer::Is(czxid), Some(own)) => {
                 self.zxid = Some(own.min(czxid - 1));
-                self.go_on(Doing::Settle)
+                self.go_on(ConversionPhase::Settle)
             }
             (Answer::No(failure), own) => match (failure.kind, own) {
                 // Our own, deleted by hand.
-                (FailureKind::NoNode, None) => self.go_on(Doing::Retreat(Why::Contended)),
+                (FailureKind::NoNode, None) => self.go_on(ConversionPhase::Retreat(NotConverted::Contended)),
                 // It will never come in. Those behind it in the list have been waiting as well.
                 (FailureKind::NoNode, Some(_)) => self.weigh(queue, next + 1),
                 _ => self.failed_or_retreat(failure),
@@ -272,8 +282,8 @@ impl Conversion {
         }
     }
 
-    fn go_on(&mut self, doing: Doing) -> ConvertStep {
-        self.doing = doing;
+    fn go_on(&mut self, phase: ConversionPhase) -> ConvertStep {
+        self.phase = phase;
         self.failures = 0;
         self.ask()
     }
@@ -284,8 +294,8 @@ impl Conversion {
 
     /// One of the two nodes is gone.
     fn settled(&self) -> ConvertStep {
-        match &self.doing {
-            Doing::Retreat(why) => ConvertStep::Finish(Converted::Kept(why.clone())),
+        match &self.phase {
+            ConversionPhase::Retreat(why) => ConvertStep::Finish(Converted::Kept(why.clone())),
             _ => self.done(),
         }
     }
@@ -340,7 +350,7 @@ mod tests {
     }
 
     fn made() -> ConvertEvent {
-        ConvertEvent::Made(Made::Done { czxid: Some(70) })
+        ConvertEvent::Created(Created::Done { czxid: Some(70) })
     }
 
     fn settle() -> ConvertStep {
@@ -353,30 +363,30 @@ mod tests {
 
     #[test]
     fn a_downgrade_is_one_transaction() {
-        assert_eq!(downgrade().on(ConvertEvent::Made(Made::Done { czxid: None })), done(READ, None));
+        assert_eq!(downgrade().on(ConvertEvent::Created(Created::Done { czxid: None })), done(READ, None));
     }
 
     #[test]
     fn a_lost_reply_is_asked_for_again_by_the_same_names() {
         let mut conversion = downgrade();
-        let lost = || ConvertEvent::Made(Made::Failed(FailureKind::Unknown.into()));
+        let lost = || ConvertEvent::Created(Created::Failed(FailureKind::Unknown.into()));
         assert_eq!(conversion.on(lost()), ConvertStep::Pause { failures: 0 });
         assert_eq!(conversion.on(ConvertEvent::Retry), swap());
         assert_eq!(conversion.on(lost()), ConvertStep::Pause { failures: 1 });
         assert_eq!(conversion.on(ConvertEvent::Retry), swap());
-        assert_eq!(conversion.on(ConvertEvent::Made(Made::Exists)), done(READ, None));
+        assert_eq!(conversion.on(ConvertEvent::Created(Created::Exists)), done(READ, None));
     }
 
     #[test]
     fn a_refused_downgrade_keeps_the_write_lock() {
-        let refused = || ConvertEvent::Made(Made::Failed(REFUSED.into()));
+        let refused = || ConvertEvent::Created(Created::Failed(REFUSED.into()));
         assert_eq!(
             downgrade().on(refused()),
-            ConvertStep::Finish(Converted::Kept(Why::Refused(REFUSED.into())))
+            ConvertStep::Finish(Converted::Kept(NotConverted::Refused(REFUSED.into())))
         );
         // Unless it may have happened before.
         let mut conversion = downgrade();
-        conversion.on(ConvertEvent::Made(Made::Failed(FailureKind::Unknown.into())));
+        conversion.on(ConvertEvent::Created(Created::Failed(FailureKind::Unknown.into())));
         let leave = vec![READ.to_owned(), WRITE.to_owned()];
         assert_eq!(conversion.on(refused()), ConvertStep::Finish(Converted::Lost { gone: false, leave }));
     }
@@ -387,8 +397,8 @@ mod tests {
             let leave = leave.iter().map(ToString::to_string).collect();
             ConvertStep::Finish(Converted::Lost { gone: true, leave })
         };
-        assert_eq!(downgrade().on(ConvertEvent::Made(Made::Missing)), lost(&[]));
-        assert_eq!(upgrade().on(ConvertEvent::Made(Made::Missing)), lost(&[]));
+        assert_eq!(downgrade().on(ConvertEvent::Created(Created::Missing)), lost(&[]));
+        assert_eq!(upgrade().on(ConvertEvent::Created(Created::Missing)), lost(&[]));
         let mut conversion = upgrade();
         conversion.on(made());
         assert_eq!(conversion.on(listed(&[WRITE])), lost(&[WRITE]));
@@ -446,9 +456,9 @@ mod tests {
         let waits = "w-__WRIT__0000000006";
         let weighing = |list: &[&str]| {
             let mut conversion = upgrade();
-            conversion.on(ConvertEvent::Made(Made::Failed(FailureKind::Unknown.into())));
+            conversion.on(ConvertEvent::Created(Created::Failed(FailureKind::Unknown.into())));
             conversion.on(ConvertEvent::Retry);
-            conversion.on(ConvertEvent::Made(Made::Exists));
+            conversion.on(ConvertEvent::Created(Created::Exists));
             assert_eq!(conversion.on(listed(list)), inspect(WRITE));
             conversion
         };
@@ -468,19 +478,19 @@ mod tests {
         assert_eq!(conversion.on(lost), ConvertStep::Pause { failures: 0 });
         assert_eq!(conversion.on(ConvertEvent::Retry), retreat());
         let gone = ConvertEvent::Deleted(Answer::no(FailureKind::NoNode));
-        assert_eq!(conversion.on(gone), ConvertStep::Finish(Converted::Kept(Why::Contended)));
+        assert_eq!(conversion.on(gone), ConvertStep::Finish(Converted::Kept(NotConverted::Contended)));
     }
 
     /// All later contenders would wait for it.
     #[test]
     fn a_write_node_that_may_exist_is_never_left() {
-        let refused = || ConvertEvent::Made(Made::Failed(REFUSED.into()));
+        let refused = || ConvertEvent::Created(Created::Failed(REFUSED.into()));
         assert_eq!(
             upgrade().on(refused()),
-            ConvertStep::Finish(Converted::Kept(Why::Refused(REFUSED.into())))
+            ConvertStep::Finish(Converted::Kept(NotConverted::Refused(REFUSED.into())))
         );
         let mut conversion = upgrade();
-        conversion.on(ConvertEvent::Made(Made::Failed(FailureKind::Unknown.into())));
+        conversion.on(ConvertEvent::Created(Created::Failed(FailureKind::Unknown.into())));
         assert_eq!(conversion.on(refused()), retreat());
         let mut conversion = upgrade();
         conversion.on(made());
@@ -488,7 +498,7 @@ mod tests {
         let mut conversion = upgrade();
         conversion.on(made());
         assert_eq!(conversion.on(listed(&[READ, WRITE, "x-lock-0000000001"])), retreat());
-        let why = Why::Unusable(Unusable::OtherOrder("x-lock-0000000001".to_owned()));
+        let why = NotConverted::Unusable(Unusable::OtherOrder("x-lock-0000000001".to_owned()));
         assert_eq!(
             conversion.on(ConvertEvent::Deleted(Answer::Is(()))),
             ConvertStep::Finish(Converted::Kept(why))
@@ -524,7 +534,7 @@ mod tests {
         assert_eq!(conversion.on(listed(&[READ])), retreat());
         assert_eq!(
             conversion.on(ConvertEvent::Deleted(Answer::Is(()))),
-            ConvertStep::Finish(Converted::Kept(Why::Contended))
+            ConvertStep::Finish(Converted::Kept(NotConverted::Contended))
         );
         // The directory is gone, and all nodes with it.
         let mut conversion = upgrade();
@@ -539,7 +549,7 @@ mod tests {
         let later = || FailureKind::NotNow;
         let mut conversion = downgrade();
         assert_eq!(
-            conversion.on(ConvertEvent::Made(Made::Failed(later().into()))),
+            conversion.on(ConvertEvent::Created(Created::Failed(later().into()))),
             ConvertStep::Pause { failures: 0 }
         );
         assert_eq!(conversion.on(ConvertEvent::Retry), swap());
@@ -567,7 +577,7 @@ mod tests {
     fn the_end_of_the_session_ends_it() {
         let over = || FailureKind::SessionOver;
         let ended = ConvertStep::Finish(Converted::SessionOver);
-        assert_eq!(downgrade().on(ConvertEvent::Made(Made::Failed(over().into()))), ended);
+        assert_eq!(downgrade().on(ConvertEvent::Created(Created::Failed(over().into()))), ended);
         let mut conversion = upgrade();
         conversion.on(made());
         assert_eq!(conversion.on(ConvertEvent::Listed(Answer::no(over()))), ended);

@@ -23,7 +23,7 @@ use crate::protocol::acquire::{
     AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, Blocking, Ending, Leave, OwnNode,
     Waits,
 };
-use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Made};
+use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Created};
 use crate::protocol::failure::{Answer, FailureKind, Refusal};
 use crate::protocol::local_queue::{
     Arrival, Gone, Limit, LocalQueue, Neighbour, Newcomer, Notice, Told, Wish,
@@ -84,23 +84,23 @@ impl Directory {
     }
 
     /// Makes a node of this whole name.
-    fn make(&mut self, owner: (usize, u64), name: &str) -> Made {
+    fn make(&mut self, owner: (usize, u64), name: &str) -> Created {
         self.placeless.insert(name.to_owned());
         match self.nodes.insert(name.to_owned(), owner) {
-            Some(_) => Made::Exists,
+            Some(_) => Created::Exists,
             None => {
                 self.created += 1;
-                Made::Done { czxid: Some(i64::from(self.created)) }
+                Created::Done { czxid: Some(i64::from(self.created)) }
             }
         }
     }
 
-    fn swap(&mut self, owner: (usize, u64), create: &str, delete: &str) -> Made {
+    fn swap(&mut self, owner: (usize, u64), create: &str, delete: &str) -> Created {
         if self.nodes.contains_key(create) {
-            return Made::Exists;
+            return Created::Exists;
         }
         if self.nodes.remove(delete).is_none() {
-            return Made::Missing;
+            return Created::Missing;
         }
         self.make(owner, create)
     }
@@ -854,7 +854,7 @@ impl World<'_> {
     fn converting(&mut self, i: usize, name: String, mut conversion: Conversion, step: ConvertStep) {
         // Answers that are lost: the request was carried out, or not.
         let (lost, carried_out) = (self.choices.chance(40), self.choices.chance(128));
-        let unknown = || ConvertEvent::Made(Made::Failed(FailureKind::Unknown.into()));
+        let unknown = || ConvertEvent::Created(Created::Failed(FailureKind::Unknown.into()));
         let owner = self.owner(i);
         let directory = &mut self.directory;
         let event = match step {
@@ -874,11 +874,11 @@ impl World<'_> {
             }
             ConvertStep::Do(ConvertRequest::Swap { create, delete }) => {
                 let made = (!lost || carried_out).then(|| directory.swap(owner, &create, &delete));
-                made.filter(|_| !lost).map_or_else(unknown, ConvertEvent::Made)
+                made.filter(|_| !lost).map_or_else(unknown, ConvertEvent::Created)
             }
             ConvertStep::Do(ConvertRequest::Create { name }) => {
                 let made = (!lost || carried_out).then(|| directory.make(owner, &name));
-                made.filter(|_| !lost).map_or_else(unknown, ConvertEvent::Made)
+                made.filter(|_| !lost).map_or_else(unknown, ConvertEvent::Created)
             }
             ConvertStep::Do(ConvertRequest::Delete { .. }) if self.choices.chance(20) => {
                 self.callers[i].refused = true;

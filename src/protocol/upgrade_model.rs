@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Made};
+use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Created};
 use crate::protocol::failure::{Answer, FailureKind, Refusal};
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
 use crate::protocol::queue::{Listing, Position, Queue};
@@ -321,16 +321,18 @@ impl ModelState {
     /// Carries out a request of actor `i` on the servers. Returns its answer.
     fn serve(&mut self, i: usize, request: &ConvertRequest) -> ConvertEvent {
         match request {
-            ConvertRequest::Swap { create, delete } => ConvertEvent::Made(match self.nodes.remove(delete) {
-                Some(_) => {
-                    self.create(i, create.clone());
-                    Made::Done { czxid: None }
-                }
-                None => Made::Missing,
-            }),
+            ConvertRequest::Swap { create, delete } => {
+                ConvertEvent::Created(match self.nodes.remove(delete) {
+                    Some(_) => {
+                        self.create(i, create.clone());
+                        Created::Done { czxid: None }
+                    }
+                    None => Created::Missing,
+                })
+            }
             ConvertRequest::Create { name } => {
                 self.create(i, name.clone());
-                ConvertEvent::Made(Made::Done { czxid: Some(self.nodes[name].czxid.into()) })
+                ConvertEvent::Created(Created::Done { czxid: Some(self.nodes[name].czxid.into()) })
             }
             ConvertRequest::List => ConvertEvent::Listed(Answer::Is(self.list())),
             ConvertRequest::Inspect { name } => ConvertEvent::Inspected(match self.nodes.get(name) {
