@@ -182,7 +182,7 @@ pub use session::heartbeat::Heartbeat;
 pub use session::retry::RetryPolicy;
 pub use session::supervisor::ConnectionState;
 pub use token::{FencingToken, ReadToken, Token};
-pub use transaction::Transaction;
+pub use transaction::{NodeVersion, Transaction};
 
 /// The README's code is compiled with the documentation's.
 #[cfg(doctest)]

@@ -1,37 +1,42 @@
 //! Writes to ZooKeeper that happen only while the lock is held.
 
-use crate::engine::transact::Operation;
-use crate::error::TransactionError;
 use std::fmt;
 
 use crate::engine::hold::Hold;
-use crate::engine::transact;
+use crate::engine::transact::{self, Operation};
+use crate::error::TransactionError;
 use crate::path::LockPath;
 use crate::shown::Quoted;
 
-/// Writes to ZooKeeper that are committed together, and only if the lock is still held by this guard's node at that
-/// moment: the servers themselves check it, so not even a process that was paused can write too late.
+/// Writes to ZooKeeper that are committed together, and only while the lock is held.
 ///
-/// This is the one lock-guarded write that needs no token; it works for data in the same ensemble only. Paths
-/// are below the client's namespace. Built by [`LockGuard::transaction`](crate::LockGuard::transaction):
+/// The transaction contains a check of the guard's lock node, so the servers themselves refuse it once the lock may
+/// belong to another holder. Not even a process that was paused can write too late. It needs no fencing token, and works
+/// for data in the same ensemble only.
 ///
+/// Built by [`LockGuard::transaction`](crate::LockGuard::transaction). Writes are applied in the order in which they were
+/// added, all or none. Paths are below the client's [namespace](crate::ClientBuilder::namespace). At most about
+/// 1,000,000 bytes are accepted, because ZooKeeper closes the connection at a request over 1 MiB.
+///
+/// # Examples
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # server.create("/config/rates", b"old")?;
-/// # tokio::runtime::Runtime::new()?.block_on(async {
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/rates")?;
+/// use zookeeper_recipes::{InterProcessMutex, NodeVersion};
+///
+/// let mutex = InterProcessMutex::new(&client, "/locks/rates")?;
 /// let guard = mutex.lock().await?;
 /// guard
 ///     .transaction()
-///     .set_data("/config/rates", b"new", None)
+///     .set_data("/config/rates", b"new", NodeVersion::Any)
 ///     .create("/config/rates/changed", b"")
 ///     .commit()
 ///     .await?;
 /// # assert_eq!(server.children("/config/rates"), ["changed"]);
 /// # Ok(())
-/// # })
 /// # }
 /// ```
 #[must_use = "it does nothing until `commit` is called"]
@@ -49,25 +54,97 @@ impl<'a> Transaction<'a> {
         Self { hold, operations: Vec::new(), refused: None }
     }
 
-    /// Creates an ordinary, persistent node, with the ACL of the lock.
+    /// Creates a persistent node with the ACL of the lock. Its parent must exist.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # server.create("/orders", b"")?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/orders")?.lock().await?;
+    /// guard.transaction().create("/orders/4711", b"new").commit().await?;
+    /// # assert_eq!(server.children("/orders"), ["4711"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn create(self, path: &str, data: impl Into<Vec<u8>>) -> Self {
         let data = data.into();
         self.with(path, |path| Operation::Create { path, data })
     }
 
-    /// Sets a node's data, if it has `version`; any version if none is given.
-    pub fn set_data(self, path: &str, data: impl Into<Vec<u8>>, version: Option<i32>) -> Self {
-        let data = data.into();
+    /// Sets the data of a node that has `version`.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # server.create("/orders/4711", b"new")?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/orders")?.lock().await?;
+    /// use zookeeper_recipes::TransactionError;
+    ///
+    /// // The version of the data that the decision was based on, as any ZooKeeper client returns it.
+    /// let version = 0;
+    /// guard.transaction().set_data("/orders/4711", b"paid", version).commit().await?;
+    ///
+    /// // It has another one now.
+    /// let error = guard.transaction().set_data("/orders/4711", b"sent", version).commit().await.unwrap_err();
+    /// assert!(matches!(error, TransactionError::Rejected { index: 0, .. }));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_data(self, path: &str, data: impl Into<Vec<u8>>, version: impl Into<NodeVersion>) -> Self {
+        let (data, version) = (data.into(), version.into().required());
         self.with(path, |path| Operation::SetData { path, data, version })
     }
 
-    /// Deletes a node, if it has `version`; any version if none is given.
-    pub fn delete(self, path: &str, version: Option<i32>) -> Self {
+    /// Deletes a node that has `version` and no children.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # server.create("/orders/4711", b"new")?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/orders")?.lock().await?;
+    /// use zookeeper_recipes::NodeVersion;
+    ///
+    /// guard.transaction().delete("/orders/4711", NodeVersion::Any).commit().await?;
+    /// # assert!(!server.exists("/orders/4711"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn delete(self, path: &str, version: impl Into<NodeVersion>) -> Self {
+        let version = version.into().required();
         self.with(path, |path| Operation::Delete { path, version })
     }
 
-    /// Demands that a node exists and has `version`; any version if none is given.
-    pub fn check(self, path: &str, version: Option<i32>) -> Self {
+    /// Requires that a node exists and has `version`; writes nothing to it.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # server.create("/orders/4711", b"new")?;
+    /// # server.create("/prices", b"1")?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/orders")?.lock().await?;
+    /// guard
+    ///     .transaction()
+    ///     .check("/prices", 0) // the prices are those that were read
+    ///     .set_data("/orders/4711", b"priced", 0)
+    ///     .commit()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn check(self, path: &str, version: impl Into<NodeVersion>) -> Self {
+        let version = version.into().required();
         self.with(path, |path| Operation::Check { path, version })
     }
 
@@ -79,16 +156,38 @@ impl<'a> Transaction<'a> {
         self
     }
 
-    /// Commits all of it, or nothing.
+    /// Commits all writes, or none.
     ///
     /// # Errors
-    /// [`TransactionError::Lost`]: the lock is not held any more, and nothing was written.
-    /// [`TransactionError::Rejected`]: the lock is held, one of the writes is not possible, and nothing was
-    /// written. [`TransactionError::Unknown`]: the connection was lost in between; everything was written, or nothing.
+    /// - [`TransactionError::Lost`] if the lock is no longer held. Nothing was written.
+    /// - [`TransactionError::Rejected`] if the lock is held but one of the writes is impossible. Nothing was written.
+    /// - [`TransactionError::Unknown`] if the connection was lost before the reply: all writes were committed, or none.
+    ///   Read the data before trying again.
+    /// - [`TransactionError::InvalidPath`] and [`TransactionError::TooLarge`] without a request.
     ///
     /// # Cancel safety
-    /// The request is sent with the first poll, and needs no other. Dropping the future after that loses the answer, and
-    /// with it whether it was written.
+    /// The request is sent by the first poll and needs no other. If the future is dropped after that, the outcome is
+    /// unknown.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # server.create("/orders/4711", b"new")?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/orders")?.lock().await?;
+    /// use zookeeper_recipes::TransactionError;
+    ///
+    /// match guard.transaction().set_data("/orders/4711", b"paid", 0).commit().await {
+    ///     Ok(()) => println!("paid"),
+    ///     Err(TransactionError::Lost(lost)) => println!("another process may have it now: {lost}"),
+    ///     Err(TransactionError::Rejected { path, .. }) => println!("{path} is not as it was read"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn commit(self) -> Result<(), TransactionError> {
         if let Some(refused) = self.refused {
             return Err(refused);
@@ -101,6 +200,50 @@ impl<'a> Transaction<'a> {
             return Err(TransactionError::TooLarge { path, bytes });
         }
         transact::transact(self.hold, self.operations).await
+    }
+}
+
+/// The version of a node that a write of a [`Transaction`] requires.
+///
+/// ZooKeeper counts the changes of each node's data, and returns the number as the `version` of the node's stat. An `i32`
+/// converts into it, so what a ZooKeeper client has returned can be passed as it is, and so does an `Option<i32>`, as
+/// `zookeeper-client` takes it.
+///
+/// ```
+/// use zookeeper_recipes::NodeVersion;
+///
+/// assert_eq!(NodeVersion::from(7), NodeVersion::Exactly(7));
+/// assert_eq!(NodeVersion::from(None), NodeVersion::Any);
+/// assert_eq!(NodeVersion::from(-1), NodeVersion::Any); // as in ZooKeeper's own protocol
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum NodeVersion {
+    /// Any version: the node only has to exist.
+    #[default]
+    Any,
+    /// This version and no other.
+    Exactly(i32),
+}
+
+impl NodeVersion {
+    fn required(self) -> Option<i32> {
+        match self {
+            Self::Any => None,
+            Self::Exactly(version) => Some(version),
+        }
+    }
+}
+
+impl From<i32> for NodeVersion {
+    /// Returns [`Exactly`](Self::Exactly) this version, or [`Any`](Self::Any) for -1.
+    fn from(version: i32) -> Self {
+        if version == -1 { Self::Any } else { Self::Exactly(version) }
+    }
+}
+
+impl From<Option<i32>> for NodeVersion {
+    fn from(version: Option<i32>) -> Self {
+        version.map_or(Self::Any, Self::from)
     }
 }
 

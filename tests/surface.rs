@@ -23,8 +23,8 @@ use zookeeper_recipes::{
     ConversionError, FenceGate, Fenced, FencingToken, Heartbeat, InterProcessFairLock, InterProcessLock,
     InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock, InterProcessReadWriteLock,
     InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockState, Lost, LostReason, Margin,
-    NodePath, Parents, Permissions, QueuedLock, ReadGuard, ReadToken, ReleaseError, RetryPolicy, RevokeError,
-    Token, Transaction, TransactionError, TryLockError, WriteGuard,
+    NodePath, NodeVersion, Parents, Permissions, QueuedLock, ReadGuard, ReadToken, ReleaseError, RetryPolicy,
+    RevokeError, Token, Transaction, TransactionError, TryLockError, WriteGuard,
 };
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
@@ -73,6 +73,7 @@ fn types_go_anywhere() {
     cloned::<InterProcessMutex>();
     cloned::<InterProcessMutexBuilder>();
     cloned::<Acl>();
+    copied::<NodeVersion>();
     cloned::<NodePath>();
     free::<NodePath>();
     copied::<FencingToken>();
