@@ -6,24 +6,45 @@ use thiserror::Error;
 
 use crate::token::{FencingToken, ReadToken, Token};
 
-/// Remembers the highest tokens that a resource has seen, and refuses older ones.
+/// Remembers the highest fencing tokens that a resource has seen, and refuses smaller ones.
 ///
 /// This is what a protected resource does, here for one that lives in memory:
-/// - a **writer** (or the holder of a mutex) is compared with the highest token of a writer *and* of a reader, and
-///   remembered as the highest writer;
-/// - a **reader** is compared with the highest token of a writer only, because readers that hold the lock together have
-///   tokens in no particular order, and remembered as the highest reader.
+/// - A **writer** (also the holder of a mutex or a fair lock) is compared with the highest token of a writer *and* of a
+///   reader, and remembered as the highest writer.
+/// - A **reader** is compared with the highest token of a writer only, because readers that hold the lock together have
+///   tokens in no meaningful order, and remembered as the highest reader.
 ///
-/// So a former writer that wakes up late is refused as soon as a later writer or reader has been here, and a former reader as
-/// soon as a later writer has. Equal tokens pass: one holder may read and write several times.
+/// So a former writer is refused once a later writer or reader has been seen, and a former reader once a later writer has.
+/// Equal tokens pass: a holder may read and write several times.
 ///
-/// **Show the token when you read, too**, if what you write depends on it: with `check` before the read. Otherwise a former
-/// holder that wakes up after the next one has read, and before it writes, is let in, and the next one overwrites it.
+/// **Check the token before a read, too**, if what is written later depends on it. Otherwise a former holder that continues
+/// after the present one has read, and before it writes, is let in, and its write is overwritten.
+///
+/// # Examples
+/// ```
+/// use zookeeper_recipes::{FenceGate, FencingToken, ReadToken, Token};
+///
+/// let gate = FenceGate::new();
+/// let (older, newer) = (FencingToken::from_parts(7, 0), FencingToken::from_parts(9, 0));
+/// gate.check(older)?;
+/// gate.check(newer)?;
+/// gate.check(newer)?;
+/// // The first holder was paused, and continues too late.
+/// assert_eq!(gate.check(older).unwrap_err().highest(), Token::Write(newer));
+///
+/// // Readers that hold the lock together arrive in any order.
+/// let (one, two) = (ReadToken::from_parts(11, 0), ReadToken::from_parts(12, 0));
+/// gate.check(two)?;
+/// gate.check(one)?;
+/// // Now the second holder is late as well.
+/// assert_eq!(gate.check(newer).unwrap_err().highest(), Token::Read(two));
+/// # Ok::<(), zookeeper_recipes::Fenced>(())
+/// ```
 ///
 /// # In SQL
-/// A resource that stores its data does the same in the store, in the transaction that reads or writes. The highest tokens
-/// are in columns beside the data (64 bits, `NOT NULL`, with a default of 0, or no row will ever match). A database for locks
-/// of which none is a read lock needs no columns for readers.
+/// A resource that stores its data makes the same comparison in the store, in the transaction that reads or writes. The
+/// highest tokens are in columns beside the data: 64-bit, `NOT NULL`, with a default of 0, or no row will ever match. If no
+/// lock of the table is a read lock, the columns for readers are not needed.
 ///
 /// ```sql
 /// CREATE TABLE stock (
@@ -43,30 +64,46 @@ use crate::token::{FencingToken, ReadToken, Token};
 /// -- no row matched: the lock is lost; roll back
 /// ```
 ///
-/// The parameters are the key, [`zxid`](FencingToken::zxid) and [`counter`](FencingToken::counter) of the guard's token.
-/// (SQLite, PostgreSQL and MySQL compare pairs like that; elsewhere write `a < ?2 OR (a = ?2 AND b <= ?3)`.) What counts is
-/// the number of rows *matched*: a MySQL client reports rows changed, and so refuses a holder that shows its token twice, unless
-/// it connects with `CLIENT_FOUND_ROWS` (`useAffectedRows=false` in JDBC). A row that does not exist refuses every holder, where an
-/// empty gate lets the first in.
+/// The parameters are the key and the two numbers of the guard's token, which converts into `(i64, i64)`. SQLite, PostgreSQL
+/// and MySQL compare pairs like that; for other databases write `a < ?2 OR (a = ?2 AND b <= ?3)`.
+///
+/// What counts is the number of rows *matched*. A MySQL client returns rows changed, and so refuses a holder that shows its
+/// token twice, unless it connects with `CLIENT_FOUND_ROWS` (`useAffectedRows=false` in JDBC). A missing row refuses every
+/// holder, whereas an empty gate lets the first one in.
 ///
 /// ```
-/// use zookeeper_recipes::{FenceGate, FencingToken, ReadToken, Token};
+/// use rusqlite::{Connection, params};
+/// use zookeeper_recipes::FencingToken;
 ///
-/// let gate = FenceGate::new();
+/// const WRITER: &str = "UPDATE stock SET write_zxid = ?2, write_n = ?3
+///     WHERE sku = ?1 AND (write_zxid, write_n) <= (?2, ?3) AND (read_zxid, read_n) <= (?2, ?3)";
+///
+/// /// Takes one item, and returns how many are left; `None` if the lock was lost.
+/// fn take(db: &mut Connection, token: FencingToken) -> rusqlite::Result<Option<i64>> {
+///     let (zxid, counter): (i64, i64) = token.into();
+///     let transaction = db.transaction()?; // rolled back when dropped
+///     if transaction.execute(WRITER, params!["sku-42", zxid, counter])? == 0 {
+///         return Ok(None);
+///     }
+///     transaction.execute("UPDATE stock SET remaining = remaining - 1 WHERE sku = 'sku-42'", [])?;
+///     let left = transaction.query_row("SELECT remaining FROM stock WHERE sku = 'sku-42'", [], |row| row.get(0))?;
+///     transaction.commit()?;
+///     Ok(Some(left))
+/// }
+///
+/// # let mut db = Connection::open_in_memory()?;
+/// # db.execute_batch(
+/// #     "CREATE TABLE stock (
+/// #        sku VARCHAR(40) PRIMARY KEY, remaining BIGINT NOT NULL,
+/// #        write_zxid BIGINT NOT NULL DEFAULT 0, write_n BIGINT NOT NULL DEFAULT 0,
+/// #        read_zxid BIGINT NOT NULL DEFAULT 0, read_n BIGINT NOT NULL DEFAULT 0);
+/// #      INSERT INTO stock (sku, remaining) VALUES ('sku-42', 5);",
+/// # )?;
 /// let (older, newer) = (FencingToken::from_parts(7, 0), FencingToken::from_parts(9, 0));
-/// gate.check(older)?;
-/// gate.check(newer)?;
-/// gate.check(newer)?;
-/// // The first holder was paused, and wakes up too late.
-/// assert_eq!(gate.check(older).unwrap_err().highest(), Token::Write(newer));
-///
-/// // Readers come in together, in no particular order.
-/// let (one, two) = (ReadToken::from_parts(11, 0), ReadToken::from_parts(12, 0));
-/// gate.check(two)?;
-/// gate.check(one)?;
-/// // Now the second holder is late as well.
-/// assert_eq!(gate.check(newer).unwrap_err().highest(), Token::Read(two));
-/// # Ok::<(), zookeeper_recipes::Fenced>(())
+/// assert_eq!(take(&mut db, older)?, Some(4));
+/// assert_eq!(take(&mut db, newer)?, Some(3));
+/// assert_eq!(take(&mut db, older)?, None); // refused, and nothing was written
+/// # Ok::<(), rusqlite::Error>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct FenceGate {
@@ -80,17 +117,46 @@ struct Highest {
 }
 
 impl FenceGate {
-    /// A gate that has seen nothing yet.
+    /// Creates a gate that has seen no token.
+    ///
+    /// ```
+    /// static STOCK: zookeeper_recipes::FenceGate = zookeeper_recipes::FenceGate::new();
+    /// # let _ = &STOCK;
+    /// ```
     #[must_use]
     pub const fn new() -> Self {
         Self { highest: Mutex::new(Highest { write: None, read: None }) }
     }
 
-    /// Lets the holder of a lock in, and from then on no former holder that it has to be protected from: the token of any
-    /// guard will do.
+    /// Lets the holder with this token in, and from then on refuses the former holders that it excludes.
+    ///
+    /// Takes the token of any guard: [`FencingToken`], [`ReadToken`] or [`Token`].
     ///
     /// # Errors
-    /// [`Fenced`] if a newer token has been seen: of a writer, or, when a writer asks, also of a reader.
+    /// [`Fenced`] if a greater token has been seen: of a writer, or, if `token` is a writer's, also of a reader.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{FenceGate, InterProcessMutex};
+    ///
+    /// let gate = FenceGate::new(); // of the resource
+    /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    ///
+    /// let guard = mutex.lock().await?;
+    /// let token = guard.fencing_token();
+    /// gate.check(token)?;
+    /// guard.release().await?;
+    ///
+    /// let guard = mutex.lock().await?;
+    /// gate.check(guard.fencing_token())?;
+    /// assert!(gate.check(token).is_err()); // of the former holder
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn check(&self, token: impl Into<Token>) -> Result<(), Fenced> {
         let token = token.into();
         let mut highest = self.highest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,12 +177,23 @@ impl FenceGate {
     }
 }
 
-/// Tokens of both kinds are in one order; they are two types because not all comparisons mean something.
+/// Tokens of both kinds are in one order. They have two types because not every comparison has a meaning.
 fn numbers(token: Token) -> (i64, u64) {
     (token.zxid(), token.counter())
 }
 
-/// The token is older than one that the resource has seen: the one that presents it has lost the lock.
+/// Error of [`FenceGate::check`]: the resource has seen a greater token, so the lock was lost.
+///
+/// ```
+/// use zookeeper_recipes::{FenceGate, Fenced, FencingToken, Token};
+///
+/// let gate = FenceGate::new();
+/// let (older, newer) = (FencingToken::from_parts(7, 0), FencingToken::from_parts(9, 0));
+/// gate.check(newer)?;
+/// let error: Fenced = gate.check(older).unwrap_err();
+/// assert_eq!((error.token(), error.highest()), (Token::Write(older), Token::Write(newer)));
+/// # Ok::<(), Fenced>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "the fencing token {token} of a {} is older than {highest} of a {}: the lock was given away in between",
@@ -136,13 +213,13 @@ fn kind(token: &Token) -> &'static str {
 }
 
 impl Fenced {
-    /// The token that was refused.
+    /// Returns the token that was refused.
     #[must_use]
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// The token that it was refused for: the highest of a writer, or else of a reader.
+    /// Returns the token that it was compared with: the highest one of a writer, or else of a reader.
     #[must_use]
     pub fn highest(&self) -> Token {
         self.highest

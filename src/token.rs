@@ -1,10 +1,12 @@
 //! Fencing tokens.
 
+use std::array::TryFromSliceError;
 use std::fmt;
+use std::num::TryFromIntError;
 
-/// What the tokens of readers and those of writers have in common, but for their types.
+/// What the tokens of readers and of writers have in common, apart from their types.
 macro_rules! token {
-    ($(#[$docs:meta])* $token:ident, $(#[$zxid:meta])* zxid, $(#[$counter:meta])* counter) => {
+    ($(#[$docs:meta])* $token:ident, $name:literal, $(#[$zxid:meta])* zxid, $(#[$counter:meta])* counter) => {
         $(#[$docs])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $token {
@@ -14,8 +16,14 @@ macro_rules! token {
         }
 
         impl $token {
-            /// Puts a token together again from what [`zxid`](Self::zxid) and [`counter`](Self::counter) returned, for
-            /// a resource that stores the two numbers.
+            /// Creates a token from its two numbers, as [`zxid`](Self::zxid) and [`counter`](Self::counter) return them.
+            ///
+            /// ```
+            #[doc = concat!("use zookeeper_recipes::", $name, ";")]
+            ///
+            #[doc = concat!("let token = ", $name, "::from_parts(9, 0);")]
+            /// assert_eq!((token.zxid(), token.counter()), (9, 0));
+            /// ```
             #[must_use]
             pub const fn from_parts(zxid: i64, counter: u64) -> Self {
                 Self { zxid, counter }
@@ -33,7 +41,16 @@ macro_rules! token {
                 self.counter
             }
 
-            /// The token in 16 bytes that sort like the token itself.
+            /// Returns the token as 16 bytes, which sort as the token does.
+            ///
+            /// For a column of type `BINARY(16)` or `BYTEA`, or a key in a store that orders bytes.
+            ///
+            /// ```
+            #[doc = concat!("use zookeeper_recipes::", $name, ";")]
+            ///
+            #[doc = concat!("let (older, newer) = (", $name, "::from_parts(7, 2), ", $name, "::from_parts(9, 0));")]
+            /// assert!(older.to_be_bytes() < newer.to_be_bytes());
+            /// ```
             #[must_use]
             pub const fn to_be_bytes(self) -> [u8; 16] {
                 // Flipping the sign bit makes the bytes of a signed number sort like the number.
@@ -41,11 +58,64 @@ macro_rules! token {
                 (((zxid as u128) << 64) | self.counter as u128).to_be_bytes()
             }
 
-            /// The reverse of [`to_be_bytes`](Self::to_be_bytes).
+            /// Creates a token from the bytes that [`to_be_bytes`](Self::to_be_bytes) returned.
+            ///
+            /// ```
+            #[doc = concat!("use zookeeper_recipes::", $name, ";")]
+            ///
+            #[doc = concat!("let token = ", $name, "::from_parts(9, 0);")]
+            #[doc = concat!("assert_eq!(", $name, "::from_be_bytes(token.to_be_bytes()), token);")]
+            /// ```
             #[must_use]
             pub const fn from_be_bytes(bytes: [u8; 16]) -> Self {
                 let both = u128::from_be_bytes(bytes);
                 Self { zxid: (((both >> 64) as u64) ^ (1 << 63)) as i64, counter: both as u64 }
+            }
+        }
+
+        impl From<$token> for (i64, i64) {
+            /// Returns the zxid and the counter, for two 64-bit columns of a database. A counter over [`i64::MAX`], which
+            /// no guard has, becomes `i64::MAX`.
+            fn from(token: $token) -> Self {
+                Token::from(token).into()
+            }
+        }
+
+        impl TryFrom<(i64, i64)> for $token {
+            type Error = TryFromIntError;
+
+            /// Creates a token from two columns of a database.
+            ///
+            /// # Errors
+            /// [`TryFromIntError`] if the second number, the counter, is negative.
+            fn try_from((zxid, counter): (i64, i64)) -> Result<Self, TryFromIntError> {
+                Ok(Self { zxid, counter: counter.try_into()? })
+            }
+        }
+
+        impl From<$token> for [u8; 16] {
+            /// Does the same as `to_be_bytes`.
+            fn from(token: $token) -> Self {
+                token.to_be_bytes()
+            }
+        }
+
+        impl From<[u8; 16]> for $token {
+            /// Does the same as `from_be_bytes`.
+            fn from(bytes: [u8; 16]) -> Self {
+                Self::from_be_bytes(bytes)
+            }
+        }
+
+        impl TryFrom<&[u8]> for $token {
+            type Error = TryFromSliceError;
+
+            /// Creates a token from a column of bytes.
+            ///
+            /// # Errors
+            /// [`TryFromSliceError`] if there are not 16 of them.
+            fn try_from(bytes: &[u8]) -> Result<Self, TryFromSliceError> {
+                bytes.try_into().map(Self::from_be_bytes)
             }
         }
 
@@ -58,80 +128,146 @@ macro_rules! token {
 }
 
 token! {
-    /// A number that grows with every grant of one lock to a single holder (a mutex's, a fair lock's, a writer's), for the
-    /// protected resource to compare.
+    /// The fencing token of an exclusive grant: of a mutex, a fair lock or a write lock.
     ///
-    /// A lock cannot stop a process that was paused (by its garbage collector, its hypervisor, `SIGSTOP`) while it
-    /// held the lock and that wakes after the lock was given to another one. The resource can: it remembers the
-    /// highest tokens it has seen and refuses a smaller one ([`FenceGate`](crate::FenceGate) has the rule and its SQL).
+    /// It is greater than the tokens of all earlier grants of the same lock, so a resource can tell a former holder from the
+    /// present one. No lock can stop a process that was paused while it held the lock (by a garbage collector, a hypervisor
+    /// or `SIGSTOP`) and that continues after the lock was granted to another process. The resource can: it remembers the
+    /// highest token that it has seen and refuses smaller ones. [`FenceGate`](crate::FenceGate) has the rule, and its SQL.
     ///
-    /// The token is the pair of a zxid (the number of a transaction, unique and growing over the whole ensemble) and a
-    /// counter that tells grants by one node apart. It is *not* the sequence number in the node's name, which starts at zero
-    /// again once ZooKeeper has removed an empty lock directory.
+    /// The token is a pair: a zxid, which is the number of a transaction, unique in the ensemble and growing, and a counter,
+    /// which tells the grants of one node apart. It is not the sequence number in the node's name: that one starts at 0
+    /// again after ZooKeeper has removed an empty lock directory.
     ///
-    /// Each grant to write has a token of its own, also one by [`try_upgrade`](crate::ReadGuard::try_upgrade): it is greater
-    /// than the tokens of all readers and writers that held the lock before, and smaller than those of all that get it later.
-    /// (A guard by [`WriteGuard::read`](crate::WriteGuard::read) is of the same grant, and so is what it becomes.)
-    /// Readers have tokens of another type, [`ReadToken`].
+    /// Each grant to write has a token of its own, including one by [`try_upgrade`](crate::ReadGuard::try_upgrade). It is
+    /// greater than the tokens of all earlier readers and writers, and smaller than those of all later ones. Guards that
+    /// share a hold ([`reenter`](crate::LockGuard::reenter), [`WriteGuard::read`](crate::WriteGuard::read)) share the grant
+    /// and its numbers. The tokens of readers have a type of their own, [`ReadToken`].
     ///
-    /// Tokens of different locks, and of different ensembles, say nothing about each other. An ensemble that was
-    /// rebuilt or restored from an older snapshot starts with smaller zxids: reset what the resource remembers.
+    /// Compare only tokens of the same lock in the same ensemble. An ensemble that was rebuilt or restored from an older
+    /// snapshot starts with smaller zxids: reset what the resource remembers.
+    ///
+    /// # Storing a token
+    /// As two 64-bit numbers (`(i64, i64)`), which SQL compares as a row value, or as 16 bytes that sort alike:
     ///
     /// ```
     /// use zookeeper_recipes::FencingToken;
     ///
-    /// let older = FencingToken::from_parts(7, 0);
-    /// let newer = FencingToken::from_parts(9, 0);
-    /// assert!(newer > older);
-    /// assert_eq!(FencingToken::from_be_bytes(newer.to_be_bytes()), newer);
-    /// assert_eq!(newer.to_string(), "9.0");
+    /// let token = FencingToken::from_parts(9, 0);
+    ///
+    /// let (zxid, counter): (i64, i64) = token.into();
+    /// assert_eq!(FencingToken::try_from((zxid, counter))?, token);
+    ///
+    /// let bytes: [u8; 16] = token.into();
+    /// assert_eq!(FencingToken::try_from(bytes.as_slice())?, token);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{FencingToken, InterProcessMutex};
+    ///
+    /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// let first = mutex.lock().await?;
+    /// let older: FencingToken = first.fencing_token();
+    /// first.release().await?;
+    ///
+    /// let second = mutex.lock().await?;
+    /// assert!(second.fencing_token() > older);
+    /// # Ok(())
+    /// # }
     /// ```
     FencingToken,
-    /// The zxid of the transaction that created the lock node. After an upgrade it is that of the creation of the write
-    /// node, or of the transaction before the creation of the first node that waits behind it, whichever is smaller.
+    "FencingToken",
+    /// Returns the zxid of the transaction that created the lock node.
+    ///
+    /// After an upgrade it is that of the transaction that created the write node, or of the transaction before the one that
+    /// created the first node waiting behind it, whichever is smaller.
     zxid,
-    /// How often the guard has been [upgraded](crate::ReadGuard::try_upgrade): which grant to write of its hold this is.
+    /// Returns how often the hold has been [upgraded](crate::ReadGuard::try_upgrade), which tells the grants of one hold
+    /// apart.
     counter
 }
 
 token! {
-    /// A number that orders a reader's grant among those to write, for the protected resource to compare.
+    /// The fencing token of a read lock.
     ///
-    /// It is greater than the [`FencingToken`] of every writer that held the lock before, and smaller than that of every
-    /// writer that gets it later. Readers that hold the lock together have tokens in no particular order, so a resource
-    /// remembers the highest but refuses no reader for it: only a writer that is older than a reader
-    /// ([`FenceGate`](crate::FenceGate)). That is why the type is another one.
+    /// It is greater than the [`FencingToken`] of every earlier writer, and smaller than that of every later one. The tokens
+    /// of readers that hold the lock together have no meaningful order, so a resource compares a reader only with the highest
+    /// writer ([`FenceGate`](crate::FenceGate)). For that reason the type is another one.
     ///
-    /// A guard that was [downgraded](crate::WriteGuard::downgrade), and one from [`read`](crate::WriteGuard::read), has the
-    /// numbers of its writer's token.
+    /// After a [downgrade](crate::WriteGuard::downgrade), and in a guard by [`read`](crate::WriteGuard::read), it has the
+    /// numbers of the writer's token.
     ///
+    /// # Examples
     /// ```
-    /// use zookeeper_recipes::ReadToken;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{InterProcessReadWriteLock, ReadToken};
     ///
-    /// let token = ReadToken::from_parts(9, 0);
-    /// assert_eq!(ReadToken::from_be_bytes(token.to_be_bytes()), token);
-    /// assert_eq!(token.to_string(), "9.0");
+    /// let lock = InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// let writer = lock.write_lock().lock().await?;
+    /// let written = writer.fencing_token();
+    /// writer.release().await?;
+    ///
+    /// let reader = lock.read_lock().lock().await?;
+    /// let token: ReadToken = reader.fencing_token();
+    /// assert!(token.zxid() > written.zxid());
+    ///
+    /// // Stored like a writer's: as two numbers, or as bytes.
+    /// let (zxid, counter): (i64, i64) = token.into();
+    /// assert_eq!(ReadToken::try_from((zxid, counter))?, token);
+    /// # Ok(())
+    /// # }
     /// ```
     ReadToken,
-    /// The zxid of the transaction that created the lock node; after a downgrade, that of the writer's token.
+    "ReadToken",
+    /// Returns the zxid of the transaction that created the lock node; after a downgrade, that of the writer's token.
     zxid,
-    /// 0; after a downgrade, that of the writer's token.
+    /// Returns 0; after a downgrade, the counter of the writer's token.
     counter
 }
 
-/// The token of a guard whose kind is known at run time only ([`AnyGuard`](crate::AnyGuard)).
+/// The fencing token of a guard whose kind is known only at run time ([`AnyGuard`](crate::AnyGuard)).
 ///
-/// It has no order: what a token is compared with depends on its kind ([`FenceGate::check`](crate::FenceGate::check)).
+/// It has no order: what a token is compared with depends on its kind
+/// ([`FenceGate::check`](crate::FenceGate::check)).
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{InterProcessLock, InterProcessMutex, Token};
+///
+/// let lock: Box<dyn InterProcessLock> = Box::new(InterProcessMutex::new(&client, "/inventory/sku-42")?);
+/// let guard = lock.lock().await?;
+/// let statement = match guard.fencing_token() {
+///     Token::Write(_) => "UPDATE stock SET write_zxid = ..",
+///     Token::Read(_) => "UPDATE stock SET read_zxid = ..",
+/// };
+/// let (zxid, counter): (i64, i64) = guard.fencing_token().into(); // its parameters
+/// # assert!(statement.contains("write") && zxid > 0 && counter == 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Token {
-    /// Of one that holds the lock alone: a mutex's, a fair lock's, a writer's.
+    /// The token of an exclusive grant: of a mutex, a fair lock or a write lock.
     Write(FencingToken),
-    /// Of a reader.
+    /// The token of a read lock.
     Read(ReadToken),
 }
 
 impl Token {
-    /// The first number of either; see [`FencingToken::zxid`].
+    /// Returns the first number of the token; see [`FencingToken::zxid`].
     #[must_use]
     pub const fn zxid(self) -> i64 {
         match self {
@@ -140,13 +276,21 @@ impl Token {
         }
     }
 
-    /// The second number of either; see [`FencingToken::counter`].
+    /// Returns the second number of the token; see [`FencingToken::counter`].
     #[must_use]
     pub const fn counter(self) -> u64 {
         match self {
             Self::Write(token) => token.counter(),
             Self::Read(token) => token.counter(),
         }
+    }
+}
+
+impl From<Token> for (i64, i64) {
+    /// Returns the zxid and the counter, for two 64-bit columns of a database. Which columns depends on the kind. A counter
+    /// over [`i64::MAX`], which no guard has, becomes `i64::MAX`.
+    fn from(token: Token) -> Self {
+        (token.zxid(), token.counter().try_into().unwrap_or(i64::MAX))
     }
 }
 
@@ -176,6 +320,15 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn what_no_token_is_made_of_is_refused() {
+        assert!(FencingToken::try_from((9, -1)).is_err());
+        assert!(ReadToken::try_from([0; 15].as_slice()).is_err());
+        assert!(ReadToken::try_from([0; 17].as_slice()).is_err());
+        let large = FencingToken::from_parts(9, u64::MAX);
+        assert_eq!(<(i64, i64)>::from(large), (9, i64::MAX));
+    }
+
     proptest! {
         #[test]
         fn bytes_round_trip_and_sort_like_the_token(a: (i64, u64), b: (i64, u64)) {
@@ -185,6 +338,16 @@ mod tests {
             let read = ReadToken::from_parts(a.zxid(), a.counter());
             prop_assert_eq!(read.to_be_bytes(), a.to_be_bytes());
             prop_assert_eq!(ReadToken::from_be_bytes(read.to_be_bytes()), read);
+            prop_assert_eq!(ReadToken::try_from(<[u8; 16]>::from(read).as_slice()), Ok(read));
+        }
+
+        #[test]
+        fn pairs_for_a_database_round_trip_and_sort_like_the_token(a: (i64, i64), b: (i64, i64)) {
+            let (a, b) = ((a.0, a.1.max(0)), (b.0, b.1.max(0)));
+            let (one, two) = (FencingToken::try_from(a).unwrap(), FencingToken::try_from(b).unwrap());
+            prop_assert_eq!(<(i64, i64)>::from(one), a);
+            prop_assert_eq!(a.cmp(&b), one.cmp(&two));
+            prop_assert_eq!(<(i64, i64)>::from(Token::from(ReadToken::try_from(a).unwrap())), a);
         }
     }
 }
