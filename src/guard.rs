@@ -16,42 +16,124 @@ use crate::session::core::AbortOnDrop;
 use crate::shown::Quoted;
 use crate::transaction::Transaction;
 
-/// A lock that this process holds.
+/// A guard that holds a lock until it is dropped or released.
 ///
-/// **Dropping it gives the lock back**, in the background: the node's deletion is handed to a task that repeats it
-/// until the node is gone or the session over. The drop itself never blocks and never panics, and works outside of a
-/// runtime. [`release`](Self::release) does the same and reports. The guard can be sent to other threads and
-/// tasks and be released there. It cannot be cloned. [`OptionalExt`](crate::OptionalExt#wrong-forms) lists forms of a call
-/// that drop it at once.
+/// The lock is held by an ephemeral node at the servers ([`node`](Self::node)). **Dropping the guard releases
+/// the lock** in the background: the deletion of the node is handed to a task that repeats it until the node
+/// is gone or the session has ended. The drop neither blocks nor panics, and needs no runtime.
+/// [`release`](Self::release) does the same and returns the outcome. The guard can be sent to other threads
+/// and tasks and be released there; it cannot be cloned ([`reenter`](Self::reenter) shares it).
+/// [`OptionalExt`](crate::OptionalExt#wrong-forms) lists forms of a call that drop the guard at once.
+///
+/// # The mode
+/// `M` is the [`Mode`] in which the lock is held: [`Exclusive`] for a mutex or a fair lock, [`Read`]
+/// ([`ReadGuard`]) or [`Write`] ([`WriteGuard`]) for a read-write lock, and [`Any`] ([`AnyGuard`]) if it is
+/// known only at run time. It decides the type of the [token](Self::fencing_token) and which conversions
+/// there are; [`mode`](crate::mode) shows code for guards of every mode.
 ///
 /// # What it proves, and what it does not
-/// While something is held, the client proves to itself every sixth of the session timeout that a quorum of the
-/// servers keeps its session, by a committed transaction. When the last proof is two thirds of the timeout old
-/// (less with [`Margin::Strict`](crate::Margin::Strict)), the guard turns [lost](Self::lost): that is before the servers can give the lock
-/// away, whatever has failed between here and there. The rest of the session timeout is the holder's, to stop in: the
-/// lock node is deleted only when the last guard is dropped or released, or that time is over. What no clock on this
-/// side can cover is a process that is paused, and goes on writing the moment it wakes: for that one give the
-/// [`fencing_token`](Self::fencing_token) to the resource, and let it refuse older ones
+/// While a lock is held, the client renews its lease every sixth of the session timeout: by a transaction
+/// that a quorum of the servers has to commit. Once the last renewal is two thirds of the session timeout old
+/// (less with [`Margin::Strict`](crate::Margin::Strict)), the guard is [lost](Self::lost). The servers give
+/// the lock to no other process before the session expires, so whatever has failed, the holder is told first.
+/// The remaining third is the holder's, to stop in: the lock node stays until the last guard is dropped or
+/// released, or that time is over.
+///
+/// No clock in this process helps if the process itself is paused, and goes on writing when it continues. For
+/// that case pass the [`fencing_token`](Self::fencing_token) to the resource, which refuses smaller ones
 /// ([`FenceGate`](crate::FenceGate)), or write to ZooKeeper in a [`transaction`](Self::transaction).
-#[must_use = "dropping the guard gives the lock back at once"]
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
+/// use std::time::Duration;
+///
+/// let guard = mutex.acquire(Duration::from_secs(1)).await?;
+/// let rows = guard.while_held(async { 42 /* the nightly job */ }).await?;
+/// guard.release().await?; // or drop it
+/// # assert_eq!(rows, 42);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "dropping the guard releases the lock at once"]
 #[clippy::has_significant_drop]
+#[doc(alias = "MutexGuard")]
+#[doc(alias = "OwnedMutexGuard")]
 pub struct LockGuard<M: Mode = Exclusive> {
     hold: Arc<Hold>,
     mode: M,
 }
 
-/// A read lock that this process holds.
+/// A guard of a read lock, which other readers may hold at the same time.
+///
+/// Returned by [`InterProcessReadLock`](crate::InterProcessReadLock).
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+/// use zookeeper_recipes::ReadGuard;
+///
+/// let one: ReadGuard = lock.read_lock().lock().await?;
+/// let two: ReadGuard = lock.read_lock().lock().await?;
+/// assert!(one.is_held() && two.is_held());
+/// # Ok(())
+/// # }
+/// ```
 pub type ReadGuard = LockGuard<Read>;
 
-/// A write lock that this process holds.
+/// A guard of a write lock, which excludes all other readers and writers.
+///
+/// Returned by [`InterProcessWriteLock`](crate::InterProcessWriteLock).
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+/// use zookeeper_recipes::{ReadGuard, WriteGuard};
+///
+/// let writer: WriteGuard = lock.write_lock().lock().await?;
+/// let reader: ReadGuard = writer.downgrade().await?;
+/// reader.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 pub type WriteGuard = LockGuard<Write>;
 
-/// A lock of any kind that this process holds, for code that does not care which.
+/// A guard of a lock of any kind, for code that does not depend on the kind.
+///
+/// Every other guard converts into it, and [`InterProcessLock`](crate::InterProcessLock) returns it.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
+/// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+/// use zookeeper_recipes::AnyGuard;
+///
+/// let guards: Vec<AnyGuard> = vec![mutex.lock().await?.into(), lock.read_lock().lock().await?.into()];
+/// assert!(guards.iter().all(AnyGuard::is_held));
+/// # Ok(())
+/// # }
+/// ```
 pub type AnyGuard = LockGuard<Any>;
 
 impl<M: Mode> fmt::Debug for LockGuard<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not how it stands: that asks the clock, and may find it lost.
+        // Without the state: asking for it reads the clock, and may find the lock lost.
         write!(f, "LockGuard<{:?}>({})", self.mode, Quoted(&self.node()))
     }
 }
@@ -91,7 +173,7 @@ impl<M: Mode> LockGuard<M> {
         Arc::try_unwrap(self.hold).map_err(|hold| Self { hold, mode })
     }
 
-    /// A guard of the same hold for something else.
+    /// A guard of the same hold in another mode.
     pub(crate) fn share<N: Mode>(&self, mode: N) -> Result<LockGuard<N>, Lost> {
         match self.hold.lost() {
             Some(reason) => Err(self.as_lost(reason)),
@@ -99,20 +181,45 @@ impl<M: Mode> LockGuard<M> {
         }
     }
 
-    /// How the lock stands. The clock is read at each call, so a task that was starved cannot hide a loss.
+    /// Returns the state of the lock.
+    ///
+    /// The clock is read at each call, so a task that was not scheduled for long cannot hide a loss.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// use zookeeper_recipes::LockState;
+    ///
+    /// assert_eq!(guard.state(), LockState::Held);
+    /// client.close().await?;
+    /// assert!(matches!(guard.state(), LockState::Lost(_)));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn state(&self) -> LockState {
         self.hold.state()
     }
 
-    /// Waits until the lock stands otherwise than `known`, and answers how; at once if it does already, or is lost. That
-    /// a proof is overdue is noticed within a second. Changes that are over before anybody has looked are not told.
+    /// Waits until the state differs from `known`, and returns the new one.
+    ///
+    /// Returns at once if the state differs already, or if the lock is lost. An overdue renewal is noticed
+    /// within a second. Intermediate states may be skipped.
     ///
     /// # Cancel safety
-    /// Dropping the future loses nothing.
+    /// If the future is dropped, nothing is lost.
     ///
-    /// ```no_run
-    /// # async fn example(guard: zookeeper_recipes::LockGuard) {
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
     /// # async fn sell(_paused: std::sync::Arc<std::sync::atomic::AtomicBool>) {}
     /// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
     /// use zookeeper_recipes::LockState;
@@ -121,39 +228,68 @@ impl<M: Mode> LockGuard<M> {
     /// let mut work = std::pin::pin!(sell(Arc::clone(&paused)));
     /// let mut state = guard.state();
     /// while !matches!(state, LockState::Lost(_)) {
-    ///     paused.store(state == LockState::Suspended, Ordering::Relaxed); // begin nothing new while it is
+    ///     paused.store(state == LockState::Suspended, Ordering::Relaxed); // begin nothing new meanwhile
     ///     tokio::select! {
     ///         changed = guard.state_changed(state) => state = changed,
     ///         () = &mut work => break,
     ///     }
     /// }
+    /// # Ok(())
     /// # }
     /// ```
     pub async fn state_changed(&self, known: LockState) -> LockState {
         self.hold.state_changed(known).await
     }
 
-    /// Whether the lock is not lost, by the clock. Advisory: it may be lost the moment after; only the
-    /// [token](Self::fencing_token) is proof to others.
+    /// Returns `true` unless the lock is lost, by the clock.
+    ///
+    /// Also while it is [`Suspended`](LockState::Suspended). The answer is advisory: the lock may be lost a
+    /// moment later, and only the [token](Self::fencing_token) protects the resource then.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// # let mut items = vec![1, 2, 3];
+    /// while guard.is_held() {
+    ///     let Some(item) = items.pop() else { break };
+    ///     println!("item {item}"); // short work
+    /// }
+    /// # assert!(items.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.hold.lost().is_none()
     }
 
-    /// Resolves when the lock is lost: by the clock, by the end of its session, or because its node was deleted
-    /// (which is noticed within a sixth of the session timeout). It never resolves because of a release. Does
-    /// not borrow the guard, so it can be given to another task.
+    /// Returns a future that resolves when the lock is lost.
+    ///
+    /// It resolves when the lease or the session has expired, when the client is closed, or when the lock
+    /// node was deleted by another process, which is noticed within a sixth of the session timeout. A release
+    /// does not resolve it. The future does not borrow the guard, so another task can wait for it.
     ///
     /// # Cancel safety
-    /// Dropping the future loses nothing; a later one resolves at once if the lock was lost in between.
+    /// If the future is dropped, nothing is lost: the next one resolves at once if the lock was lost in
+    /// between.
     ///
-    /// ```no_run
-    /// # async fn example(guard: zookeeper_recipes::LockGuard) {
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
     /// # async fn sell() {}
     /// tokio::select! {
     ///     lost = guard.lost() => eprintln!("stop at once: {lost}"),
-    ///     () = sell() => drop(guard),
+    ///     () = sell() => guard.release().await?,
     /// }
+    /// # Ok(())
     /// # }
     /// ```
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
@@ -162,19 +298,23 @@ impl<M: Mode> LockGuard<M> {
         async move { Lost { path, reason: lost.await } }
     }
 
-    /// Runs `work` for as long as the lock is held: drops it as soon as the lock is lost, and does not answer
-    /// with its result if the lock was lost by the time that it was there.
+    /// Runs `work` while the lock is held, and returns its output.
+    ///
+    /// As soon as the lock is lost, `work` is dropped. If the lock is lost by the time that `work` is done,
+    /// its output is dropped. [`while_held_owned`](Self::while_held_owned) takes the guard, for a task of its
+    /// own.
     ///
     /// # Errors
-    /// [`Lost`], also when the lock is lost already: `work` is then not polled at all.
+    /// [`Lost`] if the lock is lost. If it was lost before the call, `work` is not polled.
     ///
     /// # Cancel safety
-    /// That of `work`, which is dropped with this future.
+    /// If the future is dropped, `work` is dropped with it. The guard keeps the lock.
     ///
+    /// # Examples
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
-    /// # tokio::runtime::Runtime::new()?.block_on(async {
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
     /// let guard = mutex.lock().await?;
@@ -182,7 +322,6 @@ impl<M: Mode> LockGuard<M> {
     /// guard.release().await?;
     /// # assert_eq!(rows, 42);
     /// # Ok(())
-    /// # })
     /// # }
     /// ```
     pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
@@ -205,23 +344,117 @@ impl<M: Mode> LockGuard<M> {
         }
     }
 
-    /// Another guard of the same hold: the lock is released when the last one is. Re-entrance is by value, for
-    /// functions that take a guard, not by thread or task: the branches of a `select!` share both.
+    /// Runs `work` while the lock is held, and returns its output with the guard.
+    ///
+    /// Does the same as [`while_held`](Self::while_held), but takes the guard, so the future can be given to
+    /// [`tokio::spawn`]: the lock is held for as long as the task runs.
+    ///
+    /// # Errors
+    /// [`Lost`] if the lock is lost. The guard is dropped then, after `work`.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, or its task aborted, `work` is dropped and then the lock is released in the
+    /// background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
+    /// let guard = mutex.lock().await?;
+    /// let job = tokio::spawn(guard.while_held_owned(async { 42 /* the nightly job */ }));
+    /// // ..
+    /// let (rows, guard) = job.await??;
+    /// guard.release().await?;
+    /// # assert_eq!(rows, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "spawn")]
+    pub fn while_held_owned<T>(
+        self,
+        work: impl Future<Output = T>,
+    ) -> impl Future<Output = Result<(T, Self), Lost>> {
+        // In the order in which they are dropped, polled or not: the work relies on the lock.
+        let owned = (work, self);
+        async move {
+            let (work, guard) = owned;
+            let output = guard.while_held(work).await?;
+            Ok((output, guard))
+        }
+    }
+
+    /// Returns another guard of the same hold; the lock is released when the last of them is.
+    ///
+    /// It costs no request. Re-entrance is by value, for functions that take a guard, and not by thread or
+    /// task, because the branches of a `select!` share both.
     ///
     /// # Errors
     /// [`Lost`] if the lock is lost.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// use zookeeper_recipes::LockGuard;
+    ///
+    /// async fn audit(guard: LockGuard) {
+    ///     println!("under {}", guard.path());
+    /// } // drops its share
+    ///
+    /// audit(guard.reenter()?).await;
+    /// assert!(guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reenter(&self) -> Result<Self, Lost> {
         self.share(self.mode)
     }
 
-    /// How many guards share the hold.
+    /// Returns the number of guards that share the hold.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// let again = guard.reenter()?;
+    /// assert_eq!(guard.hold_count(), 2);
+    /// again.release().await?; // only this share
+    /// assert_eq!(guard.hold_count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     #[doc(alias = "getHoldCount")]
     pub fn hold_count(&self) -> usize {
         Arc::strong_count(&self.hold)
     }
 
-    /// Writes to ZooKeeper that happen only if this lock is held at that moment, all or none; see [`Transaction`].
+    /// Returns an empty transaction: writes to ZooKeeper that are committed only while this lock is held.
+    ///
+    /// See [`Transaction`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # server.create("/orders", b"")?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// guard.transaction().create("/orders/4711", b"new").commit().await?;
+    /// # assert_eq!(server.children("/orders"), ["4711"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn transaction(&self) -> Transaction<'_> {
         Transaction::new(&self.hold)
     }
@@ -230,25 +463,62 @@ impl<M: Mode> LockGuard<M> {
         Lost { path: self.path().into(), reason }
     }
 
-    /// The number by which a resource can tell this grant from earlier ones: a [`FencingToken`](crate::FencingToken) of a
-    /// mutex, a fair lock or a write lock, a [`ReadToken`](crate::ReadToken) of a read lock, either
-    /// ([`Token`](crate::Token)) where the kind is known at run time only. [`FenceGate::check`](crate::FenceGate::check)
-    /// takes each.
+    /// Returns the fencing token of this grant, by which a resource can refuse former holders.
+    ///
+    /// A [`FencingToken`](crate::FencingToken) of a mutex, a fair lock or a write lock, a
+    /// [`ReadToken`](crate::ReadToken) of a read lock, and a [`Token`](crate::Token), which is either, of an
+    /// [`AnyGuard`]. [`FenceGate::check`](crate::FenceGate::check) takes each.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
+    /// let guard = mutex.lock().await?;
+    /// let token = guard.fencing_token();
+    /// guard.release().await?;
+    /// assert!(mutex.lock().await?.fencing_token() > token);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn fencing_token(&self) -> M::Token {
         let (zxid, counter) = self.hold.token();
         <M::Token as sealed::Token>::new(zxid, counter, self.mode.into())
     }
 
-    /// Resolves when somebody asks for the lock back: another client's
-    /// [`attempt_revoke`](crate::Client::attempt_revoke), or Curator's `Revoker`. A request that came before this
-    /// call, even while we were still waiting for the lock, is not missed. Nothing happens by itself: give the lock
-    /// back when you can, or do not. It never resolves because the lock was released or lost.
+    /// Returns a future that resolves when another contender requests revocation of the lock.
     ///
-    /// While it is polled it watches the lock node: one request. It does not borrow the guard.
+    /// Requests come from [`Client::attempt_revoke`](crate::Client::attempt_revoke) and from Curator's
+    /// `Revoker`. One that came before this call, even while this client was still waiting for the lock, is
+    /// not missed. The lock is not released by itself: that is the holder's decision. Neither a release nor a
+    /// loss resolves the future, and it does not borrow the guard.
+    ///
+    /// While it is polled, the lock node is watched, which costs one request.
     ///
     /// # Cancel safety
-    /// Dropping the future ends the watch; a later one sees the same request.
+    /// If the future is dropped, the watch ends. The next one resolves for the same request.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// # let other = client.clone();
+    /// # async fn reindex() { std::future::pending().await }
+    /// # let holder = guard.node();
+    /// # tokio::spawn(async move { other.attempt_revoke(&holder).await });
+    /// tokio::select! {
+    ///     () = guard.revoked() => guard.release().await?, // another process needs the lock more urgently
+    ///     () = reindex() => {}
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "makeRevocable")]
     pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
         let (session, held) = (Arc::downgrade(self.hold.session()), Arc::clone(self.hold.held()));
@@ -260,38 +530,92 @@ impl<M: Mode> LockGuard<M> {
                 AbortOnDrop(runtime.spawn(revoke::revocation_requested(session, directory, held)));
             match (&mut watch.0).await {
                 Ok(true) => {}
-                // Given back, or over: nobody will ask any more.
+                // Released, or the session has ended: no request can come any more.
                 _ => std::future::pending().await,
             }
         }
     }
 
-    /// The path of the lock node, without the client's namespace.
+    /// Returns the path of the lock node, without the client's namespace.
+    ///
+    /// A [conversion](crate::WriteGuard::downgrade) changes it.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// let node = guard.node();
+    /// assert_eq!(node.lock_path(), "/jobs/nightly");
+    /// assert!(node.name().contains("-lock-"));
+    /// # assert!(server.exists(&node));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn node(&self) -> NodePath {
         self.hold.path_lock().path().user_child(&self.hold.node())
     }
 
-    /// The lock's path, as it was given.
+    /// Returns the path of the lock, as it was given.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// assert_eq!(guard.path(), "/jobs/nightly");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn path(&self) -> &str {
         self.hold.path_lock().path().user()
     }
 
-    /// Gives the lock back and waits until a server has confirmed it. While other guards [share](Self::reenter) the
-    /// hold, it only gives up this share.
+    /// Releases the lock, and waits until a server has confirmed it.
     ///
-    /// It waits for as long as it takes to know: with no server in reach until the session is over, which is
-    /// about 1.4 times the session timeout. Wrap it in [`tokio::time::timeout`] to wait less; the release goes on. If the
-    /// lock is lost already, it answers at once, and the node is deleted in the background.
+    /// While other guards [share](Self::reenter) the hold, it only gives up this share, without a request.
+    ///
+    /// With no server in reach it waits until the session is over, which takes about 1.4 times the session
+    /// timeout. To wait less, wrap it in [`tokio::time::timeout`]: the release goes on. If the lock is lost
+    /// already, it returns at once, and the node is deleted in the background.
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`] if the lock had been lost before: what was done under it since may have overlapped
-    /// with another holder. [`ReleaseError::Refused`] if the ACL does not let this client delete its own node. In no case is
-    /// there anything to repeat.
+    /// - [`ReleaseError::Lost`] if the lock had been lost before. What was done under it since may have
+    ///   overlapped with another holder.
+    /// - [`ReleaseError::Refused`] if the ACL does not allow this client to delete its own node.
+    ///
+    /// There is nothing to repeat after either.
     ///
     /// # Cancel safety
-    /// The lock is given back in any case, from the moment of the call; dropping the future loses the report.
+    /// The lock is released in any case, from the moment of the call. If the future is dropped, the outcome
+    /// is not known.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
+    /// use zookeeper_recipes::ReleaseError;
+    ///
+    /// let guard = mutex.lock().await?;
+    /// match guard.release().await {
+    ///     Ok(()) => println!("released"),
+    ///     Err(ReleaseError::Lost(lost)) => println!("what was just done may have to be undone: {lost}"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// assert!(mutex.try_lock().await.is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "unlock")]
     pub fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static {
         let lost = self.hold.lost().map(|reason| self.as_lost(reason));
         // Of several guards exactly one gets the hold here, however they race.
@@ -306,9 +630,10 @@ impl<M: Mode> LockGuard<M> {
     }
 }
 
-/// The time of a call, as an instant; nothing when it is so long that the clock has no such instant.
+/// Returns the deadline of a call with this timeout; `None` if it is so far away that there is no need of
+/// one.
 pub(crate) fn after(timeout: Duration) -> Option<std::time::Instant> {
-    // tokio's timers reach about two years; an instant beyond that would be moved up silently.
+    // tokio's timers reach about two years; a later instant would be moved up silently.
     const LONG: Duration = Duration::from_secs(60 * 60 * 24 * 365);
     if timeout > LONG { None } else { std::time::Instant::now().checked_add(timeout) }
 }

@@ -22,17 +22,39 @@ use crate::protocol::lease::LeaseState;
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
 
-/// How a lock stands, as far as this process can know.
+/// Whether a lock is still held, as far as this process can know.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+/// use zookeeper_recipes::LockState;
+///
+/// match guard.state() {
+///     LockState::Held => println!("go on"),
+///     LockState::Suspended => println!("begin nothing new"),
+///     LockState::Lost(reason) => println!("stop: {reason}"),
+///     _ => println!("a state of a later version"),
+/// }
+/// # assert!(matches!(guard.state(), LockState::Held));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockState {
-    /// A quorum of the servers has proved a moment ago that the session lives.
+    /// The lock is held, and the renewals of its lease are in time.
     Held,
-    /// A proof is overdue, or the connection is interrupted. Nobody else can have the lock yet; it comes back to
-    /// [`Held`](Self::Held) when the servers answer in time, and turns [`Lost`](Self::Lost) when they do not.
-    /// [`LockGuard::state_changed`](crate::LockGuard::state_changed) waits for either.
+    /// A renewal is overdue, or the connection is interrupted.
+    ///
+    /// The lock is still held. The state becomes [`Held`](Self::Held) again if the servers answer in time, and
+    /// [`Lost`](Self::Lost) if they do not. [`LockGuard::state_changed`](crate::LockGuard::state_changed) waits
+    /// for either.
     Suspended,
-    /// Somebody else may have it by now. Final for this guard.
+    /// The lock is lost: another process may hold it. Final for this guard.
     Lost(LostReason),
 }
 
