@@ -1,11 +1,11 @@
 //! The fair lock.
 
-use crate::engine::attempt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::client::Client;
+use crate::engine::attempt;
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::{Asked, Recipe};
 use crate::engine::path_lock::{Admission, Budget, PathLock};
@@ -15,43 +15,45 @@ use crate::guard::{LockGuard, after};
 use crate::lock::{lock_builder, lock_methods};
 use crate::protocol::node_name::Kind;
 
-/// A mutual exclusion lock whose order cannot be weakened: every contender has a node of its own from the beginning, and
-/// they are served in the order of the nodes, over all processes.
+/// A mutual exclusion lock in the order of arrival across processes, for many waiters.
 ///
-/// It queues in the same line as [`InterProcessMutex`](crate::InterProcessMutex), Curator's mutex and go-zookeeper's.
-/// Three things are different:
+/// Every contender has a node of its own from the beginning, and the lock is granted in the order of the
+/// nodes. It queues in the same line as [`InterProcessMutex`](crate::InterProcessMutex), Curator's mutex and
+/// go-zookeeper's. Three things differ:
 ///
-/// * **Every waiter is in the servers' queue**, where the mutex lets those beyond its `max_znodes` wait in memory. So
-///   the order is that of arrival whichever process somebody arrived in, and [`participants`](Self::participants) are
-///   all of them. Beyond [`max_waiters`](InterProcessFairLockBuilder::max_waiters) in one client it refuses.
-/// * **A place in the queue is a thing**: [`enqueue`](Self::enqueue) answers with a [`QueuedLock`], which tells its
-///   [`position`](QueuedLock::position) and can be waited for later.
-/// * **Thousands of waiters in one process** set one watch at most: a waiter behind another of the same session waits for
-///   that one in memory, and the transaction that deletes a holder's node hands the lock over to the next in line if its
-///   node exists. Neither arriving behind a waiter of the same session nor giving up lists the directory.
+/// - **Every waiter is in the queue at the servers**, whereas the mutex lets those beyond its `max_znodes`
+///   wait in memory. So the order is that of arrival, in whichever process, and
+///   [`participants`](Self::participants) are all of them. More than
+///   [`max_waiters`](InterProcessFairLockBuilder::max_waiters) of one client are refused.
+/// - **A place in the queue is a value**: [`enqueue`](Self::enqueue) returns a [`QueuedLock`], which knows
+///   its [`position`](QueuedLock::position) and can be awaited later.
+/// - **Thousands of waiters in one process** set one watch: a waiter behind a waiter of the same session is
+///   woken in memory, and only the first one watches the server. The transaction that deletes the holder's
+///   node hands the lock over to the next node of the same session, if that exists. Neither arriving behind a
+///   waiter of the same session nor giving up lists the directory.
+///
+/// A place is kept for as long as its session lives. If the session expires, its waiters queue again at the
+/// back of the queue, in the order among themselves.
 ///
 /// # Memory
 /// A waiter costs less than 6 KiB in this process (which a test measures), and a node at the servers.
 ///
 /// # Examples
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
-/// # tokio::runtime::Runtime::new()?.block_on(async {
-/// # let servers = server.connect_string();
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Client, InterProcessFairLock};
+/// use zookeeper_recipes::InterProcessFairLock;
 ///
-/// let client = Client::connect(&servers).await?;
 /// let lock = InterProcessFairLock::new(&client, "/tickets/hall-1")?;
 ///
 /// let mut place = lock.enqueue().await?; // in the queue from now on
 /// println!("{} before you", place.position().await?);
 /// let guard = place.acquire(Duration::from_secs(30)).await?;
 /// guard.release().await?;
-/// # client.close().await?;
 /// # Ok(())
-/// # })
 /// # }
 /// ```
 #[derive(Clone)]
@@ -60,26 +62,73 @@ pub struct InterProcessFairLock {
 }
 
 impl InterProcessFairLock {
-    /// The fair lock at `path`, with the options of the handles that this client has for it already, or the defaults.
+    /// Creates a handle of the fair lock at `path`, without any I/O.
+    ///
+    /// It has the options of the handles that this client already has for the path, or the defaults.
     ///
     /// # Errors
-    /// [`BuildError::InvalidPath`], [`BuildError::MixedRecipes`]. No I/O is done.
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path.
+    /// - [`BuildError::MixedRecipes`] if a live handle of this client uses the path for a read-write lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessFairLock;
+    ///
+    /// let lock = InterProcessFairLock::new(&client, "/tickets/hall-1")?;
+    /// assert_eq!(lock.path(), "/tickets/hall-1");
+    /// assert!(InterProcessFairLock::new(&client, "no/slash").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
 
-    /// The same with options.
+    /// Returns a builder of the fair lock at `path`, for other options than the defaults.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessFairLock;
+    ///
+    /// let lock = InterProcessFairLock::builder(&client, "/tickets/hall-1").data("worker-7").build()?;
+    /// # lock.participants().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn builder(client: &Client, path: &str) -> InterProcessFairLockBuilder {
         InterProcessFairLockBuilder { client: client.clone(), path: path.to_owned(), asked: Asked::default() }
     }
 
-    /// Takes a place in the queue, to be waited for later. Answers when the node is in the queue.
+    /// Takes a place in the queue, to be awaited later. Returns when the node is in the queue.
     ///
     /// # Errors
-    /// Those of [`lock`](Self::lock).
+    /// See [`lock`](Self::lock).
     ///
     /// # Cancel safety
-    /// Dropping the future leaves nothing behind, as with [`acquire`](Self::acquire).
+    /// If the future is dropped, the place is lost, as with [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessFairLock;
+    ///
+    /// let lock = InterProcessFairLock::new(&client, "/tickets/hall-1")?;
+    /// let (mut first, mut second) = (lock.enqueue().await?, lock.enqueue().await?);
+    /// assert_eq!((first.position().await?, second.position().await?), (0, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn enqueue(&self) -> impl Future<Output = Result<QueuedLock, AcquireError>> + Send + 'static {
         let location = Location::caller();
@@ -90,7 +139,7 @@ impl InterProcessFairLock {
             let mut place = QueuedLock { path_lock, pending, came: None, location };
             match place.pending.queued().await {
                 Some(Err(error)) => Err(error.timed_out(Duration::ZERO, Duration::ZERO)),
-                // It is ours already, and kept for who asks for it.
+                // Granted already, and kept until it is asked for.
                 Some(Ok(hold)) => {
                     place.came = Some(Ok(LockGuard::new(hold)));
                     Ok(place)
@@ -101,17 +150,52 @@ impl InterProcessFairLock {
     }
 }
 
-lock_methods!(InterProcessFairLock, LockGuard, Kind::Exclusive, None);
+lock_methods!(
+    InterProcessFairLock,
+    LockGuard,
+    Kind::Exclusive,
+    None,
+    "InterProcessFairLock",
+    r#"InterProcessFairLock::new(&client, "/tickets/hall-1")?"#
+);
 
 lock_builder! {
-    /// Options of an [`InterProcessFairLock`].
+    /// Builder of an [`InterProcessFairLock`].
+    ///
+    /// All handles of one client for one path and recipe share its options: the first handle decides, and
+    /// what a later one leaves unset it takes over.
+    ///
+    /// # Examples
+    /// With every option:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+    /// # let client = client.connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{Acl, Dialect, InterProcessFairLock, Parents};
+    ///
+    /// let lock = InterProcessFairLock::builder(&client, "/tickets/hall-1")
+    ///     .max_waiters(100) // in this process
+    ///     .data("worker-7") // for people who look at the nodes
+    ///     .acl([Acl::creator_all()]) // the client has credentials
+    ///     .parents(Parents::Persistent) // the directory stays when the queue is empty
+    ///     .dialect(Dialect::Curator)
+    ///     .build()?;
+    /// # lock.lock().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     InterProcessFairLockBuilder, InterProcessFairLock, Recipe::FairLock
 }
 
 impl InterProcessFairLockBuilder {
-    /// How many contenders this client may have; further ones get
-    /// [`AcquireError::TooManyWaiters`]. From 1 to 15,000, by default 5,000: a directory of 17,000 nodes is more than
-    /// other clients read in one answer (Java's limit is 1 MiB), and that is for all processes together.
+    /// Sets the maximum number of contenders that this client has; further ones are refused with
+    /// [`AcquireError::TooManyWaiters`].
+    ///
+    /// From 1 to 15,000, by default 5,000. A directory of 17,000 nodes is more than other clients read in one
+    /// reply (the limit in Java is 1 MiB), and that is the number of all processes together.
     pub fn max_waiters(mut self, waiters: usize) -> Self {
         self.asked.max_nodes = Some(waiters);
         self
@@ -120,33 +204,73 @@ impl InterProcessFairLockBuilder {
 
 /// A place in the queue of an [`InterProcessFairLock`]. Dropping it leaves the queue.
 ///
-/// When it comes to the front the lock is ours, whether somebody waits here or not, and everybody else waits: do not
-/// keep a place that nobody uses. If its session ends, or its node is deleted, the place is taken anew, at the back: what
-/// is handed out is never a lock that was lost while it waited here.
+/// At the front the lock is granted to it even if it is not polled, and blocks all other contenders: drop
+/// places that are not used. If its session ends, or its node is deleted, it is queued again at the back. A
+/// lock that was granted and lost before the place was polled is not returned; it is queued again.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{InterProcessFairLock, QueuedLock};
+///
+/// let lock = InterProcessFairLock::new(&client, "/tickets/hall-1")?;
+/// let mut place: QueuedLock = lock.enqueue().await?;
+/// while place.position().await? > 0 {
+///     // show the position to the customer
+/// #   unreachable!("the lock is free");
+/// }
+/// let guard = place.lock().await?;
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "dropping the place leaves the queue"]
 pub struct QueuedLock {
     path_lock: Arc<PathLock>,
     pending: Pending,
-    /// What has come of it and nobody has asked for yet.
+    /// The outcome, until it is asked for.
     came: Option<Result<LockGuard, AcquireError>>,
     location: &'static Location<'static>,
 }
 
 impl QueuedLock {
-    /// How many contenders of all processes are before this one: with 0 the lock is ours, or will be in a moment.
+    /// Returns the number of contenders before this one, of all processes. With 0 the lock is granted, or
+    /// will be in a moment.
     ///
     /// # Errors
-    /// Those of [`InterProcessFairLock::participants`]; [`AcquireError::NodeDeleted`] while a node that somebody else
-    /// deleted has not been replaced; [`AcquireError::Closed`] when the place was used up already.
+    /// - [`AcquireError::NodeDeleted`] while a node that was deleted by another process has not been
+    ///   replaced.
+    /// - [`AcquireError::Closed`] if the place has already returned a guard or an error, or the client is
+    ///   closed.
+    /// - See [`InterProcessFairLock::participants`] for the other variants.
     ///
     /// # Cancel safety
     /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessFairLock;
+    ///
+    /// let lock = InterProcessFairLock::new(&client, "/tickets/hall-1")?;
+    /// let guard = lock.lock().await?;
+    /// let mut place = lock.enqueue().await?;
+    /// assert_eq!(place.position().await?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn position(&mut self) -> Result<usize, AcquireError> {
         loop {
             self.look();
             match &self.came {
                 Some(Err(error)) => return Err(error.clone()),
-                // It is ours.
+                // Granted.
                 Some(Ok(_)) => return Ok(0),
                 None if self.pending.is_over() => return Err(self.pending.closed()),
                 None => {}
@@ -160,15 +284,40 @@ impl QueuedLock {
         }
     }
 
-    /// Waits for the lock at most for `timeout`; a duration beyond a year is no deadline.
+    /// Waits for the lock at most for `timeout`; a duration over a year is no deadline.
     ///
     /// # Errors
-    /// [`AcquireError::TimedOut`] when others were ahead for all the time, and [`AcquireError::Connection`] when the time
-    /// passed without an answer of the servers: the place is kept, and can be waited for again. The others, and
-    /// `Connection` when the retry policy is exhausted, end the place.
+    /// - [`AcquireError::TimedOut`] if the lock was not free in time. The place is kept, and
+    ///   can be awaited again.
+    /// - [`AcquireError::Connection`] if the time passed without an answer of a server. The place is kept. If
+    ///   the retry policy is exhausted, the error is the same, and the place is gone.
+    /// - See [`AcquireError`] for the other variants, after which the place is gone.
     ///
     /// # Cancel safety
-    /// Dropping the future loses nothing: the place is kept.
+    /// If the future is dropped, the place is kept.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{AcquireError, InterProcessFairLock};
+    ///
+    /// let lock = InterProcessFairLock::new(&client, "/tickets/hall-1")?;
+    /// let guard = lock.lock().await?;
+    /// let mut place = lock.enqueue().await?;
+    ///
+    /// let error = place.acquire(Duration::from_millis(20)).await.unwrap_err();
+    /// assert!(matches!(error, AcquireError::TimedOut { .. }));
+    ///
+    /// guard.release().await?;
+    /// let guard = place.acquire(Duration::from_secs(10)).await?; // the same place
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire(&mut self, timeout: Duration) -> Result<LockGuard, AcquireError> {
         let Some(deadline) = after(timeout) else { return self.lock().await };
         let started = Instant::now();
@@ -187,10 +336,28 @@ impl QueuedLock {
     /// Waits for the lock.
     ///
     /// # Errors
-    /// Those of [`InterProcessFairLock::lock`], and [`AcquireError::Closed`] when the place was used up already.
+    /// - [`AcquireError::Closed`] if the place has already returned a guard or an error, or the client is
+    ///   closed.
+    /// - See [`InterProcessFairLock::lock`] for the other variants, after which the place is gone.
     ///
     /// # Cancel safety
-    /// Dropping the future loses nothing: the place is kept.
+    /// If the future is dropped, the place is kept.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessFairLock;
+    ///
+    /// let lock = InterProcessFairLock::new(&client, "/tickets/hall-1")?;
+    /// let mut place = lock.enqueue().await?;
+    /// let guard = place.lock().await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lock(&mut self) -> Result<LockGuard, AcquireError> {
         loop {
             self.look();
@@ -202,13 +369,13 @@ impl QueuedLock {
         }
     }
 
-    /// The lock's path, as it was given.
+    /// Returns the path of the lock, as it was given.
     #[must_use]
     pub fn path(&self) -> &str {
         self.path_lock.path().user()
     }
 
-    /// Looks whether the lock has come, and takes the place anew if it was lost before anybody asked for it.
+    /// Looks whether the lock was granted, and queues again if it was lost before it was asked for.
     fn look(&mut self) {
         if let Some(result) = self.pending.result_now() {
             self.keep(result);

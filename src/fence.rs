@@ -9,16 +9,17 @@ use crate::token::{FencingToken, ReadToken, Token};
 /// Remembers the highest fencing tokens that a resource has seen, and refuses smaller ones.
 ///
 /// This is what a protected resource does, here for one that lives in memory:
-/// - A **writer** (also the holder of a mutex or a fair lock) is compared with the highest token of a writer *and* of a
-///   reader, and remembered as the highest writer.
-/// - A **reader** is compared with the highest token of a writer only, because readers that hold the lock together have
-///   tokens in no meaningful order, and remembered as the highest reader.
+/// - A **writer** (also the holder of a mutex or a fair lock) is compared with the highest token of a writer
+///   *and* of a reader, and remembered as the highest writer.
+/// - A **reader** is compared with the highest token of a writer only, because readers that hold the lock
+///   together have tokens in no meaningful order, and remembered as the highest reader.
 ///
-/// So a former writer is refused once a later writer or reader has been seen, and a former reader once a later writer has.
-/// Equal tokens pass: a holder may read and write several times.
+/// So a former writer is refused once a later writer or reader has been seen, and a former reader once a
+/// later writer has. Equal tokens pass: a holder may read and write several times.
 ///
-/// **Check the token before a read, too**, if what is written later depends on it. Otherwise a former holder that continues
-/// after the present one has read, and before it writes, is let in, and its write is overwritten.
+/// **Check the token before a read, too**, if what is written later depends on it. Otherwise a former holder
+/// that continues after the present one has read, and before it writes, is let in, and its write is
+/// overwritten.
 ///
 /// # Examples
 /// ```
@@ -42,9 +43,9 @@ use crate::token::{FencingToken, ReadToken, Token};
 /// ```
 ///
 /// # In SQL
-/// A resource that stores its data makes the same comparison in the store, in the transaction that reads or writes. The
-/// highest tokens are in columns beside the data: 64-bit, `NOT NULL`, with a default of 0, or no row will ever match. If no
-/// lock of the table is a read lock, the columns for readers are not needed.
+/// A resource that stores its data makes the same comparison in the store, in the transaction that reads or
+/// writes. The highest tokens are in columns beside the data: 64-bit, `NOT NULL`, with a default of 0, or no
+/// row will ever match. If no lock of the table is a read lock, the columns for readers are not needed.
 ///
 /// ```sql
 /// CREATE TABLE stock (
@@ -64,12 +65,13 @@ use crate::token::{FencingToken, ReadToken, Token};
 /// -- no row matched: the lock is lost; roll back
 /// ```
 ///
-/// The parameters are the key and the two numbers of the guard's token, which converts into `(i64, i64)`. SQLite, PostgreSQL
-/// and MySQL compare pairs like that; for other databases write `a < ?2 OR (a = ?2 AND b <= ?3)`.
+/// The parameters are the key and the two numbers of the guard's token, which converts into `(i64, i64)`.
+/// SQLite, PostgreSQL and MySQL compare pairs like that; for other databases write
+/// `a < ?2 OR (a = ?2 AND b <= ?3)`.
 ///
-/// What counts is the number of rows *matched*. A MySQL client returns rows changed, and so refuses a holder that shows its
-/// token twice, unless it connects with `CLIENT_FOUND_ROWS` (`useAffectedRows=false` in JDBC). A missing row refuses every
-/// holder, whereas an empty gate lets the first one in.
+/// What counts is the number of rows *matched*. A MySQL client returns rows changed, and so refuses a holder
+/// that shows its token twice, unless it connects with `CLIENT_FOUND_ROWS` (`useAffectedRows=false` in JDBC).
+/// A missing row refuses every holder, whereas an empty gate lets the first one in.
 ///
 /// ```
 /// use rusqlite::{Connection, params};
@@ -86,7 +88,8 @@ use crate::token::{FencingToken, ReadToken, Token};
 ///         return Ok(None);
 ///     }
 ///     transaction.execute("UPDATE stock SET remaining = remaining - 1 WHERE sku = 'sku-42'", [])?;
-///     let left = transaction.query_row("SELECT remaining FROM stock WHERE sku = 'sku-42'", [], |row| row.get(0))?;
+///     let left = "SELECT remaining FROM stock WHERE sku = 'sku-42'";
+///     let left = transaction.query_row(left, [], |row| row.get(0))?;
 ///     transaction.commit()?;
 ///     Ok(Some(left))
 /// }
@@ -133,7 +136,8 @@ impl FenceGate {
     /// Takes the token of any guard: [`FencingToken`], [`ReadToken`] or [`Token`].
     ///
     /// # Errors
-    /// [`Fenced`] if a greater token has been seen: of a writer, or, if `token` is a writer's, also of a reader.
+    /// [`Fenced`] if a greater token has been seen: of a writer, or, if `token` is a writer's, also of a
+    /// reader.
     ///
     /// # Examples
     /// ```

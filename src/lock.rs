@@ -1,4 +1,4 @@
-//! What all locks have in common: the trait, and the methods that every face has.
+//! What all locks have in common: the trait, and the methods of each.
 
 use std::fmt;
 use std::panic::Location;
@@ -15,91 +15,132 @@ use crate::guard::{AnyGuard, after};
 use crate::path::NodePath;
 use crate::protocol::node_name::Kind;
 
-/// Any of the locks, for code that does not care which; Curator's interface of this name.
+/// A lock of any kind, for code that does not depend on the kind; Curator's interface of this name.
 ///
-/// The types have methods of the same names, which need no `Box` for their futures and remember the caller's line for
-/// error messages (through the trait it is a line of this library); use the trait for `dyn`.
+/// The locks have methods of the same names, which are the better choice where the type is known: their
+/// futures need no `Box`, and errors name the caller's line, which through this trait is a line of this
+/// library.
+///
+/// The trait is sealed: only the locks of this crate implement it. An implementation elsewhere could not make
+/// a guard, and a sealed trait can gain methods in a minor version. To add something to a lock (metrics,
+/// logging), wrap the lock or the call.
+///
+/// # Examples
+/// Chosen at run time, as `dyn`:
 ///
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
-/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Client, InterProcessLock, InterProcessMutex};
+/// use zookeeper_recipes::{InterProcessFairLock, InterProcessLock, InterProcessMutex};
 ///
 /// async fn nightly(lock: &dyn InterProcessLock) -> Result<(), Box<dyn std::error::Error>> {
 ///     let guard = lock.acquire(Duration::from_secs(1)).await?;
-///     // one node of the cluster runs the job
+///     // one process of all runs the job
 ///     guard.release().await?;
 ///     Ok(())
 /// }
 ///
-/// let client = Client::connect(&server.connect_string()).await?;
-/// nightly(&InterProcessMutex::new(&client, "/jobs/nightly")?).await
-/// # })
+/// let fair = std::env::var_os("FAIR").is_some();
+/// let lock: Box<dyn InterProcessLock> = if fair {
+///     Box::new(InterProcessFairLock::new(&client, "/jobs/nightly")?)
+/// } else {
+///     Box::new(InterProcessMutex::new(&client, "/jobs/nightly")?)
+/// };
+/// nightly(&*lock).await
+/// # }
+/// ```
+///
+/// As a bound of generic code:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{AcquireError, InterProcessLock, InterProcessReadWriteLock};
+///
+/// /// Returns how many contenders hold the lock or wait for it.
+/// async fn crowd<L: InterProcessLock + ?Sized>(lock: &L) -> Result<usize, AcquireError> {
+///     Ok(lock.participants().await?.len())
+/// }
+///
+/// let lock = InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+/// assert_eq!(crowd(&lock.read_lock()).await?, 0);
+/// # Ok(())
 /// # }
 /// ```
 #[async_trait]
-pub trait InterProcessLock: fmt::Debug + Send + Sync {
-    /// Gets the lock within `timeout`.
+pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
+    /// Acquires the lock, waiting at most for `timeout`.
     ///
     /// # Errors
-    /// [`AcquireError::TimedOut`] when live contenders were in the way for too long, and the other variants of
-    /// [`AcquireError`].
+    /// [`AcquireError::TimedOut`] if the lock was not free in time: live contenders were in the way. See
+    /// [`AcquireError`] for the other variants.
     ///
     /// # Cancel safety
-    /// Dropping the future loses the place in the queue and leaves nothing behind.
+    /// If the future is dropped, the place in the queue is lost, and a node that was created is deleted in
+    /// the background.
     async fn acquire(&self, timeout: Duration) -> Result<AnyGuard, AcquireError>;
 
-    /// Gets the lock before `deadline`.
+    /// Acquires the lock, waiting at most until `deadline`.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire).
+    /// See [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
-    /// As [`acquire`](Self::acquire).
+    /// See [`acquire`](Self::acquire).
     async fn acquire_until(&self, deadline: Instant) -> Result<AnyGuard, AcquireError>;
 
-    /// Gets the lock, however long others hold it.
+    /// Acquires the lock, waiting for as long as other contenders are in the way.
     ///
     /// # Errors
-    /// Those of [`acquire`](Self::acquire) but [`AcquireError::TimedOut`].
+    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
     ///
     /// # Cancel safety
-    /// As [`acquire`](Self::acquire).
+    /// See [`acquire`](Self::acquire).
     async fn lock(&self) -> Result<AnyGuard, AcquireError>;
 
-    /// Gets the lock if it is free.
+    /// Acquires the lock if it is free.
     ///
     /// # Errors
-    /// [`TryLockError::WouldBlock`] if it is not, and the others as they say.
+    /// [`TryLockError::WouldBlock`] if a live contender is in the way. See [`AcquireError`] for what
+    /// [`TryLockError::Acquire`] contains.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves nothing behind.
+    /// See [`acquire`](Self::acquire).
     async fn try_lock(&self) -> Result<AnyGuard, TryLockError>;
 
-    /// The paths of the nodes that queue for the lock, in order; the first holds it.
+    /// Returns the paths of the nodes in the lock's queue, in order; the first one holds the lock.
     ///
     /// # Errors
-    /// Those of [`acquire`](Self::acquire) but [`AcquireError::TimedOut`].
+    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
     ///
     /// # Cancel safety
     /// It only reads.
     async fn participants(&self) -> Result<Vec<NodePath>, AcquireError>;
 
-    /// Whether a guard of this client holds the lock.
+    /// Returns `true` if a guard of this client holds the lock.
     fn is_acquired_in_this_process(&self) -> bool;
 
-    /// The lock's path.
+    /// Returns the path of the lock, as it was given.
     fn path(&self) -> &str;
 }
 
-/// Only to ask: waits for nobody but the servers.
+pub(crate) mod sealed {
+    /// Implemented by the locks of this crate.
+    #[expect(unnameable_types, reason = "sealing is the point")]
+    pub trait Sealed {}
+}
+
+/// Returns the budget of a call that does not wait for other contenders, only for the servers.
 pub(crate) fn ask(path_lock: &PathLock) -> Budget {
     Budget::Try { patience: path_lock.client().connect_timeout() }
 }
 
-/// The budget of a call with a timeout.
+/// Returns the budget of a call with a timeout.
 pub(crate) fn within(path_lock: &PathLock, timeout: Duration) -> Budget {
     if timeout.is_zero() {
         return ask(path_lock);
@@ -107,13 +148,13 @@ pub(crate) fn within(path_lock: &PathLock, timeout: Duration) -> Budget {
     after(timeout).map_or(Budget::Forever, |deadline| Budget::Until { deadline, asked: timeout })
 }
 
-/// The budget of a call with a deadline.
+/// Returns the budget of a call with a deadline.
 pub(crate) fn until(path_lock: &PathLock, deadline: Instant) -> Budget {
     let asked = deadline.saturating_duration_since(Instant::now());
     if asked.is_zero() { ask(path_lock) } else { Budget::Until { deadline, asked } }
 }
 
-/// Gets a lock, or says why not, where nobody minds which of "busy" and "not in time" it was.
+/// Acquires a lock within a budget.
 pub(crate) async fn acquire(
     path_lock: Arc<PathLock>,
     kind: Kind,
@@ -124,7 +165,8 @@ pub(crate) async fn acquire(
     let mut admission = Admission::First;
     loop {
         match attempt::acquire(Arc::clone(&path_lock), kind, budget, admission, location).await {
-            // Granted, and lost before it got here: a caller that was paused that long, or not polled, has nothing yet.
+            // Lost between the grant and here: the caller was paused that long, or not polled, and has seen
+            // no guard.
             Ok(hold) => match (hold.lost(), budget) {
                 (None, _) => return Ok(hold),
                 (Some(_), Budget::Forever) => {}
@@ -143,7 +185,7 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Gets a lock if it is free.
+/// Acquires a lock if it is free.
 pub(crate) async fn try_lock(
     path_lock: Arc<PathLock>,
     kind: Kind,
@@ -152,14 +194,14 @@ pub(crate) async fn try_lock(
     match attempt::acquire(Arc::clone(&path_lock), kind, ask(&path_lock), Admission::First, location).await {
         Ok(hold) => match hold.lost() {
             None => Ok(hold),
-            // Lost before it got here.
+            // Lost between the grant and here.
             Some(reason) => Err(path_lock.lost_at_once(reason).into()),
         },
         Err(error) => Err(error),
     }
 }
 
-/// The nodes in the queue.
+/// Returns the nodes in the queue.
 pub(crate) async fn participants(
     path_lock: Arc<PathLock>,
     kind: Option<Kind>,
@@ -170,25 +212,50 @@ pub(crate) async fn participants(
     participants.await.unwrap_or_else(|| Err(path_lock.client().why_ended(path_lock.path())))
 }
 
-/// What every lock can do, for a type with a `path_lock`: the methods, and the trait.
+/// The methods of a lock, and the trait, for a type with a `path_lock`.
+///
+/// `$import` and `$make` are for the examples: what to import, and an expression that makes the lock.
 macro_rules! lock_methods {
-    ($lock:ident, $guard:ident, $kind:expr, $listed:expr) => {
+    ($lock:ident, $guard:ident, $kind:expr, $listed:expr, $import:literal, $make:literal) => {
         impl $lock {
-            /// Gets the lock within `timeout`, which covers everything: making the directory, repetitions, reconnects,
-            /// and the waiting for others. [`Duration::ZERO`](std::time::Duration::ZERO) only asks, like
-            /// [`try_lock`](Self::try_lock); a duration beyond a year is no deadline.
+            /// Acquires the lock, waiting at most for `timeout`.
+            ///
+            /// The timeout covers everything: creating the lock's directory, retries, reconnects, and waiting
+            /// for other contenders. [`Duration::ZERO`](std::time::Duration::ZERO) does not wait for other
+            /// contenders, as [`try_lock`](Self::try_lock); a duration over a year is no deadline.
             ///
             /// # Errors
-            /// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) when live contenders were in the way for too long:
-            /// the lock will then not be granted, and a node that could not be deleted yet is deleted in the background.
-            /// [`AcquireError::Connection`](crate::AcquireError::Connection) when the time passed without an answer of the
-            /// servers. The others are those of [`AcquireError`](crate::AcquireError).
+            /// - [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) if the lock was not free in time:
+            ///   live contenders were in the way. It will not be granted to this call any more; a node that
+            ///   could not be deleted yet is deleted in the background.
+            /// - [`AcquireError::Connection`](crate::AcquireError::Connection) if the time passed without an
+            ///   answer of a server.
+            /// - See [`AcquireError`](crate::AcquireError) for the other variants.
             ///
             /// # Cancel safety
-            /// Dropping the future (in `select!`, in [`tokio::time::timeout`]) loses the place in the queue and nothing
-            /// else: a node that was created, or may have been, is deleted in the background;
-            /// [`Client::flush`](crate::Client::flush) waits for it. Do not keep the future without polling it: the lock
-            /// may have been granted to it, and everybody waits until it is polled or dropped.
+            /// If the future is dropped (in `select!` or [`tokio::time::timeout`]), the place in the queue is
+            /// lost and nothing else: a node that was created, or may have been, is deleted in the
+            /// background, which [`Client::flush`](crate::Client::flush) waits for. Do not keep the future
+            /// without polling it: once the lock is granted to it, all other contenders wait until the future
+            /// is polled or dropped.
+            ///
+            /// # Examples
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = zookeeper_test_server::Server::start()?;
+            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            /// use std::time::Duration;
+            #[doc = concat!("use zookeeper_recipes::{Acquired, Busy, OptionalExt, ", $import, "};")]
+            ///
+            #[doc = concat!("let lock = ", $make, ";")]
+            /// match lock.acquire(Duration::from_millis(200)).await.optional()? {
+            ///     Acquired(guard) => guard.release().await?, // after the work
+            ///     Busy => println!("too busy, try again later"),
+            /// }
+            /// # Ok(())
+            /// # }
+            /// ```
             #[track_caller]
             pub fn acquire(
                 &self,
@@ -201,13 +268,32 @@ macro_rules! lock_methods {
                 async move { hold.await.map($guard::new) }
             }
 
-            /// Gets the lock before `deadline`. One that has passed only asks, like [`try_lock`](Self::try_lock).
+            /// Acquires the lock, waiting at most until `deadline`.
+            ///
+            /// One that has passed does not wait for other contenders, as [`try_lock`](Self::try_lock).
             ///
             /// # Errors
-            /// As [`acquire`](Self::acquire).
+            /// See [`acquire`](Self::acquire).
             ///
             /// # Cancel safety
-            /// As [`acquire`](Self::acquire).
+            /// See [`acquire`](Self::acquire).
+            ///
+            /// # Examples
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = zookeeper_test_server::Server::start()?;
+            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            /// use std::time::{Duration, Instant};
+            #[doc = concat!("use zookeeper_recipes::", $import, ";")]
+            ///
+            /// let deadline = Instant::now() + Duration::from_secs(1); // of the whole request
+            #[doc = concat!("let lock = ", $make, ";")]
+            /// let guard = lock.acquire_until(deadline).await?;
+            /// guard.release().await?;
+            /// # Ok(())
+            /// # }
+            /// ```
             #[track_caller]
             pub fn acquire_until(
                 &self,
@@ -220,15 +306,34 @@ macro_rules! lock_methods {
                 async move { hold.await.map($guard::new) }
             }
 
-            /// Gets the lock, however long others hold it.
+            /// Acquires the lock, waiting for as long as other contenders are in the way.
+            ///
+            /// If a guard of the same task holds the lock, this waits forever.
             ///
             /// # Errors
-            /// [`AcquireError::Connection`](crate::AcquireError::Connection) when there is no server for as long as the
-            /// client's retry policy allows; it never gives up because the lock is busy. The others as they say, but
-            /// never [`AcquireError::TimedOut`](crate::AcquireError::TimedOut).
+            /// - [`AcquireError::Connection`](crate::AcquireError::Connection) if no server answers for as
+            ///   long as the client's retry policy allows.
+            /// - See [`AcquireError`](crate::AcquireError) for the other variants; never
+            ///   [`AcquireError::TimedOut`](crate::AcquireError::TimedOut).
             ///
             /// # Cancel safety
-            /// As [`acquire`](Self::acquire).
+            /// See [`acquire`](Self::acquire).
+            ///
+            /// # Examples
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = zookeeper_test_server::Server::start()?;
+            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            #[doc = concat!("use zookeeper_recipes::", $import, ";")]
+            ///
+            #[doc = concat!("let lock = ", $make, ";")]
+            /// let guard = lock.lock().await?;
+            /// assert!(guard.is_held());
+            /// guard.release().await?;
+            /// # Ok(())
+            /// # }
+            /// ```
             #[track_caller]
             pub fn lock(&self) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static {
                 let budget = $crate::engine::path_lock::Budget::Forever;
@@ -238,19 +343,43 @@ macro_rules! lock_methods {
                 async move { hold.await.map($guard::new) }
             }
 
-            /// Gets the lock if it is free. If contended, this creates no node: it reads the queue and confirms it behind a
-            /// `sync`, because a member may lag behind. If live contenders of this client have all its places for nodes,
-            /// it returns without a request. Nodes of this client that are still being deleted are waited for.
+            /// Acquires the lock if it is free.
+            ///
+            /// If contended, creates no node: reads the queue, and confirms it after a `sync`, because a
+            /// member of the ensemble may lag behind. If live contenders of this client already have all its
+            /// places for nodes, returns without a request. Nodes of this client that are still being deleted
+            /// are waited for.
             ///
             /// # Errors
-            /// [`TryLockError::WouldBlock`](crate::TryLockError::WouldBlock) when a live contender is in the way. With no
-            /// answer from a server within the connect timeout
-            /// [`AcquireError::Connection`](crate::AcquireError::Connection). The others are those of
-            /// [`AcquireError`](crate::AcquireError).
+            /// - [`TryLockError::WouldBlock`](crate::TryLockError::WouldBlock) if a live contender is in the
+            ///   way.
+            /// - [`AcquireError::Connection`](crate::AcquireError::Connection) if no server replies within
+            ///   the connect timeout.
+            /// - See [`AcquireError`](crate::AcquireError) for the other errors in
+            ///   [`TryLockError::Acquire`](crate::TryLockError::Acquire).
             ///
             /// # Cancel safety
-            /// Dropping the future leaves nothing behind, as with [`acquire`](Self::acquire).
+            /// See [`acquire`](Self::acquire).
+            ///
+            /// # Examples
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = zookeeper_test_server::Server::start()?;
+            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            #[doc = concat!("use zookeeper_recipes::{TryLockError, ", $import, "};")]
+            ///
+            #[doc = concat!("let lock = ", $make, ";")]
+            /// match lock.try_lock().await {
+            ///     Ok(guard) => guard.release().await?, // after the work
+            ///     Err(TryLockError::WouldBlock { first, .. }) => println!("held by {first:?}"),
+            ///     Err(error) => return Err(error.into()),
+            /// }
+            /// # Ok(())
+            /// # }
+            /// ```
             #[track_caller]
+            #[doc(alias = "tryAcquire")]
             pub fn try_lock(
                 &self,
             ) -> impl Future<Output = Result<$guard, crate::TryLockError>> + Send + 'static {
@@ -259,33 +388,72 @@ macro_rules! lock_methods {
                 async move { hold.await.map($guard::new) }
             }
 
-            /// The paths of the nodes that queue for the lock, of all processes, in order; the first holds it. Empty
-            /// when nobody does. A read lock lists readers only, and a write lock writers, as Curator's do. It is old by
-            /// the time it arrives.
+            /// Returns the paths of the nodes in the lock's queue, of all processes and in order; the first
+            /// one holds the lock.
+            ///
+            /// Empty if the lock is free. For a read lock these are the readers, for a write lock the
+            /// writers, as in Curator. The queue may have changed by the time that this returns.
             ///
             /// # Errors
-            /// Those of [`acquire`](Self::acquire) but [`AcquireError::TimedOut`](crate::AcquireError::TimedOut).
+            /// See [`AcquireError`](crate::AcquireError); never
+            /// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut).
             ///
             /// # Cancel safety
             /// It only reads.
+            ///
+            /// # Examples
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = zookeeper_test_server::Server::start()?;
+            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            #[doc = concat!("use zookeeper_recipes::", $import, ";")]
+            ///
+            #[doc = concat!("let lock = ", $make, ";")]
+            /// let guard = lock.lock().await?;
+            /// assert_eq!(lock.participants().await?, [guard.node()]);
+            /// guard.release().await?;
+            /// assert!(lock.participants().await?.is_empty());
+            /// # Ok(())
+            /// # }
+            /// ```
             #[doc(alias = "getParticipantNodes")]
             pub async fn participants(&self) -> Result<Vec<crate::NodePath>, crate::AcquireError> {
                 $crate::lock::participants(std::sync::Arc::clone(&self.path_lock), $listed).await
             }
 
-            /// Whether a guard of this client holds the lock, as far as it knows.
+            /// Returns `true` if a guard of this client holds the lock, by the clock.
+            ///
+            /// # Examples
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = zookeeper_test_server::Server::start()?;
+            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            #[doc = concat!("use zookeeper_recipes::", $import, ";")]
+            ///
+            #[doc = concat!("let lock = ", $make, ";")]
+            /// let guard = lock.lock().await?;
+            /// assert!(lock.is_acquired_in_this_process());
+            /// drop(guard);
+            /// assert!(!lock.is_acquired_in_this_process());
+            /// # Ok(())
+            /// # }
+            /// ```
             #[must_use]
             #[doc(alias = "isAcquiredInThisProcess")]
             pub fn is_acquired_in_this_process(&self) -> bool {
                 self.path_lock.is_held($kind)
             }
 
-            /// The lock's path, as it was given.
+            /// Returns the path of the lock, as it was given.
             #[must_use]
             pub fn path(&self) -> &str {
                 self.path_lock.path().user()
             }
         }
+
+        impl $crate::lock::sealed::Sealed for $lock {}
 
         #[async_trait::async_trait]
         impl $crate::lock::InterProcessLock for $lock {
@@ -326,13 +494,10 @@ macro_rules! lock_methods {
     };
 }
 
-/// What every builder can do.
+/// A builder of a lock, with the options that all have.
 macro_rules! lock_builder {
     ($(#[$docs:meta])* $builder:ident, $lock:ident, $recipe:expr) => {
         $(#[$docs])*
-        ///
-        /// All handles of one client for one path and recipe share them: the first handle decides, and what a later one
-        /// leaves open it takes over.
         #[must_use = "it does nothing until `build` is called"]
         #[derive(Clone)]
         pub struct $builder {
@@ -348,42 +513,54 @@ macro_rules! lock_builder {
         }
 
         impl $builder {
-            /// The data of the lock nodes, for people and tools that look at them; no recipe reads it. At most 1,000,000
-            /// bytes, by default `zookeeper-recipes`. (Curator writes its host's address. Kazoo reads it as UTF-8.)
+            /// Sets the data of the lock nodes, for people and tools that look at them; no recipe reads it.
+            ///
+            /// At most 1,000,000 bytes, because ZooKeeper refuses requests over 1 MiB. The default is
+            /// `zookeeper-recipes`; Curator's is the address of its host. Kazoo reads the data as UTF-8.
             #[doc(alias = "getLockNodeBytes")]
             pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
                 self.asked.data = Some(data.into().into());
                 self
             }
 
-            /// The ACL of the lock nodes and of directories that have to be made; by default the client's.
+            /// Sets the ACL of the lock nodes, and of directories that have to be created.
+            ///
+            /// The default is that of the client ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
             pub fn acl(mut self, acl: impl Into<Vec<crate::Acl>>) -> Self {
                 self.asked.acl = Some(acl.into().into());
                 self
             }
 
-            /// How missing directories are made; by default as [containers](crate::Parents::Container), with kazoo's
-            /// dialect as [ordinary nodes](crate::Parents::Persistent).
+            /// Sets the kind of node that missing directories are created as.
+            ///
+            /// The default is [`Parents::Container`](crate::Parents::Container), as in Curator; with kazoo's
+            /// dialect it is [`Parents::Persistent`](crate::Parents::Persistent).
             #[doc(alias = "dontUseContainerParents")]
             pub fn parents(mut self, parents: crate::Parents) -> Self {
                 self.asked.parents = Some(parents);
                 self
             }
 
-            /// Whose node names to use; by default [Curator's](crate::Dialect::Curator).
+            /// Sets whose node names to use.
+            ///
+            /// The default is [`Dialect::Curator`](crate::Dialect::Curator). All contenders of one path have
+            /// to agree on it.
             pub fn dialect(mut self, dialect: crate::Dialect) -> Self {
                 self.asked.dialect = Some(dialect);
                 self
             }
 
-            /// The lock. No I/O is done.
+            /// Builds the lock, without any I/O.
             ///
             /// # Errors
-            /// [`BuildError::InvalidPath`](crate::BuildError::InvalidPath),
-            /// [`BuildError::InvalidOption`](crate::BuildError::InvalidOption),
-            /// [`BuildError::ConflictingOptions`](crate::BuildError::ConflictingOptions) when a live handle of the same
-            /// client was made with others, and [`BuildError::MixedRecipes`](crate::BuildError::MixedRecipes) when one
-            /// uses the path for a recipe of another order.
+            /// - [`BuildError::InvalidPath`](crate::BuildError::InvalidPath) if ZooKeeper would refuse the
+            ///   path.
+            /// - [`BuildError::InvalidOption`](crate::BuildError::InvalidOption) if an option has a value
+            ///   that cannot work.
+            /// - [`BuildError::ConflictingOptions`](crate::BuildError::ConflictingOptions) if a live handle
+            ///   of the same client for the same path was built with another value of an option.
+            /// - [`BuildError::MixedRecipes`](crate::BuildError::MixedRecipes) if a live handle of the same
+            ///   client uses the path for a recipe with another kind of queue.
             pub fn build(self) -> Result<$lock, crate::BuildError> {
                 let path_lock = self.client.path_lock(&self.path, $recipe, &self.asked)?;
                 Ok($lock { path_lock })

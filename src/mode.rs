@@ -1,18 +1,28 @@
-//! What a [`LockGuard`](crate::LockGuard) holds its lock for, as a type.
+//! The modes in which a [`LockGuard`](crate::LockGuard) holds its lock, as types.
+//!
+//! All guards are one type with the mode as a parameter, so a function can take the guard of any lock:
 //!
 //! ```
-//! # async fn example(lock: zookeeper_recipes::InterProcessReadWriteLock) -> Result<(), Box<dyn std::error::Error>> {
-//! use zookeeper_recipes::{AnyGuard, LockGuard, ReadGuard, mode};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let server = zookeeper_test_server::Server::start()?;
+//! # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+//! use zookeeper_recipes::mode::Mode;
+//! use zookeeper_recipes::{FenceGate, Fenced, InterProcessMutex, InterProcessReadWriteLock, LockGuard};
 //!
-//! /// Takes the guard of any lock.
-//! fn report<M: mode::Mode>(guard: &LockGuard<M>) {
+//! /// Lets the holder of any lock in.
+//! fn enter<M: Mode>(gate: &FenceGate, guard: &LockGuard<M>) -> Result<(), Fenced> {
 //!     println!("{} is {:?}", guard.path(), guard.state());
+//!     gate.check(guard.fencing_token()) // of the type `M::Token`
 //! }
 //!
-//! let guard: ReadGuard = lock.read_lock().lock().await?; // a `LockGuard<mode::Read>`
-//! report(&guard);
-//! let guard: AnyGuard = guard.into();
-//! report(&guard);
+//! let gate = FenceGate::new();
+//! let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+//! enter(&gate, &mutex.lock().await?)?; // a `LockGuard<mode::Exclusive>`
+//!
+//! let gate = FenceGate::new();
+//! let lock = InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+//! enter(&gate, &lock.read_lock().lock().await?)?; // a `LockGuard<mode::Read>`
 //! # Ok(())
 //! # }
 //! ```
@@ -22,9 +32,22 @@ use std::hash::Hash;
 
 use crate::token::{FencingToken, ReadToken, Token};
 
-/// What a guard holds its lock for: [`Exclusive`], [`Read`], [`Write`] or [`Any`] of them. There are no others.
+/// The mode in which a guard holds its lock: [`Exclusive`], [`Read`], [`Write`] or [`Any`]. It is sealed.
+///
+/// ```
+/// use zookeeper_recipes::mode::{Exclusive, Mode, Read};
+/// use zookeeper_recipes::{FencingToken, ReadToken, Token};
+///
+/// /// What a generic store keeps of the last grant.
+/// struct Stored<M: Mode>(M::Token);
+///
+/// let exclusive = Stored::<Exclusive>(FencingToken::from_parts(9, 0));
+/// let read = Stored::<Read>(ReadToken::from_parts(11, 0));
+/// let tokens: [Token; 2] = [exclusive.0.into(), read.0.into()];
+/// # assert_eq!(tokens.map(Token::zxid), [9, 11]);
+/// ```
 pub trait Mode: sealed::Mode + Copy + fmt::Debug + Send + Sync + Unpin + 'static {
-    /// What [`fencing_token`](crate::LockGuard::fencing_token) returns.
+    /// The type that [`fencing_token`](crate::LockGuard::fencing_token) returns.
     type Token: sealed::Token
         + Into<Token>
         + Copy
@@ -37,7 +60,9 @@ pub trait Mode: sealed::Mode + Copy + fmt::Debug + Send + Sync + Unpin + 'static
         + 'static;
 }
 
-/// No other contender holds the lock: the guard of a mutex or of a fair lock.
+/// The mode of a mutex and of a fair lock: no other contender holds the lock.
+///
+/// It is the default: [`LockGuard`](crate::LockGuard) means `LockGuard<Exclusive>`.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Exclusive;
@@ -46,7 +71,7 @@ impl Mode for Exclusive {
     type Token = FencingToken;
 }
 
-/// Other readers may hold the lock: [`ReadGuard`](crate::ReadGuard).
+/// The mode of a read lock: other readers may hold it. See [`ReadGuard`](crate::ReadGuard).
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Read;
@@ -55,7 +80,8 @@ impl Mode for Read {
     type Token = ReadToken;
 }
 
-/// No other contender holds the lock, and the guard can become a reader's: [`WriteGuard`](crate::WriteGuard).
+/// The mode of a write lock: no other contender holds it, and it can be converted into a read lock. See
+/// [`WriteGuard`](crate::WriteGuard).
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Write;
@@ -64,7 +90,7 @@ impl Mode for Write {
     type Token = FencingToken;
 }
 
-/// One of the others, known at run time only: [`AnyGuard`](crate::AnyGuard), which `dyn`
+/// One of the other modes, known only at run time. See [`AnyGuard`](crate::AnyGuard), which
 /// [`InterProcessLock`](crate::InterProcessLock) returns.
 #[derive(Clone, Copy)]
 pub struct Any {
@@ -112,7 +138,7 @@ pub(crate) mod sealed {
 
     #[expect(unnameable_types, reason = "sealing is the point")]
     pub trait Token {
-        /// The token with these numbers, in this mode.
+        /// Returns the token with these numbers, in this mode.
         fn new(zxid: i64, counter: u64, mode: Any) -> Self;
     }
 

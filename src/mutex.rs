@@ -10,79 +10,152 @@ use crate::guard::LockGuard;
 use crate::lock::{lock_builder, lock_methods};
 use crate::protocol::node_name::Kind;
 
-/// A mutual exclusion lock over all processes that use the same path, first come, first served.
+/// A mutual exclusion lock across processes, first come, first served.
 ///
-/// It is Curator's class of that name, in Curator's znode dialect: each contender creates an ephemeral sequential
-/// node below the path, the lowest number holds the lock, and each waiter watches the one node before its own. A
-/// free lock costs 2 requests, which are sent together, and the release wakes exactly one waiter. Java (Curator) and Go
-/// (go-zookeeper) processes contend on the same path, and Python (kazoo) processes where that
-/// [dialect](InterProcessMutexBuilder::dialect) is asked for.
+/// Excludes all contenders that use the same path in the same ensemble. It is Curator's class of that name,
+/// in Curator's znode dialect: each contender creates an ephemeral sequential node below the path, the lowest
+/// number holds the lock, and each waiter watches the one node before its own. A free lock costs 2 requests,
+/// which are sent together, and a release wakes one waiter. Java (Curator) and Go (go-zookeeper) processes
+/// contend on the same path, and Python (kazoo) processes with that
+/// [dialect](InterProcessMutexBuilder::dialect).
 ///
-/// The value is a handle: cheap to clone, no I/O until it is used. All handles of one client for one path share
-/// one queue, of which at most [`max_znodes`](InterProcessMutexBuilder::max_znodes) contenders have a node at the
-/// servers.
+/// The value is a handle: it is cheap to clone, and does no I/O until it is used. All handles of one client
+/// for one path share one queue, of which at most [`max_znodes`](InterProcessMutexBuilder::max_znodes)
+/// contenders have a node at the servers.
+///
+/// Leader election is the same thing: the leader is the process that holds the lock, and works
+/// [while it is held](LockGuard::while_held).
 ///
 /// # Not re-entrant
-/// A task that holds the lock and asks for it again waits for itself; with a timeout the error says since when and
-/// where this process holds it. There is no thread or task identity: the guard is the hold, and it can be
-/// released anywhere.
+/// A task that holds the lock and acquires it again waits for itself. With a timeout, the error names the
+/// line that acquired the lock, and for how long it has been held. There is no thread or task identity: the
+/// guard is the hold, and can be released anywhere. [`LockGuard::reenter`] returns another guard of the same
+/// hold.
 ///
 /// # Examples
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
-/// # tokio::runtime::Runtime::new()?.block_on(async {
-/// # let servers = server.connect_string();
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Acquired, Client, InterProcessMutex, OptionalExt};
+/// use zookeeper_recipes::{Acquired, InterProcessMutex, OptionalExt};
 ///
-/// let client = Client::connect(&servers).await?;
 /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
 ///
 /// if let Acquired(guard) = mutex.acquire(Duration::from_millis(200)).await.optional()? {
-///     // Look at the stock, decide, write: nobody else does so now.
+///     // Read the stock, decide, write: no other process does so now.
 ///     let token = guard.fencing_token(); // for the database to compare
 ///     guard.release().await?;
 /// #   assert!(token.zxid() > 0);
 /// }
-/// # client.close().await?;
 /// # Ok(())
-/// # })
 /// # }
 /// ```
+#[doc(alias = "Mutex")]
+#[doc(alias = "InterProcessSemaphoreMutex")]
+#[doc(alias = "LeaderLatch")]
+#[doc(alias = "LeaderSelector")]
+#[doc(alias = "leader election")]
 #[derive(Clone)]
 pub struct InterProcessMutex {
     path_lock: Arc<PathLock>,
 }
 
 impl InterProcessMutex {
-    /// The mutex at `path`, with the options of the handles that this client has for it already, or the defaults.
+    /// Creates a handle of the mutex at `path`, without any I/O.
+    ///
+    /// It has the options of the handles that this client already has for the path, or the defaults.
     ///
     /// # Errors
-    /// [`BuildError::InvalidPath`]. No I/O is done.
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path.
+    /// - [`BuildError::MixedRecipes`] if a live handle of this client uses the path for a read-write lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessMutex;
+    ///
+    /// let lock = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// assert_eq!(lock.path(), "/inventory/sku-42");
+    /// assert!(InterProcessMutex::new(&client, "no/slash").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
 
-    /// The same with options.
+    /// Returns a builder of the mutex at `path`, for other options than the defaults.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessMutex;
+    ///
+    /// let lock = InterProcessMutex::builder(&client, "/inventory/sku-42").data("worker-7").build()?;
+    /// # lock.participants().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn builder(client: &Client, path: &str) -> InterProcessMutexBuilder {
         InterProcessMutexBuilder { client: client.clone(), path: path.to_owned(), asked: Asked::default() }
     }
 }
 
-lock_methods!(InterProcessMutex, LockGuard, Kind::Exclusive, None);
+lock_methods!(
+    InterProcessMutex,
+    LockGuard,
+    Kind::Exclusive,
+    None,
+    "InterProcessMutex",
+    r#"InterProcessMutex::new(&client, "/inventory/sku-42")?"#
+);
 
 lock_builder! {
-    /// Options of an [`InterProcessMutex`].
+    /// Builder of an [`InterProcessMutex`].
+    ///
+    /// All handles of one client for one path and recipe share its options: the first handle decides, and
+    /// what a later one leaves unset it takes over.
+    ///
+    /// # Examples
+    /// With every option:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+    /// # let client = client.connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{Acl, Dialect, InterProcessMutex, Parents};
+    ///
+    /// let lock = InterProcessMutex::builder(&client, "/inventory/sku-42")
+    ///     .max_znodes(16) // of the waiters of this process
+    ///     .data("worker-7") // for people who look at the nodes
+    ///     .acl([Acl::creator_all()]) // the client has credentials
+    ///     .parents(Parents::Persistent) // the directory stays when the queue is empty
+    ///     .dialect(Dialect::Curator)
+    ///     .build()?;
+    /// # lock.lock().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     InterProcessMutexBuilder, InterProcessMutex, Recipe::Mutex
 }
 
 impl InterProcessMutexBuilder {
-    /// How many nodes this client keeps below the path at most; further contenders wait in memory, in order, and
-    /// are counted by nobody outside. From 1 to 10,000, by default 64: enough that the queue seen from outside
-    /// is the real one for all but the most crowded locks, and few enough that listing it stays cheap.
+    /// Sets the maximum number of nodes that this client has in the queue; further contenders wait in memory,
+    /// in order.
     ///
-    /// With 1 the tasks of this process queue as one contender, in memory.
+    /// From 1 to 10,000, by default 64: enough that the queue at the servers is the real one of all but the
+    /// most crowded locks, and few enough that listing it stays cheap. With 1, the tasks of this process
+    /// queue as one contender.
     pub fn max_znodes(mut self, nodes: usize) -> Self {
         self.asked.max_nodes = Some(nodes);
         self

@@ -12,11 +12,12 @@ use crate::shown::Quoted;
 /// The longest path accepted, in bytes, namespace included.
 ///
 /// ZooKeeper sets no limit of its own below the 1 MiB of a whole request (`jute.maxbuffer`), but a session's
-/// watched paths have to be sent again in one piece after a reconnect, and `zookeeper-client` 0.11.2 cannot do
-/// that for more than 128 KiB. A path of this size leaves room for several watches.
+/// watched paths have to be sent again in one piece after a reconnect, and `zookeeper-client` 0.11.2 cannot
+/// do that for more than 128 KiB. A path of this size leaves room for several watches.
 pub(crate) const MAX_PATH_BYTES: usize = 16 * 1024;
 
-/// The path of a lock's directory, under which its contenders queue: the user's path below the client's namespace.
+/// The path of a lock's directory, under which its contenders queue: the user's path below the client's
+/// namespace.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct LockPath {
     server: Arc<str>,
@@ -76,15 +77,15 @@ impl fmt::Debug for LockPath {
 
 /// The path of a lock node: that of a guard, or of a contender in a lock's queue.
 ///
-/// Such a node lies directly below the path of its lock, and its name ends with the number that ZooKeeper gave it:
-/// `/inventory/sku-42/_c_6f1c52de-1b0a-4f43-8a5a-3fd0c5b8f2a1-lock-0000000007`. Paths are below the client's
-/// [namespace](crate::ClientBuilder::namespace), which they do not contain.
+/// Such a node lies directly below the path of its lock, and its name ends with the number that ZooKeeper
+/// gave it: `/inventory/sku-42/_c_6f1c52de-1b0a-4f43-8a5a-3fd0c5b8f2a1-lock-0000000007`. Paths are below the
+/// client's [namespace](crate::ClientBuilder::namespace), which they do not contain.
 ///
 /// A guard's [`node`](crate::LockGuard::node) and a lock's
 /// [`participants`](crate::InterProcessMutex::participants) return them, and
-/// [`Client::attempt_revoke`](crate::Client::attempt_revoke) takes one, where the path of the lock itself would be a
-/// mistake. They dereference to `str` and compare with strings. They have no order, because that of the texts is not the
-/// order of the queue.
+/// [`Client::attempt_revoke`](crate::Client::attempt_revoke) takes one, where the path of the lock itself
+/// would be a mistake. They dereference to `str` and compare with strings. They have no order, because that
+/// of the texts is not the order of the queue.
 ///
 /// # Examples
 /// ```
@@ -132,8 +133,8 @@ impl FromStr for NodePath {
     /// Parses the path of a lock node of any client or recipe.
     ///
     /// # Errors
-    /// [`InvalidPath`] if ZooKeeper would refuse the path, or if its last part does not end with a number as ZooKeeper
-    /// appends it.
+    /// [`InvalidPath`] if ZooKeeper would refuse the path, or if its last part does not end with a number as
+    /// ZooKeeper appends it.
     fn from_str(path: &str) -> Result<Self, InvalidPath> {
         if let Some(reason) = problem(path) {
             return Err(InvalidPath::new(path, reason));

@@ -14,68 +14,102 @@ use crate::mode::{Mode, Read, Write};
 use crate::path::NodePath;
 use crate::protocol::node_name::Kind;
 
-/// Readers together, writers alone, over all processes that use the same path, in order of arrival: neither side starves.
+/// A lock across processes that readers share and a writer has alone, in order of arrival: neither side
+/// starves.
 ///
-/// It is Curator's class of that name, in Curator's znode dialect, and Java (Curator) processes contend on the same path.
-/// A reader waits for the last writer before it, and watches that node alone; a writer waits for whoever is before it. A
-/// reader with only readers before it watches nothing. A free lock of either kind costs 2 requests.
+/// It is Curator's class of that name, in Curator's znode dialect, and Java (Curator) processes contend on
+/// the same path. A reader waits for the last writer before it, and watches that node only; a writer waits
+/// for all contenders before it. A reader with only readers before it watches nothing. A free lock of either
+/// kind costs 2 requests.
 ///
-/// The two sides are locks like any other: [`read_lock`](Self::read_lock) and [`write_lock`](Self::write_lock), each an
-/// [`InterProcessLock`](crate::InterProcessLock). A writer can [become a reader](WriteGuard::downgrade) without letting
-/// anybody in between, and a reader that is alone [the writer](ReadGuard::try_upgrade).
+/// Both sides are locks like any other: [`read_lock`](Self::read_lock) and [`write_lock`](Self::write_lock),
+/// each an [`InterProcessLock`](crate::InterProcessLock). A writer can
+/// [become a reader](WriteGuard::downgrade) with no other writer in between, and a reader that is alone can
+/// [become the writer](ReadGuard::try_upgrade).
 ///
-/// A read-write lock needs a path of its own: where its nodes and a mutex's meet, both refuse with
+/// A read-write lock needs a path of its own: where its nodes meet those of a mutex, both recipes refuse with
 /// [`AcquireError::MixedRecipes`] (Curator lets both in).
 ///
 /// # Not re-entrant
-/// A task that holds the read lock and waits for the write lock of the same path waits for itself, until its timeout; the
-/// error says where this process holds it. What a guard can do by itself never waits for others:
-/// [`try_upgrade`](ReadGuard::try_upgrade) answers at once, [`WriteGuard::read`] shares the hold, and where a conversion
-/// would have to wait for another share of the same hold it is [`ConversionFailure::WouldDeadlock`].
+/// A task that holds the read lock and acquires the write lock of the same path waits for itself, until its
+/// timeout; the error names the line that acquired the lock. What a guard does by itself waits for no other
+/// contender: [`try_upgrade`](ReadGuard::try_upgrade) returns at once, [`WriteGuard::read`] shares the hold,
+/// and a conversion that would have to wait for another guard of the same hold returns
+/// [`ConversionFailure::WouldDeadlock`].
 ///
 /// # Curator before 5.5
-/// Older Curators downgrade in two steps, and let a queued writer in between (CURATOR-621): ours too, because nobody
-/// can tell their downgraded reader from one that waits. Our own [`downgrade`](WriteGuard::downgrade) is safe with all of
-/// them.
+/// Older Curators downgrade in two steps, and let a queued writer in between (CURATOR-621), ours included,
+/// because their downgraded reader cannot be told from one that waits. This crate's
+/// [`downgrade`](WriteGuard::downgrade) is safe with all of them.
 ///
 /// # Examples
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
-/// # tokio::runtime::Runtime::new()?.block_on(async {
-/// # let servers = server.connect_string();
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use std::time::Duration;
-/// use zookeeper_recipes::{Client, InterProcessReadWriteLock};
+/// use zookeeper_recipes::InterProcessReadWriteLock;
 ///
-/// let client = Client::connect(&servers).await?;
 /// let lock = InterProcessReadWriteLock::new(&client, "/cache/prices")?;
 ///
 /// let writer = lock.write_lock().acquire(Duration::from_secs(1)).await?;
-/// // Write the row and drop the cached value: nobody reads between the two.
+/// // Write the row and drop the cached value: no process reads between the two.
 /// let reader = writer.downgrade().await?;
 /// // Fill the cache with what was written: other readers come in, no writer does.
 /// reader.release().await?;
-/// # client.close().await?;
 /// # Ok(())
-/// # })
 /// # }
 /// ```
+#[doc(alias = "RwLock")]
 #[derive(Clone)]
 pub struct InterProcessReadWriteLock {
     path_lock: Arc<PathLock>,
 }
 
 impl InterProcessReadWriteLock {
-    /// The read-write lock at `path`, with the options of the handles that this client has for it already, or the
-    /// defaults.
+    /// Creates a handle of the read-write lock at `path`, without any I/O.
+    ///
+    /// It has the options of the handles that this client already has for the path, or the defaults.
     ///
     /// # Errors
-    /// [`BuildError::InvalidPath`], [`BuildError::MixedRecipes`]. No I/O is done.
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path.
+    /// - [`BuildError::MixedRecipes`] if a live handle of this client uses the path for a mutex or a fair
+    ///   lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessReadWriteLock;
+    ///
+    /// let lock = InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// assert_eq!(lock.path(), "/cache/prices");
+    /// assert!(InterProcessReadWriteLock::new(&client, "no/slash").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
 
-    /// The same with options.
+    /// Returns a builder of the read-write lock at `path`, for other options than the defaults.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessReadWriteLock;
+    ///
+    /// let lock = InterProcessReadWriteLock::builder(&client, "/cache/prices").data("worker-7").build()?;
+    /// # lock.participants().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn builder(client: &Client, path: &str) -> InterProcessReadWriteLockBuilder {
         InterProcessReadWriteLockBuilder {
             client: client.clone(),
@@ -84,32 +118,76 @@ impl InterProcessReadWriteLock {
         }
     }
 
-    /// The lock that readers share.
+    /// Returns the lock that readers share.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// let (one, two) = (lock.read_lock().lock().await?, lock.read_lock().lock().await?);
+    /// assert!(lock.write_lock().try_lock().await.is_err());
+    /// # drop((one, two));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     #[doc(alias = "readLock")]
+    #[doc(alias = "read")]
     pub fn read_lock(&self) -> InterProcessReadLock {
         InterProcessReadLock { path_lock: Arc::clone(&self.path_lock) }
     }
 
-    /// The lock that one writer has alone.
+    /// Returns the lock that one writer has alone.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// let writer = lock.write_lock().lock().await?;
+    /// assert!(lock.read_lock().try_lock().await.is_err());
+    /// # drop(writer);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     #[doc(alias = "writeLock")]
+    #[doc(alias = "write")]
     pub fn write_lock(&self) -> InterProcessWriteLock {
         InterProcessWriteLock { path_lock: Arc::clone(&self.path_lock) }
     }
 
-    /// The paths of the nodes of all readers and writers, of all processes, in order.
+    /// Returns the paths of the nodes of all readers and writers, of all processes and in order.
     ///
     /// # Errors
-    /// Those of [`InterProcessReadLock::participants`].
+    /// See [`InterProcessReadLock::participants`].
     ///
     /// # Cancel safety
     /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// let (one, two) = (lock.read_lock().lock().await?, lock.read_lock().lock().await?);
+    /// assert_eq!(lock.participants().await?, [one.node(), two.node()]);
+    /// assert!(lock.write_lock().participants().await?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn participants(&self) -> Result<Vec<NodePath>, AcquireError> {
         participants(Arc::clone(&self.path_lock), None).await
     }
 
-    /// The lock's path, as it was given.
+    /// Returns the path of the lock, as it was given.
     #[must_use]
     pub fn path(&self) -> &str {
         self.path_lock.path().user()
@@ -117,14 +195,42 @@ impl InterProcessReadWriteLock {
 }
 
 lock_builder! {
-    /// Options of an [`InterProcessReadWriteLock`].
+    /// Builder of an [`InterProcessReadWriteLock`].
+    ///
+    /// All handles of one client for one path and recipe share its options: the first handle decides, and
+    /// what a later one leaves unset it takes over.
+    ///
+    /// # Examples
+    /// With every option:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+    /// # let client = client.connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{Acl, Dialect, InterProcessReadWriteLock, Parents};
+    ///
+    /// let lock = InterProcessReadWriteLock::builder(&client, "/cache/prices")
+    ///     .max_znodes(16) // of the waiters of this process
+    ///     .data("worker-7") // for people who look at the nodes
+    ///     .acl([Acl::creator_all()]) // the client has credentials
+    ///     .parents(Parents::Persistent) // the directory stays when the queue is empty
+    ///     .dialect(Dialect::Curator)
+    ///     .build()?;
+    /// # lock.read_lock().lock().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     InterProcessReadWriteLockBuilder, InterProcessReadWriteLock, Recipe::ReadWriteLock
 }
 
 impl InterProcessReadWriteLockBuilder {
-    /// How many contenders of this client have a node below the path at most; further ones wait in memory, in order,
-    /// readers and writers alike. A reader gives its place up when it is let in, so this does not bound how many readers
-    /// are inside. From 1 to 10,000, by default 64.
+    /// Sets the maximum number of waiters of this client that have a node; further ones wait in memory, in
+    /// order, readers and writers alike.
+    ///
+    /// A reader gives its place up when the lock is granted, so this does not limit how many readers hold the
+    /// lock. From 1 to 10,000, by default 64.
     pub fn max_znodes(mut self, nodes: usize) -> Self {
         self.asked.max_nodes = Some(nodes);
         self
@@ -132,49 +238,108 @@ impl InterProcessReadWriteLockBuilder {
 }
 
 /// The side of an [`InterProcessReadWriteLock`] that readers share.
+///
+/// Returned by [`InterProcessReadWriteLock::read_lock`].
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{InterProcessReadLock, InterProcessReadWriteLock};
+///
+/// let lock: InterProcessReadLock = InterProcessReadWriteLock::new(&client, "/cache/prices")?.read_lock();
+/// let (one, two) = (lock.lock().await?, lock.lock().await?);
+/// # drop((one, two));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct InterProcessReadLock {
     path_lock: Arc<PathLock>,
 }
 
-lock_methods!(InterProcessReadLock, ReadGuard, Kind::Shared, Some(Kind::Shared));
+lock_methods!(
+    InterProcessReadLock,
+    ReadGuard,
+    Kind::Shared,
+    Some(Kind::Shared),
+    "InterProcessReadWriteLock",
+    r#"InterProcessReadWriteLock::new(&client, "/cache/prices")?.read_lock()"#
+);
 
 /// The side of an [`InterProcessReadWriteLock`] that one writer has alone.
+///
+/// Returned by [`InterProcessReadWriteLock::write_lock`].
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{InterProcessReadWriteLock, InterProcessWriteLock};
+///
+/// let lock: InterProcessWriteLock = InterProcessReadWriteLock::new(&client, "/cache/prices")?.write_lock();
+/// let writer = lock.lock().await?;
+/// assert!(lock.try_lock().await.is_err());
+/// # drop(writer);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct InterProcessWriteLock {
     path_lock: Arc<PathLock>,
 }
 
-lock_methods!(InterProcessWriteLock, WriteGuard, Kind::Exclusive, Some(Kind::Exclusive));
+lock_methods!(
+    InterProcessWriteLock,
+    WriteGuard,
+    Kind::Exclusive,
+    Some(Kind::Exclusive),
+    "InterProcessReadWriteLock",
+    r#"InterProcessReadWriteLock::new(&client, "/cache/prices")?.write_lock()"#
+);
 
 impl LockGuard<Read> {
-    /// Becomes the writer if no other reader can be inside, without waiting for anybody: later readers queue behind
-    /// it, and so do the writers that were waiting. It is a grant of its own, with a greater [`FencingToken`](crate::FencingToken).
+    /// Turns the read lock into the write lock if no other reader can hold the lock, without waiting for
+    /// other contenders.
     ///
-    /// Of two readers that try at the same time neither succeeds as long as both are inside: one has to give its lock
-    /// back.
-    ///
-    /// It costs 3 requests, and 1 more where another contender waits.
+    /// Later readers queue behind it, and so do the writers that were waiting. It is a grant of its own, with
+    /// a greater [`FencingToken`](crate::FencingToken). Of two readers that upgrade at the same time neither
+    /// succeeds while both hold the lock: one has to release it. It costs 3 requests, and 1 more if another
+    /// contender waits.
     ///
     /// # Errors
-    /// [`ConversionError`] with the guard, as it was: [`Contended`](ConversionFailure::Contended) when another reader
-    /// may be inside, [`WouldDeadlock`](ConversionFailure::WouldDeadlock) when another guard shares the hold. With
-    /// [`Lost`](ConversionFailure::Lost) the guard is lost too, also because a node of the conversion could not be deleted
-    /// ([`LostReason::NotConverted`]). The others are those of [`ConversionFailure`].
+    /// [`ConversionError`] with the guard, which still holds the read lock unless it is lost. Its
+    /// [`reason`](ConversionError::reason) is:
+    /// - [`Contended`](ConversionFailure::Contended) if another reader may hold the lock.
+    /// - [`WouldDeadlock`](ConversionFailure::WouldDeadlock) if another guard shares the hold.
+    /// - [`Lost`](ConversionFailure::Lost) if the lock is lost, also because a node of the conversion could
+    ///   not be deleted ([`LostReason::NotConverted`]).
+    /// - See [`ConversionFailure`] for the others.
     ///
     /// # Cancel safety
-    /// Dropping the future gives the lock back. It waits for the servers' answers: with none in reach until the session
-    /// is over.
+    /// If the future is dropped, the lock is released. It waits for the servers' replies: with none in reach
+    /// until the session is over.
     ///
-    /// ```no_run
-    /// # async fn example(guard: zookeeper_recipes::ReadGuard) -> Result<(), Box<dyn std::error::Error>> {
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
     /// use zookeeper_recipes::ConversionFailure;
     ///
+    /// let guard = lock.read_lock().lock().await?;
     /// match guard.try_upgrade().await {
     ///     Ok(writer) => writer.release().await?, // after having written, with the writer's token
     ///     Err(error) if matches!(error.reason(), ConversionFailure::Contended) => {
-    ///         // Give the read lock back, and ask for the write lock: what was read may have changed by then.
+    ///         // Release the read lock, and acquire the write lock: what was read may have changed by then.
     ///         error.into_guard().release().await?;
+    ///         lock.write_lock().lock().await?.release().await?;
     ///     }
     ///     Err(error) => return Err(error.into()),
     /// }
@@ -187,32 +352,75 @@ impl LockGuard<Read> {
 }
 
 impl LockGuard<Write> {
-    /// A read guard of the same hold, for code that wants one. The lock stays a write lock until the last of the guards
-    /// is gone: to let other readers in, [`downgrade`](Self::downgrade).
+    /// Returns a read guard of the same hold, for code that takes one.
+    ///
+    /// The lock stays a write lock until the last of the guards is dropped; to let other readers in,
+    /// [`downgrade`](Self::downgrade).
     ///
     /// # Errors
     /// [`Lost`] if the lock is lost.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// use zookeeper_recipes::ReadGuard;
+    ///
+    /// fn price(_under: &ReadGuard) -> i64 {
+    ///     42
+    /// }
+    ///
+    /// let writer = lock.write_lock().lock().await?;
+    /// assert_eq!(price(&writer.read()?), 42);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read(&self) -> Result<ReadGuard, Lost> {
         self.share(Read)
     }
 
-    /// Becomes a reader: other readers come in, and no writer in between. One transaction. The numbers of the token stay
-    /// what they were.
+    /// Turns the write lock into a read lock in one transaction: other readers come in, and no writer in
+    /// between.
+    ///
+    /// The numbers of the writer's token stay those of the reader's.
     ///
     /// # Errors
-    /// [`ConversionError`] with the guard, as it was: [`WouldDeadlock`](ConversionFailure::WouldDeadlock) when another
-    /// guard shares the hold. With [`Lost`](ConversionFailure::Lost) the guard is lost too. The others are those of
-    /// [`ConversionFailure`].
+    /// [`ConversionError`] with the guard, which still holds the write lock unless it is lost. Its
+    /// [`reason`](ConversionError::reason) is:
+    /// - [`WouldDeadlock`](ConversionFailure::WouldDeadlock) if another guard shares the hold.
+    /// - [`Lost`](ConversionFailure::Lost) if the lock is lost.
+    /// - See [`ConversionFailure`] for the others.
     ///
     /// # Cancel safety
-    /// Dropping the future gives the lock back. It waits for the server's answer: with none in reach until the session
-    /// is over.
+    /// If the future is dropped, the lock is released. It waits for the server's reply: with none in reach
+    /// until the session is over.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// let writer = lock.write_lock().lock().await?;
+    /// let token = writer.fencing_token();
+    /// // Write, then let the other readers in.
+    /// let reader = writer.downgrade().await?;
+    /// assert_eq!(reader.fencing_token().zxid(), token.zxid());
+    /// let other = lock.read_lock().try_lock().await?;
+    /// # drop((reader, other));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn downgrade(self) -> Result<ReadGuard, ConversionError<Self>> {
         convert(self, Kind::Shared, convert::downgrade).await
     }
 }
 
-/// Converts the hold of a guard that nobody shares, where the session runs.
+/// Converts the hold of a guard that no other guard shares, where the session runs.
 async fn convert<M, N, W>(
     guard: LockGuard<M>,
     kind: Kind,
@@ -229,10 +437,11 @@ where
         Err(guard) => return Err(ConversionError::new(guard, &path, ConversionFailure::WouldDeadlock)),
     };
     if hold.kind() == kind && hold.lost().is_none() {
-        // A read guard of `WriteGuard::read`, and the last of its hold.
+        // A read guard by `WriteGuard::read`, the last of its hold.
         return Ok(LockGuard::new(hold));
     }
-    // A client that is over takes the task along, and with it the hold, which is over as well: its shadow answers for it.
+    // If the client is closed, the task ends with it, and drops the hold, which is lost as well: its shadow
+    // is returned.
     let shadow = hold.shadow();
     match work(hold).await {
         Some(Ok(hold)) => Ok(LockGuard::new(hold)),

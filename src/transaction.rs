@@ -10,13 +10,14 @@ use crate::shown::Quoted;
 
 /// Writes to ZooKeeper that are committed together, and only while the lock is held.
 ///
-/// The transaction contains a check of the guard's lock node, so the servers themselves refuse it once the lock may
-/// belong to another holder. Not even a process that was paused can write too late. It needs no fencing token, and works
-/// for data in the same ensemble only.
+/// The transaction contains a check of the guard's lock node, so the servers themselves refuse it once the
+/// lock may belong to another holder. Not even a process that was paused can write too late. It needs no
+/// fencing token, and works for data in the same ensemble only.
 ///
-/// Built by [`LockGuard::transaction`](crate::LockGuard::transaction). Writes are applied in the order in which they were
-/// added, all or none. Paths are below the client's [namespace](crate::ClientBuilder::namespace). At most about
-/// 1,000,000 bytes are accepted, because ZooKeeper closes the connection at a request over 1 MiB.
+/// Built by [`LockGuard::transaction`](crate::LockGuard::transaction). Writes are applied in the order in
+/// which they were added, all or none. Paths are below the client's
+/// [namespace](crate::ClientBuilder::namespace). At most about 1,000,000 bytes are accepted, because
+/// ZooKeeper closes the connection at a request over 1 MiB.
 ///
 /// # Examples
 /// ```
@@ -91,8 +92,8 @@ impl<'a> Transaction<'a> {
     /// guard.transaction().set_data("/orders/4711", b"paid", version).commit().await?;
     ///
     /// // It has another one now.
-    /// let error = guard.transaction().set_data("/orders/4711", b"sent", version).commit().await.unwrap_err();
-    /// assert!(matches!(error, TransactionError::Rejected { index: 0, .. }));
+    /// let again = guard.transaction().set_data("/orders/4711", b"sent", version).commit().await;
+    /// assert!(matches!(again, Err(TransactionError::Rejected { index: 0, .. })));
     /// # Ok(())
     /// # }
     /// ```
@@ -160,14 +161,15 @@ impl<'a> Transaction<'a> {
     ///
     /// # Errors
     /// - [`TransactionError::Lost`] if the lock is no longer held. Nothing was written.
-    /// - [`TransactionError::Rejected`] if the lock is held but one of the writes is impossible. Nothing was written.
-    /// - [`TransactionError::Unknown`] if the connection was lost before the reply: all writes were committed, or none.
-    ///   Read the data before trying again.
+    /// - [`TransactionError::Rejected`] if the lock is held but one of the writes is impossible. Nothing was
+    ///   written.
+    /// - [`TransactionError::Unknown`] if the connection was lost before the reply: all writes were
+    ///   committed, or none. Read the data before trying again.
     /// - [`TransactionError::InvalidPath`] and [`TransactionError::TooLarge`] without a request.
     ///
     /// # Cancel safety
-    /// The request is sent by the first poll and needs no other. If the future is dropped after that, the outcome is
-    /// unknown.
+    /// The request is sent by the first poll and needs no other. If the future is dropped after that, the
+    /// outcome is unknown.
     ///
     /// # Examples
     /// ```
@@ -205,9 +207,9 @@ impl<'a> Transaction<'a> {
 
 /// The version of a node that a write of a [`Transaction`] requires.
 ///
-/// ZooKeeper counts the changes of each node's data, and returns the number as the `version` of the node's stat. An `i32`
-/// converts into it, so what a ZooKeeper client has returned can be passed as it is, and so does an `Option<i32>`, as
-/// `zookeeper-client` takes it.
+/// ZooKeeper counts the changes of each node's data, and returns the number as the `version` of the node's
+/// stat. An `i32` converts into it, so what a ZooKeeper client has returned can be passed as it is, and so
+/// does an `Option<i32>`, as `zookeeper-client` takes it.
 ///
 /// ```
 /// use zookeeper_recipes::NodeVersion;

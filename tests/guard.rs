@@ -4,8 +4,8 @@
 //! The session timeouts are short; every wait is for an event, with a bound that only a failure reaches.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -656,6 +656,88 @@ async fn while_held_answers_with_the_result_and_drops_the_work_on_a_loss() {
     // Already lost: not even begun.
     let begun = guard.while_held(async { panic!("must not run") }).await;
     assert!(begun.is_err());
+}
+
+/// Notes, when it is dropped, whether the lock is still held.
+struct Work {
+    mutex: InterProcessMutex,
+    held: Arc<Mutex<Option<bool>>>,
+}
+
+impl Work {
+    fn new(mutex: &InterProcessMutex) -> (Self, Arc<Mutex<Option<bool>>>) {
+        let held = Arc::default();
+        (Self { mutex: mutex.clone(), held: Arc::clone(&held) }, held)
+    }
+
+    /// Never ends by itself.
+    async fn run(self, begun: oneshot::Sender<()>) {
+        begun.send(()).unwrap();
+        std::future::pending::<()>().await;
+        drop(self);
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        *self.held.lock().unwrap() = Some(self.mutex.is_acquired_in_this_process());
+    }
+}
+
+#[tokio::test]
+async fn while_held_owned_gives_the_guard_back_with_the_output() {
+    let server = server();
+    let client = client(&server).await;
+    let work = tokio::spawn(hold(&client).await.while_held_owned(async { 7 }));
+    let (output, guard) = within("the work", work).await.unwrap().unwrap();
+    assert_eq!(output, 7);
+    assert_eq!((guard.state(), guard.hold_count()), (LockState::Held, 1));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn while_held_owned_drops_the_work_on_a_loss() {
+    let server = server();
+    let client = client(&server).await;
+    let mutex = mutex(&client);
+    let (work, held) = Work::new(&mutex);
+    let (begun, begins) = oneshot::channel();
+    let work = tokio::spawn(hold(&client).await.while_held_owned(work.run(begun)));
+    within("the begin of the work", begins).await.unwrap();
+    server.expire_session(session(&client));
+    let lost = within("the loss", work).await.unwrap().unwrap_err();
+    assert_eq!(lost.reason(), LostReason::SessionExpired);
+    assert_eq!(*held.lock().unwrap(), Some(false), "the work is dropped");
+    // Already lost: not even begun.
+    let guard = hold(&client).await;
+    client.close().await.unwrap();
+    let begun = guard.while_held_owned(async { panic!("must not run") }).await;
+    assert_eq!(begun.unwrap_err().reason(), LostReason::Closed);
+}
+
+/// The work may rely on the lock until it is gone.
+#[tokio::test]
+async fn a_cancelled_while_held_owned_drops_the_work_and_then_releases_the_lock() {
+    let server = server();
+    let client = client(&server).await;
+    let mutex = mutex(&client);
+    for polled in [false, true] {
+        let (work, held) = Work::new(&mutex);
+        let (begun, begins) = oneshot::channel();
+        let running = hold(&client).await.while_held_owned(work.run(begun));
+        if polled {
+            let running = tokio::spawn(running);
+            within("the begin of the work", begins).await.unwrap();
+            running.abort();
+            assert!(running.await.unwrap_err().is_cancelled());
+        } else {
+            drop(running);
+        }
+        assert_eq!(*held.lock().unwrap(), Some(true), "dropped under the lock (polled: {polled})");
+        assert!(!mutex.is_acquired_in_this_process());
+        client.flush(LONG).await.unwrap();
+        assert_eq!(server.children(DIRECTORY), [""; 0]);
+    }
 }
 
 #[tokio::test]

@@ -124,6 +124,7 @@ fn futures_go_anywhere(client: &Client, mutex: &InterProcessMutex, guard: LockGu
     sent(lock.participants());
     spawned(guard.lost());
     sent(guard.while_held(async {}));
+    spawned(guard.reenter().unwrap().while_held_owned(async {}));
     sent(guard.state_changed(LockState::Held));
     let transaction: Transaction<'_> = guard.transaction();
     sent(transaction.commit());
