@@ -355,8 +355,9 @@ mod tests {
     fn a_node_path_compares_with_strings() {
         let text = "/l/lock-0000000007";
         let node: NodePath = text.parse().unwrap();
-        assert!(node == *text && node == text && node == text.to_owned());
-        assert!(*text == node && text == node && text.to_owned() == node);
+        let owned = text.to_owned();
+        assert!(node == *text && node == text && node == owned);
+        assert!(*text == node && text == node && owned == node);
         assert_eq!((String::from(node.clone()).as_str(), node.to_string().as_str()), (text, text));
         assert!(std::collections::HashSet::from([node]).contains(text), "its hash is that of the string");
     }

@@ -106,11 +106,7 @@ fn items_of(file: &Path, exported: &[String]) -> Vec<Item> {
 
 /// Files that are still to be rewritten: they may have examples that are not run, and riddles. To be shortened, never
 /// extended.
-const UNFINISHED: &[&str] = &[
-    "src/engine",
-    "src/protocol",
-    "src/session",
-];
+const UNFINISHED: &[&str] = &["src/engine", "src/protocol", "src/session"];
 
 fn is_finished(file: &Path) -> bool {
     !UNFINISHED.iter().any(|unfinished| file.starts_with(unfinished))
