@@ -366,7 +366,7 @@ pub enum TryLockError {
     /// The lock is held, or another contender is ahead in its queue.
     #[error(
         "the lock {path} is not free{}",
-        in_the_way(*ahead, first.as_deref(), holder.as_ref()), path = Quoted(path)
+        in_the_way(1, first.as_deref(), holder.as_ref()), path = Quoted(path)
     )]
     #[non_exhaustive]
     WouldBlock {
