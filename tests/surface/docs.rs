@@ -112,9 +112,9 @@ fn is_finished(file: &Path) -> bool {
     !UNFINISHED.iter().any(|unfinished| file.starts_with(unfinished))
 }
 
-/// Measured, and to rise: what people reach for first has an example that runs.
-const TYPES_WITH_EXAMPLES: usize = 37;
-const METHODS_WITH_EXAMPLES: usize = 31;
+/// As many as there are: a new type or method does not lower them.
+const TYPES_WITH_EXAMPLES: usize = 51;
+const METHODS_WITH_EXAMPLES: usize = 76;
 
 #[test]
 fn what_people_hold_has_examples() {
@@ -154,7 +154,7 @@ fn what_may_fail_or_be_cancelled_says_how() {
 /// Words that make a reader stop: who is meant, and what is "there"?
 #[test]
 fn comments_are_plain() {
-    let riddles = ["as they say", "as there.", "nobody", "somebody", "whoever", "answers with"];
+    let riddles = ["as they say", "as there.", "nobody", "somebody", "whoever", "answers with "];
     let mut found = Vec::new();
     for file in sources().into_iter().filter(|file| is_finished(file)) {
         // A phrase may go over the end of a line.
