@@ -190,7 +190,7 @@ impl Attempt {
 
     /// Contends in one session, and leaves it.
     async fn contend(&mut self, seat: Seat<'_>, place: &Arc<Place>, stop: &mut Stop) {
-        let _counted = seat.session.attempt();
+        let _counted = seat.session.begin_work();
         let waits = if seat.path_lock.waits_in_memory() { Waits::InMemory } else { Waits::AtTheServers };
         let (acquiring, mut step) =
             Acquiring::new(seat.path_lock.naming(), seat.kind, self.blocking(), waits);
@@ -442,7 +442,7 @@ impl Attempt {
         self.progress.set_node(Some(name));
         // First in the queue is not enough: the servers must be known to keep the session, or this would be a grant in the
         // moment that it is taken away (docs/protocol.md#suspended).
-        if let Err(end) = here.wait(session.sound()).await {
+        if let Err(end) = here.wait(session.lease().valid()).await {
             return end;
         }
         let place = match kind {

@@ -37,7 +37,7 @@ pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
 /// that comes of it. What is done is the caller's, who may take it, or drop it, at any time, and is not waited for.
 fn start(hold: Hold, kind: Kind) -> oneshot::Receiver<ConversionOutcome> {
     let (reply, outcome) = oneshot::channel();
-    let counted = hold.session().attempt();
+    let counted = hold.session().begin_work();
     let client = Arc::clone(hold.path_lock().client());
     let ticket = client.cleanup().ticket(hold.held().number());
     client.spawn(async move {

@@ -66,12 +66,12 @@ impl<'a> ConversionRequests<'a> {
                 let sent = clock::now();
                 ConvertEvent::Deleted(match handle.delete(&path, self.version(&path, hold)).await {
                     Ok(()) => {
-                        self.session.renewed(sent);
+                        self.session.lease().renewed(sent);
                         self.session.disown(&path);
                         Answer::Is(())
                     }
                     Err(error) => {
-                        self.session.renewed_by_refusal(sent, &error);
+                        self.session.lease().renewed_by_refusal(sent, &error);
                         Answer::No(match error {
                             zk::Error::NoNode => {
                                 self.session.disown(&path);
@@ -136,7 +136,7 @@ impl<'a> ConversionRequests<'a> {
         let sent = clock::now();
         let error = match writer.commit().await {
             Ok(_) => {
-                self.session.renewed(sent);
+                self.session.lease().renewed(sent);
                 self.session.adopt(create, self.path_lock.as_owner());
                 self.session.disown(&delete);
                 return Created::Done { czxid: None };
@@ -146,7 +146,7 @@ impl<'a> ConversionRequests<'a> {
             }
             Err(zk::MultiWriteError::OperationFailed { source, .. }) => source,
         };
-        self.session.renewed_by_check(sent, &error);
+        self.session.lease().renewed_by_check(sent, &error);
         match error {
             zk::Error::NodeExists => {
                 self.session.adopt(create, self.path_lock.as_owner());
@@ -165,12 +165,12 @@ impl<'a> ConversionRequests<'a> {
         let sent = clock::now();
         match handle.create(&path, &self.path_lock.options().data, &options).await {
             Ok((stat, _)) => {
-                self.session.renewed(sent);
+                self.session.lease().renewed(sent);
                 self.session.adopt(path, self.path_lock.as_owner());
                 Created::Done { czxid: (!stat.is_invalid()).then_some(stat.czxid) }
             }
             Err(error) => {
-                self.session.renewed_by_refusal(sent, &error);
+                self.session.lease().renewed_by_refusal(sent, &error);
                 match error {
                     zk::Error::NodeExists => {
                         self.session.adopt(path, self.path_lock.as_owner());

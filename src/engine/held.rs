@@ -81,10 +81,10 @@ impl Held {
     pub(crate) fn lost(self: &Arc<Self>) -> Option<LostReason> {
         let lost = self.state.borrow().lost();
         let session = self.session.upgrade().filter(|_| lost.is_none());
-        let Some(session) = session.filter(|session| session.lease_state() == LeaseState::Expired) else {
+        let Some(session) = session.filter(|session| session.lease().state() == LeaseState::Expired) else {
             return lost;
         };
-        self.apply(session.lease_expired(), None);
+        self.apply(HoldEvent::LeaseExpired { until: session.lease().kept_until() }, None);
         self.state.borrow().lost()
     }
 
@@ -187,7 +187,7 @@ impl Held {
 
     /// Has its node deleted, once; `done` is told what comes of that.
     pub(crate) fn release(self: &Arc<Self>, done: Option<Done>) {
-        let lease = self.session.upgrade().map_or(LeaseState::Expired, |session| session.lease_state());
+        let lease = self.session.upgrade().map_or(LeaseState::Expired, |session| session.lease().state());
         self.apply(HoldEvent::Release { lease }, done);
     }
 
@@ -231,8 +231,8 @@ impl Held {
             let lock = self.as_held_lock();
             session.look_after(&lock);
             if let Some(reason) = lost {
-                session.log_lost(lock, reason);
-                session.tell_news();
+                session.log().lost(lock, reason);
+                session.log().tell();
             }
         }
         if lost.is_some() {
@@ -312,26 +312,26 @@ mod tests {
 
     /// The thread that finds it lost may be paused before it tells.
     #[tokio::test]
-    async fn a_lock_is_lost_before_that_is_told() {
+    async fn a_hold_that_is_given_up_by_the_clock_is_lost_before_that_is_told() {
         let server = Server::start().unwrap();
         let (session, held) = expired(&server).await;
         let told = held.state.subscribe();
-        let effects = held.change(session.lease_expired());
+        let effects = held.change(HoldEvent::LeaseExpired { until: session.lease().kept_until() });
         assert_eq!(effects.lost, Some(LostReason::LeaseExpired));
         // Although the session was heard of since.
-        session.renewed(clock::now());
+        session.lease().renewed(clock::now());
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
         assert!(!told.has_changed().unwrap(), "told while it was not to be");
         assert!(!held.begin_conversion());
     }
 
     #[tokio::test]
-    async fn a_lock_that_expires_in_a_conversion_is_not_held_by_its_end() {
+    async fn a_hold_that_expires_in_a_conversion_is_not_held_by_its_end() {
         let server = Server::start().unwrap();
         let (session, held) = expired(&server).await;
         assert!(held.begin_conversion());
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
-        session.renewed(clock::now());
+        session.lease().renewed(clock::now());
         assert!(!held.end_conversion("other", Kind::Shared));
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
         assert!(session.has_holds(), "until the conversion has cleaned up");
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lock_of_a_session_that_has_ended_is_lost_from_the_beginning() {
+    async fn a_hold_of_a_session_that_has_ended_is_lost_from_the_beginning() {
         let server = Server::start().unwrap();
         let (session, other) = expired(&server).await;
         session.end(LostReason::SessionReplaced);

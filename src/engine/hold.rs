@@ -66,15 +66,15 @@ impl Hold {
 
     /// How it stands.
     pub(crate) fn state(&self) -> LockState {
-        self.held.state(!self.session.is_suspended())
+        self.held.state(self.session.lease().is_valid())
     }
 
     /// Waits until it stands otherwise than `known`, and returns how.
     pub(crate) async fn state_changed(&self, known: LockState) -> LockState {
-        let mut told = self.session.watch_lease();
+        let mut told = self.session.lease().watch();
         let mut lost = pin!(self.when_lost());
         loop {
-            let valid = self.session.tell_lease();
+            let valid = self.session.lease().tell();
             let state = self.held.state(valid);
             if state != known || matches!(state, LockState::Lost(_)) {
                 return state;

@@ -59,7 +59,7 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
             drop(slot);
             // Known before the list is there: others may come meanwhile, who wait for it.
             answer.map(|(stat, sequence)| {
-                session.renewed(sent);
+                session.lease().renewed(sent);
                 let name = format!("{beginning}{sequence}");
                 session.adopt(path_lock.path().child(&name), path_lock.as_owner());
                 let before = created(path_lock, session, &name);
@@ -86,7 +86,7 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
     let (create, before) = match create {
         Ok(created) => created,
         Err(error) => {
-            session.renewed_by_refusal(sent, &error);
+            session.lease().renewed_by_refusal(sent, &error);
             let failure = session.failure(error);
             if failure.kind == FailureKind::NoNode {
                 // Before anybody can make the directory: those that come later must not be in it first.

@@ -152,12 +152,12 @@ async fn commit(hold: Hold, operations: Vec<Operation>, mut write: Write) -> Res
     write.known = matches!(result, Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. }));
     match result {
         Ok(results) if results.len() == operations.len() + 1 => {
-            session.renewed(moment);
+            session.lease().renewed(moment);
             Ok(())
         }
         Ok(_) => Err(unknown(zk::Error::UnexpectedError("an answer of another length".to_owned()))),
         Err(zk::MultiWriteError::OperationFailed { index, source }) => {
-            session.renewed_by_check(moment, &source);
+            session.lease().renewed_by_check(moment, &source);
             if session.judge(&source) == FailureKind::SessionOver {
                 return Err(lost(hold.lost().unwrap_or(LostReason::SessionExpired)));
             }

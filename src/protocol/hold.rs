@@ -570,7 +570,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_happens(inputs in inputs()) {
+        fn a_loss_is_told_once_and_the_node_and_the_place_go_once(inputs in inputs()) {
             let mut hold = HoldState::new("own".into(), Kind::Exclusive, Some(Place));
             let (mut lost, mut ended, mut places, mut writes) = (None, 0, 1, 0_usize);
             // In the end the session does, the conversion, if there is one, and the last guard.

@@ -371,13 +371,13 @@ async fn hand_over(session: &Session, directory: &LockPath, name: &str) -> Resul
     let Ok(answer) = answer else { return over(session, directory) };
     let error = match answer {
         Ok(results) if results.len() == 2 => {
-            session.renewed(sent);
+            session.lease().renewed(sent);
             session.disown_as(own, Gone::HandedOver { to: &next });
             return Ok(HandOver::Done);
         }
         Ok(_) => return Ok(HandOver::Unknown),
         Err(zk::MultiWriteError::OperationFailed { source, .. }) => {
-            session.renewed_by_check(sent, &source);
+            session.lease().renewed_by_check(sent, &source);
             // The next in line has gone, or its node has; or it may not be read.
             return match session.judge(&source) {
                 FailureKind::SessionOver => over(session, directory),
@@ -436,8 +436,8 @@ async fn delete_path(
             let sent = clock::now();
             let result = handle.delete(path, None).await;
             match &result {
-                Ok(()) => session.renewed(sent),
-                Err(error) => session.renewed_by_refusal(sent, error),
+                Ok(()) => session.lease().renewed(sent),
+                Err(error) => session.lease().renewed_by_refusal(sent, error),
             }
             match result {
                 Ok(()) => Ok(Deleted::ByUs),

@@ -75,11 +75,11 @@ pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
     loop {
         session.tell_time();
         let kept = session.release_overdue();
-        session.log();
+        session.log().write();
         let at_stake = *stake.borrow_and_update() > 0;
         if sent.is_none() && session.has_holds() {
             // The first proof of the session came with the node. From here on the beats look after it.
-            sent = session.last_renewal();
+            sent = session.lease().last_renewal();
         }
         let beating = at_stake && connected;
         let wait = if beating && at_once { Duration::ZERO } else { pause(&session, sent, beating) };
@@ -100,7 +100,7 @@ pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
             // The nodes and the clock are looked at again above; it does not matter who woke us.
             () = tokio::time::sleep(wait) => {}
             _ = stake.changed() => {}
-            () = session.news() => {}
+            () = session.log().news() => {}
             Some(_) = beats.join_next() => {}
             state = states.changed() => {
                 let now = state != zk::SessionState::Disconnected;
@@ -108,7 +108,7 @@ pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
                 at_once |= now;
                 connected = now;
             }
-            _ = session.ended() => return session.log(),
+            _ = session.ended() => return session.log().write(),
         }
     }
 }
@@ -118,7 +118,7 @@ fn pause(session: &Session, sent: Option<Moment>, beating: bool) -> Duration {
     let now = clock::now();
     let lease = session.lease();
     let age = |moment: Option<Moment>| moment.map(|moment| now.since(moment));
-    let left = age(session.last_renewal()).and_then(|age| lease.duration().checked_sub(age));
+    let left = age(session.lease().last_renewal()).and_then(|age| lease.duration().checked_sub(age));
     // Once it is over it stays so until the next proof, which is not waited for here.
     let until_over = left.filter(|left| !left.is_zero()).unwrap_or_else(|| lease.duration());
     if !beating {
@@ -128,7 +128,7 @@ fn pause(session: &Session, sent: Option<Moment>, beating: bool) -> Duration {
     // exists is proved by the beat alone.
     let quiet = match age(sent) {
         Some(sent) if session.has_holds() => Some(sent),
-        sent => age(session.last_renewal()).into_iter().chain(sent).min(),
+        sent => age(session.lease().last_renewal()).into_iter().chain(sent).min(),
     };
     let Some(quiet) = quiet else { return Duration::ZERO };
     lease.heartbeat_interval().saturating_sub(quiet).min(until_over)
@@ -150,7 +150,7 @@ async fn beat(session: &Arc<Session>, heartbeat: Heartbeat, reads_together: &Ato
 
 fn note(session: &Session, sent: Moment, reply: Result<(), zk::Error>) {
     match reply {
-        Ok(()) => session.renewed(sent),
+        Ok(()) => session.lease().renewed(sent),
         Err(error) => {
             let failure = session.judge(&error);
             tracing::debug!(session = session.number(), %error, ?failure, "no heartbeat");
@@ -193,12 +193,12 @@ async fn commit(session: &Arc<Session>, reads_together: &AtomicBool) {
         let Ok(reply) = reply.await else { return };
         match reply {
             Ok(results) if results.len() == paths.len() => {
-                session.renewed(sent);
+                session.lease().renewed(sent);
                 nodes.clear();
             }
             Ok(_) => return,
             Err(zk::MultiWriteError::OperationFailed { index, source }) => {
-                session.renewed_by_check(sent, &source);
+                session.lease().renewed_by_check(sent, &source);
                 if index >= nodes.len() {
                     return;
                 }

@@ -59,7 +59,7 @@ impl Session {
         let mut probe = pin!(handle.sync("/"));
         let mut context = Context::from_waker(Waker::noop());
         if let Poll::Ready(Err(zk::Error::UnexpectedError(_))) = probe.as_mut().poll(&mut context) {
-            self.task_died();
+            self.log().task_died();
             self.end(LostReason::SessionExpired);
         }
     }

@@ -46,49 +46,73 @@ impl SessionLease {
     }
 
     /// A write that was sent at `sent` has been answered.
-    pub(super) fn renewed(&self, sent: Moment) {
+    pub(crate) fn renewed(&self, sent: Moment) {
         self.last_renewal.raise(sent);
         self.tell();
     }
 
+    /// The same for a write that was refused, if the refusal was decided by the leader and committed like any other
+    /// transaction, and not by a member, or by the client library, on its own.
+    pub(crate) fn renewed_by_refusal(&self, sent: Moment, error: &zk::Error) {
+        // Not NoAuth: a member may decide that by itself (`enableEagerACLCheck`).
+        if matches!(
+            error,
+            zk::Error::NoNode
+                | zk::Error::NodeExists
+                | zk::Error::NotEmpty
+                | zk::Error::BadVersion
+                | zk::Error::NoChildrenForEphemerals
+        ) {
+            self.renewed(sent);
+        }
+    }
+
+    /// The same for a check inside a transaction, which only the leader decides. An expired session shows as a failed
+    /// check too; that does not prove that it lives.
+    pub(crate) fn renewed_by_check(&self, sent: Moment, error: &zk::Error) {
+        if matches!(error, zk::Error::NoNode | zk::Error::NoAuth | zk::Error::BadVersion) {
+            self.renewed(sent);
+        }
+    }
+
     /// When the last write was sent that was answered.
-    pub(super) fn last_renewal(&self) -> Option<Moment> {
+    pub(crate) fn last_renewal(&self) -> Option<Moment> {
         self.last_renewal.get()
     }
 
     /// What the last renewal is worth now.
-    pub(super) fn state(&self) -> LeaseState {
+    pub(crate) fn state(&self) -> LeaseState {
         // The clock first: a thread that is paused between the two must not find a new renewal old.
         let now = clock::now();
         self.rule.state(self.last_renewal(), now)
     }
 
     /// How long until the state gets worse, if no renewal comes.
-    pub(super) fn until_next_state(&self) -> Duration {
+    pub(crate) fn until_next_state(&self) -> Duration {
         // The clock first: a renewal that comes in between must not look old.
         let now = clock::now();
         self.rule.until_next_state(self.last_renewal(), now)
     }
 
     /// The moment before which the servers cannot end the session, as far as is known.
-    pub(super) fn kept_until(&self) -> Moment {
+    pub(crate) fn kept_until(&self) -> Moment {
         self.last_renewal().map_or_else(clock::now, |renewal| renewal.plus(self.timeout))
     }
 
-    pub(super) fn set_connected(&self, connected: bool) {
+    pub(crate) fn set_connected(&self, connected: bool) {
         self.connected.store(connected, Ordering::Release);
         self.tell();
     }
 
     /// Returns whether a server is there, and the lease is neither suspended nor expired.
-    pub(super) fn is_valid(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         self.connected.load(Ordering::Acquire) && self.state() == LeaseState::Valid
     }
 
     /// Tells those that wait for it if [`is_valid`](Self::is_valid) has changed, and returns it. That time has passed is
     /// a change like any other, so it is called from time to time, and by those that begin to wait: what they have seen
     /// is what was told last, and whatever comes after it wakes them.
-    pub(super) fn tell(&self) -> bool {
+    pub(crate) fn tell(&self) -> bool {
         let mut valid = false;
         self.told.send_if_modified(|told| {
             // Looked at in here: of two threads, the one that looked last is the one that is believed.
@@ -99,27 +123,18 @@ impl SessionLease {
     }
 
     /// Changes whenever [`tell`](Self::tell) has something to tell, from now on.
-    pub(super) fn watch(&self) -> watch::Receiver<bool> {
+    pub(crate) fn watch(&self) -> watch::Receiver<bool> {
         self.told.subscribe()
     }
-}
 
-/// Returns whether a refusal of a write was decided by the leader and committed like any other transaction, and not by a
-/// member, or by the client library, on its own.
-pub(super) fn is_committed_refusal(error: &zk::Error) -> bool {
-    // Not NoAuth: a member may decide that by itself (`enableEagerACLCheck`).
-    matches!(
-        error,
-        zk::Error::NoNode
-            | zk::Error::NodeExists
-            | zk::Error::NotEmpty
-            | zk::Error::BadVersion
-            | zk::Error::NoChildrenForEphemerals
-    )
-}
-
-/// Returns the same for a check inside a transaction, which only the leader decides. An expired session shows as a failed
-/// check too; that does not prove that it lives.
-pub(super) fn is_committed_check(error: &zk::Error) -> bool {
-    matches!(error, zk::Error::NoNode | zk::Error::NoAuth | zk::Error::BadVersion)
+    /// Waits until it is [valid](Self::is_valid): nothing is granted before.
+    pub(crate) async fn valid(&self) {
+        let mut told = self.watch();
+        while !self.tell() {
+            // The sender does not go before the session does.
+            if told.changed().await.is_err() {
+                return;
+            }
+        }
+    }
 }

@@ -14,7 +14,7 @@ use crate::session::waker::contain_panic;
 
 /// The log of one session.
 #[derive(Debug)]
-pub(super) struct SessionLog {
+pub(crate) struct SessionLog {
     number: u64,
     session_id: i64,
     unlogged: Mutex<Unlogged>,
@@ -49,7 +49,7 @@ impl SessionLog {
     }
 
     /// Notes the loss of a lock.
-    pub(super) fn lost(&self, lock: Arc<dyn HeldLock>, reason: LostReason) {
+    pub(crate) fn lost(&self, lock: Arc<dyn HeldLock>, reason: LostReason) {
         self.lock().lost.push_back((lock, reason));
     }
 
@@ -64,23 +64,23 @@ impl SessionLog {
     }
 
     /// The end that comes is asked for: that it costs the locks is no news.
-    pub(super) fn expect_end(&self) {
+    pub(crate) fn expect_end(&self) {
         self.lock().expected = true;
     }
 
     /// Wakes the one that waits for [`news`](Self::news).
-    pub(super) fn tell(&self) {
+    pub(crate) fn tell(&self) {
         self.news.notify_one();
     }
 
     /// Resolves when there is something to be logged, or a node is kept: now or since the last time.
-    pub(super) async fn news(&self) {
+    pub(crate) async fn news(&self) {
         self.news.notified().await;
     }
 
     /// Logs what was noted, once. Called on the session's thread, and nowhere else. A subscriber that panics loses the entry
     /// that it panics at: the tasks that log here keep the session, and all its locks.
-    pub(super) fn write(&self) {
+    pub(crate) fn write(&self) {
         loop {
             // A statement of its own: the lock is not held while it is logged.
             let next = self.lock().next();

@@ -15,6 +15,7 @@ pub(crate) mod nodes;
 mod orphans;
 mod probe;
 pub(crate) mod retry;
+mod running;
 mod servers;
 pub(crate) mod setup;
 pub(crate) mod supervisor;

@@ -204,7 +204,7 @@ async fn run(
         };
         if !matches!(end, SessionEnd::Stopped) {
             // Otherwise the heartbeat does it, which may have panicked or not be polled again.
-            session.log();
+            session.log().write();
         }
         match (end, &mut dialer) {
             (SessionEnd::Stopped, Some(_)) => {
@@ -274,7 +274,7 @@ async fn watch_session(
     loop {
         if let Some(connections) = &mut connections {
             // The clock is read first: a renewal that comes between the two is not taken for an old one.
-            let (now, last_renewal) = (clock::now(), session.last_renewal());
+            let (now, last_renewal) = (clock::now(), session.lease().last_renewal());
             // Also on a connect: states are merged, so that the disconnect before it may not have been seen.
             connections.disconnected(now, last_renewal, session.is_wanted());
             if state == zk::SessionState::SyncConnected && !connections.connected(now, last_renewal) {
@@ -289,11 +289,11 @@ async fn watch_session(
         }
         match state {
             zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
-                session.set_connected(true);
+                session.lease().set_connected(true);
                 shared.tell_state(ConnectionState::Connected);
             }
             zk::SessionState::Disconnected => {
-                session.set_connected(false);
+                session.lease().set_connected(false);
                 shared.tell_state(ConnectionState::Suspended);
             }
             zk::SessionState::Expired => {
@@ -352,14 +352,14 @@ async fn terminated(mut states: zk::StateWatcher) {
 /// timeout.
 async fn close(session: &Session) -> bool {
     let Some(states) = session.states() else { return true };
-    session.expect_end();
+    session.log().expect_end();
     // Drops the last clone of the handle but those of requests under way, which are about to drop theirs.
     // Then the library sends CloseSession.
     session.end(LostReason::Closed);
     let confirmed = tokio::time::timeout(session.timeout(), terminated(states)).await.is_ok();
     // Only now: a tracing subscriber may block this thread, and with it the library's task, whose request
     // frees the locks.
-    session.log();
+    session.log().write();
     confirmed
 }
 
@@ -367,7 +367,7 @@ async fn close(session: &Session) -> bool {
 async fn settle_down(cleanup: &Cleanup, session: &Session) {
     let settled = async {
         // An error is impossible: the senders live in `session` and `cleanup`.
-        let _ = session.attempts().wait_for(|attempts| *attempts == 0).await;
+        let _ = session.running().wait_for(|running| *running == 0).await;
         let _ = cleanup.pending().wait_for(|pending| pending.count() == 0).await;
     };
     let _ = tokio::time::timeout(session.timeout(), settled).await;
@@ -389,16 +389,16 @@ impl Drop for EndOnDrop<'_> {
 async fn release(shared: &Shared, session: &Arc<Session>, cleanup: &Cleanup) {
     let Some(over) = session.states() else { return shared.close(CloseReason::Requested, true) };
     let ended = over.peek_state().is_terminated();
-    session.expect_end();
+    session.log().expect_end();
     session.end_softly(LostReason::Closed);
     // Also if the runtime shuts down before this is done: a guard that is kept for long would keep the
     // session.
     let end = EndOnDrop(session);
     let clean = async {
-        let _ = session.attempts().wait_for(|attempts| *attempts == 0).await;
+        let _ = session.running().wait_for(|running| *running == 0).await;
         let held = session.nodes_of_holds();
         for node in &held {
-            Arc::clone(&node.lock).on(HoldEvent::Release { lease: session.lease_state() });
+            Arc::clone(&node.lock).on(HoldEvent::Release { lease: session.lease().state() });
         }
         // Each node is deleted once: a release may be waiting for a deletion that cleanup has under way
         // already, and with a second one would report that another process had deleted the node.
@@ -418,7 +418,7 @@ async fn release(shared: &Shared, session: &Arc<Session>, cleanup: &Cleanup) {
         }
     });
     let confirmed = tokio::time::timeout(session.timeout(), settled.as_mut()).await;
-    session.log();
+    session.log().write();
     match confirmed {
         Ok(confirmed) => {
             drop(end);

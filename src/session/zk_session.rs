@@ -17,14 +17,14 @@ use crate::path::LockPath;
 use crate::protocol::hold::HoldEvent;
 use crate::protocol::lease::{Lease, LeaseState, Margin};
 use crate::protocol::local_queue::Gone;
-use crate::protocol::moment::Moment;
 use crate::session::clock;
 use crate::session::holds::{HeldLock, HeldNode, Holds};
-use crate::session::lease::{self, SessionLease};
+use crate::session::lease::SessionLease;
 use crate::session::lease_timer::{self, Leased};
 use crate::session::log::SessionLog;
 use crate::session::nodes::{NodeOwner, Nodes, RefusedOrphan};
 use crate::session::orphans::UnknownCreates;
+use crate::session::running::{Running, RunningCount};
 use crate::session::watches::{WatchLimit, WatchUse, Watching};
 use crate::session::window::Windows;
 
@@ -46,8 +46,7 @@ pub(crate) struct Session {
     holds: Holds,
     nodes: Nodes,
     unknown_creates: UnknownCreates,
-    /// Attempts that may have requests under way.
-    attempts: watch::Sender<usize>,
+    running: RunningCount,
     watches: Arc<WatchLimit>,
     windows: Windows,
     log: SessionLog,
@@ -82,7 +81,7 @@ impl Session {
             holds: Holds::default(),
             nodes: Nodes::new(number),
             unknown_creates: UnknownCreates::default(),
-            attempts: watch::Sender::new(0),
+            running: RunningCount::default(),
             watches: Arc::default(),
             windows: Windows::default(),
             log: SessionLog::new(number, session_id),
@@ -193,78 +192,14 @@ impl Session {
         }
     }
 
-    /// The end that comes is asked for: that it costs the locks is no news.
-    pub(crate) fn expect_end(&self) {
-        self.log.expect_end();
-    }
-
-    /// The rule of the lease.
+    /// The lease of the session.
     pub(crate) fn lease(&self) -> &SessionLease {
         &self.lease
     }
 
-    /// A write that was sent at `sent` has been answered.
-    pub(crate) fn renewed(&self, sent: Moment) {
-        self.lease.renewed(sent);
-    }
-
-    /// The same for a write that was refused.
-    pub(crate) fn renewed_by_refusal(&self, sent: Moment, error: &zk::Error) {
-        if lease::is_committed_refusal(error) {
-            self.lease.renewed(sent);
-        }
-    }
-
-    /// The same for a check inside a transaction.
-    pub(crate) fn renewed_by_check(&self, sent: Moment, error: &zk::Error) {
-        if lease::is_committed_check(error) {
-            self.lease.renewed(sent);
-        }
-    }
-
-    /// When the last write was sent that was answered.
-    pub(crate) fn last_renewal(&self) -> Option<Moment> {
-        self.lease.last_renewal()
-    }
-
-    /// What the last renewal is worth now.
-    pub(crate) fn lease_state(&self) -> LeaseState {
-        self.lease.state()
-    }
-
-    /// What a lock of this session is told when its lease has expired.
-    pub(crate) fn lease_expired(&self) -> HoldEvent {
-        HoldEvent::LeaseExpired { until: self.lease.kept_until() }
-    }
-
-    pub(crate) fn set_connected(&self, connected: bool) {
-        self.lease.set_connected(connected);
-    }
-
-    /// Returns whether locks are neither granted nor known to be lost at the moment.
-    pub(crate) fn is_suspended(&self) -> bool {
-        !self.lease.is_valid()
-    }
-
-    /// Tells those that wait for it if the lease has become valid, or is not any more, and returns which it is.
-    pub(crate) fn tell_lease(&self) -> bool {
-        self.lease.tell()
-    }
-
-    /// Changes whenever [`tell_lease`](Self::tell_lease) has something to tell, from now on.
-    pub(crate) fn watch_lease(&self) -> watch::Receiver<bool> {
-        self.lease.watch()
-    }
-
-    /// Waits until the servers are known to keep the session, and a server is there: nothing is granted before.
-    pub(crate) async fn sound(&self) {
-        let mut told = self.watch_lease();
-        while !self.tell_lease() {
-            // The sender does not go before the session does.
-            if told.changed().await.is_err() {
-                return;
-            }
-        }
+    /// What has happened in the session and is not logged yet.
+    pub(crate) fn log(&self) -> &SessionLog {
+        &self.log
     }
 
     /// Looks after a lock as its state is now, or not any more; called after each change of that state.
@@ -277,12 +212,12 @@ impl Session {
     /// Tells the holders, and those that wait for a change, what time has done; returns how long until it will have done
     /// more, if no renewal comes.
     pub(crate) fn tell_time(&self) -> Duration {
-        self.tell_lease();
-        if self.lease_state() == LeaseState::Expired {
+        self.lease.tell();
+        if self.lease.state() == LeaseState::Expired {
             for lock in self.holds.watched() {
                 // Once more, each after it was registered: a lock granted by a renewal of this very moment is not over.
-                if self.lease_state() == LeaseState::Expired {
-                    lock.on(self.lease_expired());
+                if self.lease.state() == LeaseState::Expired {
+                    lock.on(HoldEvent::LeaseExpired { until: self.lease.kept_until() });
                 }
             }
         }
@@ -296,31 +231,6 @@ impl Session {
             lock.on(HoldEvent::GraceOver);
         }
         next
-    }
-
-    /// Notes that a lock is lost, to be logged.
-    pub(crate) fn log_lost(&self, lock: Arc<dyn HeldLock>, reason: LostReason) {
-        self.log.lost(lock, reason);
-    }
-
-    /// Notes that the task that serves the session has died, to be logged.
-    pub(super) fn task_died(&self) {
-        self.log.task_died();
-    }
-
-    /// Logs what has been lost, and the end, once; on the session's thread.
-    pub(crate) fn log(&self) {
-        self.log.write();
-    }
-
-    /// Resolves when there is something to log, or a node is kept: now or since the last time.
-    pub(crate) async fn news(&self) {
-        self.log.news().await;
-    }
-
-    /// Wakes the one that waits for [`news`](Self::news).
-    pub(crate) fn tell_news(&self) {
-        self.log.tell();
     }
 
     /// What bounds the requests that a crowd makes.
@@ -355,18 +265,17 @@ impl Session {
 
     /// Whether there is anything to write in the session: beats, while there are nodes, or creates.
     pub(crate) fn is_wanted(&self) -> bool {
-        *self.live_nodes().borrow() > 0 || *self.attempts.borrow() > 0
+        *self.live_nodes().borrow() > 0 || *self.running.watch().borrow() > 0
     }
 
-    /// Counts an attempt for as long as the answer lives.
-    pub(crate) fn attempt(self: &Arc<Self>) -> Attempt {
-        self.attempts.send_modify(|attempts| *attempts += 1);
-        Attempt(Arc::clone(self))
+    /// Counts an attempt, or a conversion, for as long as what is returned lives.
+    pub(crate) fn begin_work(&self) -> Running {
+        self.running.begin()
     }
 
-    /// How many attempts may have requests under way.
-    pub(crate) fn attempts(&self) -> watch::Receiver<usize> {
-        self.attempts.subscribe()
+    /// How many attempts and conversions may have requests under way.
+    pub(crate) fn running(&self) -> watch::Receiver<usize> {
+        self.running.watch()
     }
 
     /// A node of ours exists, and belongs to `owner`.
@@ -447,16 +356,6 @@ impl Leased for Session {
         // What was held in one that has ended was told so by the end, and what comes to be held in it finds out by itself,
         // although its guards, which are still there, may be kept for long.
         self.has_holds() && self.end_reason().is_none()
-    }
-}
-
-/// An attempt that may have requests under way; see [`Session::attempt`].
-#[derive(Debug)]
-pub(crate) struct Attempt(Arc<Session>);
-
-impl Drop for Attempt {
-    fn drop(&mut self) {
-        self.0.attempts.send_modify(|attempts| *attempts = attempts.saturating_sub(1));
     }
 }
 
