@@ -22,7 +22,7 @@ pub(crate) struct Held {
     directory: LockPath,
     /// Of the attempt that got it; see [`Tickets`](crate::session::tickets::Tickets).
     number: u64,
-    /// Not kept: it would be for as long as somebody can ask.
+    /// Weak, or the session would live as long as its guards.
     session: Weak<Session>,
     cleanup: Cleanup,
     /// Those that wait for its loss wait for a change of this.
@@ -192,7 +192,7 @@ impl Held {
     }
 
     fn set(&self, change: impl FnOnce(&mut HoldState<Arc<Place>>)) {
-        // Nobody waits for this.
+        // No receiver waits for this value.
         self.state.send_if_modified(|state| {
             change(state);
             false
@@ -213,7 +213,7 @@ impl Held {
     }
 
     /// Tells the state what has happened, and does what comes of it. The order matters:
-    /// 1. The state, by which every question is answered: whoever hears of anything below finds it changed.
+    /// 1. The state, by which every question is answered: what is caused by the steps below finds it changed.
     /// 2. The session, which must not send a beat for a node that is about to be deleted, and has to keep the node of a lost
     ///    lock even if what follows goes wrong.
     /// 3. Those that wait for the loss: their wakers are foreign code, which may do anything. Nothing that they wake finds
@@ -222,7 +222,7 @@ impl Held {
     ///
     /// It may run on the holder's side, so nothing is logged here, only noted.
     fn apply(self: &Arc<Self>, event: HoldEvent, done: Option<Done>) -> bool {
-        // First, so that whoever finds it released finds it pending as well, until its node is handed to the cleanup.
+        // First: once it is seen as released, it counts as pending until its node is handed to the cleanup.
         let deletes = matches!(event, HoldEvent::Release { .. } | HoldEvent::GraceOver);
         let _pending = deletes.then(|| self.cleanup.ticket(self.number));
         let Effects { lost, gone, delete, free, report, refused } = self.change(event);

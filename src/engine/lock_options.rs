@@ -12,7 +12,7 @@ use crate::protocol::node_name::{Dialect, Family, Naming};
 /// like a network fault.
 const MAX_DATA_BYTES: usize = 1_000_000;
 
-/// Curator writes its host's address into its nodes, nobody reads it; ours say what they are.
+/// Curator writes its host's address into its nodes, which no recipe reads; ours say what they are.
 const DEFAULT_DATA: &[u8] = b"zookeeper-recipes";
 
 /// Which of the recipes a path lock serves.

@@ -114,8 +114,8 @@ impl Pending {
                 {
                     return Ok(Some(position));
                 }
-                // Deleted meanwhile: with its session, in which case there will be another in a moment, or by somebody
-                // else, of which the attempt hears when it is its turn.
+                // Deleted meanwhile: with its session, in which case there will be another in a moment, or by another
+                // process, of which the attempt hears when it is its turn.
                 match tokio::time::timeout(ANOTHER_NODE, node.changed()).await {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return Ok(None),

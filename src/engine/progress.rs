@@ -14,7 +14,7 @@ pub(crate) struct Progress {
     /// The live contenders that it has to wait for, by the last list in this session; nothing if there are none, there was
     /// no list, or the one that was waited for has gone since.
     pub(crate) ahead: Option<Ahead>,
-    /// What it waits for where there is nobody ahead.
+    /// What it waits for if no contender is ahead.
     pub(crate) waits_for: WaitsFor,
 }
 

@@ -98,8 +98,8 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
     AcquireEvent::Created { id, create, list: list.map(|list| answer(session, Ok(list))), before }
 }
 
-/// A node of ours exists, which fair contenders of the session may wait for in memory. Answers with whom it is behind, if
-/// that is certain.
+/// A node of ours exists, which fair contenders of the session may wait for in memory. Returns the one that it is
+/// behind, if that is certain.
 fn created(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighbour> {
     match classify(name, path_lock.naming()) {
         Child::Contender { sequence, .. } if path_lock.naming().family == Family::Exclusive => {
@@ -264,7 +264,7 @@ pub(super) fn answer<T>(session: &Session, result: Result<Result<T, zk::Error>, 
     }
 }
 
-/// Has late creates deleted that a list of the directory shows and nobody waits for any more
+/// Has late creates deleted that a list of the directory shows and no attempt waits for any more
 /// (docs/protocol.md#write-barrier).
 fn reap_late(path_lock: &PathLock, session: &Arc<Session>, children: &[String]) {
     for late in session.find_late_creates(path_lock.path(), children) {

@@ -1,4 +1,4 @@
-//! Asking a holder to give its lock back, and hearing of it: Curator's protocol. Whoever asks writes a marker into the
+//! Requests to release a lock, and how its holder learns of them: Curator's protocol. The request is a marker in the
 //! holder's node; the holder watches the data of its own node. Nothing is taken away: the holder decides.
 
 use std::pin::pin;
@@ -18,7 +18,7 @@ use crate::session::zk_session::Session;
 /// What Curator's `Revoker` writes.
 pub(super) const MARKER: &[u8] = b"__REVOKE__";
 
-/// Waits until somebody asks for a lock back; false if the lock is given back, or the session over, before.
+/// Waits until revocation is requested. Returns `false` if the lock is released, or the session ends, before.
 ///
 /// It looks at the node's data when it sets the watch, so a request that came before is not missed.
 pub(crate) async fn revocation_requested(

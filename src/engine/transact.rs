@@ -178,7 +178,7 @@ async fn commit(hold: Hold, operations: Vec<Operation>, mut write: Write) -> Res
             }
         }
         Err(zk::MultiWriteError::RequestFailed { source }) => {
-            // Whatever it means for the session, for this request it means that nobody knows.
+            // Whatever it means for the session, for this request it means that its outcome is unknown.
             session.judge(&source);
             Err(unknown(source))
         }

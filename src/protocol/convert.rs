@@ -1,7 +1,7 @@
 //! Turning a held write lock into a read lock and back, as a state machine. Pure.
 //!
 //! The [driver](crate::engine::attempt) does what a [`ConvertStep`] says and hands back the [`ConvertEvent`] it led to, until the step is
-//! [`ConvertStep::Finish`]. Nobody waits for other contenders here.
+//! [`ConvertStep::Finish`]. A conversion never waits for other contenders.
 //!
 //! # Invariants
 //! 1. **Downgrade** is one transaction: a read node with the number of the write node is created, and the write node
@@ -173,7 +173,7 @@ impl Conversion {
         })
     }
 
-    /// Takes what came of the last step and answers with the next.
+    /// Takes the outcome of the last step and returns the next.
     pub(crate) fn on(&mut self, event: ConvertEvent) -> ConvertStep {
         match event {
             ConvertEvent::Retry => self.ask(),

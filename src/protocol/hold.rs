@@ -13,7 +13,7 @@
 //! ```
 //! A hold that is lost never is anything else again. Its node, where one is left, is deleted at the release of its last
 //! guard, when the time for which it was kept is over, or by the conversion. Whether it is *suspended* is no state: it
-//! is what the lease says when somebody asks.
+//! is what the lease says at the moment of the question.
 
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ enum Leftover {
 pub(crate) enum HoldEvent {
     /// Its lease has expired. The servers cannot delete its node before `until`.
     LeaseExpired { until: Moment },
-    /// Its session is about to end: whoever hears of the end must find it lost.
+    /// Its session is about to end: it has to be lost before the end is reported.
     SessionEnding(LostReason),
     /// Its session has ended.
     SessionEnded(LostReason),

@@ -114,7 +114,7 @@ impl Leases {
         }
     }
 
-    /// Waits until something is held anywhere; answers with the sessions in which it is, or was until now.
+    /// Waits until something is held anywhere; returns the sessions in which it is, or was until now.
     fn wait_for_holds(&self) -> (Vec<Arc<dyn Leased>>, u64) {
         let mut armed = self.lock();
         loop {

@@ -459,7 +459,7 @@ impl<W, L> LocalQueue<W, L> {
         self.lists.running.then(|| std::mem::take(&mut self.lists.waiting).into_values().collect())
     }
 
-    /// Whoever was sending lists has gone at work.
+    /// The attempt that was sending lists ended before it was done.
     pub(crate) fn stop_lists(&mut self, session: u64) {
         if session == self.session {
             self.lists.running = false;
