@@ -23,12 +23,12 @@ use crate::session::zk_session::SessionOver;
 /// A hold after a conversion, or as it was with the reason.
 pub(crate) type ConversionOutcome = Result<Hold, (Hold, ConversionFailure)>;
 
-/// Turns a held write lock into a read lock, with nobody in between; nothing if the client has ended.
+/// Turns a held write lock into a read lock, without a gap; `None` if the client has ended.
 pub(crate) async fn downgrade(hold: Hold) -> Option<ConversionOutcome> {
     start(hold, Kind::Shared).await.ok()
 }
 
-/// Turns a held read lock into the write lock, if nobody else can be inside; nothing if the client has ended.
+/// Turns a held read lock into the write lock, if no other reader can be inside; `None` if the client has ended.
 pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
     start(hold, Kind::Exclusive).await.ok()
 }
@@ -43,7 +43,7 @@ fn start(hold: Hold, kind: Kind) -> oneshot::Receiver<ConversionOutcome> {
     client.spawn(async move {
         let outcome = convert(hold, kind).await;
         drop(counted);
-        // If the caller has gone it comes back, and is given back before the ticket: nobody finds the node uncounted.
+        // If the caller has gone it comes back, and is released before the ticket: the node is never uncounted.
         drop(reply.send(outcome));
         drop(ticket);
     });
@@ -53,7 +53,7 @@ fn start(hold: Hold, kind: Kind) -> oneshot::Receiver<ConversionOutcome> {
 async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
     let (path_lock, session) = (Arc::clone(hold.path_lock()), Arc::clone(hold.session()));
     let (naming, own) = (path_lock.naming(), hold.node());
-    // Both a clock and a node: nothing is done for a lock that may be somebody else's.
+    // Checked by the clock and by the node: a lock that another session may hold is not converted.
     if let Some(reason) = hold.lost() {
         return lost(hold, reason);
     }

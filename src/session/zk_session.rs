@@ -1,6 +1,6 @@
 //! One session's incarnation.
 //!
-//! A ZooKeeper session cannot be revived: when it ends, its nodes go, and whoever held a lock by one of them has
+//! A ZooKeeper session cannot be revived: when it ends, its nodes go, and the holder of a lock by one of them has
 //! lost it. Everything that belongs to a session therefore hangs on its [`Session`], and nothing of an older session is
 //! ever used in a newer one (CURATOR-498 and -604 are what happens otherwise).
 
@@ -141,7 +141,7 @@ impl Session {
         async move {
             match ended.wait_for(Option::is_some).await {
                 Ok(reason) => (*reason).unwrap_or(LostReason::Closed),
-                // The session is dropped by everybody: nobody can hold anything in it.
+                // Every handle of the session is dropped: nothing can be held in it.
                 Err(_) => LostReason::Closed,
             }
         }
@@ -169,7 +169,7 @@ impl Session {
     /// Ends the session for guards and waiters, but keeps the session for cleaning up.
     pub(crate) fn end_softly(&self, reason: LostReason) {
         if self.end_reason().is_none() {
-            // First, so that nobody who hears of the end finds a guard that still believes itself held.
+            // First: what learns of the end must not find a guard that still reports `Held`.
             for lock in self.holds.watched() {
                 lock.on(HoldEvent::SessionEnding(reason));
             }
