@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::look::{Sight, busy};
+use super::look::{InTheWay, look_before_try};
 use super::path_lock::{Admission, Budget, PathLock};
 use super::progress::Ahead;
 use super::shared_queue::Place;
@@ -63,8 +63,8 @@ async fn seen_ahead(path_lock: &Arc<PathLock>, kind: Kind) -> Result<Option<Ahea
         Ok(session) => session,
         Err(no_session) => return Err(no_session.into_error(path_lock.path()).into()),
     };
-    Ok(match busy(path_lock, &session, kind).await {
-        Sight::Live(ahead) => Some(ahead),
-        Sight::Clear | Sight::Leaving(_) => None,
+    Ok(match look_before_try(path_lock, &session, kind).await {
+        InTheWay::Live(ahead) => Some(ahead),
+        InTheWay::Nothing | InTheWay::Leaving(_) => None,
     })
 }

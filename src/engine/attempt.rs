@@ -4,8 +4,8 @@
 //! for a place, then contends in one session after the other until the caller has its answer. What to do next is decided by
 //! [`Acquiring`], which is pure; the requests are in [`requests`].
 //!
-//! Where to look: the main loop is [`Attempt::contend`], a lock is granted in [`Attempt::grant`], and whatever ends an
-//! attempt, or its part in a session, ends in [`Attempt::leave`], which has cleaned up what is left.
+//! Where to look: the main loop is [`Attempt::follow`], a lock is granted in [`Attempt::grant`], and whatever ends an
+//! attempt, or its part in a session, ends in [`Attempt::leave`], which hands what is left to clean-up.
 
 use std::any::Any;
 use std::panic::Location;
@@ -19,7 +19,9 @@ use tokio::time::Sleep;
 use crate::engine::admission::enter;
 use crate::engine::held::Held;
 use crate::engine::hold::Hold;
-use crate::engine::look::{About, Sight, busy, no_auth, orphaned, sight, unusable_directory};
+use crate::engine::look::{
+    InTheWay, Subject, in_the_way, look_before_try, no_auth, orphaned, unusable_directory,
+};
 use crate::engine::path_lock::{Admission, Budget, PathLock};
 use crate::engine::pending::Pending;
 use crate::engine::progress::{Ahead, NoAnswer, Progress, ProgressSender, WaitsFor};
@@ -28,8 +30,8 @@ use crate::engine::seat::Seat;
 use crate::engine::shared_queue::Place;
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::acquire::{
-    AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, Blocking, Ending, Leave, Trouble,
-    Waits,
+    AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, IfBusy, NoGrant, Orphans,
+    OwnPredecessor, PauseReason,
 };
 use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::hold::HoldState;
@@ -108,8 +110,8 @@ struct InSession<'a> {
     create: Option<UnderWay<'a>>,
     /// Changes when the deletion of a node was refused.
     refusals: watch::Receiver<u64>,
-    /// What the last request was about.
-    about: About,
+    /// What the last request was about, for the error if it is refused.
+    subject: Subject,
     /// When the present row of failures began: the retry policy does not count the time in the queue.
     failing_since: Instant,
 }
@@ -133,7 +135,7 @@ impl Attempt {
             Err(end) => return drop(self.tell(end)),
         };
         // On the heap only from here on: those that wait for a place are many.
-        Box::pin(self.contend_in_sessions(&place, &mut stop)).await;
+        Box::pin(self.contend(&place, &mut stop)).await;
     }
 
     /// Waits for the right to a node.
@@ -160,7 +162,7 @@ impl Attempt {
 
     /// Contends in one session after the other, for as long as there is a caller: a waiter whose session ends starts again in
     /// the next (docs/protocol.md#session-end).
-    async fn contend_in_sessions(&mut self, place: &Arc<Place>, stop: &mut Stop) {
+    async fn contend(&mut self, place: &Arc<Place>, stop: &mut Stop) {
         let path_lock = Arc::clone(&self.path_lock);
         let _arrived = Arrived { path_lock: &path_lock, number: self.number };
         while self.reply.is_some() {
@@ -184,16 +186,16 @@ impl Attempt {
             place.set_live(true);
             let seat =
                 Seat { path_lock: &path_lock, session: &session, number: self.number, kind: self.kind };
-            self.contend(seat, place, stop).await;
+            self.contend_in(seat, place, stop).await;
         }
     }
 
     /// Contends in one session, and leaves it.
-    async fn contend(&mut self, seat: Seat<'_>, place: &Arc<Place>, stop: &mut Stop) {
+    async fn contend_in(&mut self, seat: Seat<'_>, place: &Arc<Place>, stop: &mut Stop) {
         let _counted = seat.session.begin_work();
-        let waits = if seat.path_lock.waits_in_memory() { Waits::InMemory } else { Waits::AtTheServers };
-        let (acquiring, mut step) =
-            Acquiring::new(seat.path_lock.naming(), seat.kind, self.blocking(), waits);
+        let waits =
+            if seat.path_lock.waits_in_memory() { OwnPredecessor::InMemory } else { OwnPredecessor::Watched };
+        let (acquiring, mut step) = Acquiring::new(seat.path_lock.naming(), seat.kind, self.if_busy(), waits);
         let mut here = InSession {
             seat,
             place,
@@ -201,7 +203,7 @@ impl Attempt {
             acquiring,
             create: None,
             refusals: seat.session.refusals(),
-            about: About::Directory,
+            subject: Subject::Directory,
             failing_since: Instant::now(),
         };
         let end = match self.look_first(&mut here).await {
@@ -221,8 +223,8 @@ impl Attempt {
                     clean_up(here.seat, here.place, std::mem::take(also));
                     Err(self.grant(here, name, *czxid).await)
                 }
-                AcquireStep::Finish(AcquireOutcome::Ended { why, leave }) => {
-                    Err(self.not_granted(here, why, leave))
+                AcquireStep::Finish(AcquireOutcome::NotGranted { why, orphans }) => {
+                    Err(self.not_granted(here, why, orphans))
                 }
             };
             let event = match event {
@@ -232,8 +234,8 @@ impl Attempt {
             let Seat { path_lock, session, .. } = here.seat;
             let ours = |name: &str| path_lock.queue().with(|queue| queue.knows(session.number(), name));
             *step = here.acquiring.on(event, &ours);
-            let surplus = here.acquiring.take_surplus();
-            clean_up(here.seat, here.place, Leave { nodes: surplus, unsettled: Vec::new() });
+            let orphans = here.acquiring.take_orphans();
+            clean_up(here.seat, here.place, orphans);
         }
     }
 
@@ -295,14 +297,14 @@ impl Attempt {
         if let Some(error) = here.wait(orphaned(path_lock, session, kind, None)).await? {
             return Err(error.into());
         }
-        if self.blocking() == Blocking::Wait {
+        if self.if_busy() == IfBusy::Wait {
             return Ok(());
         }
         self.progress.set_waits_for(WaitsFor::List);
-        match here.wait(Box::pin(busy(path_lock, session, kind))).await? {
-            Sight::Clear => Ok(()),
-            Sight::Live(ahead) => Err(End::Denied(path_lock.would_block(kind, ahead))),
-            Sight::Leaving(path) => {
+        match here.wait(Box::pin(look_before_try(path_lock, session, kind))).await? {
+            InTheWay::Nothing => Ok(()),
+            InTheWay::Live(ahead) => Err(End::Denied(path_lock.would_block(kind, ahead))),
+            InTheWay::Leaving(path) => {
                 self.progress.set_waits_for(WaitsFor::Deletion);
                 here.wait(session.until_gone(&path)).await?;
                 Err(End::Again)
@@ -319,8 +321,8 @@ impl Attempt {
         match request {
             AcquireRequest::Create => {
                 self.progress.set_waits_for(WaitsFor::Create);
-                here.about = About::Directory;
-                let slot = here.wait(until_create(seat, self.blocking())).await?;
+                here.subject = Subject::Directory;
+                let slot = here.wait(until_create(seat, self.if_busy())).await?;
                 let create = here.create.insert(requests::create(seat, slot));
                 let created = wait(seat, create, here.stop).await?;
                 here.create = None;
@@ -328,28 +330,28 @@ impl Attempt {
             }
             AcquireRequest::MakeParents => {
                 self.progress.set_waits_for(WaitsFor::Parents);
-                here.about = About::Parent;
+                here.subject = Subject::Parent;
                 here.wait(Box::pin(requests::make_parents(seat))).await
             }
             AcquireRequest::List => {
                 self.progress.set_waits_for(WaitsFor::List);
                 self.progress.set_node(own);
-                here.about = About::Directory;
+                here.subject = Subject::Directory;
                 here.wait(Box::pin(requests::look(seat, own))).await
             }
             AcquireRequest::Inspect { name } => {
                 self.progress.set_waits_for(WaitsFor::List);
                 self.progress.set_node(own);
-                here.about = About::Directory;
+                here.subject = Subject::Directory;
                 here.wait(Box::pin(requests::inspect(seat, name))).await
             }
             AcquireRequest::Watch { predecessor } => {
-                here.about = About::Node(predecessor.as_str().into());
+                here.subject = Subject::Node(predecessor.as_str().into());
                 let ahead = self.progress.get().ahead;
                 self.wait_behind(here, own, ahead, Box::pin(requests::watch(seat, own, predecessor))).await
             }
             AcquireRequest::WaitFor { before } => {
-                here.about = About::Directory;
+                here.subject = Subject::Directory;
                 let ahead =
                     |own| seat.path_lock.queue().with(|queue| queue.ahead(seat.session.number(), own));
                 let ahead = own.map(|own| Ahead { count: ahead(own), first: None });
@@ -414,10 +416,10 @@ impl Attempt {
         &self,
         here: &mut InSession<'_>,
         failures: u32,
-        why: Trouble,
+        why: PauseReason,
     ) -> Result<AcquireEvent, End> {
         self.progress.set_node(here.acquiring.queued_as());
-        if why == Trouble::NodeDeleted {
+        if why == PauseReason::NodeDeleted {
             // The next node queues behind those that are there then.
             self.saw_ahead(here.place, None);
         }
@@ -426,7 +428,7 @@ impl Attempt {
         }
         let pause = self.path_lock.client().retry().pause(failures, here.failing_since.elapsed());
         let Some(pause) = pause else { return Ok(AcquireEvent::GiveUp) };
-        let pause = if failures == 0 && why != Trouble::NotNow { Duration::ZERO } else { pause };
+        let pause = if failures == 0 && why != PauseReason::ServerBusy { Duration::ZERO } else { pause };
         if !pause.is_zero() {
             self.path_lock.queue().with(|queue| queue.step_aside(self.number));
         }
@@ -458,12 +460,12 @@ impl Attempt {
     }
 
     /// What it means that the state machine has come to an end without a grant.
-    fn not_granted(&self, here: &mut InSession<'_>, why: &Ending, leave: &Leave) -> End {
+    fn not_granted(&self, here: &mut InSession<'_>, why: &NoGrant, orphans: &Orphans) -> End {
         let path = || self.path_lock.path().user().to_owned();
         End::from(match why {
-            Ending::SessionOver => return End::Again,
-            Ending::WouldBlock => {
-                let own = leave.nodes.last().map(String::as_str);
+            NoGrant::SessionOver => return End::Again,
+            NoGrant::WouldBlock => {
+                let own = orphans.names.last().map(String::as_str);
                 let list = here.acquiring.take_list();
                 return match list.and_then(|list| live_ahead(here.seat, &list, own)) {
                     Some(ahead) => End::Denied(self.path_lock.would_block(self.kind, ahead)),
@@ -471,15 +473,15 @@ impl Attempt {
                     None => End::Again,
                 };
             }
-            Ending::Unusable(unusable) => unusable_directory(&self.path_lock, unusable.clone()),
-            Ending::TooManyWatches => AcquireError::TooManyWatches { path: path() },
-            Ending::NodeDeleted { times } => AcquireError::NodeDeleted { path: path(), times: *times },
-            Ending::KeptFailing(failure) => {
+            NoGrant::Unusable(unusable) => unusable_directory(&self.path_lock, unusable.clone()),
+            NoGrant::TooManyWatches => AcquireError::TooManyWatches { path: path() },
+            NoGrant::NodeDeleted { times } => AcquireError::NodeDeleted { path: path(), times: *times },
+            NoGrant::KeptFailing(failure) => {
                 AcquireError::Connection { path: path(), source: Arc::clone(&failure.cause) }
             }
-            Ending::Refused(failure) => match failure.kind {
+            NoGrant::Refused(failure) => match failure.kind {
                 FailureKind::Refused(Refusal::NoAuth) => {
-                    no_auth(&self.path_lock, std::mem::take(&mut here.about))
+                    no_auth(&self.path_lock, std::mem::take(&mut here.subject))
                 }
                 // Of a node that asked for a number, by a name that nobody has: the numbers are used up (ZooKeeper does
                 // not go on beyond the largest).
@@ -512,10 +514,10 @@ impl Attempt {
         self.progress.set_ahead(ahead);
     }
 
-    fn blocking(&self) -> Blocking {
+    fn if_busy(&self) -> IfBusy {
         match self.budget {
-            Budget::Try { .. } => Blocking::Try,
-            Budget::Until { .. } | Budget::Forever => Blocking::Wait,
+            Budget::Try { .. } => IfBusy::Fail,
+            Budget::Until { .. } | Budget::Forever => IfBusy::Wait,
         }
     }
 }
@@ -581,12 +583,12 @@ async fn wait<T>(seat: Seat<'_>, work: impl Future<Output = T>, stop: &mut Stop)
 }
 
 /// Hands what may be left to clean-up, with the place, which is kept until it is gone.
-fn clean_up(seat: Seat<'_>, place: &Arc<Place>, leave: Leave) {
+fn clean_up(seat: Seat<'_>, place: &Arc<Place>, orphans: Orphans) {
     let Seat { path_lock, session, number, kind } = seat;
-    let nodes = leave.nodes.into_iter().map(Orphan::Node);
-    let unknown = leave.unsettled.into_iter().map(|id| {
+    let nodes = orphans.names.into_iter().map(Orphan::Node);
+    let unknown = orphans.ids.into_iter().map(|id| {
         let beginning = path_lock.naming().prefix(&id, kind);
-        Orphan::Unsettled { id, beginning }
+        Orphan::UnknownCreate { id, beginning }
     });
     for orphan in nodes.chain(unknown) {
         path_lock.client().cleanup().reap(Item {
@@ -614,9 +616,9 @@ impl Drop for Arrived<'_> {
 
 /// Waits until a create may be sent: by the order of arrival, and by how many are under way in the session. The one whose turn
 /// it is waits for a slot, so that path locks share them.
-async fn until_create(seat: Seat<'_>, blocking: Blocking) -> Slot {
+async fn until_create(seat: Seat<'_>, if_busy: IfBusy) -> Slot {
     // One that only asks waits for no other contender's turn, and keeps none waiting.
-    if blocking == Blocking::Wait {
+    if if_busy == IfBusy::Wait {
         until_next(seat).await;
     }
     seat.session.windows().creates.slot().await
@@ -648,8 +650,8 @@ async fn refused_in(path_lock: &PathLock, session: &Session, refusals: &mut watc
 
 /// The live contenders before ours.
 fn live_ahead(seat: Seat<'_>, list: &Queue, own: Option<&str>) -> Option<Ahead> {
-    match sight(seat.path_lock, seat.session, list, own, seat.kind) {
-        Sight::Live(ahead) => Some(ahead),
-        Sight::Clear | Sight::Leaving(_) => None,
+    match in_the_way(seat.path_lock, seat.session, list, own, seat.kind) {
+        InTheWay::Live(ahead) => Some(ahead),
+        InTheWay::Nothing | InTheWay::Leaving(_) => None,
     }
 }

@@ -54,7 +54,7 @@ async fn look(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, AcquireEr
         Ok(Some(Err(unusable))) => Err(unusable_directory(path_lock, unusable)),
         Err(Unanswered::NoSession(no_session)) => Err(no_session.into_error(path)),
         Err(Unanswered::Refused(failure)) => Err(match failure.kind {
-            FailureKind::Refused(Refusal::NoAuth) => no_auth(path_lock, About::Directory),
+            FailureKind::Refused(Refusal::NoAuth) => no_auth(path_lock, Subject::Directory),
             _ => AcquireError::Rejected { path: user(), source: failure.cause },
         }),
         Err(Unanswered::GaveUp(failure)) => {
@@ -63,9 +63,9 @@ async fn look(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, AcquireEr
     }
 }
 
-/// What a request was about.
+/// The node that a request was about.
 #[derive(Debug, Default)]
-pub(super) enum About {
+pub(super) enum Subject {
     #[default]
     Directory,
     /// The directory above the lock's, or one above that.
@@ -75,15 +75,15 @@ pub(super) enum About {
 }
 
 /// The error of a request that an ACL does not allow.
-pub(super) fn no_auth(path_lock: &PathLock, about: About) -> AcquireError {
+pub(super) fn no_auth(path_lock: &PathLock, subject: Subject) -> AcquireError {
     let path = path_lock.path().user();
-    let node = match about {
-        About::Directory => path.to_owned(),
-        About::Parent => match path.rsplit_once('/') {
+    let node = match subject {
+        Subject::Directory => path.to_owned(),
+        Subject::Parent => match path.rsplit_once('/') {
             Some(("", _)) | None => "/".to_owned(),
             Some((parent, _)) => parent.to_owned(),
         },
-        About::Node(name) => path_lock.path().user_child(&name).into(),
+        Subject::Node(name) => path_lock.path().user_child(&name).into(),
     };
     AcquireError::NoAuth {
         path: path.to_owned(),
@@ -126,10 +126,10 @@ pub(super) async fn orphaned(
     Some(AcquireError::Orphaned { path: path_lock.path().user().to_owned(), node, source })
 }
 
-/// Whom a contender has to wait for.
+/// What a contender has to wait for.
 #[derive(Debug)]
-pub(crate) enum Sight {
-    Clear,
+pub(crate) enum InTheWay {
+    Nothing,
     /// Live contenders.
     Live(Ahead),
     /// Only nodes of our own session that are to be deleted, the last of them this one, by its server path.
@@ -137,47 +137,51 @@ pub(crate) enum Sight {
 }
 
 /// Whom the contender `name`, or a newcomer of this kind, has to wait for, by a list.
-pub(super) fn sight(
+pub(super) fn in_the_way(
     path_lock: &PathLock,
     session: &Session,
     queue: &Queue,
     name: Option<&str>,
     kind: Kind,
-) -> Sight {
+) -> InTheWay {
     let (count, names) = queue.in_the_way(name, kind);
     let mut leaving = None;
     for name in names {
         let path = path_lock.path().child(name);
         if !session.is_leaving(&path) {
-            return Sight::Live(Ahead { count, first: Some(name.into()) });
+            return InTheWay::Live(Ahead { count, first: Some(name.into()) });
         }
         leaving = Some(path);
     }
-    leaving.map_or(Sight::Clear, Sight::Leaving)
+    leaving.map_or(InTheWay::Nothing, InTheWay::Leaving)
 }
 
 /// Whom a contender of this kind would have to wait for: asked before a try creates anything. A member may
 /// lag behind, so live contenders are believed only in a list that was sent right behind a `sync`
 /// (docs/protocol.md#try-lock). Errors are left to the create.
-pub(crate) async fn busy(path_lock: &Arc<PathLock>, session: &Arc<Session>, kind: Kind) -> Sight {
-    let sight = |listing: Listing| match listing {
-        Ok(queue) if queue.usable().is_ok() => sight(path_lock, session, &queue, None, kind),
-        _ => Sight::Clear,
+pub(crate) async fn look_before_try(
+    path_lock: &Arc<PathLock>,
+    session: &Arc<Session>,
+    kind: Kind,
+) -> InTheWay {
+    let judge = |listing: Listing| match listing {
+        Ok(queue) if queue.usable().is_ok() => in_the_way(path_lock, session, &queue, None, kind),
+        _ => InTheWay::Nothing,
     };
     // A late create of our own would be in the way of every try; looking has it deleted.
     let list = session.request(|handle| async move { list_alone(path_lock, session, &handle).await });
     match list.await {
-        Ok(Ok(listing)) => match sight(listing) {
-            Sight::Live(_) => {}
+        Ok(Ok(listing)) => match judge(listing) {
+            InTheWay::Live(_) => {}
             seen => return seen,
         },
-        _ => return Sight::Clear,
+        _ => return InTheWay::Nothing,
     }
     let certain = session.request(|handle| async move {
         tokio::join!(handle.sync(path_lock.path().server()), list_alone(path_lock, session, &handle))
     });
     match certain.await {
-        Ok((Ok(()), Ok(listing))) => sight(listing),
-        _ => Sight::Clear,
+        Ok((Ok(()), Ok(listing))) => judge(listing),
+        _ => InTheWay::Nothing,
     }
 }

@@ -7,12 +7,12 @@
 //! 1. A grant needs a list that contains our own node with nobody before it, or a transaction that deleted
 //!    the holder's node, directly before ours, and found ours there. A list without our node grants nothing
 //!    and proves nothing: the create may still be under way (docs/protocol.md#grant).
-//! 2. Only a definite answer of the server says that a create did not happen. Everything else leaves an
-//!    *unsettled* id: the node may exist, or may come to exist later (docs/protocol.md#unknown-outcome).
+//! 2. Only a definite answer of the server says that a create did not happen. Everything else leaves the
+//!    id of an *unknown create*: the node may exist, or may come to exist later (docs/protocol.md#unknown-outcome).
 //! 3. An id belongs to one create request. A repetition has an id of its own, so a late commit of the first
 //!    can be told from the second (docs/protocol.md#one-id-per-create).
 //! 4. Whatever way it ends, the outcome names every node that may be left: what is known to exist by name, what may
-//!    exist by id ([`Leave`]). Nobody but the driver's caller may keep one of them.
+//!    exist by id ([`Orphans`]). The attempt keeps none of them.
 //! 5. Each repetition is counted against the retry policy, except those that an answer from a peer asked for.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) enum AcquireStep {
     /// Ask the server something.
     Do(AcquireRequest),
     /// Ask the retry policy for repetition number `failures` (from 0) and pause as it says; then `Retry`.
-    Pause { failures: u32, why: Trouble },
+    Pause { failures: u32, why: PauseReason },
     /// The end.
     Finish(AcquireOutcome),
 }
@@ -54,11 +54,11 @@ pub(crate) enum AcquireRequest {
 
 /// Why a repetition is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum PauseReason {
     /// A request failed, most likely with its connection.
-    Request,
+    RequestFailed,
     /// The server asked for patience.
-    NotNow,
+    ServerBusy,
     /// Somebody deleted our node.
     NodeDeleted,
 }
@@ -102,14 +102,14 @@ pub(crate) struct OwnNode {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AcquireOutcome {
     /// The lock is ours, by this node; `also` is what else may exist and must go.
-    Granted { name: String, czxid: i64, also: Leave },
+    Granted { name: String, czxid: i64, also: Orphans },
     /// It is not.
-    Ended { why: Ending, leave: Leave },
+    NotGranted { why: NoGrant, orphans: Orphans },
 }
 
 /// Why it ended without a grant.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum NoGrant {
     /// Somebody is ahead, and this contender was not to wait.
     WouldBlock,
     /// The last request was refused for good.
@@ -128,31 +128,31 @@ pub(crate) enum Ending {
 
 /// What may be left in the directory when a contender goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Leave {
+pub(crate) struct Orphans {
     /// Nodes that exist, by name.
-    pub(crate) nodes: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// Creates whose outcome is unknown, by id.
-    pub(crate) unsettled: Vec<String>,
+    pub(crate) ids: Vec<String>,
 }
 
-impl Leave {
+impl Orphans {
     fn extend(&mut self, other: Self) {
-        self.nodes.extend(other.nodes);
-        self.unsettled.extend(other.unsettled);
+        self.names.extend(other.names);
+        self.ids.extend(other.ids);
     }
 }
 
 /// Whether a contender queues or only asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Blocking {
+pub(crate) enum IfBusy {
     Wait,
-    Try,
+    Fail,
 }
 
 /// Where a contender waits for nodes of its own session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waits {
-    AtTheServers,
+pub(crate) enum OwnPredecessor {
+    Watched,
     /// For the nearest one before its own, whatever stands between: it is not its turn before that one is gone.
     InMemory,
 }
@@ -162,18 +162,18 @@ pub(crate) enum Waits {
 pub(crate) struct Acquiring {
     naming: Naming,
     kind: Kind,
-    patience: Blocking,
-    waits: Waits,
+    if_busy: IfBusy,
+    own_predecessor: OwnPredecessor,
     /// The node that queues for us, once known.
     node: Option<OwnNode>,
     /// Creates whose outcome is unknown, oldest first.
-    unsettled: Vec<String>,
+    unknown_creates: Vec<String>,
     /// Nodes of ours that queue for nobody. They have to go at once: kept until the end, one of them could come to
     /// stand before the node that queues for us, and we would wait for ourselves.
-    surplus: Vec<String>,
+    orphans: Vec<String>,
     /// What to do after a pause, and why there is one.
     after_pause: AfterPause,
-    paused_for: Trouble,
+    paused_for: PauseReason,
     /// How a request failed last.
     last_failure: Option<Failure>,
     /// The directory was missing, and has been made: that it is missing again is a failure.
@@ -197,17 +197,22 @@ enum AfterPause {
 
 impl Acquiring {
     /// A contender and its first step.
-    pub(crate) fn new(naming: Naming, kind: Kind, patience: Blocking, waits: Waits) -> (Self, AcquireStep) {
+    pub(crate) fn new(
+        naming: Naming,
+        kind: Kind,
+        if_busy: IfBusy,
+        own_predecessor: OwnPredecessor,
+    ) -> (Self, AcquireStep) {
         let contender = Self {
             naming,
             kind,
-            patience,
+            if_busy,
             node: None,
-            unsettled: Vec::new(),
-            surplus: Vec::new(),
-            waits,
+            unknown_creates: Vec::new(),
+            orphans: Vec::new(),
+            own_predecessor,
             after_pause: AfterPause::Create,
-            paused_for: Trouble::Request,
+            paused_for: PauseReason::RequestFailed,
             last_failure: None,
             made_parents: false,
             failures: 0,
@@ -235,8 +240,8 @@ impl Acquiring {
     }
 
     /// Nodes that exist and are of no use any more, to be deleted now. To be asked after each step.
-    pub(crate) fn take_surplus(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.surplus)
+    pub(crate) fn take_orphans(&mut self) -> Orphans {
+        Orphans { names: std::mem::take(&mut self.orphans), ids: Vec::new() }
     }
 
     /// Takes what came of the last step and answers with the next. `ours` says of a node's name whether it is one of our
@@ -288,26 +293,26 @@ impl Acquiring {
 
     /// Leaves, whatever `step` came last and was not done any more. If a create is under way, its event has to be
     /// handed over first.
-    pub(crate) fn leave(mut self, step: AcquireStep) -> Leave {
-        let mut all = self.take_leave();
+    pub(crate) fn leave(mut self, step: AcquireStep) -> Orphans {
+        let mut all = self.take_all();
         match step {
             AcquireStep::Finish(AcquireOutcome::Granted { name, also, .. }) => {
-                all.nodes.push(name);
+                all.names.push(name);
                 all.extend(also);
             }
-            AcquireStep::Finish(AcquireOutcome::Ended { leave, .. }) => all.extend(leave),
+            AcquireStep::Finish(AcquireOutcome::NotGranted { orphans, .. }) => all.extend(orphans),
             AcquireStep::Do(_) | AcquireStep::Pause { .. } => {}
         }
         all
     }
 
-    fn take_leave(&mut self) -> Leave {
-        let mut leave = Leave {
-            nodes: std::mem::take(&mut self.surplus),
-            unsettled: std::mem::take(&mut self.unsettled),
+    fn take_all(&mut self) -> Orphans {
+        let mut all = Orphans {
+            names: std::mem::take(&mut self.orphans),
+            ids: std::mem::take(&mut self.unknown_creates),
         };
-        leave.nodes.extend(self.node.take().map(|node| node.name));
-        leave
+        all.names.extend(self.node.take().map(|node| node.name));
+        all
     }
 
     fn created(
@@ -322,7 +327,7 @@ impl Acquiring {
             Answer::Is(node) => {
                 if let Some(earlier) = self.node.replace(node) {
                     // Cannot happen while `created` is the only place that creates; if it does, nothing is lost.
-                    self.surplus.push(earlier.name);
+                    self.orphans.push(earlier.name);
                 }
             }
             Answer::No(failure) => return self.not_created(id, failure, list, ours),
@@ -350,7 +355,7 @@ impl Acquiring {
     ) -> AcquireStep {
         match failure.kind {
             FailureKind::Unknown => {
-                self.unsettled.push(id);
+                self.unknown_creates.push(id);
                 // A list of the same flight may already show that it did happen. If it does not, that means
                 // nothing, and only a repetition can tell: its own create is the barrier
                 // (docs/protocol.md#write-barrier).
@@ -361,7 +366,7 @@ impl Acquiring {
                     }
                     Some(Answer::Is(listing)) if self.finds_itself(&listing) => self.look(listing, ours),
                     Some(Answer::No(Failure { kind: FailureKind::SessionOver, .. })) => {
-                        self.end(Ending::SessionOver)
+                        self.end(NoGrant::SessionOver)
                     }
                     Some(_) => self.failed(failure, AfterPause::Create),
                 }
@@ -378,26 +383,26 @@ impl Acquiring {
 
     /// Whether nothing is left to be found out but whom to wait for.
     fn waits_for_sure(&self) -> bool {
-        self.patience == Blocking::Wait && self.unsettled.is_empty() && self.queued_as().is_some()
+        self.if_busy == IfBusy::Wait && self.unknown_creates.is_empty() && self.queued_as().is_some()
     }
 
-    /// Whether a list shows a node of one of our unsettled creates, or that it is no use to go on.
+    /// Whether a list shows a node of one of our unknown creates, or that it is no use to go on.
     fn finds_itself(&self, listing: &Listing) -> bool {
         let Ok(queue) = listing else { return true };
-        self.unsettled.iter().any(|id| queue.find(&self.naming.prefix(id, self.kind)).is_some())
+        self.unknown_creates.iter().any(|id| queue.find(&self.naming.prefix(id, self.kind)).is_some())
     }
 
     /// Judges a list of the directory.
     fn look(&mut self, listing: Listing, ours: &dyn Fn(&str) -> bool) -> AcquireStep {
         let queue = match listing {
             Ok(queue) => queue,
-            Err(unusable) => return self.end(Ending::Unusable(unusable)),
+            Err(unusable) => return self.end(NoGrant::Unusable(unusable)),
         };
         // Creates whose outcome was unknown and that turn out to have happened: the oldest of our nodes has the
-        // best place, so it is the one that queues; all others are surplus.
+        // best place, so it is the one that queues; all others are orphans.
         let (naming, kind) = (self.naming, self.kind);
         let mut found = Vec::new();
-        self.unsettled.retain(|id| match queue.find(&naming.prefix(id, kind)) {
+        self.unknown_creates.retain(|id| match queue.find(&naming.prefix(id, kind)) {
             Some(name) => {
                 // Known from a list only: it has to prove by its owner that it is ours, and the token needs its czxid.
                 found.push(OwnNode { name: name.to_owned(), czxid: None });
@@ -410,14 +415,14 @@ impl Acquiring {
             // One that the list lacks was deleted by somebody else, and is not the one to queue with.
             found.sort_by_key(|node| queue.rank(&node.name).unwrap_or(usize::MAX));
             self.node = Some(found.remove(0));
-            self.surplus.extend(found.into_iter().map(|node| node.name));
+            self.orphans.extend(found.into_iter().map(|node| node.name));
         }
         let Some(node) = &self.node else {
             return self.pause(AfterPause::Create);
         };
         let Some(position) = queue.position(&node.name) else { return self.own_node_deleted() };
         if let Err(unusable) = queue.usable_by(&node.name) {
-            return self.end(Ending::Unusable(unusable));
+            return self.end(NoGrant::Unusable(unusable));
         }
         if std::mem::take(&mut self.woken) {
             // It outlasted a wait: the process that deletes our nodes does not do it each time.
@@ -426,14 +431,16 @@ impl Acquiring {
         match position {
             _ if node.czxid.is_none() => AcquireStep::Do(AcquireRequest::Inspect { name: node.name.clone() }),
             Position::First => self.first(),
-            Position::Behind { .. } if self.patience == Blocking::Try => {
+            Position::Behind { .. } if self.if_busy == IfBusy::Fail => {
                 self.list = Some(queue);
-                self.end(Ending::WouldBlock)
+                self.end(NoGrant::WouldBlock)
             }
             Position::Behind { predecessor } => {
-                let own = match self.waits {
-                    Waits::AtTheServers => None,
-                    Waits::InMemory => queue.before(&node.name).enumerate().find(|(_, name)| ours(name)),
+                let own = match self.own_predecessor {
+                    OwnPredecessor::Watched => None,
+                    OwnPredecessor::InMemory => {
+                        queue.before(&node.name).enumerate().find(|(_, name)| ours(name))
+                    }
                 };
                 let request = match own {
                     Some((between, name)) => AcquireRequest::WaitFor {
@@ -451,7 +458,7 @@ impl Acquiring {
     fn first(&mut self) -> AcquireStep {
         match self.node.take() {
             Some(OwnNode { name, czxid: Some(czxid) }) => {
-                AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also: self.take_leave() })
+                AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also: self.take_all() })
             }
             Some(OwnNode { name, czxid: None }) => {
                 self.node = Some(OwnNode { name: name.clone(), czxid: None });
@@ -466,18 +473,18 @@ impl Acquiring {
         self.woken = false;
         self.deleted = self.deleted.saturating_add(1);
         // A deletion of it costs nothing and makes sure.
-        self.surplus.extend(self.node.take().map(|node| node.name));
+        self.orphans.extend(self.node.take().map(|node| node.name));
         self.after_pause = AfterPause::Create;
-        self.paused_for = Trouble::NodeDeleted;
-        AcquireStep::Pause { failures: self.deleted - 1, why: Trouble::NodeDeleted }
+        self.paused_for = PauseReason::NodeDeleted;
+        AcquireStep::Pause { failures: self.deleted - 1, why: PauseReason::NodeDeleted }
     }
 
     fn give_up(&mut self) -> AcquireStep {
         let why = match self.paused_for {
-            Trouble::NodeDeleted => Ending::NodeDeleted { times: self.deleted },
-            Trouble::Request | Trouble::NotNow => {
+            PauseReason::NodeDeleted => NoGrant::NodeDeleted { times: self.deleted },
+            PauseReason::RequestFailed | PauseReason::ServerBusy => {
                 let last = self.last_failure.take();
-                Ending::KeptFailing(last.unwrap_or_else(|| FailureKind::Unknown.into()))
+                NoGrant::KeptFailing(last.unwrap_or_else(|| FailureKind::Unknown.into()))
             }
         };
         self.end(why)
@@ -485,21 +492,21 @@ impl Acquiring {
 
     fn failed(&mut self, failure: Failure, then: AfterPause) -> AcquireStep {
         let step = match failure.kind {
-            FailureKind::SessionOver => return self.end(Ending::SessionOver),
-            FailureKind::Refused(_) => return self.end(Ending::Refused(failure)),
-            FailureKind::TooManyWatches => return self.end(Ending::TooManyWatches),
+            FailureKind::SessionOver => return self.end(NoGrant::SessionOver),
+            FailureKind::Refused(_) => return self.end(NoGrant::Refused(failure)),
+            FailureKind::TooManyWatches => return self.end(NoGrant::TooManyWatches),
             FailureKind::NoNode | FailureKind::Unknown => self.pause(then),
-            FailureKind::NotNow => self.pause_for(then, Trouble::NotNow),
+            FailureKind::NotNow => self.pause_for(then, PauseReason::ServerBusy),
         };
         self.last_failure = Some(failure);
         step
     }
 
     fn pause(&mut self, then: AfterPause) -> AcquireStep {
-        self.pause_for(then, Trouble::Request)
+        self.pause_for(then, PauseReason::RequestFailed)
     }
 
-    fn pause_for(&mut self, then: AfterPause, why: Trouble) -> AcquireStep {
+    fn pause_for(&mut self, then: AfterPause, why: PauseReason) -> AcquireStep {
         self.after_pause = then;
         self.paused_for = why;
         let failures = self.failures;
@@ -507,8 +514,8 @@ impl Acquiring {
         AcquireStep::Pause { failures, why }
     }
 
-    fn end(&mut self, why: Ending) -> AcquireStep {
-        AcquireStep::Finish(AcquireOutcome::Ended { why, leave: self.take_leave() })
+    fn end(&mut self, why: NoGrant) -> AcquireStep {
+        AcquireStep::Finish(AcquireOutcome::NotGranted { why, orphans: self.take_all() })
     }
 }
 
@@ -547,23 +554,27 @@ mod tests {
     }
 
     fn waiting() -> Acquiring {
-        let (contender, first) = Acquiring::new(MUTEX, Kind::Exclusive, Blocking::Wait, Waits::AtTheServers);
+        let (contender, first) =
+            Acquiring::new(MUTEX, Kind::Exclusive, IfBusy::Wait, OwnPredecessor::Watched);
         assert_eq!(first, AcquireStep::Do(AcquireRequest::Create));
         contender
     }
 
     fn granted(id: &str, sequence: u32) -> AcquireStep {
         let OwnNode { name, czxid } = node(id, sequence);
-        AcquireStep::Finish(AcquireOutcome::Granted { name, czxid: czxid.unwrap(), also: Leave::default() })
+        AcquireStep::Finish(AcquireOutcome::Granted { name, czxid: czxid.unwrap(), also: Orphans::default() })
     }
 
-    fn ended(why: Ending, nodes: &[String], unsettled: &[&str]) -> AcquireStep {
-        let unsettled = unsettled.iter().map(ToString::to_string).collect();
-        AcquireStep::Finish(AcquireOutcome::Ended { why, leave: Leave { nodes: nodes.to_vec(), unsettled } })
+    fn ended(why: NoGrant, names: &[String], ids: &[&str]) -> AcquireStep {
+        let ids = ids.iter().map(ToString::to_string).collect();
+        AcquireStep::Finish(AcquireOutcome::NotGranted {
+            why,
+            orphans: Orphans { names: names.to_vec(), ids },
+        })
     }
 
     fn request_again(failures: u32) -> AcquireStep {
-        AcquireStep::Pause { failures, why: Trouble::Request }
+        AcquireStep::Pause { failures, why: PauseReason::RequestFailed }
     }
 
     #[test]
@@ -584,8 +595,8 @@ mod tests {
         assert_eq!(contender.step(AcquireEvent::Listed(list(&[name(A, 3)]))), granted(A, 3));
     }
 
-    fn in_memory(patience: Blocking) -> Acquiring {
-        Acquiring::new(MUTEX, Kind::Exclusive, patience, Waits::InMemory).0
+    fn in_memory(if_busy: IfBusy) -> Acquiring {
+        Acquiring::new(MUTEX, Kind::Exclusive, if_busy, OwnPredecessor::InMemory).0
     }
 
     fn wait_for(name: &str, next: bool) -> AcquireStep {
@@ -596,20 +607,21 @@ mod tests {
     fn the_nearest_node_of_the_session_is_waited_for_in_memory() {
         let all = [name(A, 5), name("theirs", 4), name("ours", 3), name("ours", 2), name("theirs", 1)];
         let ours = |name: &str| name.contains("ours");
-        let mut contender = in_memory(Blocking::Wait);
+        let mut contender = in_memory(IfBusy::Wait);
         let step = contender.on(created(A, Answer::Is(node(A, 5)), list(&all)), &ours);
         assert_eq!(step, wait_for(&name("ours", 3), false));
         assert_eq!(contender.on(AcquireEvent::Changed, &ours), AcquireStep::Do(AcquireRequest::List));
         let step = contender.on(AcquireEvent::Listed(list(&[name(A, 5), name("ours", 2)])), &ours);
         assert_eq!(step, wait_for(&name("ours", 2), true));
-        let (mut elsewhere, _) = Acquiring::new(MUTEX, Kind::Exclusive, Blocking::Wait, Waits::AtTheServers);
+        let (mut elsewhere, _) =
+            Acquiring::new(MUTEX, Kind::Exclusive, IfBusy::Wait, OwnPredecessor::Watched);
         let step = elsewhere.on(created(A, Answer::Is(node(A, 5)), list(&all)), &ours);
         assert_eq!(step, AcquireStep::Do(AcquireRequest::Watch { predecessor: name("theirs", 4) }));
     }
 
     #[test]
     fn a_lock_handed_over_is_ours_at_once() {
-        let mut contender = in_memory(Blocking::Wait);
+        let mut contender = in_memory(IfBusy::Wait);
         let all = [name(A, 3), name(B, 2), name("c", 1)];
         contender.on(created(A, Answer::Is(node(A, 3)), list(&all)), &|_| true);
         assert_eq!(contender.queued_as(), Some(&*name(A, 3)));
@@ -619,7 +631,7 @@ mod tests {
 
     #[test]
     fn what_another_watched_is_watched_in_its_place() {
-        let mut contender = in_memory(Blocking::Wait);
+        let mut contender = in_memory(IfBusy::Wait);
         contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])), &|_| true);
         let predecessor = name("c", 1);
         let step = contender.step(AcquireEvent::Inherited { predecessor: predecessor.clone() });
@@ -638,15 +650,15 @@ mod tests {
     #[test]
     fn one_that_knows_its_predecessor_needs_no_list() {
         let b = name(B, 2);
-        let step = in_memory(Blocking::Wait).step(created_behind(Answer::Is(node(A, 3)), Some(&b)));
+        let step = in_memory(IfBusy::Wait).step(created_behind(Answer::Is(node(A, 3)), Some(&b)));
         assert_eq!(step, wait_for(&b, true));
         // Otherwise it does: not known; not to wait; not known to be ours; another create may have happened.
         let list = AcquireStep::Do(AcquireRequest::List);
-        assert_eq!(in_memory(Blocking::Wait).step(created_behind(Answer::Is(node(A, 3)), None)), list);
-        assert_eq!(in_memory(Blocking::Try).step(created_behind(Answer::Is(node(A, 3)), Some(&b))), list);
+        assert_eq!(in_memory(IfBusy::Wait).step(created_behind(Answer::Is(node(A, 3)), None)), list);
+        assert_eq!(in_memory(IfBusy::Fail).step(created_behind(Answer::Is(node(A, 3)), Some(&b))), list);
         let unsaid = OwnNode { name: name(A, 3), czxid: None };
-        assert_eq!(in_memory(Blocking::Wait).step(created_behind(Answer::Is(unsaid), Some(&b))), list);
-        let mut contender = in_memory(Blocking::Wait);
+        assert_eq!(in_memory(IfBusy::Wait).step(created_behind(Answer::Is(unsaid), Some(&b))), list);
+        let mut contender = in_memory(IfBusy::Wait);
         assert_eq!(contender.step(created_behind(Answer::no(FailureKind::Unknown), None)), list);
         assert_eq!(contender.step(AcquireEvent::Listed(Answer::no(FailureKind::NoNode))), request_again(0));
         assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
@@ -659,7 +671,7 @@ mod tests {
         let listed =
             |names: &[&str]| Answer::Is(Queue::read(names.iter().map(ToString::to_string).collect(), naming));
         let own = OwnNode { name: "_c_aaaa-__READ__0000000003".to_owned(), czxid: Some(103) };
-        let (mut contender, _) = Acquiring::new(naming, Kind::Shared, Blocking::Wait, Waits::AtTheServers);
+        let (mut contender, _) = Acquiring::new(naming, Kind::Shared, IfBusy::Wait, OwnPredecessor::Watched);
         let all = ["r-__READ__0000000001", "w-__WRIT__0000000002", &own.name];
         let step = contender.step(created(A, Answer::Is(own.clone()), listed(&all)));
         assert_eq!(
@@ -673,7 +685,8 @@ mod tests {
         assert_eq!(step, AcquireStep::Do(AcquireRequest::Watch { predecessor: upgraded.to_owned() }));
         assert_eq!(contender.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
         let step = contender.step(AcquireEvent::Listed(listed(&["r-__READ__0000000001", &own.name])));
-        let granted = AcquireOutcome::Granted { name: own.name.clone(), czxid: 103, also: Leave::default() };
+        let granted =
+            AcquireOutcome::Granted { name: own.name.clone(), czxid: 103, also: Orphans::default() };
         assert_eq!(step, AcquireStep::Finish(granted));
     }
 
@@ -682,7 +695,7 @@ mod tests {
         let mut contender = waiting();
         contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
         let step = contender.step(AcquireEvent::WatchFailed(FailureKind::TooManyWatches.into()));
-        assert_eq!(step, ended(Ending::TooManyWatches, &[name(A, 3)], &[]));
+        assert_eq!(step, ended(NoGrant::TooManyWatches, &[name(A, 3)], &[]));
     }
 
     #[test]
@@ -723,7 +736,7 @@ mod tests {
         assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
         // The repetition is the barrier: its list shows whether the first create happened.
         let step = contender.step(created(B, Answer::Is(node(B, 8)), list(&[name(B, 8)])));
-        let also = Leave { nodes: Vec::new(), unsettled: vec![A.to_owned()] };
+        let also = Orphans { names: Vec::new(), ids: vec![A.to_owned()] };
         assert_eq!(step, AcquireStep::Finish(AcquireOutcome::Granted { name: name(B, 8), czxid: 108, also }));
     }
 
@@ -754,7 +767,7 @@ mod tests {
             contender.step(AcquireEvent::Inspected(Answer::Is(node(A, 4)))),
             AcquireStep::Do(AcquireRequest::List)
         );
-        let also = Leave { nodes: vec![name(B, 5)], unsettled: Vec::new() };
+        let also = Orphans { names: vec![name(B, 5)], ids: Vec::new() };
         assert_eq!(
             contender.step(AcquireEvent::Listed(list(&both))),
             AcquireStep::Finish(AcquireOutcome::Granted { name: name(A, 4), czxid: 104, also })
@@ -792,7 +805,7 @@ mod tests {
         assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::MakeParents));
         assert_eq!(
             contender.step(AcquireEvent::ParentsMade(Answer::no(REFUSED))),
-            ended(Ending::Refused(REFUSED.into()), &[], &[])
+            ended(NoGrant::Refused(REFUSED.into()), &[], &[])
         );
     }
 
@@ -802,11 +815,11 @@ mod tests {
         contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2), name("c", 1)])));
         assert_eq!(contender.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
         let step = contender.step(AcquireEvent::Listed(list(&[name("c", 1)])));
-        assert_eq!(step, AcquireStep::Pause { failures: 0, why: Trouble::NodeDeleted });
+        assert_eq!(step, AcquireStep::Pause { failures: 0, why: PauseReason::NodeDeleted });
         assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
         assert_eq!(contender.times_deleted(), 1);
         // Should it exist after all, it goes.
-        assert_eq!(contender.take_surplus(), [name(A, 3)]);
+        assert_eq!(contender.take_orphans().names, [name(A, 3)]);
     }
 
     /// A wait may be long, and its node be deleted now and then.
@@ -822,7 +835,7 @@ mod tests {
         };
         let robbed = |contender: &mut Acquiring, failures| {
             let step = contender.step(AcquireEvent::Listed(list(&[name(B, 2)])));
-            assert_eq!(step, AcquireStep::Pause { failures, why: Trouble::NodeDeleted });
+            assert_eq!(step, AcquireStep::Pause { failures, why: PauseReason::NodeDeleted });
             assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
         };
         queue(&mut contender, 3);
@@ -840,9 +853,10 @@ mod tests {
 
     #[test]
     fn a_try_does_not_wait_and_takes_its_node_along() {
-        let (mut contender, _) = Acquiring::new(MUTEX, Kind::Exclusive, Blocking::Try, Waits::AtTheServers);
+        let (mut contender, _) =
+            Acquiring::new(MUTEX, Kind::Exclusive, IfBusy::Fail, OwnPredecessor::Watched);
         let step = contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
-        assert_eq!(step, ended(Ending::WouldBlock, &[name(A, 3)], &[]));
+        assert_eq!(step, ended(NoGrant::WouldBlock, &[name(A, 3)], &[]));
     }
 
     #[test]
@@ -854,16 +868,16 @@ mod tests {
         };
         // Granted in that very moment; waiting; unknown; not created; over.
         let granted = leave(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3)])));
-        assert_eq!(granted, Leave { nodes: vec![name(A, 3)], unsettled: Vec::new() });
+        assert_eq!(granted, Orphans { names: vec![name(A, 3)], ids: Vec::new() });
         let waiting = leave(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
-        assert_eq!(waiting, Leave { nodes: vec![name(A, 3)], unsettled: Vec::new() });
+        assert_eq!(waiting, Orphans { names: vec![name(A, 3)], ids: Vec::new() });
         let unknown = leave(created(A, Answer::no(FailureKind::Unknown), list(&[])));
-        assert_eq!(unknown, Leave { nodes: Vec::new(), unsettled: vec![A.to_owned()] });
+        assert_eq!(unknown, Orphans { names: Vec::new(), ids: vec![A.to_owned()] });
         let refused = leave(created(A, Answer::no(FailureKind::NoNode), Answer::no(FailureKind::NoNode)));
-        assert_eq!(refused, Leave::default());
+        assert_eq!(refused, Orphans::default());
         let over =
             leave(created(A, Answer::no(FailureKind::SessionOver), Answer::no(FailureKind::SessionOver)));
-        assert_eq!(over, Leave::default());
+        assert_eq!(over, Orphans::default());
     }
 
     /// A watch that cannot be set is counted although every list in between succeeds.
@@ -874,7 +888,7 @@ mod tests {
         let watch = || AcquireStep::Do(AcquireRequest::Watch { predecessor: name(B, 2) });
         assert_eq!(contender.step(created(A, Answer::Is(node(A, 3)), list(&both))), watch());
         for failures in 0..3 {
-            let why = Trouble::NotNow;
+            let why = PauseReason::ServerBusy;
             assert_eq!(
                 contender.step(AcquireEvent::WatchFailed(FailureKind::NotNow.into())),
                 AcquireStep::Pause { failures, why }
@@ -896,7 +910,7 @@ mod tests {
             let mut contender = waiting();
             let both = [name(A, 3), other.to_owned()];
             let step = contender.step(created(A, Answer::Is(node(A, 3)), list(&both)));
-            assert_eq!(step, ended(Ending::Unusable(why), &[name(A, 3)], &[]));
+            assert_eq!(step, ended(NoGrant::Unusable(why), &[name(A, 3)], &[]));
         }
     }
 
@@ -918,13 +932,13 @@ mod tests {
         let mut contender = waiting();
         assert_eq!(
             contender.step(created(A, Answer::no(over()), Answer::no(over()))),
-            ended(Ending::SessionOver, &[], &[])
+            ended(NoGrant::SessionOver, &[], &[])
         );
         let mut contender = waiting();
         contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
         assert_eq!(
             contender.step(AcquireEvent::WatchFailed(over().into())),
-            ended(Ending::SessionOver, &[name(A, 3)], &[])
+            ended(NoGrant::SessionOver, &[name(A, 3)], &[])
         );
     }
 }

@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use crate::protocol::acquire::{
-    AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, Blocking, Ending, Leave, OwnNode,
-    Waits,
+    AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, IfBusy, NoGrant, Orphans, OwnNode,
+    OwnPredecessor,
 };
 use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Created};
 use crate::protocol::failure::{Answer, FailureKind, Refusal};
@@ -146,7 +146,7 @@ struct Creation {
 struct Caller {
     doing: Doing,
     kind: Kind,
-    patience: Blocking,
+    if_busy: IfBusy,
     /// With a fair lock.
     fair: bool,
     /// Of the attempt.
@@ -302,12 +302,12 @@ impl World<'_> {
         }
     }
 
-    fn clean(&mut self, i: usize, leave: Leave) {
+    fn clean(&mut self, i: usize, orphans: Orphans) {
         let number = Some(self.callers[i].number);
-        for name in leave.nodes {
+        for name in orphans.names {
             self.reap(i, name, number, false);
         }
-        for id in leave.unsettled {
+        for id in orphans.ids {
             // The cleanup's barrier decides what is under way, then it looks.
             self.settle_late(i);
             let beginning = self.directory.naming.prefix(&id, self.callers[i].kind);
@@ -404,12 +404,12 @@ impl World<'_> {
 
     /// A caller begins.
     fn start(&mut self, i: usize) {
-        let patience = if self.choices.chance(64) { Blocking::Try } else { Blocking::Wait };
+        let if_busy = if self.choices.chance(64) { IfBusy::Fail } else { IfBusy::Wait };
         let reads = !self.in_memory() && self.choices.chance(140);
         let fair = self.in_memory() && self.choices.chance(190);
         self.attempts += 1;
         let caller = &mut self.callers[i];
-        caller.patience = patience;
+        caller.if_busy = if_busy;
         caller.fair = fair;
         caller.kind = if reads { Kind::Shared } else { Kind::Exclusive };
         caller.number = self.attempts;
@@ -423,11 +423,11 @@ impl World<'_> {
 
     /// Needs a place.
     fn arrive(&mut self, i: usize, known: Option<u64>) {
-        let Caller { kind, patience, number, fair, .. } = self.callers[i];
+        let Caller { kind, if_busy, number, fair, .. } = self.callers[i];
         let again = fair && self.choices.chance(128);
-        let wish = match patience {
-            Blocking::Try => Wish::Ask { known },
-            Blocking::Wait => Wish::Join,
+        let wish = match if_busy {
+            IfBusy::Fail => Wish::Ask { known },
+            IfBusy::Wait => Wish::Join,
         };
         let limit = self.clients[CLIENT[i]].places[&number].2;
         let question = self.question();
@@ -476,8 +476,8 @@ impl World<'_> {
     }
 
     /// The caller goes, or is told that it does not get the lock.
-    fn give_up(&mut self, i: usize, leave: Leave) {
-        self.clean(i, leave);
+    fn give_up(&mut self, i: usize, orphans: Orphans) {
+        self.clean(i, orphans);
         self.end(i);
     }
 
@@ -496,9 +496,9 @@ impl World<'_> {
                 None => self.callers[i].doing = Doing::ForPlace(question),
             },
             Doing::Admitted => {
-                let Caller { kind, patience, fair, number, .. } = self.callers[i];
-                let waits = if fair { Waits::InMemory } else { Waits::AtTheServers };
-                let (contender, step) = Acquiring::new(self.directory.naming, kind, patience, waits);
+                let Caller { kind, if_busy, fair, number, .. } = self.callers[i];
+                let waits = if fair { OwnPredecessor::InMemory } else { OwnPredecessor::Watched };
+                let (contender, step) = Acquiring::new(self.directory.naming, kind, if_busy, waits);
                 self.queue(CLIENT[i], |queue, _| queue.set_live(number, true));
                 self.callers[i].doing = Doing::Queued(contender, step);
             }
@@ -691,7 +691,7 @@ impl World<'_> {
         let (c, number, kind) = (CLIENT[i], self.callers[i].number, self.callers[i].kind);
         let Client { queue, session, .. } = &self.clients[c];
         let step = contender.on(event, &|name| queue.knows(*session, name));
-        for name in contender.take_surplus() {
+        for name in contender.take_orphans().names {
             self.reap(i, name, Some(number), false);
         }
         if let (Some(list), Some(own)) = (contender.take_list(), contender.queued_as()) {
@@ -710,7 +710,7 @@ impl World<'_> {
     /// Creates if it is its turn.
     fn may_create(&mut self, i: usize, contender: Acquiring) {
         let (c, number) = (CLIENT[i], self.callers[i].number);
-        if self.callers[i].patience == Blocking::Wait {
+        if self.callers[i].if_busy == IfBusy::Wait {
             let question = self.question();
             self.callers[i].told = None;
             let Client { contending, session, .. } = &mut self.clients[c];
@@ -815,9 +815,9 @@ impl World<'_> {
                 }
                 self.callers[i].doing = Doing::Holding { name };
             }
-            AcquireOutcome::Ended { why, leave } => {
-                assert_eq!(why, Ending::WouldBlock);
-                self.give_up(i, leave);
+            AcquireOutcome::NotGranted { why, orphans } => {
+                assert_eq!(why, NoGrant::WouldBlock);
+                self.give_up(i, orphans);
             }
         }
     }
@@ -1035,7 +1035,7 @@ fn simulate(bytes: &[u8], family: Family) {
     let caller = || Caller {
         doing: Doing::Idle,
         kind: Kind::Exclusive,
-        patience: Blocking::Wait,
+        if_busy: IfBusy::Wait,
         fair: false,
         number: 0,
         placed: false,

@@ -36,7 +36,7 @@ pub(crate) enum Orphan {
     /// These nodes, each before the next. They exist, or may.
     Nodes(Vec<String>),
     /// Whatever a create with this id led to, whose outcome is unknown: a node whose name begins like this, or none.
-    Unsettled { id: String, beginning: String },
+    UnknownCreate { id: String, beginning: String },
 }
 
 /// One thing to delete, and what depends on it.
@@ -79,7 +79,7 @@ impl Cleanup {
         match &item.orphan {
             Orphan::Node(name) | Orphan::Hold { name, .. } => leave(name),
             Orphan::Nodes(names) => names.iter().for_each(|name| leave(name)),
-            Orphan::Unsettled { .. } => {}
+            Orphan::UnknownCreate { .. } => {}
         }
         if let Err(mpsc::error::SendError((item, _ticket))) = self.items.send((item, ticket)) {
             // The session's thread has stopped, so the session is closed and its nodes with it. This is not logged: the
@@ -149,7 +149,7 @@ async fn run(mut items: mpsc::UnboundedReceiver<(Item, Ticket)>) {
     while open || !working.is_empty() {
         let (group, more) = tokio::select! {
             item = items.recv(), if open => match item {
-                Some((item, ticket)) if matches!(item.orphan, Orphan::Unsettled { .. }) => {
+                Some((item, ticket)) if matches!(item.orphan, Orphan::UnknownCreate { .. }) => {
                     let group = (item.session.number(), item.directory.clone());
                     if let Some(others) = waiting.get_mut(&group) {
                         others.push((item, ticket));
@@ -199,14 +199,14 @@ async fn settle_together(items: Rest) -> Rest {
     let mut found = Rest::new();
     let Some((first, _)) = items.first() else { return found };
     let (session, directory) = (Arc::clone(&first.session), first.directory.clone());
-    let Orphan::Unsettled { beginning, .. } = &first.orphan else { return found };
+    let Orphan::UnknownCreate { beginning, .. } = &first.orphan else { return found };
     let result = look_behind(&session, &directory, beginning).await;
     let by_id: HashMap<&str, &String> = match &result {
         Ok(children) => children.iter().filter_map(|child| Some((id(child)?, child))).collect(),
         Err(_) => HashMap::new(),
     };
     for (mut item, ticket) in items {
-        let Orphan::Unsettled { id, .. } = &item.orphan else { continue };
+        let Orphan::UnknownCreate { id, .. } = &item.orphan else { continue };
         match (&result, by_id.get(id.as_str())) {
             (Ok(_), Some(name)) => {
                 item.orphan = Orphan::Node((*name).clone());
@@ -290,7 +290,7 @@ async fn settle(session: &Session, directory: &LockPath, orphan: &Orphan) -> Res
             result
         }
         // Settled together with others.
-        Orphan::Unsettled { .. } => Ok(()),
+        Orphan::UnknownCreate { .. } => Ok(()),
     }
 }
 
