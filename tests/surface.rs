@@ -20,11 +20,12 @@ use test_support::{SOON, within};
 use tokio::net::TcpListener;
 use zookeeper_recipes::{
     Acl, AcquireError, AnyGuard, BuildError, Client, ClientBuilder, ConnectError, ConnectionState,
-    ConversionError, FenceGate, Fenced, FencingToken, Heartbeat, InterProcessFairLock, InterProcessLock,
-    InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock, InterProcessReadWriteLock,
-    InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockState, Lost, LostReason, Margin,
-    NodePath, NodeVersion, Parents, Permissions, QueuedLock, ReadGuard, ReadToken, ReleaseError, RetryPolicy,
-    RevokeError, Token, Transaction, TransactionError, TryLockError, WriteGuard,
+    ConversionError, FenceGate, Fenced, FencingToken, Heartbeat, InterProcessFairLock,
+    InterProcessFairLockBuilder, InterProcessLock, InterProcessMutex, InterProcessMutexBuilder,
+    InterProcessReadLock, InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessWriteLock,
+    InvalidPath, LocalHolder, LockGuard, LockState, Lost, LostReason, Margin, NodePath, NodeVersion, Parents,
+    Permissions, QueuedLock, ReadGuard, ReadToken, ReleaseError, RetryPolicy, RevokeError, Token,
+    Transaction, TransactionError, TryLockError, WriteGuard,
 };
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
@@ -61,6 +62,8 @@ fn types_go_anywhere() {
     free::<InterProcessReadLock>();
     free::<InterProcessWriteLock>();
     free::<QueuedLock>();
+    free::<InterProcessFairLockBuilder>();
+    free::<InterProcessReadWriteLockBuilder>();
     free::<FenceGate>();
     free::<Box<dyn InterProcessLock>>();
     free::<Arc<dyn InterProcessLock>>();

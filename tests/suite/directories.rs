@@ -169,7 +169,7 @@ async fn namespaces_of_connect_string_and_builder_add_up(env: &Env) {
 async fn a_namespace_keeps_apart(env: &Env) {
     let mut guards = Vec::new();
     for namespace in ["a", "b"] {
-        let client = env.connect(env.builder().namespace(&env.path(namespace))).await;
+        let client = env.connect(env.builder().namespace(env.path(namespace))).await;
         let mutex = InterProcessMutex::new(&client, "/stock").unwrap();
         guards.push(within("a free lock", mutex.lock()).await.unwrap());
     }
