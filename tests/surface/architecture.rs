@@ -16,12 +16,6 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use super::{read, sources};
 
-/// Imports that still go up, as (importing file, imported file). To be shortened, never extended.
-const KNOWN_UPWARD: &[(&str, &str)] = &[];
-
-/// Files that are still part of a circle. To be shortened, never extended.
-const KNOWN_CIRCULAR: &[&str] = &[];
-
 /// The files of the lowest layer, beside those of `src/error`.
 const VALUES: [&str; 4] = ["src/options.rs", "src/path.rs", "src/shown.rs", "src/token.rs"];
 
@@ -376,44 +370,36 @@ fn way<'a>(imports: &'a [Import], from: &str, to: &str) -> Option<Vec<&'a Import
     None
 }
 
-/// Fails if what was found is not what is known: new violations with what is wrong about each, and old ones that are gone.
-fn assert_only_known<T: Ord + fmt::Debug>(rule: &str, list: &str, found: &BTreeMap<T, String>, known: &[T]) {
-    let known: BTreeSet<&T> = known.iter().collect();
-    let new: Vec<&str> =
-        found.iter().filter(|(key, _)| !known.contains(key)).map(|(_, text)| text.as_str()).collect();
-    assert!(new.is_empty(), "{rule}\n\n{}", new.join("\n"));
-    let gone: Vec<&&T> = known.iter().filter(|key| !found.contains_key(key)).collect();
-    assert!(gone.is_empty(), "mended, so take them off {list}: {gone:#?}");
+#[track_caller]
+fn assert_none(found: &[String], rule: &str) {
+    assert!(found.is_empty(), "{rule}\n\n{}", found.join("\n"));
 }
 
 #[test]
 fn imports_point_down_the_layers() {
     let imports = Modules::read().imports();
     assert!(imports.len() > 100, "{}", imports.len());
-    let upward = |import: &&Import| Layer::of(&import.to) > Layer::of(&import.from);
-    let mut found: BTreeMap<(&str, &str), String> = BTreeMap::new();
-    for import in imports.iter().filter(upward) {
+    let upward = imports.iter().filter(|import| Layer::of(&import.to) > Layer::of(&import.from));
+    let why = |import: &Import| {
         let (lower, higher) = (Layer::of(&import.from), Layer::of(&import.to));
-        let text = format!("{import}: {lower:?} may not import {higher:?}");
-        found.entry((&import.from, &import.to)).or_insert(text);
-    }
+        format!("{import}: {lower:?} may not import {higher:?}")
+    };
     let rule = "A layer imports from itself and from those below it: Faces -> Engine -> Session -> Protocol -> Values.";
-    assert_only_known(rule, "KNOWN_UPWARD", &found, KNOWN_UPWARD);
+    assert_none(&upward.map(why).collect::<Vec<_>>(), rule);
 }
 
 #[test]
 fn no_files_import_each_other_in_a_circle() {
     let imports = Modules::read().imports();
     let files: BTreeSet<&str> = imports.iter().map(|import| import.from.as_str()).collect();
-    let mut found: BTreeMap<&str, String> = BTreeMap::new();
+    let mut found = Vec::new();
     for file in files {
         if let Some(circle) = way(&imports, file, file) {
             let steps: Vec<String> = circle.iter().map(|import| format!("  {import}")).collect();
-            found.insert(file, format!("{file} is in a circle:\n{}", steps.join("\n")));
+            found.push(format!("{file} is in a circle:\n{}", steps.join("\n")));
         }
     }
-    let rule = "No files of src import each other in a circle.";
-    assert_only_known(rule, "KNOWN_CIRCULAR", &found, KNOWN_CIRCULAR);
+    assert_none(&found, "No files of src import each other in a circle.");
 }
 
 /// What a file of the given layers names that it may not, one line each.
@@ -453,7 +439,7 @@ fn the_protocol_is_pure() {
         }
     }
     let rule = "src/protocol decides and does nothing else: no client, runtime, thread, clock, random number or other crate.";
-    assert!(found.is_empty(), "{rule}\n\n{}", found.join("\n"));
+    assert_none(&found, rule);
 }
 
 #[test]
@@ -464,7 +450,7 @@ fn only_the_engine_and_the_session_speak_zookeeper() {
     };
     let found = forbidden(is_meant, speaks);
     let rule = "Only src/engine and src/session name the client library, and src/client.rs, which takes a session or a connector.";
-    assert!(found.is_empty(), "{rule}\n\n{}", found.join("\n"));
+    assert_none(&found, rule);
     // And users see its types in two places.
     let shown: Vec<String> = sources()
         .iter()
