@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use test_support::in_process::read_write::{lock, read, write};
+use test_support::in_process::read_write::{lock, narrow, read, write};
 use test_support::in_process::{
     Barrier, DIRECTORY, connect, connect_as, eager, never_for, session, start, start_impatient, until,
     until_lost,
@@ -12,8 +12,8 @@ use test_support::{ByHand, SOON, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    Client, ConversionError, ConversionFailure, InterProcessReadWriteLock, LockState, LostReason, NodePath,
-    ReadGuard, ReleaseError, WriteGuard,
+    Client, ConversionError, ConversionFailure, LockState, LostReason, NodePath, ReadGuard, ReleaseError,
+    WriteGuard,
 };
 use zookeeper_test_server::{Direction, Gate, Match, Op, Server, View};
 
@@ -21,11 +21,6 @@ const THROTTLED: i32 = -127;
 const NO_AUTH: i32 = -102;
 
 type Converted = Result<ReadGuard, ConversionError<WriteGuard>>;
-
-/// All contenders of this client share one place in the queue.
-fn narrow(client: &Client) -> InterProcessReadWriteLock {
-    InterProcessReadWriteLock::builder(client, DIRECTORY).max_znodes(1).build().unwrap()
-}
 
 /// That a `flush` does not end before the reply is let go, and finds nothing left then.
 async fn assert_flush_waits_for(gate: Gate, server: &Server, client: &Client, barrier: &Barrier) {
@@ -108,7 +103,7 @@ async fn a_loss_during_a_conversion_is_told_in_time() {
 async fn a_downgraded_reader_gives_its_place_up() {
     let server = start();
     let client = connect(&server).await;
-    let lock = narrow(&client);
+    let lock = narrow(&client, 1);
     let writer = within("the write lock", lock.write_lock().lock()).await.unwrap();
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     let second = lock.read_lock().acquire(Duration::from_secs(2)).await;
@@ -123,7 +118,7 @@ async fn a_lock_that_is_lost_during_a_downgrade_gives_its_place_up() {
     let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_millis(1500));
     let client = connect_as(builder, &server).await;
     let id = session(&client);
-    let lock = narrow(&client);
+    let lock = narrow(&client, 1);
     let guard = within("the write lock", lock.write_lock().lock()).await.unwrap();
     server.freeze_expiry(true);
     server.stall(id, Direction::Both);

@@ -7,7 +7,7 @@ mod queues;
 use std::time::Duration;
 
 use test_support::in_process::{
-    DIRECTORY, Waiter, assert_clean, connect_as, enqueue, granted, mutex, session, start, until,
+    DIRECTORY, Waiter, assert_clean, connect_as, enqueue, granted, hold, mutex, narrow, session, start, until,
 };
 use test_support::{ByHand, SOON, within};
 use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, TryLockError};
@@ -62,7 +62,7 @@ async fn a_free_lock_costs_two_requests_and_its_release_one() {
 async fn a_dropped_guard_costs_one_request() {
     let server = start();
     let client = connect(&server).await;
-    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let guard = hold(&client).await;
     server.reset_counters();
     drop(guard);
     client.flush(SOON).await.unwrap();
@@ -102,7 +102,7 @@ async fn a_missing_directory_is_made_at_the_first_acquire_only() {
 async fn the_next_in_line_costs_four_requests_and_one_notification() {
     let server = start();
     let (holder, next) = (connect(&server).await, connect(&server).await);
-    let guard = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let guard = hold(&holder).await;
     server.reset_counters();
     let waiter = enqueue(&server, &next).await;
     let id = session(&next);
@@ -140,7 +140,7 @@ async fn the_second_in_line_looks_once_more() {
 async fn a_release_wakes_exactly_one_of_five_waiters() {
     let server = start();
     let holder = connect(&server).await;
-    let mut held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let mut held = hold(&holder).await;
     let (mut clients, mut waiters) = (Vec::new(), Vec::new());
     for _ in 0..5 {
         let client = connect(&server).await;
@@ -164,7 +164,7 @@ async fn a_release_wakes_exactly_one_of_five_waiters() {
 async fn a_try_costs_two_lists_and_a_sync_when_it_is_busy_and_writes_nothing() {
     let server = start();
     let (holder, other) = (connect(&server).await, connect(&server).await);
-    let guard = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let guard = hold(&holder).await;
     let id = session(&other);
     let zxid = || server.node(DIRECTORY).map(|node| (node.pzxid, node.next_sequence));
     let (before, last) = (zxid(), last_zxid(&server));
@@ -209,7 +209,7 @@ fn last_zxid(server: &Server) -> i64 {
 async fn a_try_costs_nothing_while_all_places_are_taken() {
     let server = start();
     let client = connect(&server).await;
-    let mutex = InterProcessMutex::builder(&client, DIRECTORY).max_znodes(1).build().unwrap();
+    let mutex = narrow(&client, 1);
     let guard = within("the grant", mutex.lock()).await.unwrap();
     server.reset_counters();
     let error = mutex.try_lock().await.unwrap_err();
@@ -222,7 +222,7 @@ async fn a_try_costs_nothing_while_all_places_are_taken() {
 async fn a_waiter_in_memory_costs_nothing() {
     let server = start();
     let client = connect(&server).await;
-    let mutex = InterProcessMutex::builder(&client, DIRECTORY).max_znodes(1).build().unwrap();
+    let mutex = narrow(&client, 1);
     let guard = within("the grant", mutex.lock()).await.unwrap();
     server.reset_counters();
     let waiters: Vec<_> = (0..100).map(|_| ByHand::new(mutex.lock()).start()).collect();
@@ -237,7 +237,7 @@ async fn a_waiter_in_memory_costs_nothing() {
 async fn no_watch_outlives_its_waiter() {
     let server = start();
     let (holder, waiter) = (connect(&server).await, connect(&server).await);
-    let guard = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let guard = hold(&holder).await;
     let held = guard.node();
     let id = session(&waiter);
 
@@ -284,7 +284,7 @@ async fn no_watch_outlives_its_waiter() {
 async fn looking_at_the_queue_costs_one_list() {
     let server = start();
     let client = connect(&server).await;
-    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let guard = hold(&client).await;
     server.reset_counters();
     assert_eq!(mutex(&client).participants().await.unwrap(), [guard.node()]);
     assert_eq!(requests(&server, session(&client)), [(Op::GetChildren, 1)]);

@@ -5,8 +5,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use test_support::in_process::{
-    Acquired, DIRECTORY, connect, connect_as, eager, granted, mutex, queue, session, start, start_impatient,
-    until,
+    Acquired, DIRECTORY, connect, connect_as, eager, fair, granted, hold, mutex, queue, session, start,
+    start_impatient, until,
 };
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
@@ -17,7 +17,7 @@ use zookeeper_recipes::{
 use zookeeper_test_server::{Loss, Match, Op, Server};
 
 fn lock(client: &Client) -> InterProcessFairLock {
-    InterProcessFairLock::new(client, DIRECTORY).unwrap()
+    fair(client)
 }
 
 /// A client whose heartbeat is slower than any of these tests.
@@ -56,7 +56,7 @@ async fn clean(server: &Server, clients: &[&Client]) {
 async fn all_queue_in_one_line_and_own_nodes_are_not_watched() {
     let server = start();
     let (a, b) = (calm(&server).await, calm(&server).await);
-    let holder = within("the grant", mutex(&a).lock()).await.unwrap();
+    let holder = hold(&a).await;
     let (first, _) = waits(&server, &a).await;
     let (second, node) = waits(&server, &a).await;
     assert_eq!(server.watches(), 0, "all of one session");
@@ -270,7 +270,7 @@ async fn thousands_of_waiters_cost_a_node_each_and_few_lists() {
     let (client, other) = (calm(&server).await, calm(&server).await);
     let (lock, id) = (lock(&client), session(&client));
     // Somebody else's, so that the counters of the first session are about its waiters.
-    let holder = within("the grant", mutex(&other).lock()).await.unwrap();
+    let holder = hold(&other).await;
     server.reset_counters();
     let waiting = start_together(&lock, WAITERS).await;
     until(&server, "all nodes, and a watch on the holder's", move |view| {
@@ -339,7 +339,7 @@ async fn more_waiters_than_allowed_are_refused() {
 async fn a_place_tells_its_position_and_is_kept_over_a_timeout() {
     let server = start();
     let (a, b) = (calm(&server).await, calm(&server).await);
-    let holder = within("the grant", mutex(&b).lock()).await.unwrap();
+    let holder = hold(&b).await;
     let mut first = within("a place", lock(&a).enqueue()).await.unwrap();
     let mut second = within("a place", lock(&a).enqueue()).await.unwrap();
     assert_eq!((first.position().await.unwrap(), second.position().await.unwrap()), (1, 2));
@@ -390,7 +390,7 @@ async fn a_place_that_is_dropped_leaves_the_queue_whether_it_was_its_turn_or_not
 async fn a_place_outlives_its_session() {
     let server = start();
     let (a, b) = (calm(&server).await, calm(&server).await);
-    let holder = within("the grant", mutex(&b).lock()).await.unwrap();
+    let holder = hold(&b).await;
     let mut place = within("a place", lock(&a).enqueue()).await.unwrap();
     let (other, _) = waits(&server, &b).await;
     assert_eq!(place.position().await.unwrap(), 1);

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use test_support::in_process::{Barrier, DIRECTORY, eager, queue, session, until, until_lost};
+use test_support::in_process::{Barrier, DIRECTORY, eager, fair, queue, session, until, until_lost};
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
@@ -31,10 +31,6 @@ async fn client_with(server: &Server, timeout: Duration) -> Client {
 
 async fn client(server: &Server) -> Client {
     client_with(server, LONG).await
-}
-
-fn fair(client: &Client) -> InterProcessFairLock {
-    InterProcessFairLock::new(client, DIRECTORY).unwrap()
 }
 
 /// A place whose attempt waits for its predecessor already.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use test_support::in_process::{DIRECTORY, mutex, never_for, session, until};
+use test_support::in_process::{DIRECTORY, hold, mutex, narrow, never_for, session, until};
 use test_support::within;
 use tokio::sync::oneshot;
 use tokio_test::{assert_pending, task};
@@ -44,10 +44,6 @@ fn patient_server() -> Server {
 async fn slow_client(server: &Server) -> Client {
     let builder = Client::builder().session_timeout(SLOW).margin(Margin::Strict);
     builder.connect(&server.connect_string()).await.unwrap()
-}
-
-async fn hold(client: &Client) -> LockGuard {
-    mutex(client).acquire(LONG).await.unwrap()
 }
 
 /// Waits until the guard is in a state that is asked for, looking again whenever the connection state or the number of
@@ -437,15 +433,11 @@ async fn a_lost_lock_whose_guard_is_kept_goes_when_the_session_timeout_is_over()
     assert!(survived, "the session was over, which shows nothing");
 }
 
-fn one_place(client: &Client) -> InterProcessMutex {
-    InterProcessMutex::builder(client, DIRECTORY).max_znodes(1).build().unwrap()
-}
-
 /// A hold whose lease has expired, of a client that may have one node for the lock, and another contender of that client.
 async fn expired_hold_and_contender(server: &Server, client: &Client) -> (LockGuard, Contender, Gate) {
     let answers = server.hold_reply(Match::op(Op::Multi).session(session(client)).always());
-    let guard = within("the grant", one_place(client).lock()).await.unwrap();
-    let mutex = one_place(client);
+    let guard = within("the grant", narrow(client, 1).lock()).await.unwrap();
+    let mutex = narrow(client, 1);
     let contender = tokio::spawn(async move { mutex.acquire(LONG).await });
     assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
     (guard, contender, answers)

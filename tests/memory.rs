@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use peak_alloc::PeakAlloc;
-use test_support::in_process::{DIRECTORY, start};
+use test_support::in_process::{fair, start};
 use test_support::within;
 use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{Client, InterProcessFairLock};
+use zookeeper_recipes::Client;
 
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
@@ -28,7 +28,7 @@ async fn the_memory_of_a_waiter_is_what_the_documentation_says() {
     let mut output = BufReader::new(server.stdout.take().unwrap()).lines();
     let servers = output.find_map(|line| Some(line.unwrap().split_once(SERVE)?.1.to_owned())).unwrap();
     let client = Client::builder().session_timeout(Duration::from_secs(40)).connect(&servers).await.unwrap();
-    let lock = InterProcessFairLock::new(&client, DIRECTORY).unwrap();
+    let lock = fair(&client);
     let holder = within("the grant", lock.lock()).await.unwrap();
     let before = ALLOCATED.current_usage();
     let mut waiting: Vec<_> = (0..WAITERS).map(|_| task::spawn(lock.lock())).collect();

@@ -9,7 +9,7 @@ use std::sync::{Mutex, Once, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use test_support::in_process::{DIRECTORY, mutex, session, until};
+use test_support::in_process::{DIRECTORY, hold, mutex, narrow, session, until};
 use test_support::{block_on, within};
 use tokio::task::JoinHandle;
 use tokio_test::{assert_pending, task};
@@ -61,15 +61,6 @@ async fn owned_session(server: &Server, timeout: Duration) -> zk::Client {
 
 fn mutex_at(client: &Client, path: &str) -> InterProcessMutex {
     InterProcessMutex::new(client, path).unwrap()
-}
-
-/// A mutex all of whose contenders in this client share one node.
-fn narrow(client: &Client) -> InterProcessMutex {
-    InterProcessMutex::builder(client, DIRECTORY).max_znodes(1).build().unwrap()
-}
-
-async fn hold(client: &Client) -> LockGuard {
-    mutex(client).acquire(LONG).await.unwrap()
 }
 
 async fn until_state(client: &Client, wanted: ConnectionState) {
@@ -150,7 +141,7 @@ async fn an_attempt_that_was_given_up_without_a_server_ends_with_its_session() {
     until_state(&client, ConnectionState::Lost).await;
     server.reset_counters();
     server.restart().unwrap();
-    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let guard = hold(&client).await;
     client.flush(LONG).await.unwrap();
     assert_eq!(server.children(DIRECTORY).len(), 1);
     assert_eq!(server.counters().requests(Op::Create), 1, "only the one that was asked for");
@@ -251,7 +242,7 @@ async fn a_create_that_comes_to_light_later_is_deleted_by_the_next_list() {
         server.create_as(path, "", mode, session(&client)).unwrap();
     }
     assert_eq!(server.children(DIRECTORY).len(), 2);
-    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let guard = hold(&client).await;
     client.flush(LONG).await.unwrap();
     let left = server.children(DIRECTORY);
     assert_eq!(left.len(), 1, "{left:?}");
@@ -454,7 +445,7 @@ async fn a_server_that_asks_for_patience_gets_it_from_the_first_repetition_on() 
     hold(&client).await.release().await.unwrap();
     server.fail(Match::op(Op::Create).times(1), THROTTLED);
     let started = Instant::now();
-    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let guard = hold(&client).await;
     assert!(started.elapsed() >= pause, "{:?}", started.elapsed());
     guard.release().await.unwrap();
     // And counts: one repetition is what there is.
@@ -491,7 +482,7 @@ async fn flush_does_not_wait_for_what_begins_after_it() {
 async fn a_closed_client_ends_its_waiters_although_a_lost_guard_is_kept() {
     let server = server();
     let client = client(&server).await;
-    let mutex = narrow(&client);
+    let mutex = narrow(&client, 1);
     let guard = mutex.lock().await.unwrap();
     let mut waiting = task::spawn(mutex.lock());
     assert_pending!(waiting.poll());
@@ -507,7 +498,7 @@ async fn a_closed_client_ends_its_waiters_although_a_lost_guard_is_kept() {
 async fn the_next_session_lets_waiters_in_although_a_lost_guard_is_kept() {
     let server = server();
     let client = client(&server).await;
-    let mutex = narrow(&client);
+    let mutex = narrow(&client, 1);
     let guard = mutex.lock().await.unwrap();
     let mut waiting = task::spawn(mutex.lock());
     assert_pending!(waiting.poll());
@@ -1031,7 +1022,7 @@ async fn a_session_of_another_timeout_is_exchanged_once_for_one_with_the_right_s
     server.resume(id);
     // What was learned is used for the next session.
     server.expire_session(id);
-    within("the grant", mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    hold(&client).await.release().await.unwrap();
     assert_eq!(sessions_established(&server).len(), 3);
 }
 
@@ -1054,7 +1045,7 @@ async fn a_session_that_cannot_be_exchanged_will_do() {
     let builder = Client::builder().session_timeout(LONG).connect_timeout(ms(3_000));
     let client = within("the session", builder.connect(&server.connect_string())).await.unwrap();
     assert!(!second.hits().is_empty());
-    within("the grant", mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    hold(&client).await.release().await.unwrap();
     assert_eq!(sessions_established(&server), [session(&client)]);
 }
 
@@ -1073,7 +1064,7 @@ async fn a_client_becomes_usable_again_when_every_write_takes_longer_than_a_serv
     }
     assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
     drop(guard);
-    within("the grant", mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    hold(&client).await.release().await.unwrap();
     // With twice the patience, a second, it is answered.
     assert_eq!(sessions_established(&server).len(), 2);
 }
@@ -1094,7 +1085,7 @@ async fn a_client_gets_a_session_when_that_takes_longer_than_a_server_may_be_sil
         server.delay_reply(Match::op(write).always(), ms(800));
     }
     server.expire_session(first);
-    within("the grant", mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    hold(&client).await.release().await.unwrap();
     assert_ne!(session(&client), first);
 }
 

@@ -4,13 +4,12 @@
 use std::time::Duration;
 
 use test_support::in_process::{
-    self, DIRECTORY, connect, connect_as, eager, enqueue, mutex, session, start, until,
+    self, DIRECTORY, connect, connect_as, eager, enqueue, mutex, read_write, session, start, until,
 };
 use test_support::{ByHand, SOON, within};
-use zookeeper_recipes::{
-    AcquireError, Client, InterProcessMutex, InterProcessReadWriteLock, NodePath, RevokeError,
-};
-use zookeeper_test_server::{Loss, Match, Op};
+use tokio::task::JoinHandle;
+use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, NodePath, RevokeError, WriteGuard};
+use zookeeper_test_server::{Loss, Match, Op, Server};
 
 /// What Curator's `Revoker` writes, and nobody else.
 const MARKER: &[u8] = b"__REVOKE__";
@@ -58,15 +57,21 @@ async fn a_request_before_the_first_look_is_not_lost() {
     guard.release().await.unwrap();
 }
 
+/// The holder of the write lock, whose node is watched for a request.
+async fn listening_writer(server: &Server, client: &Client) -> (WriteGuard, JoinHandle<()>) {
+    let guard = read_write::write(client).await;
+    let revoked = tokio::spawn(guard.revoked());
+    let (node, id) = (guard.node(), session(client));
+    until(server, "the watch", move |view| view.watches_on(&node) == [id]).await;
+    (guard, revoked)
+}
+
 #[tokio::test]
 async fn a_conversion_does_not_end_it() {
     let server = start();
     let (a, b) = (connect(&server).await, connect(&server).await);
-    let lock = InterProcessReadWriteLock::new(&a, DIRECTORY).unwrap();
-    let guard = within("the write lock", lock.write_lock().lock()).await.unwrap();
-    let revoked = tokio::spawn(guard.revoked());
-    let (node, id) = (guard.node(), session(&a));
-    until(&server, "the watch", move |view| view.watches_on(&node) == [id]).await;
+    let (guard, revoked) = listening_writer(&server, &a).await;
+    let id = session(&a);
     let guard = within("the downgrade", guard.downgrade()).await.unwrap();
     let node = guard.node();
     until(&server, "the watch on the new node", move |view| view.watches_on(&node) == [id]).await;
@@ -80,11 +85,8 @@ async fn a_conversion_does_not_end_it() {
 async fn a_request_that_a_conversion_overtakes_is_not_lost() {
     let server = start();
     let (a, b) = (connect(&server).await, connect(&server).await);
-    let lock = InterProcessReadWriteLock::new(&a, DIRECTORY).unwrap();
-    let guard = within("the write lock", lock.write_lock().lock()).await.unwrap();
-    let revoked = tokio::spawn(guard.revoked());
-    let (node, id) = (guard.node(), session(&a));
-    until(&server, "the watch", move |view| view.watches_on(&node) == [id]).await;
+    let (guard, revoked) = listening_writer(&server, &a).await;
+    let id = session(&a);
     // The second look comes after the downgrade, which is sent by the same session: held before it is applied.
     let look = server.fail(Match::op(Op::GetData).session(id), -101);
     within("the request", b.attempt_revoke(&guard.node())).await.unwrap();

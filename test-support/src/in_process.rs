@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
-    AcquireError, Client, ClientBuilder, InterProcessLock, InterProcessMutex, LockGuard, NodePath,
-    RetryPolicy, Token, TryLockError,
+    AcquireError, Client, ClientBuilder, InterProcessFairLock, InterProcessLock, InterProcessMutex,
+    LockGuard, NodePath, RetryPolicy, Token, TryLockError,
 };
 use zookeeper_test_server::{LogEntry, LogKind, Op, Server, View};
 
@@ -60,6 +60,23 @@ pub async fn connect_as(builder: ClientBuilder, server: &Server) -> Client {
 #[must_use]
 pub fn mutex(client: &Client) -> InterProcessMutex {
     InterProcessMutex::new(client, DIRECTORY).unwrap()
+}
+
+/// The mutex at [`DIRECTORY`] with at most so many nodes of this client's; more contenders wait in memory.
+#[must_use]
+pub fn narrow(client: &Client, max_znodes: usize) -> InterProcessMutex {
+    InterProcessMutex::builder(client, DIRECTORY).max_znodes(max_znodes).build().unwrap()
+}
+
+/// The fair lock at [`DIRECTORY`].
+#[must_use]
+pub fn fair(client: &Client) -> InterProcessFairLock {
+    InterProcessFairLock::new(client, DIRECTORY).unwrap()
+}
+
+/// The mutex at [`DIRECTORY`], granted.
+pub async fn hold(client: &Client) -> LockGuard {
+    within("the grant", mutex(client).lock()).await.unwrap()
 }
 
 /// The id of the client's session.
@@ -230,6 +247,12 @@ pub mod read_write {
     #[must_use]
     pub fn lock(client: &Client) -> InterProcessReadWriteLock {
         InterProcessReadWriteLock::new(client, DIRECTORY).unwrap()
+    }
+
+    /// The lock with at most so many nodes of this client's; more contenders wait in memory.
+    #[must_use]
+    pub fn narrow(client: &Client, max_znodes: usize) -> InterProcessReadWriteLock {
+        InterProcessReadWriteLock::builder(client, DIRECTORY).max_znodes(max_znodes).build().unwrap()
     }
 
     /// A granted read lock.

@@ -4,13 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::{JoinHandle, JoinSet};
-use zookeeper_recipes::{
-    AnyGuard, Client, InterProcessFairLock, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock,
-};
+use zookeeper_recipes::{AnyGuard, Client, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock};
 use zookeeper_test_server::{Op, Server};
 
 use super::requests;
-use test_support::in_process::{Acquired, DIRECTORY, connect_as, granted, session, until};
+use test_support::in_process::{Acquired, DIRECTORY, connect_as, fair, granted, session, until};
 use test_support::{Random, SOON, within};
 
 /// A session timeout whose sixth is longer than any of these tests on any machine: no heartbeat is among what is
@@ -40,7 +38,7 @@ impl Kind {
         let pair = || InterProcessReadWriteLock::new(client, DIRECTORY).unwrap();
         match self {
             Self::Mutex => Arc::new(InterProcessMutex::new(client, DIRECTORY).unwrap()),
-            Self::Fair => Arc::new(InterProcessFairLock::new(client, DIRECTORY).unwrap()),
+            Self::Fair => Arc::new(fair(client)),
             Self::Read => Arc::new(pair().read_lock()),
             Self::Write => Arc::new(pair().write_lock()),
         }
@@ -191,7 +189,7 @@ async fn fair_waiters_come_and_give_up_without_lists() {
     let server = start();
     let (client, other) = (connect(&server).await, connect(&server).await);
     let id = session(&client);
-    let lock = InterProcessFairLock::new(&client, DIRECTORY).unwrap();
+    let lock = fair(&client);
     for holder in [&other, &client] {
         let held = Kind::Fair.get(holder).await;
         server.reset_counters();
@@ -234,7 +232,7 @@ async fn fair_waiters_time_out_without_lists() {
     let server = start();
     let (client, other) = (connect(&server).await, connect(&server).await);
     let id = session(&client);
-    let lock = InterProcessFairLock::new(&client, DIRECTORY).unwrap();
+    let lock = fair(&client);
     let held = Kind::Fair.get(&other).await;
     server.reset_counters();
     let mut waiters = JoinSet::new();

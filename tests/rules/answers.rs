@@ -4,14 +4,12 @@ use std::error::Error;
 use std::time::Duration;
 
 use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{
-    AcquireError, Client, InterProcessFairLock, InterProcessMutex, InterProcessReadWriteLock, TryLockError,
-};
-use zookeeper_test_server::{Cut, Direction, Loss, Match, NodeKind, Op, Server};
+use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, TryLockError};
+use zookeeper_test_server::{Cut, Direction, Gate, Loss, Match, NodeKind, Op, Server};
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, connect, connect_as, connect_with, eager, enqueue, granted, mutex, queue,
-    session, start, until,
+    DIRECTORY, assert_clean, connect, connect_as, connect_with, eager, enqueue, fair, granted, hold, mutex,
+    narrow, queue, read_write, session, start, until,
 };
 use test_support::{ByHand, SOON, within};
 
@@ -58,7 +56,7 @@ async fn a_deadline_without_an_answer_to_the_create_is_no_busy_lock() {
 async fn an_outage_in_which_all_places_are_in_clean_up_is_no_busy_lock() {
     let server = start();
     let client = impatient(&server).await;
-    let lock = InterProcessMutex::builder(&client, DIRECTORY).max_znodes(1).build().unwrap();
+    let lock = narrow(&client, 1);
     within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
     let id = session(&client);
     assert!(server.stall(id, Direction::Both));
@@ -81,14 +79,20 @@ async fn an_outage_in_which_all_places_are_in_clean_up_is_no_busy_lock() {
     assert_clean(&server, "after the outage").await;
 }
 
+/// A mutex whose only place belongs to a node that is being deleted; the servers have been asked for that.
+async fn in_clean_up(server: &Server, client: &Client) -> (InterProcessMutex, Gate) {
+    let lock = narrow(client, 1);
+    let deletion = server.hold_request(Match::op(Op::Delete).session(session(client)));
+    drop(within("the grant", lock.lock()).await.unwrap());
+    within("the deletion", deletion.wait_hit()).await;
+    (lock, deletion)
+}
+
 #[tokio::test]
 async fn a_question_waits_for_a_place_that_is_in_clean_up() {
     let server = start();
     let client = connect(&server).await;
-    let lock = InterProcessMutex::builder(&client, DIRECTORY).max_znodes(1).build().unwrap();
-    let deletion = server.hold_request(Match::op(Op::Delete).session(session(&client)));
-    drop(within("the grant", lock.lock()).await.unwrap());
-    within("the deletion", deletion.wait_hit()).await;
+    let (lock, deletion) = in_clean_up(&server, &client).await;
     let question = tokio::spawn(lock.try_lock());
     deletion.release();
     within("the answer", question).await.unwrap().unwrap().release().await.unwrap();
@@ -98,10 +102,7 @@ async fn a_question_waits_for_a_place_that_is_in_clean_up() {
 async fn a_question_that_waits_for_a_place_is_told_when_another_contender_gets_it() {
     let server = start();
     let client = connect(&server).await;
-    let lock = InterProcessMutex::builder(&client, DIRECTORY).max_znodes(1).build().unwrap();
-    let deletion = server.hold_request(Match::op(Op::Delete).session(session(&client)));
-    drop(within("the grant", lock.lock()).await.unwrap());
-    within("the deletion", deletion.wait_hit()).await;
+    let (lock, deletion) = in_clean_up(&server, &client).await;
     let first = ByHand::new(lock.lock()).start();
     let question = ByHand::new(lock.try_lock()).start();
     // Both have come to the gate when the client answers this, on whose thread they are.
@@ -119,7 +120,7 @@ async fn a_question_that_waits_for_a_place_is_told_when_another_contender_gets_i
 async fn a_wait_for_the_place_of_a_live_contender_is_a_busy_lock() {
     let server = start();
     let client = connect(&server).await;
-    let lock = InterProcessMutex::builder(&client, DIRECTORY).max_znodes(1).build().unwrap();
+    let lock = narrow(&client, 1);
     let held = within("the grant", lock.lock()).await.unwrap();
     let deletion = server.hold_request(Match::op(Op::Delete).session(session(&client)));
     let mut waiting = task::spawn(lock.acquire(Duration::from_secs(1)));
@@ -139,7 +140,7 @@ async fn a_node_of_our_own_that_is_being_deleted_is_no_contender() {
     let server = start();
     let client = impatient(&server).await;
     let deletion = server.hold_request(Match::op(Op::Delete).session(session(&client)).times(2));
-    drop(within("the grant", mutex(&client).lock()).await.unwrap());
+    drop(hold(&client).await);
     within("the deletion", deletion.wait_hit()).await;
     let error = within("the end", mutex(&client).acquire(BRIEFLY)).await.unwrap_err();
     assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
@@ -159,7 +160,7 @@ async fn a_node_of_our_own_that_is_being_deleted_is_no_contender() {
 async fn a_hold_of_this_client_is_known_without_an_answer() {
     let server = start();
     let client = connect(&server).await;
-    let held = within("the grant", mutex(&client).lock()).await.unwrap();
+    let held = hold(&client).await;
     let gate = server.hold_reply(Match::op(Op::Create).session(session(&client)));
     let error = within("the end", mutex(&client).acquire(BRIEFLY)).await.unwrap_err();
     let AcquireError::TimedOut { timeout, ahead, first, holder, .. } = &error else { panic!("{error}") };
@@ -174,7 +175,7 @@ async fn a_hold_of_this_client_is_known_without_an_answer() {
 async fn a_timeout_says_how_many_are_ahead_and_whose_node_is_first() {
     let server = start();
     let (holder, waiter, last) = (connect(&server).await, connect(&server).await, connect(&server).await);
-    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let held = hold(&holder).await;
     let waiting = enqueue(&server, &waiter).await;
     let error = within("the end", mutex(&last).acquire(BRIEFLY * 2)).await.unwrap_err();
     let AcquireError::TimedOut { timeout, waited, ahead, first, holder: None, .. } = &error else {
@@ -202,10 +203,8 @@ async fn a_timeout_says_how_many_are_ahead_and_whose_node_is_first() {
 async fn a_contender_seen_in_an_earlier_session_is_not_in_the_way_of_the_next() {
     let server = start();
     let (other, client) = (connect(&server).await, connect(&server).await);
-    let held =
-        within("the grant", InterProcessFairLock::new(&other, DIRECTORY).unwrap().lock()).await.unwrap();
-    let mut place =
-        within("a place", InterProcessFairLock::new(&client, DIRECTORY).unwrap().enqueue()).await.unwrap();
+    let held = within("the grant", fair(&other).lock()).await.unwrap();
+    let mut place = within("a place", fair(&client).enqueue()).await.unwrap();
     let (node, id) = (held.node(), session(&client));
     until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
     // The next session is answered nothing.
@@ -223,7 +222,7 @@ async fn a_contender_seen_in_an_earlier_session_is_not_in_the_way_of_the_next() 
 async fn a_predecessor_that_has_gone_is_not_in_the_way() {
     let server = start();
     let (other, client) = (connect(&server).await, connect(&server).await);
-    let held = within("the grant", mutex(&other).lock()).await.unwrap();
+    let held = hold(&other).await;
     let attempt = tokio::spawn(mutex(&client).acquire(Duration::from_secs(1)));
     let (node, id) = (held.node(), session(&client));
     until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
@@ -241,7 +240,7 @@ async fn a_predecessor_that_has_gone_is_not_in_the_way() {
 async fn a_contender_that_was_ahead_of_a_node_deleted_by_hand_is_not_in_the_way() {
     let server = start();
     let (other, client) = (connect(&server).await, connect(&server).await);
-    let held = within("the grant", mutex(&other).lock()).await.unwrap();
+    let held = hold(&other).await;
     let id = session(&client);
     let watch = server.hold_request(Match::op(Op::GetData).session(id).path_contains("lock-"));
     let attempt = tokio::spawn(mutex(&client).acquire(Duration::from_secs(1)));
@@ -259,15 +258,11 @@ async fn a_contender_that_was_ahead_of_a_node_deleted_by_hand_is_not_in_the_way(
     creates.release();
 }
 
-fn narrow(client: &Client, max_znodes: usize) -> InterProcessReadWriteLock {
-    InterProcessReadWriteLock::builder(client, DIRECTORY).max_znodes(max_znodes).build().unwrap()
-}
-
 #[tokio::test]
 async fn more_readers_than_there_are_places_get_a_free_lock_by_asking() {
     let server = start();
     let client = connect(&server).await;
-    let lock = InterProcessReadWriteLock::new(&client, DIRECTORY).unwrap();
+    let lock = read_write::lock(&client);
     let questions: Vec<_> = (0..200).map(|_| tokio::spawn(lock.read_lock().try_lock())).collect();
     let mut guards = Vec::new();
     for question in questions {
@@ -283,7 +278,7 @@ async fn more_readers_than_there_are_places_get_a_free_lock_by_asking() {
 async fn readers_without_an_answer_are_in_no_readers_way() {
     let server = start();
     let client = impatient(&server).await;
-    let lock = narrow(&client, 1);
+    let lock = read_write::narrow(&client, 1);
     let id = session(&client);
     let create = server.hold_reply(Match::op(Op::Create).session(id));
     let first = tokio::spawn(lock.read_lock().acquire(SOON));
@@ -308,8 +303,8 @@ async fn readers_without_an_answer_are_in_no_readers_way() {
 async fn readers_that_wait_for_another_clients_writer_are_ahead_of_the_next_reader() {
     let server = start();
     let (other, client) = (connect(&server).await, connect(&server).await);
-    let held = within("the grant", narrow(&other, 1).write_lock().lock()).await.unwrap();
-    let lock = narrow(&client, 1);
+    let held = within("the grant", read_write::narrow(&other, 1).write_lock().lock()).await.unwrap();
+    let lock = read_write::narrow(&client, 1);
     let reader = tokio::spawn(lock.read_lock().lock());
     until(&server, "the wait", |view| view.watches() == 1).await;
     let error = within("the end", lock.read_lock().acquire(BRIEFLY)).await.unwrap_err();

@@ -3,11 +3,11 @@
 use std::error::Error;
 use std::time::Duration;
 
-use zookeeper_recipes::{AcquireError, Client, InterProcessFairLock, NodePath, ReleaseError, TryLockError};
+use zookeeper_recipes::{AcquireError, Client, NodePath, ReleaseError, TryLockError};
 use zookeeper_test_server::{Fault, Match, Op, Server};
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, connect, enqueue, granted, mutex, queue, session, start, until,
+    DIRECTORY, assert_clean, connect, enqueue, fair, granted, hold, mutex, queue, session, start, until,
 };
 use test_support::{SOON, within};
 
@@ -19,7 +19,7 @@ fn forbid(server: &Server, client: &Client) -> Fault {
     server.fail(Match::op(Op::Delete).path_prefix(DIRECTORY).session(session(client)).always(), NO_AUTH)
 }
 
-/// Leaves a node that cannot be deleted, and answers with its path.
+/// Leaves a node that cannot be deleted, and returns its path.
 async fn leave_an_orphan(server: &Server, client: &Client) -> (Fault, NodePath) {
     let guard = within("the grant", mutex(client).lock()).await.unwrap();
     let fault = forbid(server, client);
@@ -27,6 +27,18 @@ async fn leave_an_orphan(server: &Server, client: &Client) -> (Fault, NodePath) 
     let error = within("the release", guard.release()).await.unwrap_err();
     assert!(matches!(error, ReleaseError::Refused { others: 0, .. }), "{error}");
     (fault, node)
+}
+
+/// Leaves the nodes of so many places behind the holder, and returns what a flush says of them.
+async fn leave_orphans(server: &Server, client: &Client, count: usize) -> (Fault, ReleaseError) {
+    let fair = fair(client);
+    let mut places = Vec::new();
+    for _ in 0..count {
+        places.push(within("a place", fair.enqueue()).await.unwrap());
+    }
+    let fault = forbid(server, client);
+    drop(places);
+    (fault, within("the report", client.flush(SOON)).await.unwrap_err())
 }
 
 fn assert_orphaned(error: &AcquireError, node: &str) {
@@ -44,7 +56,7 @@ fn assert_orphaned(error: &AcquireError, node: &str) {
 async fn a_flush_reports_what_could_not_be_deleted() {
     let server = start();
     let client = connect(&server).await;
-    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let guard = hold(&client).await;
     let node = guard.node();
     let fault = forbid(&server, &client);
     drop(guard);
@@ -81,15 +93,8 @@ async fn a_flush_that_gets_no_answer_to_another_deletion_counts_the_node() {
 async fn a_flush_counts_the_others_and_forgets_what_is_gone() {
     let server = start();
     let (client, other) = (connect(&server).await, connect(&server).await);
-    let fair = InterProcessFairLock::new(&client, DIRECTORY).unwrap();
-    let held = within("the grant", mutex(&other).lock()).await.unwrap();
-    let mut places = Vec::new();
-    for _ in 0..3 {
-        places.push(within("a place", fair.enqueue()).await.unwrap());
-    }
-    let fault = forbid(&server, &client);
-    drop(places);
-    let error = within("the report", client.flush(SOON)).await.unwrap_err();
+    let held = hold(&other).await;
+    let (fault, error) = leave_orphans(&server, &client, 3).await;
     assert!(matches!(error, ReleaseError::Refused { others: 2, .. }), "{error:?}");
     assert!(error.to_string().contains("and 2 others"), "{error}");
     held.release().await.unwrap();
@@ -129,15 +134,9 @@ async fn an_orphan_in_the_way_is_said_and_no_other_is_made() {
 async fn an_attempt_among_many_orphans_asks_for_one_deletion() {
     let server = start();
     let (client, other) = (connect(&server).await, connect(&server).await);
-    let fair = InterProcessFairLock::new(&client, DIRECTORY).unwrap();
-    let _held = within("the grant", mutex(&other).lock()).await.unwrap();
-    let mut places = Vec::new();
-    for _ in 0..10 {
-        places.push(within("a place", fair.enqueue()).await.unwrap());
-    }
-    let _fault = forbid(&server, &client);
-    drop(places);
-    within("the report", client.flush(SOON)).await.unwrap_err();
+    let _held = hold(&other).await;
+    let _refused = leave_orphans(&server, &client, 10).await;
+    let fair = fair(&client);
     server.reset_counters();
     for _ in 0..3 {
         let error = within("lock", fair.lock()).await.unwrap_err();
@@ -151,11 +150,11 @@ async fn an_attempt_among_many_orphans_asks_for_one_deletion() {
 /// A waiter of the same client is in the queue already when the node before it becomes an orphan.
 #[tokio::test]
 async fn a_waiter_behind_a_node_that_becomes_an_orphan_is_told() {
-    for fair in [false, true] {
+    for is_fair in [false, true] {
         let server = start();
         let (client, other) = (connect(&server).await, connect(&server).await);
-        let (first, second) = if fair {
-            let fair = InterProcessFairLock::new(&client, DIRECTORY).unwrap();
+        let (first, second) = if is_fair {
+            let fair = fair(&client);
             (tokio::spawn(fair.lock()), tokio::spawn(fair.clone().lock()))
         } else {
             (tokio::spawn(mutex(&client).lock()), tokio::spawn(mutex(&client).lock()))
@@ -172,7 +171,7 @@ async fn a_waiter_behind_a_node_that_becomes_an_orphan_is_told() {
         let node = guard.node();
         drop(guard);
         let second = within("the answer", second).await.unwrap();
-        if fair {
+        if is_fair {
             // In memory it is handed over, as the holder has let go: nothing can come between the two.
             let guard = second.unwrap();
             fault.remove();
@@ -197,7 +196,7 @@ async fn the_orphan_of_another_client_is_a_busy_lock() {
     let AcquireError::TimedOut { first, .. } = &error else { panic!("{error:?}") };
     assert_eq!(first.as_deref(), Some(&*node));
     client.close().await.unwrap();
-    within("the grant", mutex(&other).lock()).await.unwrap().release().await.unwrap();
+    hold(&other).await.release().await.unwrap();
 }
 
 /// A create whose outcome was unknown comes to light after its attempt was given up, and cannot be deleted.

@@ -9,7 +9,7 @@ use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, ReleaseError, R
 use zookeeper_test_server::{CreateMode, LogKind, Loss, Match, Op, Server};
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, connect, connect_as, connect_with, eager, enqueue, granted, logged, mutex,
+    DIRECTORY, assert_clean, connect, connect_as, connect_with, eager, enqueue, granted, hold, logged, mutex,
     queue, session, start, start_impatient, until,
 };
 use test_support::{ByHand, SOON, within};
@@ -93,7 +93,7 @@ async fn a_create_and_its_repetition_that_are_both_lost_leave_one_node() {
 async fn a_create_that_was_found_keeps_its_place() {
     let server = start();
     let (holder, client, later) = (connect(&server).await, connect(&server).await, connect(&server).await);
-    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let held = hold(&holder).await;
     let create = Match::op(Op::Create).session(session(&client));
     let lost = server.drop_reply(create.clone(), Loss::Close);
     // The list of the same flight is lost too: sent over the next connection it would show the node.
@@ -220,7 +220,7 @@ async fn repetitions_end_with_the_policy() {
         }
         // And the next call begins anew.
         let fault = server.fail(Match::op(Op::Create).times(usize::try_from(retries).unwrap()), -127);
-        let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+        let guard = hold(&client).await;
         assert_eq!(fault.hits().len(), usize::try_from(retries).unwrap());
         guard.release().await.unwrap();
     }
@@ -232,7 +232,7 @@ async fn repetitions_of_lists_and_watches_end_with_the_policy() {
     let server = start();
     let holder = connect(&server).await;
     let client = connect_with(&server, RetryPolicy::n_times(2, Duration::from_millis(1))).await;
-    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let held = hold(&holder).await;
     for op in [Op::GetChildren, Op::GetData] {
         let fault = server.fail(Match::op(op).session(session(&client)).always(), -127);
         let error = within("the end", mutex(&client).lock()).await.unwrap_err();
@@ -274,7 +274,7 @@ async fn every_create_has_an_id_of_its_own() {
     let id = session(&client);
     server.drop_request(Match::op(Op::Create).session(id).times(3), Loss::Close);
     for _ in 0..2 {
-        let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+        let guard = hold(&client).await;
         guard.release().await.unwrap();
     }
     assert!(server.expire_session(id));

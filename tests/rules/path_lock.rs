@@ -13,14 +13,10 @@ use zookeeper_recipes::{
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, connect, connect_with, enqueue, granted, most_nodes, mutex, queue, session,
-    start, until,
+    DIRECTORY, assert_clean, connect, connect_with, enqueue, granted, most_nodes, mutex, narrow, queue,
+    session, start, until,
 };
 use test_support::{ByHand, SOON, within};
-
-fn narrow(client: &Client, max_znodes: usize) -> InterProcessMutex {
-    InterProcessMutex::builder(client, DIRECTORY).max_znodes(max_znodes).build().unwrap()
-}
 
 /// A thousand tasks of one process, and one of another process that comes when the gate is full.
 async fn a_thousand_tasks(max_znodes: usize) -> Server {
@@ -186,7 +182,7 @@ async fn the_first_handle_decides_and_a_conflict_is_an_error() {
     let second = builder().build().unwrap();
     builder().max_znodes(3).data("mine").build().unwrap();
     let other = connect(&server).await;
-    InterProcessMutex::builder(&other, DIRECTORY).max_znodes(4).build().unwrap();
+    drop(narrow(&other, 4));
     let guard = within("the grant", second.lock()).await.unwrap();
     assert_eq!(server.node(&guard.node()).unwrap().data, b"mine");
     // A guard keeps the room, and with it the options; when it is gone, so are they.

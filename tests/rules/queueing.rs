@@ -6,8 +6,8 @@ use zookeeper_recipes::{Acl, AcquireError, Client, InterProcessMutex, RetryPolic
 use zookeeper_test_server::{CreateMode, Cut, Direction, LogKind, Match, Op};
 
 use test_support::in_process::{
-    DIRECTORY, Waiter, assert_clean, connect, connect_as, connect_with, enqueue, granted, logged, mutex,
-    queue, session, start, until,
+    DIRECTORY, Waiter, assert_clean, connect, connect_as, connect_with, enqueue, granted, hold, logged,
+    mutex, queue, session, start, until,
 };
 use test_support::{SOON, within};
 
@@ -115,7 +115,7 @@ async fn line(server: &zookeeper_test_server::Server, length: usize) -> Line {
 async fn each_waiter_watches_its_predecessor_and_nothing_else() {
     let server = start();
     let holder = connect(&server).await;
-    let guard = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let guard = hold(&holder).await;
     let line = line(&server, 4).await;
     let mut ahead = guard.node();
     for (waiter, client) in line.waiters.iter().zip(&line.clients) {
@@ -137,7 +137,7 @@ async fn a_waiter_that_goes_closes_the_line() {
     for dies in [false, true] {
         let server = start();
         let holder = connect(&server).await;
-        let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+        let held = hold(&holder).await;
         let mut line = line(&server, 4).await;
         let gone = line.waiters.remove(1);
         let goner = line.clients.remove(1);
@@ -177,7 +177,7 @@ async fn a_waiter_that_goes_closes_the_line() {
 async fn no_short_cut_past_the_holder() {
     let server = start();
     let holder = connect(&server).await;
-    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let held = hold(&holder).await;
     let mut line = line(&server, 2).await;
     let first = line.waiters.remove(0);
     first.attempt.abort();
@@ -193,7 +193,7 @@ async fn no_short_cut_past_the_holder() {
 async fn a_change_of_the_predecessor_is_no_deletion() {
     let server = start();
     let (holder, waiter) = (connect(&server).await, connect(&server).await);
-    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let held = hold(&holder).await;
     let waiting = enqueue(&server, &waiter).await;
     let (node, id) = (held.node(), session(&waiter));
     for times in 1..4 {
@@ -214,7 +214,7 @@ async fn a_change_of_the_predecessor_is_no_deletion() {
 async fn a_predecessor_gone_before_the_watch_is_not_waited_for() {
     let server = start();
     let (holder, waiter) = (connect(&server).await, connect(&server).await);
-    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let held = hold(&holder).await;
     let gate = server.hold_request(Match::op(Op::GetData).session(session(&waiter)));
     let attempt = tokio::spawn(mutex(&waiter).lock());
     within("the watch", gate.wait_hit()).await;
@@ -230,7 +230,7 @@ async fn a_deletion_missed_while_disconnected_is_made_up_for() {
     let server = start();
     let (holder, waiter) = (connect(&server).await, connect(&server).await);
     for how in [Cut::Fin, Cut::Reset] {
-        let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+        let held = hold(&holder).await;
         let waiting = enqueue(&server, &waiter).await;
         let id = session(&waiter);
         server.refuse_connections(true);
@@ -343,7 +343,7 @@ async fn a_deletion_by_hand_is_forgotten_after_a_turn_that_went_well() {
     let policy = RetryPolicy::n_times(1, Duration::from_millis(1));
     let (holder, client) = (connect(&server).await, connect_with(&server, policy).await);
     let id = session(&client);
-    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let held = hold(&holder).await;
     let Waiter { attempt, mut node } = enqueue(&server, &client).await;
     // Something happens to the holder's node; the waiter looks, and watches it again.
     let look = async || {
@@ -377,7 +377,7 @@ async fn a_deletion_by_hand_is_forgotten_after_a_turn_that_went_well() {
 async fn a_contender_of_another_order_that_comes_later_ends_no_wait() {
     let server = start();
     let (client, second, third) = (connect(&server).await, connect(&server).await, connect(&server).await);
-    let held = within("the grant", mutex(&client).lock()).await.unwrap();
+    let held = hold(&client).await;
     let waiters = [enqueue(&server, &second).await, enqueue(&server, &third).await];
     let foreign = format!("{DIRECTORY}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__READ__");
     let foreign = server.create_as(&foreign, "", CreateMode::EphemeralSequential, session(&client)).unwrap();
@@ -422,7 +422,7 @@ async fn a_try_asks_again_behind_a_sync() {
     let server = start();
     let (holder, other) = (connect(&server).await, connect(&server).await);
     let id = session(&other);
-    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let held = hold(&holder).await;
     let gate = server.hold_request(Match::op(Op::Sync).session(id));
     let attempt = tokio::spawn(mutex(&other).try_lock());
     within("the sync", gate.wait_hit()).await;

@@ -13,7 +13,7 @@ use zookeeper_recipes::{Client, LostReason, ReleaseError, TryLockError};
 use zookeeper_test_server::{Cut, Server};
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, connect, eager, mutex, queue, session, start, start_impatient, until,
+    DIRECTORY, assert_clean, connect, eager, hold, mutex, queue, session, start, start_impatient, until,
 };
 use test_support::within;
 
@@ -80,7 +80,7 @@ async fn a_holder_whose_session_is_replaced_loses_the_lock_with_its_node() {
     let relay = Relay::start(server.addr()).await;
     let (client, other) = (client_behind(&relay).await, connect(&server).await);
     let old = session(&client);
-    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let guard = hold(&client).await;
     let node = guard.node();
     replace(&server, &relay, old).await;
     let error = within("a try", mutex(&other).try_lock()).await.unwrap_err();
@@ -89,7 +89,7 @@ async fn a_holder_whose_session_is_replaced_loses_the_lock_with_its_node() {
     let lost = within("the loss", guard.lost()).await;
     assert_eq!(lost.reason(), LostReason::NodeDeleted);
     assert!(!guard.is_held());
-    let again = within("the grant", mutex(&client).lock()).await.unwrap();
+    let again = hold(&client).await;
     assert_eq!(server.node(&again.node()).unwrap().ephemeral_owner, session(&client));
     let error = within("the late release", guard.release()).await.unwrap_err();
     assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
@@ -106,7 +106,7 @@ async fn an_idle_session_that_is_replaced_is_found_out_by_the_next_create() {
     let client = client_behind(&relay).await;
     let old = session(&client);
     replace(&server, &relay, old).await;
-    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let guard = hold(&client).await;
     until(&server, "one node", |view| view.children(DIRECTORY).len() == 1).await;
     assert_eq!(queue(&server), [guard.node()]);
     let owner = server.node(&guard.node()).unwrap().ephemeral_owner;

@@ -12,8 +12,8 @@ use zookeeper_recipes::{
 use zookeeper_test_server::{LogKind, Match, Op};
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, connect, connect_as, enqueue, granted, logged, mutex, queue, session, start,
-    start_impatient, until,
+    DIRECTORY, assert_clean, connect, connect_as, enqueue, granted, hold, logged, mutex, queue, session,
+    start, start_impatient, until,
 };
 use test_support::{ByHand, SOON, within};
 
@@ -35,7 +35,7 @@ async fn next_session(client: &Client, old: i64) -> i64 {
 async fn flush_waits_for_what_runs_in_the_background() {
     let server = start();
     let client = connect(&server).await;
-    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let guard = hold(&client).await;
     let gate = server.hold_request(Match::op(Op::Delete));
     drop(guard);
     let error = client.flush(Duration::from_millis(20)).await.unwrap_err();
@@ -51,7 +51,7 @@ async fn a_cancelled_release_goes_on() {
     let server = start();
     let client = connect(&server).await;
     for poll in [false, true] {
-        let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+        let guard = hold(&client).await;
         let release = ByHand::new(guard.release());
         drop(if poll { release.start() } else { release });
         client.flush(SOON).await.unwrap();
@@ -65,7 +65,7 @@ async fn drops_need_no_runtime_and_no_session() {
     let client = connect(&server).await;
     let elsewhere = |drops: Box<dyn FnOnce() + Send>| std::thread::spawn(drops).join().unwrap();
 
-    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let guard = hold(&client).await;
     elsewhere(Box::new(move || drop(guard)));
     client.flush(SOON).await.unwrap();
     assert_eq!(server.children(DIRECTORY), [""; 0]);
@@ -111,7 +111,7 @@ async fn a_guard_keeps_the_session() {
     let server = start();
     let client = connect(&server).await;
     let id = session(&client);
-    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let guard = hold(&client).await;
     drop(client);
     // The other client's answer comes after anything that the drop could have sent.
     let other = connect(&server).await;
@@ -128,7 +128,7 @@ async fn a_guard_keeps_the_session() {
 async fn close_ends_guards_and_waiters() {
     let server = start();
     let (client, other) = (connect(&server).await, connect(&server).await);
-    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let guard = hold(&client).await;
     let elsewhere = InterProcessMutex::new(&client, "/locks/elsewhere").unwrap();
     let theirs = InterProcessMutex::new(&other, "/locks/elsewhere").unwrap();
     let theirs = within("the other's grant", theirs.lock()).await.unwrap();
@@ -164,7 +164,7 @@ async fn close_ends_guards_and_waiters() {
 async fn a_waiter_starts_again_in_the_next_session() {
     let server = start();
     let (holder, client) = (connect(&server).await, connect(&server).await);
-    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let held = hold(&holder).await;
     let waiting = enqueue(&server, &client).await;
     let old = session(&client);
     assert!(server.expire_session(old));
@@ -185,7 +185,7 @@ async fn a_waiter_starts_again_in_the_next_session() {
 async fn the_deadline_of_a_call_goes_on_in_the_next_session() {
     let server = start();
     let (holder, client) = (connect(&server).await, connect(&server).await);
-    let held = within("the grant", mutex(&holder).lock()).await.unwrap();
+    let held = hold(&holder).await;
     let started = Instant::now();
     let attempt = tokio::spawn(mutex(&client).acquire(Duration::from_secs(1)));
     let (node, old) = (held.node(), session(&client));
@@ -308,7 +308,7 @@ async fn a_borrowed_session_is_given_back() {
         within("the session", zookeeper_client::Client::connect(&server.connect_string())).await.unwrap();
     let id = owner.session_id().0;
     let client = Client::from_session(owner.clone()).unwrap();
-    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let guard = hold(&client).await;
     let waiting = tokio::spawn(mutex(&client).lock());
     let node = guard.node();
     until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
@@ -331,7 +331,7 @@ async fn a_blocked_executor_does_not_lose_the_lock() {
     let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
     assert_eq!(client.session_timeout(), Some(TIMEOUT));
     let id = session(&client);
-    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let guard = hold(&client).await;
     let busy = Instant::now();
     while busy.elapsed() < 2 * TIMEOUT {
         std::hint::spin_loop();
