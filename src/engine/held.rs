@@ -302,7 +302,7 @@ mod tests {
     /// A session that was never renewed, in which the lease of every lock has expired, and a lock of it.
     async fn expired(server: &Server) -> (Arc<Session>, Arc<Held>) {
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
-        let (cleanup, _work) = Cleanup::new();
+        let (cleanup, _queue) = Cleanup::new();
         let directory = LockPath::parse("", "/lock").unwrap();
         let session = Session::new(1, handle, Margin::default());
         let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive, None);

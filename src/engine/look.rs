@@ -14,7 +14,7 @@ use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::{Listing, Queue, Unusable};
 use crate::session::ask::Unanswered;
-use crate::session::cleanup::first_refused;
+use crate::session::deletion::first_refused;
 use crate::session::zk_session::Session;
 
 /// The nodes that queue for a lock, all or those of one kind, in order, as the user would write their paths.

@@ -9,7 +9,8 @@ use tokio::sync::watch;
 use zookeeper_client as zk;
 
 use super::ask::{Repetition, Unanswered};
-use super::cleanup::{Cleanup, delete_orphans};
+use super::cleanup::Cleanup;
+use super::deletion::delete_orphans;
 use super::retry::RetryPolicy;
 use super::supervisor::{CloseReason, ConnectionState, Phase, Shared};
 use super::waker;

@@ -2,9 +2,11 @@
 
 pub(crate) mod ask;
 pub(crate) mod cleanup;
+mod cleanup_task;
 pub(crate) mod clock;
 pub(crate) mod connect;
 pub(crate) mod core;
+pub(crate) mod deletion;
 pub(crate) mod heartbeat;
 pub(crate) mod holds;
 mod judge;

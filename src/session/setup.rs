@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
 use super::cleanup::Cleanup;
+use super::cleanup_task;
 use super::connect::Dialer;
 use super::core::Core;
 use super::lease_timer;
@@ -84,7 +85,7 @@ pub(crate) async fn connect(setup: Setup, servers: &str) -> Result<Arc<Core>, Co
     lease_timer::start().map_err(failed)?;
     let runtime = runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
     let shared = Shared::new();
-    let (cleanup, reap) = Cleanup::new();
+    let (cleanup, queue) = Cleanup::new();
     // Created before the first try: if this future is dropped, the drop of the core stops the thread.
     let core = Arc::new(Core {
         shared: Arc::clone(&shared),
@@ -110,7 +111,7 @@ pub(crate) async fn connect(setup: Setup, servers: &str) -> Result<Arc<Core>, Co
             };
             match dialled {
                 Ok(handle) => {
-                    tokio::spawn(reap);
+                    tokio::spawn(cleanup_task::run(queue));
                     // Before the caller is told, since it may need the session at once.
                     let session = Session::new(1, handle, lease.margin);
                     shared.begin(&session);
@@ -156,8 +157,8 @@ pub(crate) fn borrow(handle: zk::Client) -> Result<Arc<Core>, ConnectError> {
         |error| ConnectError::Setup { servers: "a borrowed session".to_owned(), source: Arc::new(error) };
     lease_timer::start().map_err(failed)?;
     let shared = Shared::new();
-    let (cleanup, reap) = Cleanup::new();
-    runtime.spawn(reap);
+    let (cleanup, queue) = Cleanup::new();
+    runtime.spawn(cleanup_task::run(queue));
     let lease = LeaseOptions::default();
     let session = Session::new(1, handle, lease.margin);
     shared.begin(&session);

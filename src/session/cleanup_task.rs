@@ -1,0 +1,182 @@
+//! Deletes what was handed to the [cleanup](crate::session::cleanup): a task per node, or per directory for creates whose
+//! outcome is unknown.
+//!
+//! Each item is worked on until its node is known to be gone or its session is over, with a growing pause between tries;
+//! what the server refuses for good is reported and given up, because only the end of the session can delete it then.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::task::{self, JoinSet};
+use zookeeper_client as zk;
+
+use crate::error::ReleaseError;
+use crate::path::LockPath;
+use crate::protocol::node_name::id;
+use crate::session::cleanup::{CleanupQueue, Item, Orphan, finish};
+use crate::session::deletion::{HandOver, delete, delete_after, hand_over, persist};
+use crate::session::tickets::Ticket;
+use crate::session::zk_session::Session;
+
+/// Creates whose outcome is unknown are settled together, those of one directory in one session: by one write and one list
+/// for all that there are. A crowd of them, each with a list of a long directory, would keep the session from proving that
+/// it lives.
+type Group = (u64, LockPath);
+
+/// What a finished task leaves to be done.
+type Rest = Vec<(Item, Ticket)>;
+
+/// Works until no more can be handed over and everything is done.
+pub(crate) async fn run(mut items: CleanupQueue) {
+    let mut working = JoinSet::new();
+    // The groups that are being settled, by their tasks, and what has come of each since.
+    let mut settling: HashMap<task::Id, Group> = HashMap::new();
+    let mut waiting: HashMap<Group, Rest> = HashMap::new();
+    let mut open = true;
+    while open || !working.is_empty() {
+        let (group, more) = tokio::select! {
+            item = items.recv(), if open => match item {
+                Some((item, ticket)) if matches!(item.orphan, Orphan::UnknownCreate { .. }) => {
+                    let group = (item.session.number(), item.directory.clone());
+                    if let Some(others) = waiting.get_mut(&group) {
+                        others.push((item, ticket));
+                        continue;
+                    }
+                    (group, vec![(item, ticket)])
+                }
+                Some((item, ticket)) => {
+                    working.spawn(alone(item, ticket));
+                    continue;
+                }
+                None => {
+                    open = false;
+                    continue;
+                }
+            },
+            Some(done) = working.join_next_with_id() => {
+                let (task, found) = match done {
+                    Ok((task, found)) => (task, found),
+                    // A panic, in a tracing subscriber: its items are answered by their drop.
+                    Err(error) => (error.id(), Rest::new()),
+                };
+                for (item, ticket) in found {
+                    working.spawn(alone(item, ticket));
+                }
+                let Some(group) = settling.remove(&task) else { continue };
+                let more = waiting.remove(&group).unwrap_or_default();
+                (group, more)
+            }
+        };
+        if !more.is_empty() {
+            waiting.insert(group.clone(), Rest::new());
+            let task = working.spawn(settle_together(more)).id();
+            settling.insert(task, group);
+        }
+    }
+}
+
+async fn alone(item: Item, ticket: Ticket) -> Rest {
+    work(item).await;
+    drop(ticket);
+    Rest::new()
+}
+
+/// Finds out what became of creates of one directory; answers with those that did happen.
+async fn settle_together(items: Rest) -> Rest {
+    let mut found = Rest::new();
+    let Some((first, _)) = items.first() else { return found };
+    let (session, directory) = (Arc::clone(&first.session), first.directory.clone());
+    let Orphan::UnknownCreate { beginning, .. } = &first.orphan else { return found };
+    let result = look_behind(&session, &directory, beginning).await;
+    let by_id: HashMap<&str, &String> = match &result {
+        Ok(children) => children.iter().filter_map(|child| Some((id(child)?, child))).collect(),
+        Err(_) => HashMap::new(),
+    };
+    for (mut item, ticket) in items {
+        let Orphan::UnknownCreate { id, .. } = &item.orphan else { continue };
+        match (&result, by_id.get(id.as_str())) {
+            (Ok(_), Some(name)) => {
+                item.orphan = Orphan::Node((*name).clone());
+                found.push((item, ticket));
+            }
+            (Ok(_), None) => {
+                // A request that some server still holds may come to light later.
+                session.owe(&directory, id);
+                drop(item.until_gone.take());
+                finish(item.done, Ok(()));
+            }
+            (Err(error), _) => {
+                if let ReleaseError::Refused { source, .. } = error {
+                    // A later list of the directory may show it.
+                    session.owe(&directory, id);
+                    let path = directory.user();
+                    tracing::error!(path, id, %source, "whether a lock node was created could not be found out");
+                }
+                drop(item.until_gone.take());
+                finish(item.done, Err(error.clone()));
+            }
+        }
+    }
+    found
+}
+
+/// Lists a directory behind everything that the session has sent before.
+async fn look_behind(
+    session: &Session,
+    directory: &LockPath,
+    beginning: &str,
+) -> Result<Vec<String>, ReleaseError> {
+    // The deletion of a name that cannot exist is a committed write of this session. Whatever the session
+    // sent before is decided once it is answered (a `sync` would prove less: a deposed leader answers it).
+    let window = &session.windows().removals;
+    delete(session, directory, beginning, window).await?;
+    persist(session, directory, directory.server(), window, |handle| async move {
+        match handle.list_children(directory.server()).await {
+            Err(zk::Error::NoNode) => Ok(Vec::new()),
+            answer => answer,
+        }
+    })
+    .await
+}
+
+async fn work(item: Item) {
+    let Item { session, directory, orphan, number: _, until_gone, done } = item;
+    let result = settle(&session, &directory, &orphan).await;
+    if let Err(ReleaseError::Refused { node, source, .. }) = &result {
+        tracing::error!(node = node.as_str(), error = %source, "a lock node could not be deleted and stays until its session ends");
+    }
+    // Before the caller learns that the node is gone, so that the place that was kept for it can be taken at once.
+    drop(until_gone);
+    finish(done, result);
+}
+
+async fn settle(session: &Session, directory: &LockPath, orphan: &Orphan) -> Result<(), ReleaseError> {
+    let windows = session.windows();
+    match orphan {
+        Orphan::Node(name) => delete(session, directory, name, &windows.removals).await?.by_us(directory),
+        Orphan::Hold { name, hand_over: may } => {
+            let handed_over =
+                if *may { hand_over(session, directory, name).await? } else { HandOver::NotDone };
+            let asked = match handed_over {
+                HandOver::Done => return Ok(()),
+                HandOver::NotDone => false,
+                HandOver::Unknown => true,
+            };
+            delete_after(session, directory, name, &windows.releases, asked).await?.by_us(directory)
+        }
+        Orphan::Nodes(names) => {
+            let mut result = Ok(());
+            for name in names {
+                match delete(session, directory, name, &windows.releases).await {
+                    // The others need not stay as well.
+                    Err(refused @ ReleaseError::Refused { .. }) => result = result.and(Err(refused)),
+                    Err(over) => return Err(over),
+                    Ok(_) => {}
+                }
+            }
+            result
+        }
+        // Settled together with others.
+        Orphan::UnknownCreate { .. } => Ok(()),
+    }
+}

@@ -1,0 +1,200 @@
+//! Deletes nodes: repeated until they are gone, refused for good, or their session is over.
+
+use zookeeper_client as zk;
+
+use crate::error::{Cause, LostReason, ReleaseError};
+use crate::path::LockPath;
+use crate::protocol::failure::FailureKind;
+use crate::protocol::local_queue::Gone;
+use crate::session::ask::{Repetition, Unanswered};
+use crate::session::cleanup::lost;
+use crate::session::clock;
+use crate::session::nodes::RefusedOrphan;
+use crate::session::window::Window;
+use crate::session::zk_session::{Handle, Session, SessionOver};
+
+/// Deletes what the servers have refused to delete before, if they let us now. Answers with the first node of the session
+/// that they refuse again, and how many others.
+pub(crate) async fn delete_orphans(session: &Session) -> Result<(), ReleaseError> {
+    let mut orphans = session.orphans(None).into_iter();
+    let Some((first, source)) = first_refused(session, orphans.by_ref()).await else { return Ok(()) };
+    let mut others = 0;
+    while first_refused(session, orphans.by_ref()).await.is_some() {
+        others += 1;
+    }
+    Err(ReleaseError::Refused { node: first.directory.user_child(&first.name), others, source })
+}
+
+/// Deletes these nodes, one after the other, until the servers refuse one: answers with that one, and what they say.
+pub(crate) async fn first_refused(
+    session: &Session,
+    orphans: impl IntoIterator<Item = RefusedOrphan>,
+) -> Option<(RefusedOrphan, Cause)> {
+    for orphan in orphans {
+        match delete(session, &orphan.directory, &orphan.name, &session.windows().removals).await {
+            Ok(_) => {}
+            Err(ReleaseError::Refused { source, .. }) => return Some((orphan, source)),
+            // The session is over, and its nodes with it.
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+/// How a node went.
+pub(super) enum Deleted {
+    /// By our request.
+    ByUs,
+    /// Most likely so: an earlier request of ours was not answered.
+    PerhapsByUs,
+    /// It was gone before we asked.
+    Before,
+}
+
+impl Deleted {
+    pub(super) fn by_us(self, directory: &LockPath) -> Result<(), ReleaseError> {
+        match self {
+            Self::ByUs | Self::PerhapsByUs => Ok(()),
+            Self::Before => Err(lost(directory, LostReason::NodeDeleted)),
+        }
+    }
+}
+
+/// What came of a hand-over.
+pub(super) enum HandOver {
+    Done,
+    NotDone,
+    Unknown,
+}
+
+/// Deletes the node of a lock that is given back, on the condition that the node of the next in line exists, which is told if
+/// that was so. Asked once: otherwise a plain deletion follows, after which the next in line looks at the queue.
+pub(super) async fn hand_over(
+    session: &Session,
+    directory: &LockPath,
+    name: &str,
+) -> Result<HandOver, ReleaseError> {
+    let slot = session.windows().releases.slot().await;
+    // Not before: it may give up while this waits.
+    let own = directory.child(name);
+    let Some(next) = session.heir(&own) else { return Ok(HandOver::NotDone) };
+    let heir = directory.child(&next);
+    let sent = clock::now();
+    let (own, heir) = (&own, &heir);
+    let answer = session.request(|handle| async move {
+        let mut writer = handle.new_multi_writer();
+        writer
+            .add_check_version(heir, -1)
+            .and_then(|()| writer.add_delete(own, None))
+            .map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
+        writer.commit().await
+    });
+    let answer = answer.await;
+    drop(slot);
+    let Ok(answer) = answer else { return over(session, directory) };
+    let error = match answer {
+        Ok(results) if results.len() == 2 => {
+            session.lease().renewed(sent);
+            session.disown_as(own, Gone::HandedOver { to: &next });
+            return Ok(HandOver::Done);
+        }
+        Ok(_) => return Ok(HandOver::Unknown),
+        Err(zk::MultiWriteError::OperationFailed { source, .. }) => {
+            session.lease().renewed_by_check(sent, &source);
+            // The next in line has gone, or its node has; or it may not be read.
+            return match session.judge(&source) {
+                FailureKind::SessionOver => over(session, directory),
+                _ => Ok(HandOver::NotDone),
+            };
+        }
+        Err(zk::MultiWriteError::RequestFailed { source }) => source,
+    };
+    tracing::debug!(path = own, %error, "not handed over");
+    match session.judge(&error) {
+        FailureKind::SessionOver => over(session, directory),
+        FailureKind::Refused(_) | FailureKind::NotNow | FailureKind::NoNode => Ok(HandOver::NotDone),
+        FailureKind::Unknown | FailureKind::TooManyWatches => Ok(HandOver::Unknown),
+    }
+}
+
+/// Deletes one node, until it is gone.
+pub(super) async fn delete(
+    session: &Session,
+    directory: &LockPath,
+    name: &str,
+    window: &Window,
+) -> Result<Deleted, ReleaseError> {
+    delete_after(session, directory, name, window, false).await
+}
+
+/// The same; `asked` says that an earlier request may have deleted it.
+pub(super) async fn delete_after(
+    session: &Session,
+    directory: &LockPath,
+    name: &str,
+    window: &Window,
+    asked: bool,
+) -> Result<Deleted, ReleaseError> {
+    let path = directory.child(name);
+    let deleted = delete_path(session, directory, &path, window, asked).await;
+    match &deleted {
+        Ok(Deleted::ByUs) => session.disown_as(&path, Gone::Deleted),
+        Ok(Deleted::PerhapsByUs | Deleted::Before) => session.disown(&path),
+        Err(ReleaseError::Refused { .. }) => session.refused(directory, name),
+        Err(_) => {}
+    }
+    deleted
+}
+
+async fn delete_path(
+    session: &Session,
+    directory: &LockPath,
+    path: &str,
+    window: &Window,
+    mut asked: bool,
+) -> Result<Deleted, ReleaseError> {
+    persist(session, directory, path, window, |handle| {
+        let asked_before = std::mem::replace(&mut asked, true);
+        async move {
+            let sent = clock::now();
+            let result = handle.delete(path, None).await;
+            match &result {
+                Ok(()) => session.lease().renewed(sent),
+                Err(error) => session.lease().renewed_by_refusal(sent, error),
+            }
+            match result {
+                Ok(()) => Ok(Deleted::ByUs),
+                Err(zk::Error::NoNode) if asked_before => Ok(Deleted::PerhapsByUs),
+                Err(zk::Error::NoNode) => Ok(Deleted::Before),
+                Err(error) => Err(error),
+            }
+        }
+    })
+    .await
+}
+
+/// Repeats a request until there is a definite answer, or no session to ask in: then the servers delete the node, if they
+/// have not already.
+pub(super) async fn persist<T, F>(
+    session: &Session,
+    directory: &LockPath,
+    path: &str,
+    window: &Window,
+    request: impl FnMut(Handle) -> F,
+) -> Result<T, ReleaseError>
+where
+    F: Future<Output = Result<T, zk::Error>>,
+{
+    match Repetition::of_clean_up(window).ask(session, request).await {
+        Ok(answer) => Ok(answer),
+        Err(Unanswered::NoSession(SessionOver)) => over(session, directory),
+        // It never gives up otherwise.
+        Err(Unanswered::Refused(failure) | Unanswered::GaveUp(failure)) => {
+            Err(ReleaseError::Refused { node: directory.to_user(path), others: 0, source: failure.cause })
+        }
+    }
+}
+
+fn over<T>(session: &Session, directory: &LockPath) -> Result<T, ReleaseError> {
+    Err(lost(directory, session.end_reason().unwrap_or(LostReason::Closed)))
+}
