@@ -37,7 +37,8 @@ use crate::transaction::Transaction;
 /// (less with [`Margin::Strict`](crate::Margin::Strict)), the guard is [lost](Self::lost). The servers give
 /// the lock to no other process before the session expires, so whatever has failed, the holder is told first.
 /// The remaining third is the holder's, to stop in: the lock node stays until the last guard is dropped or
-/// released, or that time is over.
+/// released, or that time is over. The exception is a lock node that another process deletes: the holder is
+/// told within a sixth of the session timeout.
 ///
 /// No clock in this process helps if the process itself is paused, and goes on writing when it continues. For
 /// that case pass the [`fencing_token`](Self::fencing_token) to the resource, which refuses smaller ones
@@ -331,7 +332,7 @@ impl<M: Mode> LockGuard<M> {
             if let Poll::Ready(lost) = lost.as_mut().poll(context) {
                 return Poll::Ready(Err(lost));
             }
-            // By the clock as well: who would wake `lost` may be starved.
+            // By the clock as well: the task that wakes `lost` may not have been scheduled.
             if let Some(reason) = self.hold.lost() {
                 return Poll::Ready(Err(self.as_lost(reason)));
             }

@@ -38,8 +38,8 @@ use crate::protocol::node_name::Kind;
 /// [`ConversionFailure::WouldDeadlock`].
 ///
 /// # Curator before 5.5
-/// Older Curators downgrade in two steps, and let a queued writer in between (CURATOR-621), ours included,
-/// because their downgraded reader cannot be told from one that waits. This crate's
+/// Older Curators downgrade in two steps, and let a queued writer in between (CURATOR-621), one of this crate
+/// included, because their downgraded reader cannot be told from one that waits. This crate's
 /// [`downgrade`](WriteGuard::downgrade) is safe with all of them.
 ///
 /// # Examples
@@ -385,7 +385,7 @@ impl LockGuard<Write> {
     /// Turns the write lock into a read lock in one transaction: other readers come in, and no writer in
     /// between.
     ///
-    /// The numbers of the writer's token stay those of the reader's.
+    /// The token of the read guard has the numbers of the writer's.
     ///
     /// # Errors
     /// [`ConversionError`] with the guard, which still holds the write lock unless it is lost. Its
