@@ -483,7 +483,7 @@ impl Attempt {
                 FailureKind::Refused(Refusal::NoAuth) => {
                     no_auth(&self.path_lock, std::mem::take(&mut here.subject))
                 }
-                // Of a node that asked for a number, by a name that nobody has: the numbers are used up (ZooKeeper does
+                // Of a node that asked for a number, by a name that no node has: the numbers are used up (ZooKeeper does
                 // not go on beyond the largest).
                 FailureKind::Refused(Refusal::NodeExists) => AcquireError::SequenceExhausted { path: path() },
                 _ => AcquireError::Rejected { path: path(), source: Arc::clone(&failure.cause) },

@@ -4,7 +4,7 @@
 //! the step is [`AcquireStep::Finish`]. Every decision about unknown outcomes is made here.
 //!
 //! # Invariants
-//! 1. A grant needs a list that contains our own node with nobody before it, or a transaction that deleted
+//! 1. A grant needs a list that contains our own node with none before it, or a transaction that deleted
 //!    the holder's node, directly before ours, and found ours there. A list without our node grants nothing
 //!    and proves nothing: the create may still be under way (docs/protocol.md#grant).
 //! 2. Only a definite answer of the server says that a create did not happen. Everything else leaves the
@@ -59,7 +59,7 @@ pub(crate) enum PauseReason {
     RequestFailed,
     /// The server asked for patience.
     ServerBusy,
-    /// Somebody deleted our node.
+    /// Our node was deleted by another process.
     NodeDeleted,
 }
 
@@ -110,7 +110,7 @@ pub(crate) enum AcquireOutcome {
 /// Why it ended without a grant.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NoGrant {
-    /// Somebody is ahead, and this contender was not to wait.
+    /// Another contender is ahead, and this one was not to wait.
     WouldBlock,
     /// The last request was refused for good.
     Refused(Failure),
@@ -168,7 +168,7 @@ pub(crate) struct Acquiring {
     node: Option<OwnNode>,
     /// Creates whose outcome is unknown, oldest first.
     unknown_creates: Vec<String>,
-    /// Nodes of ours that queue for nobody. They have to go at once: kept until the end, one of them could come to
+    /// Nodes of ours that no attempt queues by. They have to go at once: kept until the end, one of them could come to
     /// stand before the node that queues for us, and we would wait for ourselves.
     orphans: Vec<String>,
     /// What to do after a pause, and why there is one.
@@ -184,7 +184,7 @@ pub(crate) struct Acquiring {
     deleted: u32,
     /// What we waited for has happened since the last list that was judged.
     woken: bool,
-    /// The list that was judged last, for whoever carries out the next step.
+    /// The list that was judged last, for the driver, which carries out the next step.
     list: Option<Arc<Queue>>,
 }
 
@@ -244,7 +244,7 @@ impl Acquiring {
         Orphans { names: std::mem::take(&mut self.orphans), ids: Vec::new() }
     }
 
-    /// Takes what came of the last step and answers with the next. `ours` says of a node's name whether it is one of our
+    /// Takes the outcome of the last step and returns the next. `ours` says of a node's name whether it is one of our
     /// session's that can be waited for in memory.
     pub(crate) fn on(&mut self, event: AcquireEvent, ours: &dyn Fn(&str) -> bool) -> AcquireStep {
         match event {
@@ -252,7 +252,7 @@ impl Acquiring {
                 self.created(id, create, list, before, ours)
             }
             AcquireEvent::ParentsMade(Answer::Is(())) => AcquireStep::Do(AcquireRequest::Create),
-            // Also that there is none: somebody removed a directory that we had just made, or found. Containers come and go.
+            // Also that there is none: a directory that we had just made, or found, was removed. Containers come and go.
             AcquireEvent::ParentsMade(Answer::No(failure)) => self.failed(failure, AfterPause::Parents),
             AcquireEvent::Listed(Answer::Is(listing)) => self.look(listing, ours),
             AcquireEvent::Listed(Answer::No(failure)) => match (failure.kind, &self.node) {
@@ -412,7 +412,7 @@ impl Acquiring {
         });
         if !found.is_empty() {
             found.extend(self.node.take());
-            // One that the list lacks was deleted by somebody else, and is not the one to queue with.
+            // One that the list lacks was deleted by another process, and is not the one to queue with.
             found.sort_by_key(|node| queue.rank(&node.name).unwrap_or(usize::MAX));
             self.node = Some(found.remove(0));
             self.orphans.extend(found.into_iter().map(|node| node.name));
@@ -454,7 +454,7 @@ impl Acquiring {
         }
     }
 
-    /// Nobody is before us.
+    /// No contender is before us.
     fn first(&mut self) -> AcquireStep {
         match self.node.take() {
             Some(OwnNode { name, czxid: Some(czxid) }) => {
@@ -468,7 +468,7 @@ impl Acquiring {
         }
     }
 
-    /// Our node is gone although nobody of us deleted it. Start again at the end of the queue, as Curator does.
+    /// Our node is gone although we did not delete it. Start again at the end of the queue, as Curator does.
     fn own_node_deleted(&mut self) -> AcquireStep {
         self.woken = false;
         self.deleted = self.deleted.saturating_add(1);

@@ -156,7 +156,7 @@ struct Caller {
     /// A create that was sent and not answered, and that the server may still carry out: how the name begins.
     late: Option<String>,
     ids: u32,
-    /// Somebody deleted one of our nodes by hand; a grant by a node that is not there is then no error.
+    /// One of our nodes was deleted by hand; a grant by a node that is not there is then no error.
     robbed: bool,
     /// A conversion was not allowed to delete a node.
     refused: bool,

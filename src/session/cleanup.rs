@@ -103,7 +103,7 @@ impl Cleanup {
         self.pending.send_if_modified(|tickets| {
             number = tickets.next;
             tickets.next += 1;
-            // Nobody waits for this.
+            // No receiver waits for this value.
             false
         });
         number
@@ -128,7 +128,7 @@ pub(super) fn lost(directory: &LockPath, reason: LostReason) -> ReleaseError {
 /// Tells the result of an item to the one that waits for it.
 pub(super) fn finish(done: Option<Done>, result: Result<(), ReleaseError>) {
     if let Some(done) = done {
-        // Nobody waits any more: a release that was cancelled goes on, and its result has no reader.
+        // A release that was cancelled goes on, but its result has no reader.
         let _ = done.send(result);
     }
 }

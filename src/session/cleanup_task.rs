@@ -81,7 +81,7 @@ async fn alone(item: Item, ticket: Ticket) -> Rest {
     Rest::new()
 }
 
-/// Finds out what became of creates of one directory; answers with those that did happen.
+/// Finds out what became of creates of one directory; returns those that did happen.
 async fn settle_together(items: Rest) -> Rest {
     let mut found = Rest::new();
     let Some((first, _)) = items.first() else { return found };

@@ -13,7 +13,7 @@ use crate::session::nodes::RefusedOrphan;
 use crate::session::window::Window;
 use crate::session::zk_session::{Handle, Session, SessionOver};
 
-/// Deletes what the servers have refused to delete before, if they let us now. Answers with the first node of the session
+/// Deletes what the servers have refused to delete before, if they let us now. Returns the first node of the session
 /// that they refuse again, and how many others.
 pub(crate) async fn delete_orphans(session: &Session) -> Result<(), ReleaseError> {
     let mut orphans = session.orphans(None).into_iter();
@@ -25,7 +25,7 @@ pub(crate) async fn delete_orphans(session: &Session) -> Result<(), ReleaseError
     Err(ReleaseError::Refused { node: first.directory.user_child(&first.name), others, source })
 }
 
-/// Deletes these nodes, one after the other, until the servers refuse one: answers with that one, and what they say.
+/// Deletes these nodes, one after the other, until the servers refuse one: returns that one, and what they said.
 pub(crate) async fn first_refused(
     session: &Session,
     orphans: impl IntoIterator<Item = RefusedOrphan>,
