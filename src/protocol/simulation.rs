@@ -9,7 +9,7 @@
 //! - every attempt that is admitted ends: it is granted the lock, or leaves;
 //! - every node has a place, but for those of readers that are inside and of conversions, and no more places are taken than
 //!   there are;
-//! - none waits for a place while one is free, and a place is free once;
+//! - none waits for a place while one is free, nor is overtaken in that, and a place is free once;
 //! - in a session the attempts of a client create in the order in which they came;
 //! - a list is told only to those that asked before it was sent;
 //! - a waker is told once;
@@ -251,6 +251,7 @@ impl World<'_> {
         for ((i, question), notice) in notices {
             assert!(self.answered.insert(question), "told twice");
             if notice == Notice::Place {
+                self.check_admitted(c, i);
                 self.clients[c].places.get_mut(&self.callers[i].number).expect("a place for none").1 = true;
             }
             let caller = &mut self.callers[i];
@@ -270,6 +271,17 @@ impl World<'_> {
         if matches!(&self.callers[i].doing, Doing::ForList(_, Asked(asked, _), _) if *asked == question) {
             self.callers[i].listed = Some((question, list));
         }
+    }
+
+    /// A caller gets a place that others have not waited longer for.
+    fn check_admitted(&self, c: usize, i: usize) {
+        let (number, places) = (self.callers[i].number, &self.clients[c].places);
+        let overtaken = self.callers.iter().enumerate().find(|(other, caller)| {
+            let waits = matches!(caller.doing, Doing::ForPlace(_)) && caller.told.is_none();
+            let before = waits && CLIENT[*other] == c && caller.number < number;
+            before && places[&caller.number].2 == places[&number].2
+        });
+        assert!(overtaken.is_none(), "{number} is admitted before one that has waited longer");
     }
 
     fn question(&mut self) -> usize {

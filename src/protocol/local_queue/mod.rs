@@ -561,8 +561,10 @@ impl<W, L> LocalQueue<W, L> {
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         let lists = !self.lists.running && self.lists.waiting.is_empty();
+        let free = |places: &Places| places.waiting.is_empty() && places.asking.is_empty();
+        let places = free(&self.max_znodes) && free(&self.max_waiters);
         let turns = self.attempts.is_empty() && self.to_create.is_empty();
-        lists && turns && self.nodes.is_empty()
+        lists && places && turns && self.nodes.is_empty()
     }
 
     /// What has been decided for others than those that asked, since the last time.
