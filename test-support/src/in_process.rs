@@ -3,6 +3,7 @@
 #![expect(clippy::missing_panics_doc, reason = "all of them panic where the test has failed")]
 
 use std::fmt::Debug;
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -75,8 +76,12 @@ pub fn fair(client: &Client) -> InterProcessFairLock {
 }
 
 /// The mutex at [`DIRECTORY`], granted.
-pub async fn hold(client: &Client) -> LockGuard {
-    within("the grant", mutex(client).lock()).await.unwrap()
+#[track_caller]
+pub fn hold(client: &Client) -> impl Future<Output = LockGuard> + use<> {
+    // Here, so that the lock knows its holder by the caller's line.
+    let attempt: Pin<Box<dyn Future<Output = Acquired> + Send>> = Box::pin(mutex(client).lock());
+    let granted = within("the grant", attempt);
+    async move { granted.await.unwrap() }
 }
 
 /// The id of the client's session.
