@@ -444,7 +444,7 @@ impl Attempt {
         self.progress.set_node(Some(name));
         // First in the queue is not enough: the servers must be known to keep the session, or this would be a grant in the
         // moment that it is taken away (docs/protocol.md#suspended).
-        if let Err(end) = here.wait(session.lease().valid()).await {
+        if let Err(end) = here.wait(session.lease().until_valid()).await {
             return end;
         }
         let place = match kind {
@@ -591,7 +591,7 @@ fn clean_up(seat: Seat<'_>, place: &Arc<Place>, orphans: Orphans) {
         Orphan::UnknownCreate { id, beginning }
     });
     for orphan in nodes.chain(unknown) {
-        path_lock.client().cleanup().reap(Item {
+        path_lock.client().cleanup().submit(Item {
             session: Arc::clone(session),
             directory: path_lock.path().clone(),
             orphan,

@@ -172,7 +172,7 @@ async fn delete(hold: &Hold, names: Vec<String>) {
 }
 
 fn reap(hold: &Hold, names: Vec<String>, done: Option<Done>) {
-    hold.path_lock().client().cleanup().reap(Item {
+    hold.path_lock().client().cleanup().submit(Item {
         session: Arc::clone(hold.session()),
         directory: hold.path_lock().path().clone(),
         orphan: Orphan::Nodes(names),

@@ -251,7 +251,7 @@ impl Held {
             }
         }
         if let Some(Deletion { node, hand_over, place }) = delete {
-            self.cleanup.reap(Item {
+            self.cleanup.submit(Item {
                 session,
                 directory: self.directory.clone(),
                 orphan: Orphan::Hold { name: node.as_ref().to_owned(), hand_over },

@@ -270,7 +270,7 @@ fn reap_late(path_lock: &PathLock, session: &Arc<Session>, children: &[String]) 
     for late in session.find_late_creates(path_lock.path(), children) {
         let path = path_lock.path().user();
         tracing::debug!(path, node = late, "a create came through after it was given up");
-        path_lock.client().cleanup().reap(Item {
+        path_lock.client().cleanup().submit(Item {
             session: Arc::clone(session),
             directory: path_lock.path().clone(),
             orphan: Orphan::Node(late.to_owned()),

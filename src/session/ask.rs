@@ -1,4 +1,4 @@
-//! Repeats a request until there is an answer, or no use in asking again.
+//! Repeats a request until it is answered, or a retry is no use.
 
 use std::time::{Duration, Instant};
 
@@ -9,37 +9,38 @@ use super::window::Window;
 use super::zk_session::{Handle, Session, SessionOver};
 use crate::protocol::failure::{Failure, FailureKind};
 
-/// Why there is no answer.
+/// Why a request has no answer.
 #[derive(Debug)]
 pub(crate) enum Unanswered<N> {
     NoSession(N),
-    /// The servers refused it for good.
+    /// The servers refused it; a retry would not change that.
     Refused(Failure),
-    /// The retry policy is exhausted; this came last.
+    /// The retry policy is exhausted. Has the last failure.
     GaveUp(Failure),
 }
 
-/// How a request is repeated, and how often that was done, perhaps in several sessions.
+/// How requests are repeated, and how often one was, perhaps in several sessions.
 pub(crate) struct Repetition<'a> {
     policy: RetryPolicy,
-    /// Of clean-up, which goes on in a session that has ended, for as long as requests can be sent in it.
+    /// The window of cleanup, which goes on in a session that has ended until it is gone. `None` for other
+    /// requests.
     window: Option<&'a Window>,
     since: Instant,
     failures: u32,
 }
 
 impl<'a> Repetition<'a> {
-    /// By this policy, and only while locks may be held in the session.
-    pub(crate) fn by(policy: RetryPolicy) -> Self {
+    /// Repeats by this policy, until the session has ended.
+    pub(crate) fn new(policy: RetryPolicy) -> Self {
         Self { policy, window: None, since: Instant::now(), failures: 0 }
     }
 
-    /// For clean-up: until the session is gone, each request in a slot of its window.
-    pub(crate) fn of_clean_up(window: &'a Window) -> Self {
-        Self { window: Some(window), ..Self::by(RetryPolicy::CLEAN_UP) }
+    /// Repeats for cleanup: until the session is gone, each request in a slot of this window.
+    pub(crate) fn for_cleanup(window: &'a Window) -> Self {
+        Self { window: Some(window), ..Self::new(RetryPolicy::CLEAN_UP) }
     }
 
-    /// Asks in one session.
+    /// Sends a request in one session, and repeats it.
     pub(crate) async fn ask<T, F>(
         &mut self,
         session: &Session,

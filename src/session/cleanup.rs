@@ -1,5 +1,6 @@
-//! Takes what must be deleted: nodes of released and dropped guards, of cancelled and timed-out attempts, and nodes that
-//! may or may not exist. Never blocks, so that a `Drop` can hand something over.
+//! Collects orphans to delete: the nodes of released and dropped guards, of cancelled and timed-out attempts,
+//! and nodes that may or may not exist (docs/protocol.md#cleanup). Submitting an item never blocks, so a
+//! `Drop` can do it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,21 +12,22 @@ use crate::path::LockPath;
 use crate::session::tickets::{Ticket, Tickets};
 use crate::session::zk_session::Session;
 
-/// What to delete.
+/// What to delete: nodes that no attempt and no guard needs any more.
 #[derive(Debug)]
 pub(crate) enum Orphan {
-    /// This node, by name. It exists, or did.
+    /// The node with this name, which exists or has existed.
     Node(String),
-    /// The same; a lock was held by it, and others wait for it. Whether it may be handed over to the next in line of this
-    /// session: not if it was lost.
+    /// The same, of a hold: other contenders wait for its deletion. `hand_over` is whether the lock may be
+    /// handed over to the next attempt of this session, which it may not be if it was lost.
     Hold { name: String, hand_over: bool },
-    /// These nodes, each before the next. They exist, or may.
+    /// These nodes, which may exist, one after the other.
     Nodes(Vec<String>),
-    /// Whatever a create with this id led to, whose outcome is unknown: a node whose name begins like this, or none.
+    /// The node of the create with this id, whose outcome is unknown. If the node exists, its name begins
+    /// with `beginning`.
     UnknownCreate { id: String, beginning: String },
 }
 
-/// One thing to delete, and what depends on it.
+/// An orphan, and what depends on its deletion.
 #[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) session: Arc<Session>,
@@ -33,19 +35,19 @@ pub(crate) struct Item {
     pub(crate) orphan: Orphan,
     /// The number of the attempt that it comes from; see [`Tickets`].
     pub(crate) number: u64,
-    /// Dropped when the node is gone: the right to have it.
+    /// Dropped when the node is gone: the place of its attempt.
     pub(crate) until_gone: Option<Arc<dyn Any + Send + Sync>>,
-    /// Told the result.
+    /// Receives the result.
     pub(crate) done: Option<Done>,
 }
 
-/// Where the result of an item goes.
+/// The receiver of an item's result.
 pub(crate) type Done = oneshot::Sender<Result<(), ReleaseError>>;
 
-/// What is to be deleted, each item with the ticket by which it is counted.
+/// The items to delete, each with the ticket that counts it.
 pub(crate) type CleanupQueue = mpsc::UnboundedReceiver<(Item, Ticket)>;
 
-/// The sending side; cheap to clone.
+/// The sending side of cleanup; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Cleanup {
     items: mpsc::UnboundedSender<(Item, Ticket)>,
@@ -60,8 +62,9 @@ impl Cleanup {
         (Self { items, pending }, queue)
     }
 
-    /// Hands an item over. The queue holds no more than there are nodes, which the path locks bound.
-    pub(crate) fn reap(&self, item: Item) {
+    /// Submits an item. Its queue is bounded by the number of nodes, which the places of the path locks
+    /// limit.
+    pub(crate) fn submit(&self, item: Item) {
         let ticket = self.ticket(item.number);
         let leave = |name: &str| item.session.leave(item.directory.child(name));
         match &item.orphan {
@@ -70,24 +73,24 @@ impl Cleanup {
             Orphan::UnknownCreate { .. } => {}
         }
         if let Err(mpsc::error::SendError((item, _ticket))) = self.items.send((item, ticket)) {
-            // The session's thread has stopped, so the session is closed and its nodes with it. This is not logged: the
-            // caller may be a holder's `release`.
+            // The session's thread has stopped, so the session is closed and its nodes are deleted. Not
+            // logged: a tracing subscriber could block the caller, which may be a holder's `release`.
             finish(item.done, Err(lost(&item.directory, LostReason::Closed)));
         }
     }
 
-    /// Hands over a node of which only the server path is known.
-    pub(crate) fn reap_path(&self, session: &Arc<Session>, path: &str) {
+    /// Submits a node of which only the server path is known.
+    pub(crate) fn submit_path(&self, session: &Arc<Session>, path: &str) {
         let Some((directory, name)) = path.rsplit_once('/') else {
             return;
         };
-        // Our nodes are always below a lock's directory, which was parsed once already.
+        // An error is impossible: the node is in a lock's directory, whose path has been parsed before.
         let Ok(directory) = LockPath::parse("", directory) else {
             return;
         };
         let orphan = Orphan::Node(name.to_owned());
         let number = self.number();
-        self.reap(Item {
+        self.submit(Item {
             session: Arc::clone(session),
             directory,
             orphan,
@@ -97,38 +100,39 @@ impl Cleanup {
         });
     }
 
-    /// A number for an attempt, greater than all before.
+    /// Returns the number of a new attempt, greater than all before.
     pub(crate) fn number(&self) -> u64 {
         let mut number = 0;
         self.pending.send_if_modified(|tickets| {
             number = tickets.next;
             tickets.next += 1;
-            // No receiver waits for this value.
+            // No receiver waits for this change.
             false
         });
         number
     }
 
-    /// Counts as pending from now on, for what will be handed over, or found to be nothing, a little later.
+    /// Returns a ticket that counts as pending work, for an item that is submitted later, or turns out not to
+    /// be needed.
     pub(crate) fn ticket(&self, number: u64) -> Ticket {
         Ticket::new(&self.pending, number)
     }
 
-    /// What is not done yet.
+    /// Returns a receiver of the pending work.
     pub(crate) fn pending(&self) -> watch::Receiver<Tickets> {
         self.pending.subscribe()
     }
 }
 
-/// The error of a deletion that came after the lock was lost.
+/// Returns the error of a deletion that came after the lock was lost.
 pub(super) fn lost(directory: &LockPath, reason: LostReason) -> ReleaseError {
     ReleaseError::Lost(Lost { path: directory.user().into(), reason })
 }
 
-/// Tells the result of an item to the one that waits for it.
+/// Sends the result of an item to its receiver.
 pub(super) fn finish(done: Option<Done>, result: Result<(), ReleaseError>) {
     if let Some(done) = done {
-        // A release that was cancelled goes on, but its result has no reader.
+        // An error means that the release was cancelled. It goes on, and its result has no receiver.
         let _ = done.send(result);
     }
 }

@@ -1,8 +1,8 @@
-//! Deletes what was handed to the [cleanup](crate::session::cleanup): a task per node, or per directory for creates whose
-//! outcome is unknown.
+//! Deletes the orphans that were submitted to [cleanup](crate::session::cleanup): one task for each node, or
+//! for each directory of creates whose outcome is unknown.
 //!
-//! Each item is worked on until its node is known to be gone or its session is over, with a growing pause between tries;
-//! what the server refuses for good is reported and given up, because only the end of the session can delete it then.
+//! A deletion is repeated, with growing pauses, until the node is known to be gone or the session is. One
+//! that the servers refuse is logged and given up: the end of the session deletes the node.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::session::deletion::{HandOver, delete, delete_after, hand_over, persis
 use crate::session::tickets::Ticket;
 use crate::session::zk_session::Session;
 
-/// Creates whose outcome is unknown are settled together, those of one directory in one session: by one write and one list
-/// for all that there are. A crowd of them, each with a list of a long directory, would keep the session from proving that
-/// it lives.
+/// The session and directory of creates whose outcome is unknown. Such creates are settled together, by one
+/// write and one list for all of a group: with a list of a long directory for each, they would delay the
+/// heartbeats (docs/protocol.md#write-barrier).
 type Group = (u64, LockPath);
 
-/// What a finished task leaves to be done.
+/// The items that a finished task leaves to do.
 type Rest = Vec<(Item, Ticket)>;
 
-/// Works until no more can be handed over and everything is done.
+/// Deletes orphans until all senders of items are dropped and all items are done.
 pub(crate) async fn run(mut items: CleanupQueue) {
     let mut working = JoinSet::new();
-    // The groups that are being settled, by their tasks, and what has come of each since.
+    // The groups that are being settled, by their tasks, and the items of those groups that have come since.
     let mut settling: HashMap<task::Id, Group> = HashMap::new();
     let mut waiting: HashMap<Group, Rest> = HashMap::new();
     let mut open = true;
@@ -56,7 +56,7 @@ pub(crate) async fn run(mut items: CleanupQueue) {
             Some(done) = working.join_next_with_id() => {
                 let (task, found) = match done {
                     Ok((task, found)) => (task, found),
-                    // A panic, in a tracing subscriber: its items are answered by their drop.
+                    // A panic, in a tracing subscriber. Its items are dropped, which tells their receivers.
                     Err(error) => (error.id(), Rest::new()),
                 };
                 for (item, ticket) in found {
@@ -81,7 +81,7 @@ async fn alone(item: Item, ticket: Ticket) -> Rest {
     Rest::new()
 }
 
-/// Finds out what became of creates of one directory; returns those that did happen.
+/// Finds out which creates of one directory have happened. Returns those as nodes to delete.
 async fn settle_together(items: Rest) -> Rest {
     let mut found = Rest::new();
     let Some((first, _)) = items.first() else { return found };
@@ -100,15 +100,15 @@ async fn settle_together(items: Rest) -> Rest {
                 found.push((item, ticket));
             }
             (Ok(_), None) => {
-                // A request that some server still holds may come to light later.
-                session.owe(&directory, id);
+                // The create may still happen, if a server has its request.
+                session.remember_unknown_create(&directory, id);
                 drop(item.until_gone.take());
                 finish(item.done, Ok(()));
             }
             (Err(error), _) => {
                 if let ReleaseError::Refused { source, .. } = error {
                     // A later list of the directory may show it.
-                    session.owe(&directory, id);
+                    session.remember_unknown_create(&directory, id);
                     let path = directory.user();
                     tracing::error!(path, id, %source, "whether a lock node was created could not be found out");
                 }
@@ -120,14 +120,15 @@ async fn settle_together(items: Rest) -> Rest {
     found
 }
 
-/// Lists a directory behind everything that the session has sent before.
+/// Lists a directory, after everything that the session has sent before is decided.
 async fn look_behind(
     session: &Session,
     directory: &LockPath,
     beginning: &str,
 ) -> Result<Vec<String>, ReleaseError> {
-    // The deletion of a name that cannot exist is a committed write of this session. Whatever the session
-    // sent before is decided once it is answered (a `sync` would prove less: a deposed leader answers it).
+    // The deletion of a name that cannot exist is a committed write of this session. Once it is answered,
+    // everything that the session sent before is decided. A `sync` proves less, because a deposed leader
+    // answers it.
     let window = &session.windows().removals;
     delete(session, directory, beginning, window).await?;
     persist(session, directory, directory.server(), window, |handle| async move {
@@ -145,7 +146,7 @@ async fn work(item: Item) {
     if let Err(ReleaseError::Refused { node, source, .. }) = &result {
         tracing::error!(node = node.as_str(), error = %source, "a lock node could not be deleted and stays until its session ends");
     }
-    // Before the caller learns that the node is gone, so that the place that was kept for it can be taken at once.
+    // Before the caller is told that the node is gone, so that the place is free by then.
     drop(until_gone);
     finish(done, result);
 }
@@ -168,7 +169,7 @@ async fn settle(session: &Session, directory: &LockPath, orphan: &Orphan) -> Res
             let mut result = Ok(());
             for name in names {
                 match delete(session, directory, name, &windows.releases).await {
-                    // The others need not stay as well.
+                    // The other nodes can be deleted nevertheless.
                     Err(refused @ ReleaseError::Refused { .. }) => result = result.and(Err(refused)),
                     Err(over) => return Err(over),
                     Ok(_) => {}
@@ -176,7 +177,7 @@ async fn settle(session: &Session, directory: &LockPath, orphan: &Orphan) -> Res
             }
             result
         }
-        // Settled together with others.
+        // These are settled by `settle_together`.
         Orphan::UnknownCreate { .. } => Ok(()),
     }
 }

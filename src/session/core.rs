@@ -176,8 +176,8 @@ impl Core {
         }
     }
 
-    /// Repeats a request in whatever session there is, by the client's retry policy, until there is an answer. When a session
-    /// ends the next one is asked at once.
+    /// Repeats a request in whatever session there is, by the client's retry policy, until there is an
+    /// answer. When a session ends the next one is asked at once.
     pub(crate) async fn ask<T, F>(
         &self,
         request: impl Fn(Arc<Session>, zk_session::Handle) -> F + Send + Sync,
@@ -186,7 +186,7 @@ impl Core {
         T: Send,
         F: Future<Output = Result<T, zk::Error>> + Send,
     {
-        let mut repetition = Repetition::by(self.retry);
+        let mut repetition = Repetition::new(self.retry);
         loop {
             let session = self.session().await.map_err(Unanswered::NoSession)?;
             match repetition.ask(&session, |handle| request(Arc::clone(&session), handle)).await {

@@ -1,4 +1,5 @@
-//! Deletes nodes: repeated until they are gone, refused for good, or their session is over.
+//! Deletes nodes. A deletion is repeated until the node is gone, the servers refuse it, or the session is
+//! gone.
 
 use zookeeper_client as zk;
 
@@ -13,8 +14,10 @@ use crate::session::nodes::RefusedOrphan;
 use crate::session::window::Window;
 use crate::session::zk_session::{Handle, Session, SessionOver};
 
-/// Deletes what the servers have refused to delete before, if they let us now. Returns the first node of the session
-/// that they refuse again, and how many others.
+/// Asks once more for the deletion of a session's refused orphans.
+///
+/// # Errors
+/// `Refused` with the first node whose deletion is refused again, and the number of the others.
 pub(crate) async fn delete_orphans(session: &Session) -> Result<(), ReleaseError> {
     let mut orphans = session.orphans(None).into_iter();
     let Some((first, source)) = first_refused(session, orphans.by_ref()).await else { return Ok(()) };
@@ -25,7 +28,7 @@ pub(crate) async fn delete_orphans(session: &Session) -> Result<(), ReleaseError
     Err(ReleaseError::Refused { node: first.directory.user_child(&first.name), others, source })
 }
 
-/// Deletes these nodes, one after the other, until the servers refuse one: returns that one, and what they said.
+/// Deletes these nodes, one after the other, until the servers refuse one. Returns that one, and the reason.
 pub(crate) async fn first_refused(
     session: &Session,
     orphans: impl IntoIterator<Item = RefusedOrphan>,
@@ -34,20 +37,20 @@ pub(crate) async fn first_refused(
         match delete(session, &orphan.directory, &orphan.name, &session.windows().removals).await {
             Ok(_) => {}
             Err(ReleaseError::Refused { source, .. }) => return Some((orphan, source)),
-            // The session is over, and its nodes with it.
+            // The session has ended, and its nodes with it.
             Err(_) => return None,
         }
     }
     None
 }
 
-/// How a node went.
+/// How a node was deleted.
 pub(super) enum Deleted {
-    /// By our request.
+    /// By this request.
     ByUs,
-    /// Most likely so: an earlier request of ours was not answered.
+    /// Most likely by an earlier request of this client, which was not answered.
     PerhapsByUs,
-    /// It was gone before we asked.
+    /// It did not exist when this client asked for the first time.
     Before,
 }
 
@@ -60,22 +63,23 @@ impl Deleted {
     }
 }
 
-/// What came of a hand-over.
+/// The outcome of a hand-over.
 pub(super) enum HandOver {
     Done,
     NotDone,
     Unknown,
 }
 
-/// Deletes the node of a lock that is given back, on the condition that the node of the next in line exists, which is told if
-/// that was so. Asked once: otherwise a plain deletion follows, after which the next in line looks at the queue.
+/// Deletes the node of a released lock on the condition that the node of the next attempt exists, which is
+/// granted the lock then (docs/protocol.md#hand-over). Tried once: otherwise a plain deletion follows, after
+/// which the next attempt lists the queue.
 pub(super) async fn hand_over(
     session: &Session,
     directory: &LockPath,
     name: &str,
 ) -> Result<HandOver, ReleaseError> {
     let slot = session.windows().releases.slot().await;
-    // Not before: it may give up while this waits.
+    // Only now: the next attempt may give up while this waits for a slot.
     let own = directory.child(name);
     let Some(next) = session.heir(&own) else { return Ok(HandOver::NotDone) };
     let heir = directory.child(&next);
@@ -101,7 +105,8 @@ pub(super) async fn hand_over(
         Ok(_) => return Ok(HandOver::Unknown),
         Err(zk::MultiWriteError::OperationFailed { source, .. }) => {
             session.lease().renewed_by_check(sent, &source);
-            // The next in line has gone, or its node has; or it may not be read.
+            // The node of the next attempt, or the released one, does not exist; or the former may not be
+            // read.
             return match session.judge(&source) {
                 FailureKind::SessionOver => over(session, directory),
                 _ => Ok(HandOver::NotDone),
@@ -117,7 +122,7 @@ pub(super) async fn hand_over(
     }
 }
 
-/// Deletes one node, until it is gone.
+/// Deletes one node; repeats that until it is gone.
 pub(super) async fn delete(
     session: &Session,
     directory: &LockPath,
@@ -127,7 +132,7 @@ pub(super) async fn delete(
     delete_after(session, directory, name, window, false).await
 }
 
-/// The same; `asked` says that an earlier request may have deleted it.
+/// Like [`delete`]; `asked` is whether an earlier request may have deleted the node.
 pub(super) async fn delete_after(
     session: &Session,
     directory: &LockPath,
@@ -173,8 +178,8 @@ async fn delete_path(
     .await
 }
 
-/// Repeats a request until there is a definite answer, or no session to ask in: then the servers delete the node, if they
-/// have not already.
+/// Repeats a request until there is a definite answer, or the session is gone, in which case the servers
+/// delete the node.
 pub(super) async fn persist<T, F>(
     session: &Session,
     directory: &LockPath,
@@ -185,10 +190,10 @@ pub(super) async fn persist<T, F>(
 where
     F: Future<Output = Result<T, zk::Error>>,
 {
-    match Repetition::of_clean_up(window).ask(session, request).await {
+    match Repetition::for_cleanup(window).ask(session, request).await {
         Ok(answer) => Ok(answer),
         Err(Unanswered::NoSession(SessionOver)) => over(session, directory),
-        // It never gives up otherwise.
+        // The policy of cleanup is never exhausted.
         Err(Unanswered::Refused(failure) | Unanswered::GaveUp(failure)) => {
             Err(ReleaseError::Refused { node: directory.to_user(path), others: 0, source: failure.cause })
         }

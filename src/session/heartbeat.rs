@@ -1,10 +1,12 @@
-//! Keeps the proof of contact young while something is at stake, and gives up what cannot be believed any more.
+//! Renews the lease of a session while it has nodes, and ends its locks when the lease has expired.
 //!
-//! One task per session. While the session has nodes and no proof younger than T/6, it sends a beat; beats are
-//! pipelined, so that one that stalls does not hold up the next, and one is sent at once after a reconnect. When no
-//! proof has come for T less the margin, every lock of the session is lost as [`LeaseExpired`](crate::LostReason::LeaseExpired), which is not for this
-//! task alone to notice ([`lease`](crate::session::lease_timer)). The session may well live: then the nodes are deleted as soon as the
-//! guards are gone, or from here when T has passed since the proof.
+//! One task per session. While the session has nodes and the last renewal is older than T/6, it sends a
+//! heartbeat. Heartbeats are pipelined, so that one that stalls does not delay the next, and one is sent at
+//! once after a reconnect (docs/protocol.md#renewal). T less the margin after the last renewal, every lock of
+//! the session is lost with [`LeaseExpired`](crate::LostReason::LeaseExpired), which the [lease
+//! timer](crate::session::lease_timer) notices too. The session may still be alive: then the nodes are
+//! deleted when their guards are dropped, or by this task T after the last renewal
+//! (docs/protocol.md#lost-lock-keeps-its-node).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +21,8 @@ use crate::session::clock;
 use crate::session::holds::HeldNode;
 use crate::session::zk_session::Session;
 
-/// The request that renews the leases of a client's locks: its answer proves that the servers keep the session.
+/// The request that renews the leases of a client's locks: its answer proves that the servers keep the
+/// session.
 ///
 /// # Examples
 /// ```
@@ -37,38 +40,41 @@ use crate::session::zk_session::Session;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Heartbeat {
-    /// A transaction that checks the nodes of the held locks. The default, and the only proof that a quorum keeps the
-    /// session.
+    /// A transaction that checks the nodes of the held locks. The default, and the only proof that a quorum
+    /// keeps the session.
     ///
-    /// It is sent every sixth of the session timeout (every tenth with [`Margin::Strict`](crate::Margin::Strict)) while
-    /// the client holds a lock, or waits for one and no other write was answered. It costs the ensemble one transaction
-    /// for each client and interval, and notices within that time that a lock node was deleted.
+    /// It is sent every sixth of the session timeout (every tenth with
+    /// [`Margin::Strict`](crate::Margin::Strict)) while the client holds a lock, or waits for one and no
+    /// other write was answered. It costs the ensemble one transaction for each client and interval, and
+    /// notices within that time that a lock node was deleted.
     #[default]
     Commit,
     /// A `sync`, which the leader answers without writing.
     ///
-    /// A deposed leader that has not noticed it yet answers as well, for up to the servers' `syncLimit` (10 s by
-    /// default), while the lock may be granted elsewhere. A deleted lock node is not noticed.
+    /// A deposed leader that has not noticed it yet answers as well, for up to the servers' `syncLimit` (10 s
+    /// by default), while the lock may be granted elsewhere. A deleted lock node is not noticed.
     Sync,
     /// A read, which the connected server answers by itself.
     ///
-    /// In addition to the weaknesses of [`Sync`](Self::Sync), a server that is cut off from its leader answers as well,
-    /// for up to the servers' `syncLimit`. Clients that rely on ZooKeeper's pings have no stronger proof than this.
+    /// In addition to the weaknesses of [`Sync`](Self::Sync), a server that is cut off from its leader
+    /// answers as well, for up to the servers' `syncLimit`. Clients that rely on ZooKeeper's pings have no
+    /// stronger proof than this.
     Read,
 }
 
-/// A transaction checks no more than fits into this many bytes, far below ZooKeeper's limit of 1 MiB per request.
-const BYTES_PER_BEAT: usize = 256 * 1024;
+/// The most bytes of paths that one transaction checks: far below ZooKeeper's limit of 1 MiB per request.
+const BYTES_PER_HEARTBEAT: usize = 256 * 1024;
 
-/// The loop looks at the clock at least this often: a sleep of the machine does not count for its timers.
+/// The longest pause between two looks at the clock: the runtime's timers do not count the time that the
+/// machine sleeps.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Paces the beats of one session until it ends.
+/// Sends the heartbeats of one session until it ends.
 pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
     let Some(mut states) = session.states() else { return };
     let mut connected = states.peek_state() != zk::SessionState::Disconnected;
-    let mut stake = session.live_nodes();
-    let mut beats = JoinSet::new();
+    let mut live_nodes = session.live_nodes();
+    let mut heartbeats = JoinSet::new();
     let reads_together = Arc::new(AtomicBool::new(true));
     let mut sent: Option<Moment> = None;
     let mut at_once = false;
@@ -76,35 +82,35 @@ pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
         session.tell_time();
         let kept = session.release_overdue();
         session.log().write();
-        let at_stake = *stake.borrow_and_update() > 0;
+        let has_nodes = *live_nodes.borrow_and_update() > 0;
         if sent.is_none() && session.has_holds() {
-            // The first proof of the session came with the node. From here on the beats look after it.
+            // The create of the node renewed the lease. From here on heartbeats check the node.
             sent = session.lease().last_renewal();
         }
-        let beating = at_stake && connected;
-        let wait = if beating && at_once { Duration::ZERO } else { pause(&session, sent, beating) };
+        let is_beating = has_nodes && connected;
+        let wait = if is_beating && at_once { Duration::ZERO } else { pause(&session, sent, is_beating) };
         if wait.is_zero() {
             at_once = false;
             sent = Some(clock::now());
             let (session, reads_together) = (Arc::clone(&session), Arc::clone(&reads_together));
-            beats.spawn(async move { beat(&session, heartbeat, &reads_together).await });
+            heartbeats.spawn(async move { send(&session, heartbeat, &reads_together).await });
             continue;
         }
-        let wait = if at_stake {
+        let wait = if has_nodes {
             wait.min(LONGEST_PAUSE).min(session.lease().heartbeat_interval() / 4)
         } else {
             wait
         };
         let wait = kept.map_or(wait, |kept| kept.min(wait));
         tokio::select! {
-            // The nodes and the clock are looked at again above; it does not matter who woke us.
+            // All of this is looked at again above, so it does not matter which branch wakes the task.
             () = tokio::time::sleep(wait) => {}
-            _ = stake.changed() => {}
+            _ = live_nodes.changed() => {}
             () = session.log().news() => {}
-            Some(_) = beats.join_next() => {}
+            Some(_) = heartbeats.join_next() => {}
             state = states.changed() => {
                 let now = state != zk::SessionState::Disconnected;
-                // States are merged: a connection may have come and gone between two looks.
+                // States are merged: the connection may have been lost and made again in between.
                 at_once |= now;
                 connected = now;
             }
@@ -113,19 +119,19 @@ pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
     }
 }
 
-/// How long until there is something to do: a beat to send (zero: now), or a hold to give up.
-fn pause(session: &Session, sent: Option<Moment>, beating: bool) -> Duration {
+/// Returns how long until there is something to do: a heartbeat to send (zero is now), or an expired lease.
+fn pause(session: &Session, sent: Option<Moment>, is_beating: bool) -> Duration {
     let now = clock::now();
     let lease = session.lease();
     let age = |moment: Option<Moment>| moment.map(|moment| now.since(moment));
     let left = age(session.lease().last_renewal()).and_then(|age| lease.duration().checked_sub(age));
-    // Once it is over it stays so until the next proof, which is not waited for here.
+    // An expired lease stays expired until the next renewal, which is not waited for here.
     let until_over = left.filter(|left| !left.is_zero()).unwrap_or_else(|| lease.duration());
-    if !beating {
+    if !is_beating {
         return until_over;
     }
-    // Any answered write proves that the session lives, and spares those that only wait a beat. That a held node
-    // exists is proved by the beat alone.
+    // Any answered write renews the lease, so a session that only waits needs no heartbeat after one. Only a
+    // heartbeat shows that the node of a held lock exists.
     let quiet = match age(sent) {
         Some(sent) if session.has_holds() => Some(sent),
         sent => age(session.lease().last_renewal()).into_iter().chain(sent).min(),
@@ -134,7 +140,7 @@ fn pause(session: &Session, sent: Option<Moment>, beating: bool) -> Duration {
     lease.heartbeat_interval().saturating_sub(quiet).min(until_over)
 }
 
-async fn beat(session: &Arc<Session>, heartbeat: Heartbeat, reads_together: &AtomicBool) {
+async fn send(session: &Arc<Session>, heartbeat: Heartbeat, reads_together: &AtomicBool) {
     let sent = clock::now();
     let reply = match heartbeat {
         Heartbeat::Commit => return commit(session, reads_together).await,
@@ -144,11 +150,11 @@ async fn beat(session: &Arc<Session>, heartbeat: Heartbeat, reads_together: &Ato
         }
     };
     if let Ok(reply) = reply {
-        note(session, sent, reply);
+        on_reply(session, sent, reply);
     }
 }
 
-fn note(session: &Session, sent: Moment, reply: Result<(), zk::Error>) {
+fn on_reply(session: &Session, sent: Moment, reply: Result<(), zk::Error>) {
     match reply {
         Ok(()) => session.lease().renewed(sent),
         Err(error) => {
@@ -158,22 +164,22 @@ fn note(session: &Session, sent: Moment, reply: Result<(), zk::Error>) {
     }
 }
 
-/// Checks the held nodes, in as many transactions as it takes. A failed check is a proof like any other: it is a
-/// transaction too. It names one node; which others are gone a read behind it says, and where the servers have no such
-/// read, a transaction for each.
+/// Checks the nodes of held locks, in as many transactions as necessary. A failed check renews the lease too,
+/// since it is a committed transaction. It names one missing node; a read that follows finds the others, or,
+/// with servers that do not know that read, one transaction for each.
 async fn commit(session: &Arc<Session>, reads_together: &AtomicBool) {
     let mut nodes = session.held_nodes();
     loop {
-        // What was released or converted since does not exist any more, and need not.
+        // Nodes of locks that have been released or converted in the meantime need not exist.
         nodes.retain(HeldNode::is_held);
         let mut bytes = 0;
         let fits = |node: &&HeldNode| {
             bytes += node.path.len();
-            bytes <= BYTES_PER_BEAT
+            bytes <= BYTES_PER_HEARTBEAT
         };
         let count = nodes.iter().take_while(fits).count();
         let rest = nodes.split_off(count);
-        // With nothing held there still is a proof to be had, for those that wait.
+        // Without a held lock, the check of `/` renews the lease for the attempts that wait.
         let root = ["/".to_owned()];
         let paths: Vec<&String> = match nodes.len() {
             0 => root.iter().collect(),
@@ -208,7 +214,8 @@ async fn commit(session: &Arc<Session>, reads_together: &AtomicBool) {
                     zk::Error::SessionExpired => {
                         session.judge(&source);
                     }
-                    // Its ACL does not let us look at it; whether it exists cannot be told. It is asked again next time.
+                    // Its ACL does not allow the check, so whether it exists is unknown. It is checked again
+                    // next time.
                     error => tracing::debug!(node = failed.path, %error, "a held node cannot be checked"),
                 }
                 if let Some(missing) = missing(session, &nodes, reads_together).await {
@@ -217,7 +224,7 @@ async fn commit(session: &Arc<Session>, reads_together: &AtomicBool) {
                 }
             }
             Err(zk::MultiWriteError::RequestFailed { source }) => {
-                return note(session, sent, Err(source));
+                return on_reply(session, sent, Err(source));
             }
         }
         nodes.extend(rest);
@@ -227,16 +234,17 @@ async fn commit(session: &Arc<Session>, reads_together: &AtomicBool) {
     }
 }
 
-/// A node that was asked for does not exist.
+/// Tells a lock that its node does not exist.
 fn deleted(node: &HeldNode) {
     Arc::clone(&node.lock).on(HoldEvent::NodeDeleted { node: Arc::clone(&node.name) });
 }
 
-/// Which of these nodes do not exist, by one read; nothing if that cannot be told. What is read is at least as new as the
-/// transaction that was answered before, but no proof of contact.
+/// Returns which of these nodes do not exist, by one read. `None` if the servers do not know that read. What
+/// it returns is at least as new as the transaction that was answered before, but it does not renew the
+/// lease.
 ///
-/// ZooKeeper has this read since 3.6. An older server, or another product, may refuse it or close the connection over it:
-/// whatever goes wrong, it is not asked for again in this session.
+/// ZooKeeper has this read since 3.6. An older server, or another product, may refuse it or close the
+/// connection: after any failure it is not sent again in this session.
 async fn missing<'a>(
     session: &Session,
     nodes: &'a [HeldNode],
@@ -251,7 +259,7 @@ async fn missing<'a>(
     let reply = session.request(|handle| async move {
         let mut reader = handle.new_multi_reader();
         for node in nodes {
-            // Less than the data: a lock node has no children.
+            // Smaller than the data: a lock node has no children.
             reader.add_get_children(&node.path)?;
         }
         reader.commit().await

@@ -1,4 +1,5 @@
-//! The locks that are held in one session: what the beats ask for, and what is told of the lease and of the end.
+//! The locks that are held in one session: their nodes are checked by heartbeats, and they are told of an
+//! expired lease and of the end of the session.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,23 +10,23 @@ use crate::path::LockPath;
 use crate::protocol::hold::{Care, HoldEvent};
 use crate::protocol::moment::Moment;
 
-/// A lock that is held, or was, as far as its session is concerned.
+/// A lock that is held, or was, as its session sees it.
 pub(crate) trait HeldLock: fmt::Debug + Send + Sync {
-    /// The number of the attempt that got it, which no other lock of the session has.
+    /// Returns the number of the attempt that was granted the lock, which is unique in the session.
     fn number(&self) -> u64;
 
     fn directory(&self) -> &LockPath;
 
-    /// The name of its node.
+    /// Returns the name of its node.
     fn node(&self) -> Arc<str>;
 
-    /// Returns whether a beat may ask for the node of this name.
+    /// Returns whether a heartbeat may check the node with this name.
     fn is_held_by(&self, node: &str) -> bool;
 
-    /// What the session has to do for it now.
+    /// Returns what the session has to do for the lock in its current state.
     fn care(&self) -> Care;
 
-    /// Something has happened to it. Runs foreign wakers; called without any lock of the session.
+    /// Handles an event. Calls wakers of other executors, so no mutex of the session is held by the caller.
     fn on(self: Arc<Self>, event: HoldEvent);
 }
 
@@ -44,7 +45,7 @@ impl HeldNode {
         Self { path: lock.directory().child(&name), lock: Arc::clone(lock), name }
     }
 
-    /// Returns whether the lock is held by this node still, and no conversion is about to change that.
+    /// Returns whether the lock is still held by this node, and no conversion of it is under way.
     pub(crate) fn is_held(&self) -> bool {
         self.lock.is_held_by(&self.name)
     }
@@ -56,9 +57,9 @@ pub(super) struct Holds(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The beats and the clock are about these alone, and must not cost more for those that are kept.
+    /// Held locks. Heartbeats and the clock go over these only, so that lost locks do not make them slower.
     watched: HashMap<u64, Arc<dyn HeldLock>>,
-    /// Lost, and their nodes kept until this moment.
+    /// Lost locks whose nodes are kept until this moment.
     kept: HashMap<u64, (Moment, Arc<dyn HeldLock>)>,
 }
 
@@ -67,13 +68,13 @@ impl Holds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a lock as its state is now, or forgets it; called after each change of that state. Returns whether it is
-    /// the first to be watched.
+    /// Registers a lock by its current state, or forgets it. Called after each change of that state. Returns
+    /// whether it is the first that is held.
     pub(super) fn update(&self, lock: &Arc<dyn HeldLock>) -> bool {
         let number = lock.number();
         let mut state = self.lock();
         let none = state.watched.is_empty();
-        // Looked at in here: where two threads have changed it, the one that comes last finds both changes.
+        // Read under the mutex: if two threads have changed it, the later one sees both changes.
         match lock.care() {
             Care::Watch => {
                 state.kept.remove(&number);
@@ -91,29 +92,29 @@ impl Holds {
         none && !state.watched.is_empty()
     }
 
-    /// Returns whether there is anything to be watched.
+    /// Returns whether any lock is held.
     pub(super) fn any(&self) -> bool {
         !self.lock().watched.is_empty()
     }
 
-    /// The locks to be watched.
+    /// Returns the held locks.
     pub(super) fn watched(&self) -> Vec<Arc<dyn HeldLock>> {
         self.lock().watched.values().map(Arc::clone).collect()
     }
 
-    /// The nodes of the locks to be watched.
+    /// Returns the nodes of the held locks.
     pub(super) fn nodes(&self) -> Vec<HeldNode> {
         self.lock().watched.values().map(HeldNode::new).collect()
     }
 
-    /// All locks, those included that are lost and whose nodes are kept.
+    /// Returns the nodes of all locks, including those of lost locks that are kept.
     pub(super) fn all(&self) -> Vec<HeldNode> {
         let state = self.lock();
         let kept = state.kept.values().map(|(_, lock)| lock);
         state.watched.values().chain(kept).map(HeldNode::new).collect()
     }
 
-    /// The locks whose nodes are not to be kept any longer, and how long the next one is.
+    /// Returns the lost locks whose nodes need not be kept any longer, and how long until the next one.
     pub(super) fn overdue(&self, now: Moment) -> (Vec<Arc<dyn HeldLock>>, Option<Duration>) {
         let (mut over, mut next) = (Vec::new(), None::<Duration>);
         for (until, lock) in self.lock().kept.values() {

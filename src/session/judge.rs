@@ -18,7 +18,7 @@ impl Session {
     }
 
     /// Returns what an error of the client library means for the request that got it
-    /// (docs/protocol.md#unknown-outcome). One that says that the session is over ends it.
+    /// (docs/protocol.md#unknown-outcome). An error that says that the session has ended ends it here too.
     pub(crate) fn judge(&self, error: &zk::Error) -> FailureKind {
         match error {
             zk::Error::NoNode => FailureKind::NoNode,
@@ -43,7 +43,8 @@ impl Session {
             }
             zk::Error::UnexpectedError(_) => {
                 self.end_if_dead();
-                // Not "ended": in a borrowed session that we are leaving, a lost request is no more than that.
+                // Not `ended`: in a borrowed session that the client is leaving, the request is lost but the
+                // session is not.
                 if self.handle().is_none() { FailureKind::SessionOver } else { FailureKind::Unknown }
             }
             // ConnectionLoss, Custom, an unknown code, anything a later version adds.
@@ -51,9 +52,8 @@ impl Session {
         }
     }
 
-    /// Ends the session if the task that serves the session is gone. Nothing else says so: the state stays
-    /// what it was (docs/protocol.md#session-end). A live session never answers a request before it has been
-    /// sent.
+    /// Ends the session if the task that serves it has died. Nothing reports that: the state stays what it
+    /// was (docs/protocol.md#session-end). A live session never answers a request before it has been sent.
     fn end_if_dead(&self) {
         let Some(handle) = self.handle() else { return };
         let mut probe = pin!(handle.sync("/"));

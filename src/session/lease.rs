@@ -1,4 +1,5 @@
-//! The lease of one session: when it was renewed last, what that is worth now, and who is told when that changes.
+//! The lease of one session: when it was renewed last, whether it is valid, and the tasks that wait for a
+//! change of that.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,12 +17,12 @@ pub(crate) struct SessionLease {
     rule: Lease,
     /// The negotiated session timeout.
     timeout: Duration,
-    /// When the last write was sent whose reply proved that the servers keep the session.
+    /// When the last write was sent that renewed the lease.
     last_renewal: Latest,
-    /// Whether a server is there.
+    /// Whether a server is connected.
     connected: AtomicBool,
-    /// Whether it was valid when that was told last: those that wait for it are woken when that changes, and not by
-    /// each renewal.
+    /// Whether the lease was valid when that was told last. Waiting tasks are woken when that changes, and
+    /// not by each renewal.
     told: watch::Sender<bool>,
 }
 
@@ -32,7 +33,7 @@ impl SessionLease {
             timeout,
             last_renewal: Latest::default(),
             connected: AtomicBool::new(true),
-            // Until the first renewal.
+            // Not valid before the first renewal.
             told: watch::Sender::new(false),
         }
     }
@@ -45,16 +46,16 @@ impl SessionLease {
         self.rule.duration()
     }
 
-    /// A write that was sent at `sent` has been answered.
+    /// Renews the lease: a write that was sent at `sent` has been answered.
     pub(crate) fn renewed(&self, sent: Moment) {
         self.last_renewal.raise(sent);
         self.tell();
     }
 
-    /// The same for a write that was refused, if the refusal was decided by the leader and committed like any other
-    /// transaction, and not by a member, or by the client library, on its own.
+    /// Renews the lease by a refused write, if the leader decided the refusal and committed it like any other
+    /// transaction, and not the connected server or the client library alone.
     pub(crate) fn renewed_by_refusal(&self, sent: Moment, error: &zk::Error) {
-        // Not NoAuth: a member may decide that by itself (`enableEagerACLCheck`).
+        // Not NoAuth, which the connected server may decide by itself (`enableEagerACLCheck`).
         if matches!(
             error,
             zk::Error::NoNode
@@ -67,34 +68,34 @@ impl SessionLease {
         }
     }
 
-    /// The same for a check inside a transaction, which only the leader decides. An expired session shows as a failed
-    /// check too; that does not prove that it lives.
+    /// Renews the lease by a failed check of a transaction, which only the leader decides. An expired session
+    /// fails checks too, with an error that is no renewal.
     pub(crate) fn renewed_by_check(&self, sent: Moment, error: &zk::Error) {
         if matches!(error, zk::Error::NoNode | zk::Error::NoAuth | zk::Error::BadVersion) {
             self.renewed(sent);
         }
     }
 
-    /// When the last write was sent that was answered.
+    /// Returns when the last write was sent that was answered.
     pub(crate) fn last_renewal(&self) -> Option<Moment> {
         self.last_renewal.get()
     }
 
-    /// What the last renewal is worth now.
+    /// Returns the state of the lease now.
     pub(crate) fn state(&self) -> LeaseState {
-        // The clock first: a thread that is paused between the two must not find a new renewal old.
+        // The clock is read first: a renewal that comes between the two is not taken for an old one.
         let now = clock::now();
         self.rule.state(self.last_renewal(), now)
     }
 
-    /// How long until the state gets worse, if no renewal comes.
+    /// Returns how long until the state gets worse without a renewal.
     pub(crate) fn until_next_state(&self) -> Duration {
-        // The clock first: a renewal that comes in between must not look old.
+        // The clock is read first: a renewal that comes between the two is not taken for an old one.
         let now = clock::now();
         self.rule.until_next_state(self.last_renewal(), now)
     }
 
-    /// The moment before which the servers cannot end the session, as far as is known.
+    /// Returns the moment before which the servers do not expire the session.
     pub(crate) fn kept_until(&self) -> Moment {
         self.last_renewal().map_or_else(clock::now, |renewal| renewal.plus(self.timeout))
     }
@@ -104,34 +105,34 @@ impl SessionLease {
         self.tell();
     }
 
-    /// Returns whether a server is there, and the lease is neither suspended nor expired.
+    /// Returns whether a server is connected, and the lease is neither suspended nor expired.
     pub(crate) fn is_valid(&self) -> bool {
         self.connected.load(Ordering::Acquire) && self.state() == LeaseState::Valid
     }
 
-    /// Tells those that wait for it if [`is_valid`](Self::is_valid) has changed, and returns it. That time has passed is
-    /// a change like any other, so it is called from time to time, and by those that begin to wait: what they have seen
-    /// is what was told last, and whatever comes after it wakes them.
+    /// Returns [`is_valid`](Self::is_valid), and wakes the waiting tasks if that has changed. The passing of
+    /// time changes it too, so this is called from time to time, and by each task before it waits: a change
+    /// after what it has seen wakes it.
     pub(crate) fn tell(&self) -> bool {
         let mut valid = false;
         self.told.send_if_modified(|told| {
-            // Looked at in here: of two threads, the one that looked last is the one that is believed.
+            // Evaluated under the lock, so that of two threads the later one determines what is told.
             valid = self.is_valid();
             std::mem::replace(told, valid) != valid
         });
         valid
     }
 
-    /// Changes whenever [`tell`](Self::tell) has something to tell, from now on.
+    /// Returns a receiver that changes whenever [`tell`](Self::tell) finds a change.
     pub(crate) fn watch(&self) -> watch::Receiver<bool> {
         self.told.subscribe()
     }
 
-    /// Waits until it is [valid](Self::is_valid): nothing is granted before.
-    pub(crate) async fn valid(&self) {
+    /// Waits until it is [valid](Self::is_valid): no lock is granted before (docs/protocol.md#suspended).
+    pub(crate) async fn until_valid(&self) {
         let mut told = self.watch();
         while !self.tell() {
-            // The sender does not go before the session does.
+            // The sender lives as long as the session.
             if told.changed().await.is_err() {
                 return;
             }

@@ -1,14 +1,16 @@
-//! Tells holders that their lease is over, on a thread that does nothing else.
+//! Tells holders that their lease has expired, on a thread that does nothing else.
 //!
-//! A holder that asks its guard is answered by the clock. One that waits for [`lost`](crate::LockGuard::lost), or is in
-//! the middle of [`while_held`](crate::LockGuard::while_held), has to be woken, and the session's thread may be busy at
-//! that very moment: with a crowd of nodes, or with a tracing subscriber that blocks, because it writes to a pipe that is
-//! full. So there is one thread in the process that sends no request, logs nothing, and takes no lock that another thread
-//! holds while it logs or waits. It sleeps until a lease may be over, looks at the clock and the last proof, and wakes
-//! those that wait. (A waker that blocks blocks this thread, too; no executor has such wakers.)
+//! A holder that asks its guard gets its answer from the clock. One that waits for
+//! [`lost`](crate::LockGuard::lost), or runs a future by [`while_held`](crate::LockGuard::while_held), has to
+//! be woken, and the session's thread may be busy then: with a crowd of nodes, or with a tracing subscriber
+//! that blocks because it writes to a full pipe. So one thread of the process sends no request, logs nothing,
+//! and takes no lock that another thread holds while it logs or waits. It sleeps until a lease may have
+//! expired, compares the clock with the last renewal, and wakes the waiting tasks
+//! (docs/protocol.md#telling-a-loss). A waker that blocks would block this thread too; no executor has such
+//! wakers.
 //!
-//! A proof only moves the end of a lease further away, so that proofs do not concern the thread: it finds them when it
-//! wakes.
+//! A renewal only moves the end of a lease further away, so it does not wake the thread, which finds it when
+//! it wakes.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,20 +19,21 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-/// What the thread looks after: a session.
+/// What the thread watches: the lease of a session.
 pub(super) trait Leased: Send + Sync {
-    /// Tells what time has done; returns how long until it will have done more.
+    /// Tells the holders how the passing of time has changed the lease. Returns how long until the next
+    /// change.
     fn tell_time(&self) -> Duration;
 
-    /// Returns whether anything is held in it that is to be told.
+    /// Returns whether there is a holder to tell.
     fn is_watched(&self) -> bool;
 }
 
-/// While something is held it looks at the clock at least this often: a sleep of the machine does not count for its
-/// timers.
+/// The longest sleep while a lock is held: the thread's timer does not count the time that the machine
+/// sleeps.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// The thread's name; Linux shows no more than fifteen characters.
+/// The thread's name. Linux shows at most fifteen characters.
 const NAME: &str = "zookeeper-lease";
 
 static LEASES: Leases = Leases { armed: Mutex::new(Armed::new()), changed: Condvar::new() };
@@ -40,13 +43,14 @@ struct Leases {
     changed: Condvar,
 }
 
-/// What the thread looks after.
+/// The leases that the thread watches.
 struct Armed {
-    /// The process in which the thread runs: a child that was forked has none of its parent's threads.
+    /// The process in which the thread runs: a forked child has none of its parent's threads.
     runs_in: Option<u32>,
-    /// The sessions in which something is held. Not kept: a session ends with its last handle or guard.
+    /// The sessions in which locks are held. Weak, because a session ends with its last handle or guard.
     sessions: Vec<Weak<dyn Leased>>,
-    /// Counts what was added, so that nothing is slept through that was added while the thread was awake.
+    /// How many sessions have been added, so that one that is added while the thread is awake keeps it from
+    /// sleeping.
     additions: u64,
 }
 
@@ -55,8 +59,8 @@ impl Armed {
         Self { runs_in: None, sessions: Vec::new(), additions: 0 }
     }
 
-    /// Whether there is no thread in this process. What the parent's looked after is not this one's: its sessions belong to
-    /// the parent, and other threads may have been in the middle of them.
+    /// Returns whether this process has no such thread yet. Forgets the sessions of a parent process: they
+    /// are the parent's, and other threads may have been changing them during the fork.
     fn is_without_thread(&mut self, process: u32) -> bool {
         let without = self.runs_in != Some(process);
         if without {
@@ -66,8 +70,9 @@ impl Armed {
     }
 }
 
-/// Starts the thread, unless it runs. Called for each new client, so that one made by a child that was forked has it too.
-/// (What a fork is never safe from is a lock that was held at that moment; this one is for microseconds.)
+/// Starts the thread, unless it is running. Called for each new client, so that a client of a forked child
+/// has it too. (A fork while another thread holds the mutex would leave it locked in the child; it is held
+/// for microseconds.)
 pub(super) fn start() -> io::Result<()> {
     let mut armed = LEASES.lock();
     let process = std::process::id();
@@ -78,11 +83,12 @@ pub(super) fn start() -> io::Result<()> {
     Ok(())
 }
 
-/// Looks after a session in which something is held, from now on until nothing is.
+/// Watches the lease of a session from its first hold until no lock is held in it.
 ///
-/// The thread is woken for the first hold alone: another has the same lease, whose end is in its plan. Only a hold that is
-/// registered after its lease was over (its thread was paused since the grant) is told late: at the next look, within T/6 and
-/// [`LONGEST_SLEEP`]. Its guard, which asks the clock, knows at once.
+/// Only the first hold wakes the thread: the others have the same lease, whose end the thread knows. A hold
+/// that is registered after its lease has expired (because its thread was paused after the grant) is told
+/// when the thread wakes, within T/6 and [`LONGEST_SLEEP`]. Its guard reads the clock and reports the loss at
+/// once.
 pub(super) fn arm(session: &Arc<dyn Leased>) {
     let mut armed = LEASES.lock();
     if !armed.sessions.iter().any(|known| ptr::addr_eq(known.as_ptr(), Arc::as_ptr(session))) {
@@ -103,24 +109,26 @@ impl Leases {
             let (sessions, additions) = self.wait_for_holds();
             let mut sleep = LONGEST_SLEEP;
             for session in sessions {
-                // A waker is foreign code, and so is what goes with the last handle of a session. A panic in it must not
-                // keep others from being told, now or ever after; what it came from is done, so the next look is at once.
+                // This calls wakers of other executors, and may drop the last reference to a session. A panic
+                // there must not keep other holders from being told. The next check follows at once, since
+                // the result is lost.
                 let told = catch_unwind(AssertUnwindSafe(move || session.tell_time()));
                 sleep = sleep.min(told.unwrap_or_default());
             }
             let armed = self.lock();
-            // Poisoned or not, it is as good as it was.
+            // Poisoned or not, the state is consistent.
             drop(self.changed.wait_timeout_while(armed, sleep, |armed| armed.additions == additions));
         }
     }
 
-    /// Waits until something is held anywhere; returns the sessions in which it is, or was until now.
+    /// Waits until a lock is held in any session. Returns the sessions in which one is, or was until now.
     fn wait_for_holds(&self) -> (Vec<Arc<dyn Leased>>, u64) {
         let mut armed = self.lock();
         loop {
-            // They go to the caller whatever they hold: one of these may be the last handle, which is not dropped in here.
+            // All are returned, whether a lock is held or not: this may be the last reference to a session,
+            // which must not be dropped under the mutex.
             let mut sessions = Vec::new();
-            // In one go: a thread that adds the first hold of a session calls `arm` after that.
+            // Under the mutex: a thread that adds the first hold of a session calls `arm` after that.
             armed.sessions.retain(|session| {
                 let Some(session) = session.upgrade() else { return false };
                 let watched = session.is_watched();
@@ -167,19 +175,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_session_that_has_ended_is_not_looked_after_although_its_guards_live() {
+    async fn a_session_that_has_ended_is_not_watched_although_its_guards_live() {
         let server = Server::start().unwrap();
         let client = Client::connect(&server.connect_string()).await.unwrap();
         let mutex = InterProcessMutex::new(&client, "/locks/a").unwrap();
         let guard = mutex.lock().await.unwrap();
         let session = client.core.live().unwrap();
-        let is_looked_after =
+        let is_watched_now =
             || LEASES.lock().sessions.iter().any(|known| ptr::addr_eq(known.as_ptr(), Arc::as_ptr(&session)));
-        assert!(is_looked_after());
+        assert!(is_watched_now());
         server.expire_session(session.session_id());
         guard.lost().await;
-        // At its next look, which is within a second.
-        let given_up = || (!is_looked_after()).then_some(());
-        test_support::poll_until("the end of the looks", 10 * LONGEST_SLEEP, given_up).unwrap();
+        // The thread forgets it when it wakes, which is within a second.
+        let forgotten = || (!is_watched_now()).then_some(());
+        test_support::poll_until("the end of the watch", 10 * LONGEST_SLEEP, forgotten).unwrap();
     }
 }

@@ -1,7 +1,7 @@
-//! What has happened in one session and is not logged yet.
+//! The log of one session.
 //!
-//! A tracing subscriber may block, which must not happen to a holder that asks its guard, nor while a loss is still to be
-//! told. So what happens is only noted where it happens, and logged on the session's thread.
+//! A tracing subscriber may block. It must not block a holder that asks its guard, nor a thread that has yet
+//! to tell a loss. So events are only noted where they happen, and logged later on the session's thread.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use crate::error::LostReason;
 use crate::session::holds::HeldLock;
 use crate::session::waker::contain_panic;
 
-/// The log of one session.
+/// The events of one session that are to be logged.
 #[derive(Debug)]
 pub(crate) struct SessionLog {
     number: u64,
@@ -24,7 +24,7 @@ pub(crate) struct SessionLog {
 #[derive(Debug, Default)]
 struct Unlogged {
     lost: VecDeque<(Arc<dyn HeldLock>, LostReason)>,
-    /// The client is being closed, as it was asked to.
+    /// Whether the end of the session was requested, by closing the client.
     expected: bool,
     task_died: bool,
     ended: Option<LostReason>,
@@ -63,26 +63,28 @@ impl SessionLog {
         self.lock().ended = Some(reason);
     }
 
-    /// The end that comes is asked for: that it costs the locks is no news.
+    /// Notes that the end of the session is requested, so that the loss of its locks is not logged as a
+    /// warning.
     pub(crate) fn expect_end(&self) {
         self.lock().expected = true;
     }
 
-    /// Wakes the one that waits for [`news`](Self::news).
+    /// Wakes the task that waits for [`news`](Self::news).
     pub(crate) fn tell(&self) {
         self.news.notify_one();
     }
 
-    /// Resolves when there is something to be logged, or a node is kept: now or since the last time.
+    /// Waits until there is something to log, or a lost lock keeps its node, also if that came before this
+    /// call.
     pub(crate) async fn news(&self) {
         self.news.notified().await;
     }
 
-    /// Logs what was noted, once. Called on the session's thread, and nowhere else. A subscriber that panics loses the entry
-    /// that it panics at: the tasks that log here keep the session, and all its locks.
+    /// Logs each noted event once. Called on the session's thread only. If a tracing subscriber panics, that
+    /// entry is lost, but not the task that logs, on which the session and all its locks depend.
     pub(crate) fn write(&self) {
         loop {
-            // A statement of its own: the lock is not held while it is logged.
+            // A statement of its own, so that the mutex is not held while the entry is logged.
             let next = self.lock().next();
             let Some(entry) = next else { return };
             contain_panic(|| self.write_entry(&entry));
@@ -114,7 +116,7 @@ impl SessionLog {
 }
 
 impl Unlogged {
-    /// What is to be logged next, the end last.
+    /// Returns the next entry. The end of the session is the last one.
     fn next(&mut self) -> Option<Entry> {
         if let Some((lock, reason)) = self.lost.pop_front() {
             let closed = self.expected && reason == LostReason::Closed;

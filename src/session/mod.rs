@@ -1,4 +1,4 @@
-//! Sessions: gets them from the servers, keeps one, proves that it is alive, and cleans up what is left in it.
+//! Sessions: establishes them, watches the current one, renews its lease, and cleans up its orphans.
 
 pub(crate) mod ask;
 pub(crate) mod cleanup;

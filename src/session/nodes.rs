@@ -1,4 +1,4 @@
-//! The nodes of one session that exist, as far as is known: whom each belongs to, and which of them are to go.
+//! The nodes of one session that exist as far as is known: the owner of each, and which are to be deleted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -9,13 +9,14 @@ use tokio::sync::{oneshot, watch};
 use crate::path::LockPath;
 use crate::protocol::local_queue::Gone;
 
-/// What a node belongs to. Not kept: it keeps the client, which would not end before its nodes are gone.
+/// The owner of a node. Kept weakly: the owner keeps the client, which would not end before its nodes are
+/// deleted.
 pub(crate) trait NodeOwner: fmt::Debug + Send + Sync {
-    /// The node `name` of the session with this number is gone, or its end will not be heard of here. Called for each
-    /// node at least once, and without any lock of the session.
+    /// Tells that the node `name` of the session with this number is gone, or that its deletion is refused.
+    /// Called at least once for each node, and without any mutex of the session.
     fn gone(&self, session: u64, name: &str, how: Gone<'_>);
 
-    /// Returns the node that a lock which is held by the node `name` can be handed over to.
+    /// Returns the node to which a lock held by the node `name` can be handed over. `None` if there is none.
     fn heir(&self, session: u64, name: &str) -> Option<Arc<str>>;
 }
 
@@ -31,7 +32,7 @@ pub(crate) struct RefusedOrphan {
 pub(super) struct Nodes {
     session: u64,
     state: Mutex<State>,
-    /// How many there are: while there are any, the heartbeat beats.
+    /// How many there are. Heartbeats are sent while there are any.
     count: watch::Sender<usize>,
     /// How often a deletion was refused, for those that wait behind a node that has become a refused orphan.
     refusals: watch::Sender<u64>,
@@ -48,9 +49,9 @@ struct State {
 #[derive(Debug, Default)]
 struct Node {
     owner: Option<Weak<dyn NodeOwner>>,
-    /// It is to be deleted: no contender has it any more.
+    /// Whether it is to be deleted, and so is no live contender.
     leaving: bool,
-    /// Dropped when it is gone, or its deletion is refused, for those that wait for either.
+    /// Dropped when the node is gone or its deletion is refused, which wakes the waiting tasks.
     waiting: Vec<oneshot::Sender<()>>,
 }
 
@@ -72,27 +73,27 @@ impl Nodes {
         let mut state = self.lock();
         let result = change(&mut state);
         let count = state.all.len();
-        // Under the lock, so that of two threads the one that has changed it last tells last.
+        // Under the mutex, so that of two threads the later one determines the count that is told.
         self.count.send_if_modified(|known| std::mem::replace(known, count) != count);
         result
     }
 
-    /// A node exists, and belongs to `owner`.
+    /// Registers a node, which belongs to `owner`.
     pub(super) fn adopt(&self, path: String, owner: Weak<dyn NodeOwner>) {
         self.change(|state| state.all.entry(path).or_default().owner = Some(owner));
     }
 
-    /// A node, if it exists, is to be deleted.
+    /// Notes that a node, if it exists, is to be deleted.
     pub(super) fn leave(&self, path: String) {
         self.change(|state| state.all.entry(path).or_default().leaving = true);
     }
 
-    /// Returns whether a node is to be deleted, and is no contender any more.
+    /// Returns whether a node is to be deleted, and so is no live contender.
     pub(super) fn is_leaving(&self, path: &str) -> bool {
         self.lock().all.get(path).is_some_and(|node| node.leaving)
     }
 
-    /// The servers refuse to delete a node, if there is such a node: its end will not be heard of here.
+    /// Notes that the servers refuse to delete a node, if it exists.
     pub(super) fn refused(&self, directory: &LockPath, name: &str) {
         let path = directory.child(name);
         let (owner, waiting, first) = {
@@ -102,7 +103,7 @@ impl Nodes {
             let orphan = RefusedOrphan { directory: directory.clone(), name: name.to_owned() };
             (owner, waiting, state.refused.insert(path, orphan).is_none())
         };
-        // One that is refused again is no news to those that wait.
+        // A second refusal wakes no task.
         if first {
             self.refusals.send_modify(|refusals| *refusals = refusals.wrapping_add(1));
         }
@@ -110,18 +111,19 @@ impl Nodes {
         self.tell(owner, name, Gone::Unclear);
     }
 
-    /// A node is gone.
+    /// Notes that a node is gone, and how.
     pub(super) fn gone(&self, path: &str, how: Gone<'_>) {
         let node = self.change(|state| {
             state.refused.remove(path);
             state.all.remove(path)
         });
-        // Those that wait for it are told by the drop.
+        // The drop of the rest of the node wakes the waiting tasks.
         let owner = node.and_then(|node| node.owner);
         self.tell(owner, node_name(path), how);
     }
 
-    /// Returns the node that a lock which is held by the node at `path` can be handed over to.
+    /// Returns the node to which a lock held by the node at `path` can be handed over. `None` if there is
+    /// none.
     pub(super) fn heir(&self, path: &str) -> Option<Arc<str>> {
         let owner = self.lock().all.get(path)?.owner.clone()?;
         owner.upgrade()?.heir(self.session, node_name(path))
@@ -133,7 +135,7 @@ impl Nodes {
         }
     }
 
-    /// Waits until a node that is to be deleted is gone, or the servers have refused that.
+    /// Waits until a node that is to be deleted is gone, or its deletion is refused.
     pub(super) async fn until_gone(&self, path: &str) {
         let gone = {
             let mut state = self.lock();
@@ -145,35 +147,35 @@ impl Nodes {
             })
         };
         if let Some(gone) = gone {
-            // Told by the drop of the other end.
+            // The drop of the sender is the signal.
             let _ = gone.await;
         }
     }
 
-    /// The server paths of the nodes.
+    /// Returns the server paths of the nodes.
     pub(super) fn paths(&self) -> Vec<String> {
         self.lock().all.keys().cloned().collect()
     }
 
-    /// The nodes that the servers refused to delete: all of them, or those of one directory.
+    /// Returns the nodes that the servers refused to delete: all of them, or those of one directory.
     pub(super) fn refused_orphans(&self, directory: Option<&LockPath>) -> Vec<RefusedOrphan> {
         let state = self.lock();
         let refused = state.refused.values();
         refused.filter(|orphan| directory.is_none_or(|path| *path == orphan.directory)).cloned().collect()
     }
 
-    /// How many nodes there are.
+    /// Returns a receiver of the number of nodes.
     pub(super) fn count(&self) -> watch::Receiver<usize> {
         self.count.subscribe()
     }
 
-    /// Changes when a deletion was refused.
+    /// Returns a receiver that changes when a deletion is refused.
     pub(super) fn refusals(&self) -> watch::Receiver<u64> {
         self.refusals.subscribe()
     }
 }
 
-/// The name in a node's path.
+/// Returns the name of the node at a path.
 pub(super) fn node_name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }

@@ -1,4 +1,4 @@
-//! Creates of one session that were given up before their outcome was known.
+//! Creates of one session whose attempts ended before the outcome was known.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,12 +6,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::path::LockPath;
 use crate::protocol::node_name::id;
 
-/// How many a session remembers for later lists. They are rare (a create whose reply was lost and whose attempt was given
-/// up), so the bound only keeps a broken server from filling the memory.
+/// How many such creates a session remembers. They are rare (the reply was lost, and the attempt has ended),
+/// so the bound only keeps a broken server from filling the memory.
 const MAX_UNKNOWN_CREATES: usize = 16_384;
 
-/// The creates of one session whose outcome is unknown: should a later list of their directory show one, it is deleted
-/// (docs/protocol.md#write-barrier).
+/// The creates of one session whose outcome is unknown: if a later list of the directory shows the node of
+/// one, it is deleted (docs/protocol.md#write-barrier).
 #[derive(Debug, Default)]
 pub(super) struct UnknownCreates(Mutex<State>);
 
@@ -19,7 +19,7 @@ pub(super) struct UnknownCreates(Mutex<State>);
 struct State {
     /// Their ids, by the server paths of their directories.
     by_directory: HashMap<String, HashSet<String>>,
-    /// Oldest first, for the bound.
+    /// The same, oldest first, for the bound.
     order: VecDeque<(String, String)>,
 }
 
@@ -41,7 +41,7 @@ impl UnknownCreates {
         creates.by_directory.entry(directory).or_default().insert(id.to_owned());
     }
 
-    /// Returns those children of a directory that come of such creates, and forgets them.
+    /// Returns the children of a directory that come from such creates, and forgets these creates.
     pub(super) fn take_late<'a>(&self, directory: &LockPath, children: &'a [String]) -> Vec<&'a str> {
         let mut creates = self.lock();
         let Some(unknown) = creates.by_directory.get(directory.server()) else { return Vec::new() };

@@ -193,9 +193,9 @@ impl Default for RetryPolicy {
     }
 }
 
-/// Returns the pause of clean-up, and of a conversion, after this many failures: 10 ms, and twice as long each time up to
-/// 1 s. The requests of a session without a connection are queued, not failed, so a try is long already while the servers
-/// are away; the pause is for servers that answer nonsense.
+/// Returns the pause of clean-up, and of a conversion, after this many failures: 10 ms, and twice as long
+/// each time up to 1 s. The requests of a session without a connection are queued, not failed, so a try is
+/// long already while the servers are away; the pause is for servers that answer nonsense.
 pub(crate) fn clean_up_pause(failures: u32) -> Duration {
     Duration::from_millis(10).saturating_mul(1 << failures.min(7)).min(Duration::from_secs(1))
 }

@@ -1,4 +1,5 @@
-//! Counts the attempts and conversions that may have requests under way in a session, so that its end can wait for them.
+//! Counts the attempts and conversions that may have requests under way in a session, so that its end can
+//! wait for them.
 
 use tokio::sync::watch;
 
@@ -7,7 +8,7 @@ use tokio::sync::watch;
 pub(super) struct RunningCount(watch::Sender<usize>);
 
 impl RunningCount {
-    /// Counts one for as long as what is returned lives.
+    /// Counts one until the result is dropped.
     pub(super) fn begin(&self) -> Running {
         self.0.send_modify(|running| *running += 1);
         Running(self.0.clone())

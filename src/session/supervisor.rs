@@ -406,7 +406,7 @@ async fn release(shared: &Shared, session: &Arc<Session>, cleanup: &Cleanup) {
         // Deletions that were refused earlier may be allowed by now.
         for node in session.nodes() {
             if !held.iter().any(|held| held.path == node) {
-                cleanup.reap_path(session, &node);
+                cleanup.submit_path(session, &node);
             }
         }
         let _ = cleanup.pending().wait_for(|pending| pending.count() == 0).await;

@@ -1,8 +1,9 @@
-//! One session's incarnation.
+//! One ZooKeeper session.
 //!
-//! A ZooKeeper session cannot be revived: when it ends, its nodes go, and the holder of a lock by one of them has
-//! lost it. Everything that belongs to a session therefore hangs on its [`Session`], and nothing of an older session is
-//! ever used in a newer one (CURATOR-498 and -604 are what happens otherwise).
+//! A session cannot be revived: when it ends, the servers delete its nodes, and the locks held by them are
+//! lost. Everything that belongs to a session is therefore kept in its [`Session`], and nothing of an earlier
+//! session is used in a later one: CURATOR-498 and CURATOR-604 are what happens otherwise
+//! (docs/protocol.md#one-session).
 
 use std::fmt;
 use std::ops::Deref;
@@ -28,15 +29,15 @@ use crate::session::running::{Running, RunningCount};
 use crate::session::watches::{WatchLimit, WatchUse, Watching};
 use crate::session::window::Windows;
 
-/// One session, from its establishment to its end, which comes in two steps: it is *ended* when nothing may be
-/// held or waited for in it any more, and *gone* when no request can be sent in it. For a session of our own the
-/// two are one moment, since its nodes go with it. A borrowed session lives on after our client is closed, so
-/// between the two our nodes are deleted.
+/// One session, from its establishment to its end, which has two steps: the session is *ended* when no lock
+/// can be held or waited for in it any more, and *gone* when no request can be sent in it. An own session
+/// goes through both at once. A borrowed session lives on after the client is closed, so the client deletes
+/// its nodes between the two.
 pub(crate) struct Session {
     number: u64,
     session_id: i64,
-    /// Taken out when the session is gone, so that a guard that is kept for long does not keep a dead session's
-    /// connection.
+    /// `None` once the session is gone, so that a guard that is kept for long does not keep the connection of
+    /// a dead session.
     handle: Mutex<Option<zk::Client>>,
     ended: watch::Sender<Option<LostReason>>,
     gone: watch::Sender<bool>,
@@ -52,11 +53,11 @@ pub(crate) struct Session {
     log: SessionLog,
 }
 
-/// The session has ended, so nothing can be asked of it.
+/// The session has ended, so no request can be sent in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionOver;
 
-/// A session, lent for one piece of I/O; see [`Session::request`].
+/// The client library's handle of a session, lent for one piece of I/O; see [`Session::request`].
 pub(crate) struct Handle(zk::Client);
 
 impl Deref for Handle {
@@ -88,7 +89,7 @@ impl Session {
         })
     }
 
-    /// Which session of its client this is, from 1.
+    /// Returns the number of the session within its client, from 1.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -97,17 +98,18 @@ impl Session {
         self.session_id
     }
 
-    /// The negotiated session timeout.
+    /// Returns the negotiated session timeout.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Does one piece of I/O: `work` sends requests in the session and waits for their answers. It is dropped when the
-    /// session is gone.
+    /// Runs one piece of I/O: `work` sends requests in the session and waits for their answers. It is dropped
+    /// when the session is gone.
     ///
-    /// There is no other way to the session, and it is lent for no longer than that: it is closed when its last clone is
-    /// dropped, so one that was kept over a pause, or while a watch is waited for, would hold up `close`, and keep the
-    /// nodes. Pauses and the waiting for watches are therefore outside, and requests that belong into one flight inside.
+    /// This is the only way to the client library's handle, which is lent for no longer than that. The
+    /// library closes the session when the last clone of the handle is dropped, so a clone that is kept
+    /// during a pause, or while a watch is waited for, would delay `close` and keep the nodes. So pauses and
+    /// waits for watches are outside of `work`, and requests that are sent together are inside.
     pub(crate) async fn request<F: Future>(
         &self,
         work: impl FnOnce(Handle) -> F,
@@ -120,8 +122,8 @@ impl Session {
         }
     }
 
-    /// What the client library says of the session from now on; nothing when the session is gone. The present state
-    /// counts as seen.
+    /// Returns a watcher of the state that the client library reports; `None` if the session is gone. The
+    /// current state counts as seen.
     pub(crate) fn states(&self) -> Option<zk::StateWatcher> {
         self.handle().map(|handle| handle.state_watcher())
     }
@@ -130,46 +132,46 @@ impl Session {
         self.handle.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How the session ended, if it has.
+    /// Returns how the session ended; `None` if it has not.
     pub(crate) fn end_reason(&self) -> Option<LostReason> {
         *self.ended.borrow()
     }
 
-    /// Resolves when the session ends; owns what it needs.
+    /// Waits until the session ends. The future does not borrow the session.
     pub(crate) fn ended(&self) -> impl Future<Output = LostReason> + Send + use<> {
         let mut ended = self.ended.subscribe();
         async move {
             match ended.wait_for(Option::is_some).await {
                 Ok(reason) => (*reason).unwrap_or(LostReason::Closed),
-                // Every handle of the session is dropped: nothing can be held in it.
+                // The session has been dropped, so no lock is held in it.
                 Err(_) => LostReason::Closed,
             }
         }
     }
 
-    /// Resolves when nothing can be sent in the session any more; owns what it needs.
+    /// Waits until no request can be sent in the session. The future does not borrow the session.
     pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut gone = self.gone.subscribe();
         async move {
-            // An error means that everybody has dropped the session: it is gone as well.
+            // An error means that the session has been dropped, and so is gone.
             let _ = gone.wait_for(|gone| *gone).await;
         }
     }
 
-    /// Ends the session, and lets go of the session, which is closed unless it is borrowed: what is under way is
-    /// abandoned. The first reason stays.
+    /// Ends the session and drops its handle, which closes the session unless it is borrowed. Requests under
+    /// way are abandoned. The first reason counts.
     pub(crate) fn end(&self, reason: LostReason) {
-        // The guards are told before the session can be closed by the drop of its last clone.
+        // The guards are told before the drop of the last clone of the handle can close the session.
         self.end_softly(reason);
         let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.gone.send_replace(true);
         drop(handle);
     }
 
-    /// Ends the session for guards and waiters, but keeps the session for cleaning up.
+    /// Ends the session for guards and waiters, but keeps its handle, for cleanup.
     pub(crate) fn end_softly(&self, reason: LostReason) {
         if self.end_reason().is_none() {
-            // First: what learns of the end must not find a guard that still reports `Held`.
+            // First, so that no task that is told of the end finds a guard that still reports `Held`.
             for lock in self.holds.watched() {
                 lock.on(HoldEvent::SessionEnding(reason));
             }
@@ -178,13 +180,13 @@ impl Session {
             let first = ended.is_none();
             if first {
                 *ended = Some(reason);
-                // Before it is heard of: those that log end with the session.
+                // Before the end is told: the tasks that log end with the session.
                 self.log.ended(reason);
             }
             first
         });
         if first {
-            // A lock that is registered from here on sees the end itself.
+            // A lock that is registered from now on sees the end itself.
             for node in self.holds.all() {
                 node.lock.on(HoldEvent::SessionEnded(reason));
             }
@@ -192,30 +194,31 @@ impl Session {
         }
     }
 
-    /// The lease of the session.
+    /// Returns the lease of the session.
     pub(crate) fn lease(&self) -> &SessionLease {
         &self.lease
     }
 
-    /// What has happened in the session and is not logged yet.
+    /// Returns the log of the session.
     pub(crate) fn log(&self) -> &SessionLog {
         &self.log
     }
 
-    /// Looks after a lock as its state is now, or not any more; called after each change of that state.
+    /// Registers a lock by its current state, or forgets it. Called after each change of that state.
     pub(crate) fn look_after(self: &Arc<Self>, lock: &Arc<dyn HeldLock>) {
         if self.holds.update(lock) {
             lease_timer::arm(&(Arc::<Self>::clone(self) as Arc<dyn Leased>));
         }
     }
 
-    /// Tells the holders, and those that wait for a change, what time has done; returns how long until it will have done
-    /// more, if no renewal comes.
+    /// Tells the holders, and tasks that wait for a change, how the passing of time has changed the lease.
+    /// Returns how long until the next change, if no renewal comes.
     pub(crate) fn tell_time(&self) -> Duration {
         self.lease.tell();
         if self.lease.state() == LeaseState::Expired {
             for lock in self.holds.watched() {
-                // Once more, each after it was registered: a lock granted by a renewal of this very moment is not over.
+                // Checked again for each lock, after it was registered: one that was granted by a renewal of
+                // this very moment is not lost.
                 if self.lease.state() == LeaseState::Expired {
                     lock.on(HoldEvent::LeaseExpired { until: self.lease.kept_until() });
                 }
@@ -224,7 +227,8 @@ impl Session {
         self.lease.until_next_state()
     }
 
-    /// Lets the nodes of lost locks go whose time is over; returns how long the next one has.
+    /// Releases the nodes of lost locks that need not be kept any longer. Returns how long until the next
+    /// one.
     pub(crate) fn release_overdue(&self) -> Option<Duration> {
         let (over, next) = self.holds.overdue(clock::now());
         for lock in over {
@@ -233,12 +237,12 @@ impl Session {
         next
     }
 
-    /// What bounds the requests that a crowd makes.
+    /// Returns the limits on unanswered requests.
     pub(crate) fn windows(&self) -> &Windows {
         &self.windows
     }
 
-    /// Counts a watch on a node for as long as the answer lives; nothing if the session watches too much already.
+    /// Counts a watch on a node until the result is dropped. `None` if the session can watch no more.
     pub(crate) fn watch(&self, path: &str, use_of: WatchUse) -> Option<Watching> {
         self.watches.watch(path, use_of)
     }
@@ -248,99 +252,101 @@ impl Session {
         self.holds.any()
     }
 
-    /// The nodes that hold locks.
+    /// Returns the nodes of held locks.
     pub(crate) fn held_nodes(&self) -> Vec<HeldNode> {
         self.holds.nodes()
     }
 
-    /// The same, and those of locks that are lost.
+    /// Returns the nodes of held locks and of lost ones.
     pub(crate) fn nodes_of_holds(&self) -> Vec<HeldNode> {
         self.holds.all()
     }
 
-    /// How many nodes there are.
+    /// Returns a receiver of the number of nodes.
     pub(crate) fn live_nodes(&self) -> watch::Receiver<usize> {
         self.nodes.count()
     }
 
-    /// Whether there is anything to write in the session: beats, while there are nodes, or creates.
+    /// Returns whether there is anything to write in the session: heartbeats, while there are nodes, or
+    /// creates.
     pub(crate) fn is_wanted(&self) -> bool {
         *self.live_nodes().borrow() > 0 || *self.running.watch().borrow() > 0
     }
 
-    /// Counts an attempt, or a conversion, for as long as what is returned lives.
+    /// Counts an attempt or a conversion until the result is dropped.
     pub(crate) fn begin_work(&self) -> Running {
         self.running.begin()
     }
 
-    /// How many attempts and conversions may have requests under way.
+    /// Returns a receiver of the number of attempts and conversions that may have requests under way.
     pub(crate) fn running(&self) -> watch::Receiver<usize> {
         self.running.watch()
     }
 
-    /// A node of ours exists, and belongs to `owner`.
+    /// Registers a node of this client, which belongs to `owner`.
     pub(crate) fn adopt(&self, path: String, owner: Weak<dyn NodeOwner>) {
         self.nodes.adopt(path, owner);
     }
 
-    /// A node of ours, if it exists, is to be deleted.
+    /// Notes that a node of this client, if it exists, is to be deleted.
     pub(crate) fn leave(&self, path: String) {
         self.nodes.leave(path);
     }
 
-    /// Whether a node of ours is to be deleted, and is no contender any more.
+    /// Returns whether a node of this client is to be deleted, and so is no live contender.
     pub(crate) fn is_leaving(&self, path: &str) -> bool {
         self.nodes.is_leaving(path)
     }
 
-    /// The servers refuse to delete a node of ours, if there is such a node.
+    /// Notes that the servers refuse to delete a node of this client, if it exists.
     pub(crate) fn refused(&self, directory: &LockPath, name: &str) {
         self.nodes.refused(directory, name);
     }
 
-    /// The nodes that the servers refused to delete: all of them, or those of one directory.
+    /// Returns the nodes that the servers refused to delete: all of them, or those of one directory.
     pub(crate) fn orphans(&self, directory: Option<&LockPath>) -> Vec<RefusedOrphan> {
         self.nodes.refused_orphans(directory)
     }
 
-    /// Changes when a deletion was refused.
+    /// Returns a receiver that changes when a deletion is refused.
     pub(crate) fn refusals(&self) -> watch::Receiver<u64> {
         self.nodes.refusals()
     }
 
-    /// Waits until a node of ours that is to be deleted is gone, or the servers have refused that.
+    /// Waits until a node of this client that is to be deleted is gone, or its deletion is refused.
     pub(crate) async fn until_gone(&self, path: &str) {
         self.nodes.until_gone(path).await;
     }
 
-    /// A node of ours is gone, by another hand for all we know.
+    /// Notes that a node of this client is gone; another process may have deleted it.
     pub(crate) fn disown(&self, path: &str) {
         self.disown_as(path, Gone::Unclear);
     }
 
-    /// A node of ours is gone.
+    /// Notes that a node of this client is gone, and how.
     pub(crate) fn disown_as(&self, path: &str, how: Gone<'_>) {
         self.nodes.gone(path, how);
     }
 
-    /// Returns the node that a lock which is held by the node at `path` can be handed over to, in memory.
+    /// Returns the node to which a lock held by the node at `path` can be handed over in memory. `None` if
+    /// there is none.
     pub(crate) fn heir(&self, path: &str) -> Option<Arc<str>> {
         self.nodes.heir(path)
     }
 
-    /// The server paths of our nodes.
+    /// Returns the server paths of this client's nodes.
     pub(crate) fn nodes(&self) -> Vec<String> {
         self.nodes.paths()
     }
 
-    /// Remembers a create whose outcome could not be found out: should a later list of its directory show it, it is
-    /// deleted.
-    pub(crate) fn owe(&self, directory: &LockPath, id: &str) {
+    /// Remembers a create whose outcome could not be found out: if a later list of its directory shows the
+    /// node, it is deleted.
+    pub(crate) fn remember_unknown_create(&self, directory: &LockPath, id: &str) {
         self.unknown_creates.remember(directory, id);
     }
 
-    /// Returns those children of a directory that are late creates of attempts that have been given up. They are
-    /// forgotten here: the caller has them deleted.
+    /// Returns the children of a directory that come from remembered creates, and forgets those: the caller
+    /// has the nodes deleted.
     pub(crate) fn find_late_creates<'a>(&self, directory: &LockPath, children: &'a [String]) -> Vec<&'a str> {
         self.unknown_creates.take_late(directory, children)
     }
@@ -348,13 +354,13 @@ impl Session {
 
 impl Leased for Session {
     fn tell_time(&self) -> Duration {
-        // The method above.
+        // The inherent method.
         Self::tell_time(self)
     }
 
     fn is_watched(&self) -> bool {
-        // What was held in one that has ended was told so by the end, and what comes to be held in it finds out by itself,
-        // although its guards, which are still there, may be kept for long.
+        // The end of the session has told its locks, and a lock that is registered later finds it out by
+        // itself. The guards may be kept for long after that.
         self.has_holds() && self.end_reason().is_none()
     }
 }
@@ -369,7 +375,7 @@ impl fmt::Debug for Session {
     }
 }
 
-/// An error of the client library as the source of one of ours.
+/// Returns an error of the client library as the source of one of this crate.
 pub(crate) fn cause(error: zk::Error) -> Cause {
     Arc::new(error)
 }
