@@ -1,11 +1,13 @@
 //! One attempt to get a lock, from its start to its end.
 //!
-//! It is a task where the session runs, so that it outlives its caller (docs/protocol.md#attempt-outlives-caller): it waits
-//! for a place, then contends in one session after the other until the caller has its answer. What to do next is decided by
-//! [`Acquiring`], which is pure; the requests are in [`requests`].
+//! It is a task where the session runs, so that it outlives its caller
+//! (docs/protocol.md#attempt-outlives-caller): it waits for a place, then contends in one session after the
+//! other until the caller has its answer. What to do next is decided by [`Acquiring`], which is pure; the
+//! requests are in [`requests`].
 //!
-//! Where to look: the main loop is [`Attempt::follow`], a lock is granted in [`Attempt::grant`], and whatever ends an
-//! attempt, or its part in a session, ends in [`Attempt::leave`], which hands what is left to clean-up.
+//! Where to look: the main loop is [`Attempt::follow`], a lock is granted in [`Attempt::grant`], and whatever
+//! ends an attempt, or its part in a session, ends in [`Attempt::leave`], which hands what is left to
+//! clean-up.
 
 use std::any::Any;
 use std::panic::Location;
@@ -42,8 +44,8 @@ use crate::session::tickets::Ticket;
 use crate::session::window::Slot;
 use crate::session::zk_session::Session;
 
-/// Starts an attempt to get the lock within the budget. Dropping what is returned tells the attempt, which cleans up by
-/// itself.
+/// Starts an attempt to get the lock within the budget. Dropping what is returned tells the attempt, which
+/// cleans up by itself.
 ///
 /// It is a task where the session runs, so the caller needs no timer, and no runtime of any particular kind.
 pub(crate) fn start(
@@ -72,7 +74,7 @@ pub(crate) fn start(
     Pending::new(Arc::clone(path_lock), granted, seen, cancel, number)
 }
 
-/// Gets the lock, or not, within the budget. Nothing is done before the first poll.
+/// Gets the lock within the budget. Nothing is done before the first poll.
 pub(crate) async fn acquire(
     path_lock: Arc<PathLock>,
     kind: Kind,
@@ -106,7 +108,8 @@ struct InSession<'a> {
     place: &'a Arc<Place>,
     stop: &'a mut Stop,
     acquiring: Acquiring,
-    /// A create that was sent and has no answer yet. Its outcome has to be known; every other request may be dropped.
+    /// A create that was sent and has no answer yet. Its outcome has to be known; every other request may be
+    /// dropped.
     create: Option<UnderWay<'a>>,
     /// Changes when the deletion of a node was refused.
     refusals: watch::Receiver<u64>,
@@ -141,9 +144,10 @@ impl Attempt {
     /// Waits for the right to a node.
     async fn place(&self, stop: &mut Stop) -> Result<Arc<Place>, End> {
         let before = self.path_lock.census();
+        let place = enter(&self.path_lock, self.number, self.kind, self.budget, self.admission);
         tokio::select! {
             biased;
-            place = enter(&self.path_lock, self.number, self.kind, self.budget, self.admission) => place.map_err(End::Denied),
+            place = place => place.map_err(End::Denied),
             end = stop.wait() => {
                 let now = self.path_lock.census();
                 self.progress.set_waits_for(match now.live() {
@@ -160,8 +164,8 @@ impl Attempt {
         }
     }
 
-    /// Contends in one session after the other, for as long as there is a caller: a waiter whose session ends starts again in
-    /// the next (docs/protocol.md#session-end).
+    /// Contends in one session after the other, for as long as there is a caller: a waiter whose session ends
+    /// starts again in the next (docs/protocol.md#session-end).
     async fn contend(&mut self, place: &Arc<Place>, stop: &mut Stop) {
         let path_lock = Arc::clone(&self.path_lock);
         let _arrived = Arrived { path_lock: &path_lock, number: self.number };
@@ -239,7 +243,8 @@ impl Attempt {
         }
     }
 
-    /// The one way out of a session: tells the caller what there is to tell, and hands what may be left to clean-up.
+    /// The one way out of a session: tells the caller what there is to tell, and hands what may be left to
+    /// clean-up.
     async fn leave(&mut self, end: End, mut here: InSession<'_>, mut step: AcquireStep) {
         let InSession { seat, place, .. } = here;
         if let End::Granted(hold) = end {
@@ -264,8 +269,8 @@ impl Attempt {
         drop(ticket);
     }
 
-    /// Tells the caller how it ended, if it did. What is returned keeps [`Client::flush`](crate::Client::flush) waiting, from
-    /// before the caller can ask, until it is dropped.
+    /// Tells the caller how it ended, if it did. What is returned keeps
+    /// [`Client::flush`](crate::Client::flush) waiting, from before the caller can ask, until it is dropped.
     fn tell(&mut self, end: End) -> Option<Ticket> {
         let ticket = || Some(self.path_lock.client().cleanup().ticket(self.number));
         let (ticket, answer) = match end {
@@ -279,17 +284,18 @@ impl Attempt {
             End::OutOfTime => (ticket(), Err(self.out_of_time().into())),
         };
         if let Some(reply) = self.reply.take() {
-            // If the caller is gone, a hold comes back here and its drop gives the lock back.
+            // If the caller is gone, a hold comes back here and its drop releases the lock.
             drop(reply.send(answer));
         }
         ticket
     }
 
-    /// Looks before a node is created: whether one could not be deleted before, and, for a try, whether the lock is free.
+    /// Looks before a node is created: whether one could not be deleted before, and, for a try, whether the
+    /// lock is free.
     async fn look_first(&self, here: &mut InSession<'_>) -> Result<(), End> {
         let Seat { path_lock, session, kind, .. } = here.seat;
-        // Looked at after having been counted: a session is ended the other way round, so that either we see the end or it
-        // sees us.
+        // Looked at after having been counted: a session is ended the other way round, so that either we see
+        // the end or it sees us.
         if session.end_reason().is_some() {
             return Err(End::Again);
         }
@@ -360,8 +366,8 @@ impl Attempt {
         }
     }
 
-    /// Waits behind another contender, which is watched at the servers or waited for in memory. Those ahead are `known`,
-    /// unless there is a new list.
+    /// Waits behind another contender, which is watched at the servers or waited for in memory. Those ahead
+    /// are `known`, unless there is a new list.
     async fn wait_behind(
         &self,
         here: &mut InSession<'_>,
@@ -403,15 +409,17 @@ impl Attempt {
                     }
                     event
                 }
-                // One before ours may be a node that the servers refuse to delete now, of whose end nothing is heard.
+                // One before ours may be a node that the servers refuse to delete now, of whose end nothing
+                // is heard.
                 () = refused => AcquireEvent::Changed,
             }
         };
         wait(here.seat, event, here.stop).await
     }
 
-    /// Pauses before a repetition, for as long as the retry policy says. The first goes out at once, unless the server asked
-    /// for patience: a request is repeated on the next connection, and that is waited for anyway.
+    /// Pauses before a repetition, for as long as the retry policy says. The first goes out at once, unless
+    /// the server asked for patience: a request is repeated on the next connection, and that is waited for
+    /// anyway.
     async fn pause(
         &self,
         here: &mut InSession<'_>,
@@ -442,8 +450,8 @@ impl Attempt {
         self.saw_ahead(here.place, None);
         self.progress.set_waits_for(WaitsFor::Proof);
         self.progress.set_node(Some(name));
-        // First in the queue is not enough: the servers must be known to keep the session, or this would be a grant in the
-        // moment that it is taken away (docs/protocol.md#suspended).
+        // First in the queue is not enough: the servers must be known to keep the session, or this would be a
+        // grant in the moment that it is taken away (docs/protocol.md#suspended).
         if let Err(end) = here.wait(session.lease().until_valid()).await {
             return end;
         }
@@ -454,8 +462,8 @@ impl Attempt {
         path_lock.queue().with(|queue| queue.settled(session.number(), name));
         let state = HoldState::new(name.into(), kind, place);
         let held = Held::new(session, path_lock.client().cleanup(), path_lock.path().clone(), number, state);
-        // Registered before the caller is told: if the session ends from here on, this is a hold that is lost, not one that
-        // is forgotten.
+        // Registered before the caller is told: if the session ends from here on, this is a hold that is
+        // lost, not one that is forgotten.
         End::Granted(Hold::new(Arc::clone(path_lock), Arc::clone(session), held, (czxid, 0), self.location))
     }
 
@@ -483,15 +491,16 @@ impl Attempt {
                 FailureKind::Refused(Refusal::NoAuth) => {
                     no_auth(&self.path_lock, std::mem::take(&mut here.subject))
                 }
-                // Of a node that asked for a number, by a name that no node has: the numbers are used up (ZooKeeper does
-                // not go on beyond the largest).
+                // Of a node that asked for a number, by a name that no node has: the numbers are used up
+                // (ZooKeeper does not go on beyond the largest).
                 FailureKind::Refused(Refusal::NodeExists) => AcquireError::SequenceExhausted { path: path() },
                 _ => AcquireError::Rejected { path: path(), source: Arc::clone(&failure.cause) },
             },
         })
     }
 
-    /// The error where the time is over: `TimedOut` if a live contender was seen ahead, or what there was no answer to.
+    /// The error where the time is over: `TimedOut` if a live contender was seen ahead, or what there was no
+    /// answer to.
     fn out_of_time(&self) -> AcquireError {
         let waited = self.started.elapsed();
         let Progress { ahead, waits_for, .. } = self.progress.get();
@@ -507,8 +516,8 @@ impl Attempt {
         }
     }
 
-    /// The contenders ahead, by the last list, or `None` where that may have changed since: for the caller, and for those that
-    /// wait for a place.
+    /// The contenders ahead, by the last list, or `None` where that may have changed since: for the caller,
+    /// and for those that wait for a place.
     fn saw_ahead(&self, place: &Place, ahead: Option<Ahead>) {
         place.set_waits(ahead.is_some());
         self.progress.set_ahead(ahead);
@@ -568,7 +577,8 @@ impl Stop {
     }
 }
 
-/// Waits for `work`, unless the attempt is stopped, or the session ends, before; a result that is there already comes first.
+/// Waits for `work`, unless the attempt is stopped, or the session ends, before; a result that is there
+/// already comes first.
 async fn wait<T>(seat: Seat<'_>, work: impl Future<Output = T>, stop: &mut Stop) -> Result<T, End> {
     tokio::select! {
         biased;
@@ -614,8 +624,8 @@ impl Drop for Arrived<'_> {
     }
 }
 
-/// Waits until a create may be sent: by the order of arrival, and by how many are under way in the session. The one whose turn
-/// it is waits for a slot, so that path locks share them.
+/// Waits until a create may be sent: by the order of arrival, and by how many are under way in the session.
+/// The one whose turn it is waits for a slot, so that path locks share them.
 async fn until_create(seat: Seat<'_>, if_busy: IfBusy) -> Slot {
     // One that only asks waits for no other contender's turn, and keeps none waiting.
     if if_busy == IfBusy::Wait {

@@ -1,7 +1,8 @@
-//! Downgrades and upgrades of one hold: does what a [`Conversion`] says, and settles by what node the lock is held then.
+//! Downgrades and upgrades of one hold: does what a [`Conversion`] says, and settles by what node the lock is
+//! held then.
 //!
-//! A conversion runs as a task where the session runs, and owns the hold: a caller that goes away stops nothing, and what the
-//! hold has become is given back by its drop.
+//! A conversion runs as a task where the session runs, and owns the hold: a caller that goes away stops
+//! nothing, and what the hold has become is released by its drop.
 
 use std::sync::Arc;
 
@@ -28,13 +29,15 @@ pub(crate) async fn downgrade(hold: Hold) -> Option<ConversionOutcome> {
     start(hold, Kind::Shared).await.ok()
 }
 
-/// Turns a held read lock into the write lock, if no other reader can be inside; `None` if the client has ended.
+/// Turns a held read lock into the write lock, if no other reader can be inside; `None` if the client has
+/// ended.
 pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
     start(hold, Kind::Exclusive).await.ok()
 }
 
-/// Counted until it is done, so that a client that gives a borrowed session back, and one that flushes, waits for the node
-/// that comes of it. What is done is the caller's, who may take it, or drop it, at any time, and is not waited for.
+/// Counted until it is done, so that a client that returns a borrowed session, and one that flushes, waits
+/// for the node that comes of it. What is done is the caller's, who may take it, or drop it, at any time, and
+/// is not waited for.
 fn start(hold: Hold, kind: Kind) -> oneshot::Receiver<ConversionOutcome> {
     let (reply, outcome) = oneshot::channel();
     let counted = hold.session().begin_work();
@@ -43,7 +46,8 @@ fn start(hold: Hold, kind: Kind) -> oneshot::Receiver<ConversionOutcome> {
     client.spawn(async move {
         let outcome = convert(hold, kind).await;
         drop(counted);
-        // If the caller has gone it comes back, and is released before the ticket: the node is never uncounted.
+        // If the caller has gone it comes back, and is released before the ticket: the node is never
+        // uncounted.
         drop(reply.send(outcome));
         drop(ticket);
     });
@@ -163,7 +167,8 @@ fn lost(hold: Hold, reason: LostReason) -> ConversionOutcome {
     Err((hold, lost.into()))
 }
 
-/// Has nodes deleted, each before the next, and waits until they are gone, refused for good, or the session is over.
+/// Has nodes deleted, each before the next, and waits until they are gone, refused for good, or the session
+/// is over.
 async fn delete(hold: &Hold, names: Vec<String>) {
     let (done, gone) = oneshot::channel();
     reap(hold, names, Some(done));
@@ -182,8 +187,8 @@ fn reap(hold: &Hold, names: Vec<String>, done: Option<Done>) {
     });
 }
 
-/// A conversion that has not been settled. Should its task be dropped before that, by a panic (of a tracing subscriber)
-/// or with its runtime, the lock is lost, and its nodes go: the new one first, as ever.
+/// A conversion that has not been settled. Should its task be dropped before that, by a panic (of a tracing
+/// subscriber) or with its runtime, the lock is lost, and its nodes go: the new one first, as ever.
 struct Unfinished {
     shadow: Hold,
     own: String,

@@ -13,8 +13,8 @@ use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::session::clock;
 use crate::session::zk_session::{Handle, Session};
 
-/// How often what was written to a node is read before it is deleted. More would let a client that writes to it all the time
-/// keep the conversion from its end.
+/// How often what was written to a node is read before it is deleted. More would let a client that writes to
+/// it all the time keep the conversion from its end.
 const READINGS: u32 = 3;
 
 /// A node of ours that another client has written to.
@@ -86,8 +86,9 @@ impl<'a> ConversionRequests<'a> {
         }
     }
 
-    /// The version at which a node may go: what is written to it is most likely a request to give the lock back, and must
-    /// not go with it unread. Any, once such a request has been heard, and when it has been read often enough.
+    /// The version at which a node may go: what is written to it is most likely a request to release the
+    /// lock, and must not go with it unread. Any, once such a request has been heard, and when it has been
+    /// read often enough.
     fn version(&self, path: &str, hold: &Hold) -> Option<i32> {
         if hold.held().is_revocation_requested() {
             return None;

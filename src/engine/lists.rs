@@ -1,8 +1,9 @@
 //! One list of a directory for all attempts of a path that need one at the same time.
 //!
-//! A list counts only for nodes that were created before it was sent (docs/protocol.md#shared-lists). So an attempt sends its
-//! create first, and gets the next list that is sent after that: never one that is under way. One is under way at a time, so
-//! that however many arrive, the servers and the memory see no more than a list per round trip.
+//! A list counts only for nodes that were created before it was sent (docs/protocol.md#shared-lists). So an
+//! attempt sends its create first, and gets the next list that is sent after that: never one that is under
+//! way. One is under way at a time, so that however many arrive, the servers and the memory see no more than
+//! a list per round trip.
 
 use std::sync::Arc;
 
@@ -12,8 +13,8 @@ use zookeeper_client as zk;
 use crate::engine::shared_queue::{ListResult, SharedQueue};
 use crate::session::core::Core;
 
-/// Returns a list that is sent after this call, by `list`, in the session of this number. The future needs no polling for
-/// that.
+/// Returns a list that is sent after this call, by `list`, in the session of this number. The future needs no
+/// polling for that.
 pub(super) fn ask<L, F>(
     queue: &Arc<SharedQueue>,
     client: &Core,
@@ -50,8 +51,8 @@ impl Drop for Asking {
     }
 }
 
-/// The task that lists. Should it be dropped at work, by a panic of a tracing subscriber, those that wait start again, and
-/// the next one that asks starts another.
+/// The task that lists. Should it be dropped at work, by a panic of a tracing subscriber, those that wait
+/// start again, and the next one that asks starts another.
 struct Sending {
     queue: Arc<SharedQueue>,
     session: u64,
@@ -66,8 +67,8 @@ impl Drop for Sending {
     }
 }
 
-/// Lists for as long as an attempt asks. Runs where the session runs, so that one that goes away does not take the others'
-/// list along.
+/// Lists for as long as an attempt asks. Runs where the session runs, so that one that goes away does not
+/// take the others' list along.
 async fn send_lists<F>(queue: Arc<SharedQueue>, session: u64, list: impl Fn() -> F + Send)
 where
     F: Future<Output = ListResult> + Send,

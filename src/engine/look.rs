@@ -103,8 +103,8 @@ pub(super) fn unusable_directory(path_lock: &PathLock, unusable: Unusable) -> Ac
     }
 }
 
-/// The error of a directory in which this client has left nodes that it may not delete, after asking for that once more;
-/// `ahead`, if given, is a list and the contender for which only those in its way count.
+/// The error of a directory in which this client has left nodes that it may not delete, after asking for that
+/// once more; `ahead`, if given, is a list and the contender for which only those in its way count.
 pub(super) async fn orphaned(
     path_lock: &PathLock,
     session: &Session,
@@ -120,7 +120,8 @@ pub(super) async fn orphaned(
         let in_the_way: HashSet<&str> = queue.in_the_way(name, kind).1.collect();
         orphans.retain(|orphan| in_the_way.contains(orphan.name.as_str()));
     }
-    // On the heap: those that wait, perhaps by the thousand, keep room for what hardly ever happens otherwise.
+    // On the heap: those that wait, perhaps by the thousand, keep room for what hardly ever happens
+    // otherwise.
     let (orphan, source) = Box::pin(first_refused(session, orphans)).await?;
     let node = path_lock.path().user_child(&orphan.name);
     Some(AcquireError::Orphaned { path: path_lock.path().user().to_owned(), node, source })

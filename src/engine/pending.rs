@@ -1,4 +1,5 @@
-//! An attempt under way, seen from its caller: who may wait for it, look where it stands in the queue, or drop it.
+//! An attempt under way, seen from its caller: who may wait for it, look where it stands in the queue, or
+//! drop it.
 
 use crate::engine::progress::{NoAnswer, Progress};
 use std::pin::pin;
@@ -23,8 +24,8 @@ const ANOTHER_NODE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Pending {
     path_lock: Arc<PathLock>,
-    /// A grant that arrives here and is not taken is a [`Hold`] in a channel: its drop gives the lock back. Nothing once
-    /// it was taken.
+    /// A grant that arrives here and is not taken is a [`Hold`] in a channel: its drop gives the lock back.
+    /// Nothing once it was taken.
     granted: Option<oneshot::Receiver<Result<Hold, TryLockError>>>,
     progress: watch::Receiver<Progress>,
     cancel: CancelOnDrop,
@@ -104,7 +105,8 @@ impl Pending {
         let (path_lock, mut node) = (Arc::clone(&self.path_lock), self.progress.clone());
         let position = self.path_lock.client().run_while_polled(async move {
             loop {
-                // Without a node it is about to get one, in the next session perhaps; the attempt sees to that.
+                // Without a node it is about to get one, in the next session perhaps; the attempt sees to
+                // that.
                 let queued = node.wait_for(|progress| progress.node.is_some()).await;
                 let Ok(name) = queued.map(|progress| progress.node.clone()) else {
                     return Ok(None);
@@ -114,8 +116,8 @@ impl Pending {
                 {
                     return Ok(Some(position));
                 }
-                // Deleted meanwhile: with its session, in which case there will be another in a moment, or by another
-                // process, of which the attempt hears when it is its turn.
+                // Deleted meanwhile: with its session, in which case there will be another in a moment, or by
+                // another process, of which the attempt hears when it is its turn.
                 match tokio::time::timeout(ANOTHER_NODE, node.changed()).await {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return Ok(None),
@@ -164,8 +166,8 @@ impl CancelOnDrop {
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         if let Some(cancel) = self.cancel.take() {
-            // The ticket makes a flush that is called right after this wait for the clean-up. If the attempt has
-            // ended already, it comes back and is dropped.
+            // The ticket makes a flush that is called right after this wait for the clean-up. If the attempt
+            // has ended already, it comes back and is dropped.
             drop(cancel.send(self.cleanup.ticket(self.number)));
         }
     }

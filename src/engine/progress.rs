@@ -11,8 +11,8 @@ use tokio::sync::watch;
 pub(crate) struct Progress {
     /// The node that queues.
     pub(crate) node: Option<Arc<str>>,
-    /// The live contenders that it has to wait for, by the last list in this session; nothing if there are none, there was
-    /// no list, or the one that was waited for has gone since.
+    /// The live contenders that it has to wait for, by the last list in this session; nothing if there are
+    /// none, there was no list, or the one that was waited for has gone since.
     pub(crate) ahead: Option<Ahead>,
     /// What it waits for if no contender is ahead.
     pub(crate) waits_for: WaitsFor,
@@ -79,9 +79,9 @@ impl Ahead {
 pub(crate) enum WaitsFor {
     #[default]
     Session,
-    /// A place in the gate, which the deletion of this many nodes would free.
+    /// A place, which the deletion of this many nodes would free.
     Place(usize),
-    /// A place in the gate, which live contenders have that are not in the way.
+    /// A place, which live contenders have that are not in the way.
     Others,
     Parents,
     Create,

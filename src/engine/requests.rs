@@ -89,7 +89,7 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
             session.lease().renewed_by_refusal(sent, &error);
             let failure = session.failure(error);
             if failure.kind == FailureKind::NoNode {
-                // Before anybody can make the directory: those that come later must not be in it first.
+                // Before the directory can be made: those that come later must not be in it first.
                 queue.with(|queue| queue.create_failed(number, session.number()));
             }
             (Answer::No(failure), None)
@@ -98,15 +98,16 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
     AcquireEvent::Created { id, create, list: list.map(|list| answer(session, Ok(list))), before }
 }
 
-/// A node of ours exists, which fair contenders of the session may wait for in memory. Returns the one that it is
-/// behind, if that is certain.
+/// A node of ours exists, which fair contenders of the session may wait for in memory. Returns the one that
+/// it is behind, if that is certain.
 fn created(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighbour> {
     match classify(name, path_lock.naming()) {
         Child::Contender { sequence, .. } if path_lock.naming().family == Family::Exclusive => {
             let leaving = |name: &str| session.is_leaving(&path_lock.path().child(name));
             path_lock.queue().with(|queue| {
                 let before = queue.created(session.number(), name, sequence);
-                // A waiter says of its wait that live contenders are ahead: where that is not certain, it looks.
+                // A waiter says of its wait that live contenders are ahead: where that is not certain, it
+                // looks.
                 before.filter(|before| queue.is_live(session.number(), &before.name, &leaving))
             })
         }
@@ -118,8 +119,8 @@ fn created(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighb
 pub(super) type UnderWay<'a> = Pin<Box<dyn Future<Output = AcquireEvent> + Send + 'a>>;
 
 /// Sends a create, and the list with it; see
-/// [`AcquireRequest::Create`](crate::protocol::acquire::AcquireRequest::Create). It is sent by the first poll, as all
-/// requests are.
+/// [`AcquireRequest::Create`](crate::protocol::acquire::AcquireRequest::Create). It is sent by the first
+/// poll, as all requests are.
 pub(super) fn create(seat: Seat<'_>, slot: Slot) -> UnderWay<'_> {
     Box::pin(send_create(seat, slot))
 }
@@ -157,7 +158,8 @@ pub(super) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &st
     })
 }
 
-/// Watches a predecessor at the servers, if the session can watch one more node, and waits until something happens to it.
+/// Watches a predecessor at the servers, if the session can watch one more node, and waits until something
+/// happens to it.
 pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) -> AcquireEvent {
     let Seat { path_lock, session, .. } = seat;
     if let Some(own) = own.filter(|_| path_lock.waits_in_memory()) {
@@ -171,8 +173,9 @@ pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
     let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
     let watcher = match answer(session, set) {
         Answer::Is((_, _, watcher)) => watcher,
-        // Also NoAuth, which ends the attempt. An `exists` would set a watch without READ permission, but servers with
-        // the fix of CVE-2024-23944 do not deliver its event to a session that lacks it: we would wait for ever.
+        // Also NoAuth, which ends the attempt. An `exists` would set a watch without READ permission, but
+        // servers with the fix of CVE-2024-23944 do not deliver its event to a session that lacks it: we
+        // would wait for ever.
         Answer::No(failure) => return AcquireEvent::WatchFailed(failure),
     };
     let error = match changed(watcher).await {
@@ -247,8 +250,8 @@ fn owned(session: &Arc<Session>, name: String, stat: &zk::Stat) -> Answer<OwnNod
         return Answer::Is(OwnNode { name, czxid: None });
     }
     if stat.ephemeral_owner != session.session_id() {
-        // The server gave us another session and did not say so (ClickHouse Keeper does). What we made belongs to
-        // that one and goes when the connection is closed, which the end of the session does.
+        // The server gave us another session and did not say so (ClickHouse Keeper does). What we made
+        // belongs to that one and goes when the connection is closed, which the end of the session does.
         session.end(LostReason::SessionReplaced);
         return Answer::no(FailureKind::SessionOver);
     }
@@ -299,8 +302,8 @@ async fn make_directories(path_lock: &PathLock, handle: Handle) -> Result<(), zk
     if path_lock.options().parents == Parents::Persistent || !client.makes_containers() {
         return make_directory(path_lock, &handle, zk::CreateMode::Persistent).await;
     }
-    // Servers that do not know the request say so, or close the connection at it (ZooKeeper 3.4, ClickHouse Keeper), which
-    // is proof once it has happened twice in a row while another request is answered.
+    // Servers that do not know the request say so, or close the connection at it (ZooKeeper 3.4, ClickHouse
+    // Keeper), which is proof once it has happened twice in a row while another request is answered.
     for _ in 0..2 {
         match make_directory(path_lock, &handle, zk::CreateMode::Container).await {
             Err(zk::Error::Unimplemented) => break,
@@ -312,8 +315,8 @@ async fn make_directories(path_lock: &PathLock, handle: Handle) -> Result<(), zk
     make_directory(path_lock, &handle, zk::CreateMode::Persistent).await
 }
 
-/// Creates the lock's directory and those above it that are missing, from the leaf upwards as long as there is
-/// none, then down again.
+/// Creates the lock's directory and those above it that are missing, from the leaf upwards as long as there
+/// is none, then down again.
 async fn make_directory(
     path_lock: &PathLock,
     handle: &zk::Client,

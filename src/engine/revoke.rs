@@ -1,5 +1,6 @@
-//! Requests to release a lock, and how its holder learns of them: Curator's protocol. The request is a marker in the
-//! holder's node; the holder watches the data of its own node. Nothing is taken away: the holder decides.
+//! Requests to release a lock, and how its holder learns of them: Curator's protocol. The request is a marker
+//! in the holder's node; the holder watches the data of its own node. Nothing is taken away: the holder
+//! decides.
 
 use std::pin::pin;
 use std::sync::Weak;
@@ -51,7 +52,8 @@ pub(crate) async fn revocation_requested(
         let wait = async {
             match look.await? {
                 (data, _) if data == MARKER => return Ok(true),
-                // Whatever happened: look again. A conversion reads what was written before it exchanges the node.
+                // Whatever happened: look again. A conversion reads what was written before it exchanges the
+                // node.
                 (_, Some(watcher)) => drop(changed(watcher).await),
                 (_, None) => tokio::time::sleep(period).await,
             }

@@ -65,8 +65,8 @@ impl Operation {
 /// before and will never be again, so that it exists means that this hold is still the one
 /// (docs/protocol.md#transaction).
 ///
-/// The work is done where the session runs: a caller that does not poll on must not keep the session, which could not be
-/// closed, and one that goes away must not keep the outcome from being known.
+/// The work is done where the session runs: a caller that does not poll on must not keep the session, which
+/// could not be closed, and one that goes away must not keep the outcome from being known.
 pub(crate) async fn transact(hold: &Hold, operations: Vec<Operation>) -> Result<(), TransactionError> {
     let lost = |reason| TransactionError::Lost(Lost { path: hold.path_lock().path().user().into(), reason });
     if let Some(reason) = hold.lost() {
@@ -86,8 +86,8 @@ fn unknown(hold: &Hold, error: zk::Error) -> TransactionError {
     TransactionError::Unknown { path: hold.path_lock().path().user().to_owned(), source: cause(error) }
 }
 
-/// A write under a hold, from before it can be sent. Until its outcome is known the lock is not handed over in memory: the
-/// next holder would come in before it. That includes that its caller has gone.
+/// A write under a hold, from before it can be sent. Until its outcome is known the lock is not handed over
+/// in memory: the next holder would come in before it. That includes that its caller has gone.
 struct Write {
     held: Arc<Held>,
     sent: Arc<AtomicBool>,

@@ -1,18 +1,20 @@
 //! One contender's life in one session, as a state machine. Pure: no client, clock, task or random number.
 //!
-//! The [driver](crate::engine::attempt) does what a [`AcquireStep`] says and hands back the [`AcquireEvent`] it led to, one at a time, until
-//! the step is [`AcquireStep::Finish`]. Every decision about unknown outcomes is made here.
+//! The [attempt](crate::engine::attempt) does what a [`AcquireStep`] says and hands back the [`AcquireEvent`]
+//! it led to, one at a time, until the step is [`AcquireStep::Finish`]. Every decision about unknown outcomes
+//! is made here.
 //!
 //! # Invariants
 //! 1. A grant needs a list that contains our own node with none before it, or a transaction that deleted
 //!    the holder's node, directly before ours, and found ours there. A list without our node grants nothing
 //!    and proves nothing: the create may still be under way (docs/protocol.md#grant).
-//! 2. Only a definite answer of the server says that a create did not happen. Everything else leaves the
-//!    id of an *unknown create*: the node may exist, or may come to exist later (docs/protocol.md#unknown-outcome).
+//! 2. Only a definite answer of the server says that a create did not happen. Everything else leaves the id
+//!    of an *unknown create*: the node may exist, or may come to exist later
+//!    (docs/protocol.md#unknown-outcome).
 //! 3. An id belongs to one create request. A repetition has an id of its own, so a late commit of the first
 //!    can be told from the second (docs/protocol.md#one-id-per-create).
-//! 4. Whatever way it ends, the outcome names every node that may be left: what is known to exist by name, what may
-//!    exist by id ([`Orphans`]). The attempt keeps none of them.
+//! 4. Whatever way it ends, the outcome names every node that may be left: what is known to exist by name,
+//!    what may exist by id ([`Orphans`]). The attempt keeps none of them.
 //! 5. Each repetition is counted against the retry policy, except those that an answer from a peer asked for.
 
 use std::sync::Arc;
@@ -36,9 +38,9 @@ pub(crate) enum AcquireStep {
 /// What to ask the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AcquireRequest {
-    /// Create a node with a fresh id. With the list of the directory, both sent before either is answered, unless the
-    /// answer to the create may make a list needless. The one request whose answer has to be awaited and handed over, come
-    /// what may.
+    /// Create a node with a fresh id. With the list of the directory, both sent before either is answered,
+    /// unless the answer to the create may make a list needless. The one request whose answer has to be
+    /// awaited and handed over, come what may.
     Create,
     /// Create the directory and those above it.
     MakeParents,
@@ -66,8 +68,8 @@ pub(crate) enum PauseReason {
 /// What came of a step.
 #[derive(Debug)]
 pub(crate) enum AcquireEvent {
-    /// Of [`AcquireRequest::Create`]: the id used, and the two answers, whose fates are independent; without a list, `before` is
-    /// the nearest node of our session before ours, if that is certain.
+    /// Of [`AcquireRequest::Create`]: the id used, and the two answers, whose fates are independent; without
+    /// a list, `before` is the nearest node of our session before ours, if that is certain.
     Created { id: String, create: Answer<OwnNode>, list: Option<Answer<Listing>>, before: Option<Neighbour> },
     /// Of [`AcquireRequest::MakeParents`].
     ParentsMade(Answer<()>),
@@ -75,10 +77,11 @@ pub(crate) enum AcquireEvent {
     Listed(Answer<Listing>),
     /// Of [`AcquireRequest::Inspect`].
     Inspected(Answer<OwnNode>),
-    /// Of [`AcquireRequest::Watch`] and [`AcquireRequest::WaitFor`]: something has happened to whom we waited for.
+    /// Of [`AcquireRequest::Watch`] and [`AcquireRequest::WaitFor`]: something has happened to whom we waited
+    /// for.
     Changed,
-    /// Of [`AcquireRequest::WaitFor`]: the node held the lock and was directly before ours, and one transaction has deleted it and
-    /// found ours there.
+    /// Of [`AcquireRequest::WaitFor`]: the node held the lock and was directly before ours, and one
+    /// transaction has deleted it and found ours there.
     HandedOver,
     /// Of [`AcquireRequest::WaitFor`]: the node has gone, and was behind this one of another session.
     Inherited { predecessor: String },
@@ -153,7 +156,8 @@ pub(crate) enum IfBusy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnPredecessor {
     Watched,
-    /// For the nearest one before its own, whatever stands between: it is not its turn before that one is gone.
+    /// For the nearest one before its own, whatever stands between: it is not its turn before that one is
+    /// gone.
     InMemory,
 }
 
@@ -168,8 +172,8 @@ pub(crate) struct Acquiring {
     node: Option<OwnNode>,
     /// Creates whose outcome is unknown, oldest first.
     unknown_creates: Vec<String>,
-    /// Nodes of ours that no attempt queues by. They have to go at once: kept until the end, one of them could come to
-    /// stand before the node that queues for us, and we would wait for ourselves.
+    /// Nodes of ours that no attempt queues by. They have to go at once: kept until the end, one of them
+    /// could come to stand before the node that queues for us, and we would wait for ourselves.
     orphans: Vec<String>,
     /// What to do after a pause, and why there is one.
     after_pause: AfterPause,
@@ -184,7 +188,7 @@ pub(crate) struct Acquiring {
     deleted: u32,
     /// What we waited for has happened since the last list that was judged.
     woken: bool,
-    /// The list that was judged last, for the driver, which carries out the next step.
+    /// The list that was judged last, for the attempt, which carries out the next step.
     list: Option<Arc<Queue>>,
 }
 
@@ -244,15 +248,16 @@ impl Acquiring {
         Orphans { names: std::mem::take(&mut self.orphans), ids: Vec::new() }
     }
 
-    /// Takes the outcome of the last step and returns the next. `ours` says of a node's name whether it is one of our
-    /// session's that can be waited for in memory.
+    /// Takes the outcome of the last step and returns the next. `ours` says of a node's name whether it is
+    /// one of our session's that can be waited for in memory.
     pub(crate) fn on(&mut self, event: AcquireEvent, ours: &dyn Fn(&str) -> bool) -> AcquireStep {
         match event {
             AcquireEvent::Created { id, create, list, before } => {
                 self.created(id, create, list, before, ours)
             }
             AcquireEvent::ParentsMade(Answer::Is(())) => AcquireStep::Do(AcquireRequest::Create),
-            // Also that there is none: a directory that we had just made, or found, was removed. Containers come and go.
+            // Also that there is none: a directory that we had just made, or found, was removed. Containers
+            // come and go.
             AcquireEvent::ParentsMade(Answer::No(failure)) => self.failed(failure, AfterPause::Parents),
             AcquireEvent::Listed(Answer::Is(listing)) => self.look(listing, ours),
             AcquireEvent::Listed(Answer::No(failure)) => match (failure.kind, &self.node) {
@@ -273,7 +278,8 @@ impl Acquiring {
             AcquireEvent::HandedOver => self.first(),
             AcquireEvent::Inherited { predecessor } => AcquireStep::Do(AcquireRequest::Watch { predecessor }),
             AcquireEvent::Changed => {
-                // Only here has all been well since the last repetition: a watch was set, and has done its work.
+                // Only here has all been well since the last repetition: a watch was set, and has done its
+                // work.
                 self.failures = 0;
                 self.woken = true;
                 AcquireStep::Do(AcquireRequest::List)
@@ -291,8 +297,8 @@ impl Acquiring {
         }
     }
 
-    /// Leaves, whatever `step` came last and was not done any more. If a create is under way, its event has to be
-    /// handed over first.
+    /// Leaves, whatever `step` came last and was not done any more. If a create is under way, its event has
+    /// to be handed over first.
     pub(crate) fn leave(mut self, step: AcquireStep) -> Orphans {
         let mut all = self.take_all();
         match step {
@@ -326,7 +332,8 @@ impl Acquiring {
         match create {
             Answer::Is(node) => {
                 if let Some(earlier) = self.node.replace(node) {
-                    // Cannot happen while `created` is the only place that creates; if it does, nothing is lost.
+                    // Cannot happen while `created` is the only place that creates; if it does, nothing is
+                    // lost.
                     self.orphans.push(earlier.name);
                 }
             }
@@ -338,7 +345,8 @@ impl Acquiring {
                 FailureKind::NoNode => self.own_node_deleted(),
                 _ => self.failed(failure, AfterPause::Look),
             },
-            // A list is needed to find out about earlier creates, and to say for sure that the lock is not free.
+            // A list is needed to find out about earlier creates, and to say for sure that the lock is not
+            // free.
             (None, Some(before)) if self.waits_for_sure() => {
                 AcquireStep::Do(AcquireRequest::WaitFor { before })
             }
@@ -398,13 +406,14 @@ impl Acquiring {
             Ok(queue) => queue,
             Err(unusable) => return self.end(NoGrant::Unusable(unusable)),
         };
-        // Creates whose outcome was unknown and that turn out to have happened: the oldest of our nodes has the
-        // best place, so it is the one that queues; all others are orphans.
+        // Creates whose outcome was unknown and that turn out to have happened: the oldest of our nodes has
+        // the best place, so it is the one that queues; all others are orphans.
         let (naming, kind) = (self.naming, self.kind);
         let mut found = Vec::new();
         self.unknown_creates.retain(|id| match queue.find(&naming.prefix(id, kind)) {
             Some(name) => {
-                // Known from a list only: it has to prove by its owner that it is ours, and the token needs its czxid.
+                // Known from a list only: it has to prove by its owner that it is ours, and the token needs
+                // its czxid.
                 found.push(OwnNode { name: name.to_owned(), czxid: None });
                 false
             }

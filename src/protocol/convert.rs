@@ -1,24 +1,26 @@
 //! Turning a held write lock into a read lock and back, as a state machine. Pure.
 //!
-//! The [driver](crate::engine::attempt) does what a [`ConvertStep`] says and hands back the [`ConvertEvent`] it led to, until the step is
-//! [`ConvertStep::Finish`]. A conversion never waits for other contenders.
+//! Its [task](crate::engine::convert) does what a [`ConvertStep`] says and hands back the [`ConvertEvent`]
+//! it led to, until the step is [`ConvertStep::Finish`]. A conversion never waits for other contenders.
 //!
 //! # Invariants
-//! 1. **Downgrade** is one transaction: a read node with the number of the write node is created, and the write node
-//!    deleted. At no moment is neither there, so no queued writer is let in between (CURATOR-621).
-//! 2. **Upgrade**: a write node with the number of the read node is put beside it, and only then the list is judged
-//!    ([`Queue::upgrade`](crate::protocol::queue::Queue::upgrade)). It names its read node, so that other upgraders do not take it
-//!    for a writer that came when its number says.
-//! 3. A conversion ends with exactly one node, or the hold is lost: also where the servers refuse to delete the other.
-//! 4. **Each grant to write has a fencing token of its own**, in order: above those of all contenders that have been
-//!    inside, below those of all that come in later. An upgraded writer's zxid is that of its write node's creation, or, if
-//!    it is lower, the one before the creation of the first node that waits behind it: the first to wait is a writer, and
-//!    while it waits no contender with a greater number comes in. If that node is gone when the servers are asked, the next
-//!    in the list counts, which has been waiting as well. A counter puts the token above that of a reader with just that
-//!    zxid, and grows with each upgrade of the hold.
+//! 1. **Downgrade** is one transaction: a read node with the number of the write node is created, and the
+//!    write node deleted. At no moment is neither there, so no queued writer is let in between (CURATOR-621).
+//! 2. **Upgrade**: a write node with the number of the read node is put beside it, and only then the list is
+//!    judged ([`Queue::upgrade`](crate::protocol::queue::Queue::upgrade)). It names its read node, so that
+//!    other upgraders do not take it for a writer that came when its number says.
+//! 3. A conversion ends with exactly one node, or the hold is lost: also where the servers refuse to delete
+//!    the other.
+//! 4. **Each grant to write has a fencing token of its own**, in order: above those of all contenders that
+//!    have been inside, below those of all that come in later. An upgraded writer's zxid is that of its write
+//!    node's creation, or, if it is lower, the one before the creation of the first node that waits behind
+//!    it: the first to wait is a writer, and while it waits no contender with a greater number comes in. If
+//!    that node is gone when the servers are asked, the next in the list counts, which has been waiting as
+//!    well. A counter puts the token above that of a reader with just that zxid, and grows with each upgrade
+//!    of the hold.
 //! 5. A request whose outcome is unknown is repeated with the same name until it is known. The names are no
-//!    sequential ones, so the repetition finds what the first one did, and as a committed write of the same session
-//!    it decides the first one too.
+//!    sequential ones, so the repetition finds what the first one did, and as a committed write of the same
+//!    session it decides the first one too.
 
 use std::sync::Arc;
 
@@ -83,12 +85,13 @@ pub(crate) enum Created {
 /// How it ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Converted {
-    /// The lock is held by `node` from now on, and the other node is gone. An upgrade has the zxid of a new fencing token.
+    /// The lock is held by `node` from now on, and the other node is gone. An upgrade has the zxid of a new
+    /// fencing token.
     Done { node: String, zxid: Option<i64> },
     /// The lock is held as it was.
     Kept(NotConverted),
-    /// Our node is `gone`; or a node that has to go could not be deleted, or what has happened cannot be known. The rest has
-    /// to go, in this order, each before the next.
+    /// Our node is `gone`; or a node that has to go could not be deleted, or what has happened cannot be
+    /// known. The rest has to go, in this order, each before the next.
     Lost { gone: bool, leave: Vec<String> },
     /// The session is over.
     SessionOver,
@@ -128,8 +131,8 @@ enum ConversionPhase {
     Judge,
     /// The new node has to go.
     Retreat(NotConverted),
-    /// No other reader can be inside: see when the new node was created, if that is not known, and the `next` of those in the
-    /// list that wait behind it.
+    /// No other reader can be inside: see when the new node was created, if that is not known, and the `next`
+    /// of those in the list that wait behind it.
     Weigh {
         queue: Arc<Queue>,
         next: usize,

@@ -21,8 +21,8 @@ impl<T> Answer<T> {
     }
 }
 
-/// How a request failed. Two failures are equal if they are of one kind: decisions depend on the kind alone, and the cause is
-/// for the error that the caller gets.
+/// How a request failed. Two failures are equal if they are of one kind: decisions depend on the kind alone,
+/// and the cause is for the error that the caller gets.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
