@@ -124,7 +124,7 @@ impl Report {
         let promises = [
             (figures.stale_reads, "reads were stale"),
             (u32::from(left_stale), "entry is stale in the cache, and stays there until the next write"),
-            (figures.overlaps, "workers went in while a writer was inside, or to write beside others"),
+            (figures.overlaps, "times a worker went in while a writer was inside, or to write beside others"),
             (figures.unaccounted, "writes are not accounted for"),
             (lost, "writes are missing"),
         ];
