@@ -79,7 +79,7 @@ impl Report {
             history.sections.iter().filter(|section| section.ending.is_some_and(is)).count() as u32
         };
         let reported = count(|ending| matches!(ending, Ending::Written { .. }));
-        // The first version was there before the run.
+        // The table had its first version before the run.
         let writes = table_version - 1;
         let (mut killed, mut paused) = (None, None);
         for incident in &history.incidents {
