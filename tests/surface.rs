@@ -401,7 +401,14 @@ fn both_published_crates_say_what_they_are_and_carry_their_licences() {
 
 /// All source files of the library, relative to its root.
 fn sources() -> Vec<PathBuf> {
-    let (mut found, mut rest) = (Vec::new(), vec![root().join("src")]);
+    let found = files_below("src");
+    assert!(found.len() > 20, "{found:?}");
+    found
+}
+
+/// All files below a directory, relative to the root.
+fn files_below(directory: &str) -> Vec<PathBuf> {
+    let (mut found, mut rest) = (Vec::new(), vec![root().join(directory)]);
     while let Some(directory) = rest.pop() {
         for entry in std::fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
@@ -413,7 +420,6 @@ fn sources() -> Vec<PathBuf> {
         }
     }
     found.sort();
-    assert!(found.len() > 20, "{found:?}");
     found
 }
 

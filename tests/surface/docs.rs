@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{read, sources};
+use super::{files_below, read, sources};
 
 /// A public item with the documentation above it.
 struct Item {
@@ -144,26 +144,54 @@ fn what_may_fail_or_be_cancelled_says_how() {
 }
 
 /// Words that make a reader stop: who is meant, and what is "there"?
+const RIDDLES: [&str; 6] = ["as they say", "as there.", "nobody", "somebody", "whoever", "answers with "];
+
+fn riddles_in(file: &Path, text: &str) -> Vec<String> {
+    let text = text.to_lowercase();
+    let riddles = RIDDLES.iter().filter(|riddle| text.contains(**riddle));
+    riddles.map(|riddle| format!("{}: {riddle}", file.display())).collect()
+}
+
+/// The comments of a source file, without those of its unit tests.
+fn comments(text: &str) -> impl Iterator<Item = &str> {
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    text.lines().map(str::trim).filter(|line| line.starts_with("//"))
+}
+
 #[test]
 fn comments_are_plain() {
-    let riddles = ["as they say", "as there.", "nobody", "somebody", "whoever", "answers with "];
     let mut found = Vec::new();
-    for file in sources() {
-        // A phrase may go over the end of a line.
+    for file in [sources(), files_below("examples"), files_below("test-server/src")].concat() {
         let text = read(&file);
-        let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-        let comments = text.lines().map(str::trim).filter(|line| line.starts_with("//"));
-        let text: Vec<String> =
-            comments.map(|line| line.trim_start_matches(['/', '!']).trim().to_lowercase()).collect();
-        let text = text.join(" ");
-        found.extend(
-            riddles
-                .iter()
-                .filter(|riddle| text.contains(**riddle))
-                .map(|riddle| format!("{}: {riddle}", file.display())),
-        );
+        // A phrase may go over the end of a line.
+        let text: Vec<&str> =
+            comments(&text).map(|line| line.trim_start_matches(['/', '!']).trim()).collect();
+        found.extend(riddles_in(&file, &text.join(" ")));
     }
     assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn pages_are_plain() {
+    let pages = ["README.md", "CHANGELOG.md", "RELIABILITY.md", "ARCHITECTURE.md", "test-server/README.md"];
+    let riddles = |page: &&str| {
+        let words: Vec<String> = read(page).split_whitespace().map(str::to_owned).collect();
+        riddles_in(Path::new(page), &words.join(" "))
+    };
+    let found: Vec<String> = pages.iter().flat_map(riddles).collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// The comments of the examples and of the test server fit into a window of 110 columns.
+#[test]
+fn comments_are_wrapped() {
+    for file in [files_below("examples"), files_below("test-server/src")].concat() {
+        let text = read(&file);
+        let is_comment = |line: &&str| line.trim_start().starts_with("//") && !line.contains("| ");
+        for line in text.lines().filter(is_comment) {
+            assert!(line.chars().count() <= 110, "{}: {line}", file.display());
+        }
+    }
 }
 
 /// What every caller asks of an error: which lock or node is it about, and is it worth another try?
