@@ -137,7 +137,7 @@ pub(crate) mod sealed {
 
 /// Returns the budget of a call that does not wait for other contenders, only for the servers.
 pub(crate) fn ask(path_lock: &PathLock) -> Budget {
-    Budget::Try { patience: path_lock.client().connect_timeout() }
+    Budget::Try { timeout: path_lock.client().connect_timeout() }
 }
 
 /// Returns the budget of a call with a timeout.

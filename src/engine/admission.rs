@@ -1,4 +1,4 @@
-//! How an attempt gets a place: the right to one of the nodes that a client may have below a path.
+//! How an attempt gets a place: the right to one node (docs/protocol.md#places).
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::error::{AcquireError, TryLockError};
 use crate::protocol::local_queue::{Arrival, Newcomer, Notice, Wish};
 use crate::protocol::node_name::Kind;
 
-/// Waits for a place, in order of arrival. One that only asks waits until live contenders are in its way: while all places are
-/// being cleaned up, it may be that no process has the lock, and the deadline is the caller's.
+/// Waits for a place, in order of arrival. A try waits only while no live contender is in its way: while
+/// cleanup has all the places, the lock may be free.
 pub(crate) async fn enter(
     path_lock: &Arc<PathLock>,
     number: u64,
@@ -22,7 +22,7 @@ pub(crate) async fn enter(
     admission: Admission,
 ) -> Result<Arc<Place>, TryLockError> {
     let (queue, limit) = (path_lock.queue(), path_lock.limit());
-    // Its drop tells the queue, wherever this ends.
+    // Its drop tells the queue, however this ends.
     let place = Place::new(queue, number);
     let mut known = None;
     loop {
@@ -42,14 +42,16 @@ pub(crate) async fn enter(
             Arrival::Waits => match told.await {
                 Ok(Notice::Place) => return Ok(place),
                 Ok(Notice::Busy(in_the_way)) => in_the_way,
-                // Another notice is for one that has a place, and the queue keeps the waker until there is one.
+                // The other notices are for attempts that have a place. The queue drops the waker only when
+                // the client ends.
                 Ok(_) | Err(_) => return Err(path_lock.client().why_ended(path_lock.path()).into()),
             },
         };
         if kind == Kind::Exclusive {
             return Err(path_lock.would_block(kind, Ahead { count: in_the_way.now, first: None }));
         }
-        // The writer that a reader saw may have gone since. On the heap: those that wait for a place are many.
+        // The writer that a reader saw may be gone. On the heap, because many attempts may be waiting for a
+        // place.
         match Box::pin(seen_ahead(path_lock, kind)).await? {
             Some(ahead) => return Err(path_lock.would_block(kind, ahead)),
             None => known = Some(in_the_way.ever),
@@ -57,7 +59,8 @@ pub(crate) async fn enter(
     }
 }
 
-/// Whom a newcomer of this kind would have to wait for, by the servers.
+/// Asks the servers for which live contenders a newcomer of this kind would have to wait. `None` if there are
+/// none.
 async fn seen_ahead(path_lock: &Arc<PathLock>, kind: Kind) -> Result<Option<Ahead>, TryLockError> {
     let session = match path_lock.client().session().await {
         Ok(session) => session,

@@ -1,13 +1,13 @@
 //! One attempt to get a lock, from its start to its end.
 //!
-//! It is a task where the session runs, so that it outlives its caller
-//! (docs/protocol.md#attempt-outlives-caller): it waits for a place, then contends in one session after the
-//! other until the caller has its answer. What to do next is decided by [`Acquiring`], which is pure; the
-//! requests are in [`requests`].
+//! An attempt is a task on the session's runtime, so that it outlives its caller
+//! (docs/protocol.md#attempt-outlives-caller). It waits for a place, then contends in one session after the
+//! other until the caller has its result. [`Acquiring`], which is pure, decides what to do next; the requests
+//! are in [`requests`].
 //!
-//! Where to look: the main loop is [`Attempt::follow`], a lock is granted in [`Attempt::grant`], and whatever
-//! ends an attempt, or its part in a session, ends in [`Attempt::leave`], which hands what is left to
-//! clean-up.
+//! Where to look: the main loop is [`Attempt::follow`]; a lock is granted in [`Attempt::grant`]; everything
+//! that ends an attempt, or its part in a session, ends in [`Attempt::leave`], which leaves the orphans to
+//! cleanup.
 
 use std::any::Any;
 use std::panic::Location;
@@ -44,10 +44,10 @@ use crate::session::tickets::Ticket;
 use crate::session::window::Slot;
 use crate::session::zk_session::Session;
 
-/// Starts an attempt to get the lock within the budget. Dropping what is returned tells the attempt, which
-/// cleans up by itself.
+/// Starts an attempt to get the lock within the budget. Dropping the result cancels the attempt, which then
+/// cleans up.
 ///
-/// It is a task where the session runs, so the caller needs no timer, and no runtime of any particular kind.
+/// The attempt is a task on the session's runtime, so the caller needs no timer, and no particular runtime.
 pub(crate) fn start(
     path_lock: &Arc<PathLock>,
     kind: Kind,
@@ -74,7 +74,7 @@ pub(crate) fn start(
     Pending::new(Arc::clone(path_lock), granted, seen, cancel, number)
 }
 
-/// Gets the lock within the budget. Nothing is done before the first poll.
+/// Tries to get the lock within the budget. The attempt starts at the first poll.
 pub(crate) async fn acquire(
     path_lock: Arc<PathLock>,
     kind: Kind,
@@ -91,14 +91,14 @@ struct Attempt {
     kind: Kind,
     budget: Budget,
     admission: Admission,
-    /// By which its node is created in the order of arrival, and clean-up knows what it left; see
+    /// Determines its turn in the order of arrival, and identifies what it leaves to cleanup; see
     /// [`Tickets`](crate::session::tickets::Tickets).
     number: u64,
     /// Where the caller asked for the lock.
     location: &'static Location<'static>,
     started: Instant,
     progress: ProgressSender,
-    /// `None` once the caller has its answer, or has gone.
+    /// `None` once the caller has its result, or has left.
     reply: Option<oneshot::Sender<Result<Hold, TryLockError>>>,
 }
 
@@ -108,14 +108,14 @@ struct InSession<'a> {
     place: &'a Arc<Place>,
     stop: &'a mut Stop,
     acquiring: Acquiring,
-    /// A create that was sent and has no answer yet. Its outcome has to be known; every other request may be
+    /// A create that was sent and is not answered yet. It is awaited to its end; any other request may be
     /// dropped.
     create: Option<UnderWay<'a>>,
-    /// Changes when the deletion of a node was refused.
+    /// Changes when the deletion of a node is refused.
     refusals: watch::Receiver<u64>,
-    /// What the last request was about, for the error if it is refused.
+    /// The node of the last request, for the error if it is refused.
     subject: Subject,
-    /// When the present row of failures began: the retry policy does not count the time in the queue.
+    /// When the current series of failures began: the retry policy does not count the time in the queue.
     failing_since: Instant,
 }
 
@@ -124,9 +124,9 @@ enum End {
     Granted(Hold),
     Denied(TryLockError),
     OutOfTime,
-    /// The ticket keeps [`Client::flush`](crate::Client::flush) waiting for what is left.
+    /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is dropped.
     CallerGone(Option<Ticket>),
-    /// In the present session, or in the next if this one is over.
+    /// To be tried again: in this session, or in the next one if this has ended.
     Again,
 }
 
@@ -134,14 +134,14 @@ impl Attempt {
     async fn run(mut self, mut stop: Stop) {
         let place = match self.place(&mut stop).await {
             Ok(place) => place,
-            // Nothing has been sent, so nothing is left.
+            // Nothing has been sent, so there is nothing to clean up.
             Err(end) => return drop(self.tell(end)),
         };
-        // On the heap only from here on: those that wait for a place are many.
+        // On the heap only from here on, because many attempts may be waiting for a place.
         Box::pin(self.contend(&place, &mut stop)).await;
     }
 
-    /// Waits for the right to a node.
+    /// Waits for a place.
     async fn place(&self, stop: &mut Stop) -> Result<Arc<Place>, End> {
         let before = self.path_lock.census();
         let place = enter(&self.path_lock, self.number, self.kind, self.budget, self.admission);
@@ -154,7 +154,7 @@ impl Attempt {
                     0 => WaitsFor::Place(now.in_cleanup()),
                     _ => WaitsFor::Others,
                 });
-                // Live contenders of this client had the places, whatever the connection was like.
+                // Live contenders of this client had the places, whatever the state of the connection was.
                 let (before, now) = (before.in_the_way(self.kind), now.in_the_way(self.kind));
                 if before.now > 0 || now.now > 0 || now.ever != before.ever {
                     self.progress.set_ahead(Some(Ahead { count: now.now.max(1), first: None }));
@@ -164,18 +164,18 @@ impl Attempt {
         }
     }
 
-    /// Contends in one session after the other, for as long as there is a caller: a waiter whose session ends
-    /// starts again in the next (docs/protocol.md#session-end).
+    /// Contends in one session after the other until the caller has its result or leaves: an attempt whose
+    /// session ends starts again in the next one (docs/protocol.md#session-end).
     async fn contend(&mut self, place: &Arc<Place>, stop: &mut Stop) {
         let path_lock = Arc::clone(&self.path_lock);
         let _arrived = Arrived { path_lock: &path_lock, number: self.number };
         while self.reply.is_some() {
-            // The contenders ahead in an earlier session may have gone since.
+            // The contenders that were ahead in an earlier session may be gone.
             self.saw_ahead(place, None);
             self.progress.set_waits_for(WaitsFor::Session);
             let session = tokio::select! {
                 biased;
-                // First: a caller that went while we waited for a place must not cost a create.
+                // First: if the caller left while this waited for a place, no node is to be created.
                 end = stop.wait() => Err(end),
                 session = path_lock.client().session() => {
                     session.map_err(|none| End::Denied(none.into_error(path_lock.path()).into()))
@@ -186,7 +186,7 @@ impl Attempt {
                 Err(end) => return drop(self.tell(end)),
             };
             self.progress.set_node(None);
-            // A hold that was lost before its caller had it has given its place up.
+            // Not live any more, if a hold was lost before its caller had it.
             place.set_live(true);
             let seat =
                 Seat { path_lock: &path_lock, session: &session, number: self.number, kind: self.kind };
@@ -217,7 +217,8 @@ impl Attempt {
         self.leave(end, here, step).await;
     }
 
-    /// Does what the state machine says and hands back what came of it, until it is over in this session.
+    /// Carries out the steps of the state machine and returns their results to it, until the attempt ends in
+    /// this session.
     async fn follow(&self, here: &mut InSession<'_>, step: &mut AcquireStep) -> End {
         loop {
             let event = match step {
@@ -243,23 +244,23 @@ impl Attempt {
         }
     }
 
-    /// The one way out of a session: tells the caller what there is to tell, and hands what may be left to
-    /// clean-up.
+    /// Leaves the session, which is the only way out of it: tells the caller the result, if there is one, and
+    /// leaves the orphans to cleanup.
     async fn leave(&mut self, end: End, mut here: InSession<'_>, mut step: AcquireStep) {
         let InSession { seat, place, .. } = here;
         if let End::Granted(hold) = end {
-            // A writer's hold has the place now. The places bound the queue, not the number of readers inside
-            // (docs/protocol.md#places).
+            // A writer's hold keeps the place. A reader's does not: places limit the queue, not the number of
+            // readers that hold the lock (docs/protocol.md#places).
             if seat.kind == Kind::Shared {
                 place.set_live(false);
             }
-            // Otherwise the hold is lost already: its drop cleans up, and the caller waits on.
+            // Otherwise the hold is lost already: its drop cleans up, and the caller goes on waiting.
             if seat.session.end_reason().is_none() {
                 drop(self.tell(End::Granted(hold)));
             }
             return;
         }
-        // From here on it is clean-up that has the place.
+        // From here on cleanup has the place.
         place.set_live(false);
         let ticket = self.tell(end);
         if let Some(create) = here.create.take() {
@@ -269,8 +270,9 @@ impl Attempt {
         drop(ticket);
     }
 
-    /// Tells the caller how it ended, if it did. What is returned keeps
-    /// [`Client::flush`](crate::Client::flush) waiting, from before the caller can ask, until it is dropped.
+    /// Tells the caller the result, if the attempt has ended. [`Client::flush`](crate::Client::flush) waits
+    /// until the returned ticket is dropped; it exists before the caller is told, so that a flush called
+    /// after that counts it.
     fn tell(&mut self, end: End) -> Option<Ticket> {
         let ticket = || Some(self.path_lock.client().cleanup().ticket(self.number));
         let (ticket, answer) = match end {
@@ -284,18 +286,18 @@ impl Attempt {
             End::OutOfTime => (ticket(), Err(self.out_of_time().into())),
         };
         if let Some(reply) = self.reply.take() {
-            // If the caller is gone, a hold comes back here and its drop releases the lock.
+            // If the caller has left, a hold comes back here, and its drop releases the lock.
             drop(reply.send(answer));
         }
         ticket
     }
 
-    /// Looks before a node is created: whether one could not be deleted before, and, for a try, whether the
-    /// lock is free.
+    /// Checks, before a node is created, whether this client has a refused orphan there, and, for a try,
+    /// whether the lock is free.
     async fn look_first(&self, here: &mut InSession<'_>) -> Result<(), End> {
         let Seat { path_lock, session, kind, .. } = here.seat;
-        // Looked at after having been counted: a session is ended the other way round, so that either we see
-        // the end or it sees us.
+        // Checked after this attempt has been counted. A session ends first and waits for the counted
+        // attempts then, so either this sees the end, or the end waits for this.
         if session.end_reason().is_some() {
             return Err(End::Again);
         }
@@ -318,12 +320,12 @@ impl Attempt {
         }
     }
 
-    /// Does one request, or one wait for another contender.
+    /// Carries out one request, or one wait for another contender.
     async fn request(&self, here: &mut InSession<'_>, request: &AcquireRequest) -> Result<AcquireEvent, End> {
         let seat = here.seat;
         let own = here.acquiring.queued_as().map(str::to_owned);
         let own = own.as_deref();
-        // Each on the heap: those that wait, perhaps by the thousand, are the smallest.
+        // Each future on the heap, so that a waiting attempt, of which there may be thousands, is small.
         match request {
             AcquireRequest::Create => {
                 self.progress.set_waits_for(WaitsFor::Create);
@@ -366,8 +368,8 @@ impl Attempt {
         }
     }
 
-    /// Waits behind another contender, which is watched at the servers or waited for in memory. Those ahead
-    /// are `known`, unless there is a new list.
+    /// Waits for another contender, which is watched at the servers or waited for in memory. `known` are the
+    /// contenders ahead, unless there is a new list.
     async fn wait_behind(
         &self,
         here: &mut InSession<'_>,
@@ -403,23 +405,21 @@ impl Attempt {
                         _ => false,
                     };
                     if gone {
-                        // The list that follows says who is left.
+                        // The list that follows shows which contenders are left.
                         let left = self.progress.get().ahead.and_then(Ahead::without_one);
                         self.saw_ahead(here.place, left);
                     }
                     event
                 }
-                // One before ours may be a node that the servers refuse to delete now, of whose end nothing
-                // is heard.
+                // The deletion of a node before this one has been refused, so its end would never be noticed.
                 () = refused => AcquireEvent::Changed,
             }
         };
         wait(here.seat, event, here.stop).await
     }
 
-    /// Pauses before a repetition, for as long as the retry policy says. The first goes out at once, unless
-    /// the server asked for patience: a request is repeated on the next connection, and that is waited for
-    /// anyway.
+    /// Pauses before a repetition, as the retry policy says. The first repetition is sent at once, unless the
+    /// server was busy: it goes out on the next connection, which is waited for anyway.
     async fn pause(
         &self,
         here: &mut InSession<'_>,
@@ -428,7 +428,7 @@ impl Attempt {
     ) -> Result<AcquireEvent, End> {
         self.progress.set_node(here.acquiring.queued_as());
         if why == PauseReason::NodeDeleted {
-            // The next node queues behind those that are there then.
+            // The next node queues at the end, behind other contenders.
             self.saw_ahead(here.place, None);
         }
         if failures == 0 {
@@ -448,10 +448,10 @@ impl Attempt {
     async fn grant(&self, here: &mut InSession<'_>, name: &str, czxid: i64) -> End {
         let Seat { path_lock, session, number, kind } = here.seat;
         self.saw_ahead(here.place, None);
-        self.progress.set_waits_for(WaitsFor::Proof);
+        self.progress.set_waits_for(WaitsFor::Renewal);
         self.progress.set_node(Some(name));
-        // First in the queue is not enough: the servers must be known to keep the session, or this would be a
-        // grant in the moment that it is taken away (docs/protocol.md#suspended).
+        // To be first in the queue is not enough: without a valid lease, the servers may be about to expire
+        // the session and grant the lock to another contender (docs/protocol.md#suspended).
         if let Err(end) = here.wait(session.lease().until_valid()).await {
             return end;
         }
@@ -462,12 +462,12 @@ impl Attempt {
         path_lock.queue().with(|queue| queue.settled(session.number(), name));
         let state = HoldState::new(name.into(), kind, place);
         let held = Held::new(session, path_lock.client().cleanup(), path_lock.path().clone(), number, state);
-        // Registered before the caller is told: if the session ends from here on, this is a hold that is
-        // lost, not one that is forgotten.
+        // Registered before the caller is told, so that the end of the session from here on marks the hold as
+        // lost.
         End::Granted(Hold::new(Arc::clone(path_lock), Arc::clone(session), held, (czxid, 0), self.location))
     }
 
-    /// What it means that the state machine has come to an end without a grant.
+    /// Returns how the attempt ends when the state machine has finished without a grant.
     fn not_granted(&self, here: &mut InSession<'_>, why: &NoGrant, orphans: &Orphans) -> End {
         let path = || self.path_lock.path().user().to_owned();
         End::from(match why {
@@ -477,7 +477,7 @@ impl Attempt {
                 let list = here.acquiring.take_list();
                 return match list.and_then(|list| live_ahead(here.seat, &list, own)) {
                     Some(ahead) => End::Denied(self.path_lock.would_block(self.kind, ahead)),
-                    // Only nodes of our own that are being deleted are in the way.
+                    // Only nodes of this client that are being deleted are in the way.
                     None => End::Again,
                 };
             }
@@ -491,16 +491,16 @@ impl Attempt {
                 FailureKind::Refused(Refusal::NoAuth) => {
                     no_auth(&self.path_lock, std::mem::take(&mut here.subject))
                 }
-                // Of a node that asked for a number, by a name that no node has: the numbers are used up
-                // (ZooKeeper does not go on beyond the largest).
+                // A sequential create with a fresh id: the sequence numbers are used up, since ZooKeeper does
+                // not go beyond the largest.
                 FailureKind::Refused(Refusal::NodeExists) => AcquireError::SequenceExhausted { path: path() },
                 _ => AcquireError::Rejected { path: path(), source: Arc::clone(&failure.cause) },
             },
         })
     }
 
-    /// The error where the time is over: `TimedOut` if a live contender was seen ahead, or what there was no
-    /// answer to.
+    /// Returns the error at the deadline: `TimedOut` if a live contender was seen ahead, otherwise what was
+    /// not answered.
     fn out_of_time(&self) -> AcquireError {
         let waited = self.started.elapsed();
         let Progress { ahead, waits_for, .. } = self.progress.get();
@@ -508,7 +508,7 @@ impl Attempt {
             (Budget::Until { asked, .. }, Some(ahead)) => {
                 self.path_lock.timed_out(self.kind, asked, waited, ahead)
             }
-            // A question is answered by the servers, or not.
+            // A try, or a wait in which no live contender was seen: the servers have not answered.
             _ => {
                 let path = self.path_lock.path().user().to_owned();
                 AcquireError::Connection { path, source: Arc::new(NoAnswer { waits_for, waited }) }
@@ -516,8 +516,8 @@ impl Attempt {
         }
     }
 
-    /// The contenders ahead, by the last list, or `None` where that may have changed since: for the caller,
-    /// and for those that wait for a place.
+    /// Records the live contenders ahead by the last list, `None` if that may have changed: for the caller,
+    /// and for attempts that wait for a place.
     fn saw_ahead(&self, place: &Place, ahead: Option<Ahead>) {
         place.set_waits(ahead.is_some());
         self.progress.set_ahead(ahead);
@@ -543,10 +543,10 @@ impl From<AcquireError> for End {
     }
 }
 
-/// What stops an attempt from outside.
+/// What stops an attempt from outside: its deadline, or its caller.
 struct Stop {
     deadline: Option<Pin<Box<Sleep>>>,
-    /// The caller has gone. The ticket is kept until everything is cleaned up, or handed to clean-up.
+    /// Receives a ticket when the caller leaves. It is kept until everything is left to cleanup.
     cancelled: oneshot::Receiver<Ticket>,
 }
 
@@ -554,14 +554,14 @@ impl Stop {
     fn new(budget: Budget, cancelled: oneshot::Receiver<Ticket>) -> Self {
         let deadline = match budget {
             Budget::Until { deadline, .. } => Some(tokio::time::sleep_until(deadline.into())),
-            // Asking has no deadline of the caller's, but it does not wait for a server for ever either.
-            Budget::Try { patience } => Some(tokio::time::sleep(patience)),
+            // A try has no deadline of the caller's, but does not wait for a server for ever either.
+            Budget::Try { timeout } => Some(tokio::time::sleep(timeout)),
             Budget::Forever => None,
         };
         Self { deadline: deadline.map(Box::pin), cancelled }
     }
 
-    /// Waits until the attempt is to stop. Not to be called again after that.
+    /// Waits until the attempt has to stop. Must not be called again after that.
     async fn wait(&mut self) -> End {
         let deadline = async {
             match &mut self.deadline {
@@ -577,8 +577,8 @@ impl Stop {
     }
 }
 
-/// Waits for `work`, unless the attempt is stopped, or the session ends, before; a result that is there
-/// already comes first.
+/// Waits for `work`, until the attempt has to stop or the session ends. A result that is ready has
+/// precedence.
 async fn wait<T>(seat: Seat<'_>, work: impl Future<Output = T>, stop: &mut Stop) -> Result<T, End> {
     tokio::select! {
         biased;
@@ -592,7 +592,7 @@ async fn wait<T>(seat: Seat<'_>, work: impl Future<Output = T>, stop: &mut Stop)
     }
 }
 
-/// Hands what may be left to clean-up, with the place, which is kept until it is gone.
+/// Leaves orphans to cleanup, which keeps the place until they are deleted.
 fn clean_up(seat: Seat<'_>, place: &Arc<Place>, orphans: Orphans) {
     let Seat { path_lock, session, number, kind } = seat;
     let nodes = orphans.names.into_iter().map(Orphan::Node);
@@ -612,7 +612,7 @@ fn clean_up(seat: Seat<'_>, place: &Arc<Place>, orphans: Orphans) {
     }
 }
 
-/// An attempt's part in the order in which those of a path lock create, until its end.
+/// An attempt's turn in the order of arrival, until it is dropped.
 struct Arrived<'a> {
     path_lock: &'a PathLock,
     number: u64,
@@ -624,17 +624,18 @@ impl Drop for Arrived<'_> {
     }
 }
 
-/// Waits until a create may be sent: by the order of arrival, and by how many are under way in the session.
-/// The one whose turn it is waits for a slot, so that path locks share them.
+/// Waits until a create may be sent, by the order of arrival and the session's limit on unanswered creates.
+/// Only the attempt whose turn it is waits for a slot, so that path locks share the slots.
 async fn until_create(seat: Seat<'_>, if_busy: IfBusy) -> Slot {
-    // One that only asks waits for no other contender's turn, and keeps none waiting.
+    // A try waits for no other attempt's turn, and keeps none waiting.
     if if_busy == IfBusy::Wait {
         until_next(seat).await;
     }
     seat.session.windows().creates.slot().await
 }
 
-/// Waits until those of the path lock that arrived before have created their nodes in this session.
+/// Waits until the attempts that arrived earlier have created their nodes in this session
+/// (docs/protocol.md#arrival-order).
 async fn until_next(seat: Seat<'_>) {
     loop {
         let (wake, told) = oneshot::channel();
@@ -642,14 +643,14 @@ async fn until_next(seat: Seat<'_>) {
         if seat.path_lock.queue().with(|queue| queue.may_create(seat.number, session, wake)) {
             return;
         }
-        // Whatever it is told, it asks again.
+        // Whatever the notice says, the turn is checked again.
         let _ = told.await;
     }
 }
 
-/// Waits until the deletion of a node of ours in the path lock's directory has been refused.
+/// Waits until the deletion of a node of this client in the path lock's directory is refused.
 async fn refused_in(path_lock: &PathLock, session: &Session, refusals: &mut watch::Receiver<u64>) {
-    // An error cannot come: the session has the sender.
+    // An error is impossible: the session has the sender.
     while refusals.changed().await.is_ok() {
         if !session.orphans(Some(path_lock.path())).is_empty() {
             return;
@@ -658,7 +659,7 @@ async fn refused_in(path_lock: &PathLock, session: &Session, refusals: &mut watc
     std::future::pending::<()>().await;
 }
 
-/// The live contenders before ours.
+/// Returns the live contenders before this one.
 fn live_ahead(seat: Seat<'_>, list: &Queue, own: Option<&str>) -> Option<Ahead> {
     match in_the_way(seat.path_lock, seat.session, list, own, seat.kind) {
         InTheWay::Live(ahead) => Some(ahead),

@@ -35,9 +35,9 @@ pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
     start(hold, Kind::Exclusive).await.ok()
 }
 
-/// Counted until it is done, so that a client that returns a borrowed session, and one that flushes, waits
-/// for the node that comes of it. What is done is the caller's, who may take it, or drop it, at any time, and
-/// is not waited for.
+/// Starts a conversion, as a task that is counted until it is done: a flush, and the close of a client on a
+/// borrowed session, wait for its node. The outcome is the caller's, which may take or drop it at any time,
+/// and is not waited for.
 fn start(hold: Hold, kind: Kind) -> oneshot::Receiver<ConversionOutcome> {
     let (reply, outcome) = oneshot::channel();
     let counted = hold.session().begin_work();
@@ -46,8 +46,8 @@ fn start(hold: Hold, kind: Kind) -> oneshot::Receiver<ConversionOutcome> {
     client.spawn(async move {
         let outcome = convert(hold, kind).await;
         drop(counted);
-        // If the caller has gone it comes back, and is released before the ticket: the node is never
-        // uncounted.
+        // If the caller has left, the outcome comes back, and its hold is released before the ticket is
+        // dropped, so that its node is counted all the time.
         drop(reply.send(outcome));
         drop(ticket);
     });
@@ -57,7 +57,7 @@ fn start(hold: Hold, kind: Kind) -> oneshot::Receiver<ConversionOutcome> {
 async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
     let (path_lock, session) = (Arc::clone(hold.path_lock()), Arc::clone(hold.session()));
     let (naming, own) = (path_lock.naming(), hold.node());
-    // Checked by the clock and by the node: a lock that another session may hold is not converted.
+    // Reads the clock: a lock that another session may hold is not converted.
     if let Some(reason) = hold.lost() {
         return lost(hold, reason);
     }
@@ -98,7 +98,7 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
     outcome
 }
 
-/// Settles by what node the lock is held from now on, and has the rest deleted.
+/// Determines the node by which the lock is held from now on, and has the other deleted.
 async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> ConversionOutcome {
     let (session, held) = (Arc::clone(hold.session()), Arc::clone(hold.held()));
     let reason = match converted {
@@ -134,7 +134,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
         }
         Converted::Lost { gone, leave } => {
             let reason = if gone { LostReason::NodeDeleted } else { LostReason::NotConverted };
-            // Told before the rest is cleaned up, which may take its time.
+            // Told before the rest is deleted, which may take long.
             held.conversion_lost(reason);
             if gone {
                 session.disown(&hold.path_lock().path().child(own));
@@ -167,16 +167,15 @@ fn lost(hold: Hold, reason: LostReason) -> ConversionOutcome {
     Err((hold, lost.into()))
 }
 
-/// Has nodes deleted, each before the next, and waits until they are gone, refused for good, or the session
-/// is over.
+/// Has nodes deleted, one after the other, and waits until each is gone or refused, or the session is gone.
 async fn delete(hold: &Hold, names: Vec<String>) {
     let (done, gone) = oneshot::channel();
-    reap(hold, names, Some(done));
-    // Whichever it was has been reported, and nothing more can be done.
+    submit(hold, names, Some(done));
+    // Cleanup has logged a refusal, and there is nothing more to do.
     let _ = gone.await;
 }
 
-fn reap(hold: &Hold, names: Vec<String>, done: Option<Done>) {
+fn submit(hold: &Hold, names: Vec<String>, done: Option<Done>) {
     hold.path_lock().client().cleanup().submit(Item {
         session: Arc::clone(hold.session()),
         directory: hold.path_lock().path().clone(),
@@ -187,8 +186,9 @@ fn reap(hold: &Hold, names: Vec<String>, done: Option<Done>) {
     });
 }
 
-/// A conversion that has not been settled. Should its task be dropped before that, by a panic (of a tracing
-/// subscriber) or with its runtime, the lock is lost, and its nodes go: the new one first, as ever.
+/// A conversion that is not finished. If its task is dropped before that, by a panic (in a tracing
+/// subscriber) or with its runtime, the lock is lost, and its nodes are deleted, the new one first
+/// (docs/protocol.md#conversion-ends).
 struct Unfinished {
     shadow: Hold,
     own: String,
@@ -201,7 +201,7 @@ impl Drop for Unfinished {
         if !self.settled {
             let hold = &self.shadow;
             hold.held().conversion_over(LostReason::Closed);
-            reap(hold, vec![std::mem::take(&mut self.new), std::mem::take(&mut self.own)], None);
+            submit(hold, vec![std::mem::take(&mut self.new), std::mem::take(&mut self.own)], None);
         }
     }
 }

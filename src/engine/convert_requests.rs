@@ -13,11 +13,11 @@ use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::session::clock;
 use crate::session::zk_session::{Handle, Session};
 
-/// How often what was written to a node is read before it is deleted. More would let a client that writes to
-/// it all the time keep the conversion from its end.
+/// How often a node that another client writes to is read before it is deleted. Without a limit, a client
+/// that keeps writing to it would keep the conversion from ending.
 const READINGS: u32 = 3;
 
-/// A node of ours that another client has written to.
+/// An own node that another client has written to.
 struct WrittenNode {
     path: String,
     /// The version that was read.
@@ -38,7 +38,7 @@ impl<'a> ConversionRequests<'a> {
         Self { path_lock, session, written: None }
     }
 
-    /// Does one request.
+    /// Carries out one request.
     pub(super) async fn perform(
         &mut self,
         handle: Handle,
@@ -86,9 +86,9 @@ impl<'a> ConversionRequests<'a> {
         }
     }
 
-    /// The version at which a node may go: what is written to it is most likely a request to release the
-    /// lock, and must not go with it unread. Any, once such a request has been heard, and when it has been
-    /// read often enough.
+    /// Returns the version at which a node may be deleted: data that another client has written to it is most
+    /// likely a requested revocation, which must be read before. `None`, which is any version, once a
+    /// revocation has been requested, or the node has been read often enough.
     fn version(&self, path: &str, hold: &Hold) -> Option<i32> {
         if hold.held().is_revocation_requested() {
             return None;
@@ -100,7 +100,7 @@ impl<'a> ConversionRequests<'a> {
         }
     }
 
-    /// Another client has written to one of our nodes: reads it.
+    /// Reads an own node that another client has written to.
     async fn read_request(&mut self, handle: &zk::Client, path: &str, hold: &Hold) -> Failure {
         let before = self.written.take().filter(|written| written.path == path);
         let readings = before.as_ref().map_or(0, |written| written.readings);
@@ -111,12 +111,12 @@ impl<'a> ConversionRequests<'a> {
                 }
                 Some(WrittenNode { path: path.to_owned(), version: stat.version, readings: readings + 1 })
             }
-            // Our own ACL does not let us look, so that no request could be heard anyway.
+            // The ACL of the lock does not allow it, so that requests cannot be noticed anyway.
             Err(zk::Error::NoAuth) => {
                 Some(WrittenNode { path: path.to_owned(), version: -1, readings: READINGS })
             }
             Err(error) => {
-                tracing::debug!(path, %error, "what was written to a lock node is looked at again");
+                tracing::debug!(path, %error, "what another client wrote to a lock node is read again");
                 before
             }
         };
@@ -131,7 +131,7 @@ impl<'a> ConversionRequests<'a> {
             .add_create(&create, &self.path_lock.options().data, &options)
             .and_then(|()| writer.add_delete(&delete, self.version(&delete, hold)));
         if let Err(error) = put {
-            // The paths were checked and the ACL is not empty, so the library has nothing to refuse here.
+            // Not expected: the paths have been checked, and the ACL is not empty.
             return Created::Failed(self.session.failure(error));
         }
         let sent = clock::now();

@@ -1,4 +1,5 @@
-//! One held lock, as its guards, its session and its conversions share it: does what its state decides.
+//! One held lock, shared by its guards, its session and its conversions. Carries out what its
+//! [state](crate::protocol::hold) decides.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,19 +21,20 @@ use crate::session::zk_session::Session;
 #[derive(Debug)]
 pub(crate) struct Held {
     directory: LockPath,
-    /// Of the attempt that got it; see [`Tickets`](crate::session::tickets::Tickets).
+    /// The number of the attempt that was granted the lock; see
+    /// [`Tickets`](crate::session::tickets::Tickets).
     number: u64,
-    /// Weak, or the session would live as long as its guards.
+    /// Weak, so that guards do not keep the session.
     session: Weak<Session>,
     cleanup: Cleanup,
-    /// Those that wait for its loss wait for a change of this.
+    /// Tasks that wait for the loss wait for a change of this.
     state: watch::Sender<HoldState<Arc<Place>>>,
-    /// Another client has asked for it back; a conversion does not undo that.
+    /// Whether revocation has been requested; a conversion does not clear it.
     revocation_requested: AtomicBool,
 }
 
 impl Held {
-    /// A lock that has been granted in `session`, which says when it is lost from here on.
+    /// Registers a granted lock with its session, which tells it from here on when it is lost.
     pub(crate) fn new(
         session: &Arc<Session>,
         cleanup: &Cleanup,
@@ -49,8 +51,8 @@ impl Held {
             revocation_requested: AtomicBool::new(false),
         });
         session.look_after(&held.as_held_lock());
-        // Looked at after that, as the end of a session tells those that it finds after it has happened. It is no news: the
-        // lock has not been handed out yet.
+        // Checked after the registration: an end of the session before that has not told this lock. Not
+        // logged, since the caller does not have the lock yet.
         if let Some(reason) = session.end_reason() {
             let _ = held.change(HoldEvent::SessionEnded(reason));
         }
@@ -61,23 +63,23 @@ impl Held {
         Arc::<Self>::clone(self)
     }
 
-    /// The name of its node.
+    /// Returns the name of its node.
     pub(crate) fn name(&self) -> Arc<str> {
         Arc::clone(self.state.borrow().node())
     }
 
-    /// What it is held as.
+    /// Returns the kind as which it is held.
     pub(crate) fn kind(&self) -> Kind {
         self.state.borrow().kind()
     }
 
-    /// The number of the attempt that got it, which no other hold of the client has.
+    /// Returns the number of the attempt that was granted the lock, which is unique in the client.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// How it was lost, if it was, by the clock and not only by what has been noticed: a task that was starved cannot hide
-    /// it. As it is asked on the holder's side, nothing is logged here.
+    /// Returns how the lock was lost; `None` if it is not. Reads the clock, so that a starved task cannot
+    /// hide a loss. Called by the holder, so nothing is logged here.
     pub(crate) fn lost(self: &Arc<Self>) -> Option<LostReason> {
         let lost = self.state.borrow().lost();
         let session = self.session.upgrade().filter(|_| lost.is_none());
@@ -88,26 +90,26 @@ impl Held {
         self.state.borrow().lost()
     }
 
-    /// How it stands, if the lease is, or is not, `valid`.
+    /// Returns the state of the lock, given whether the lease is valid.
     pub(crate) fn state(self: &Arc<Self>, valid: bool) -> LockState {
-        // Asks the clock.
+        // Reads the clock.
         self.lost();
         self.state.borrow().state(valid)
     }
 
-    /// Whether it is held in a session that there still is.
+    /// Returns whether it is held, in a session that still exists.
     pub(crate) fn is_held(self: &Arc<Self>) -> bool {
         self.session.strong_count() > 0 && self.lost().is_none()
     }
 
-    /// Resolves when it is lost or its session over. Keeps neither the session nor the client.
+    /// Waits until the lock is lost or its session ends. Keeps neither the session nor the client.
     pub(crate) fn when_lost(self: &Arc<Self>) -> impl Future<Output = LostReason> + Send + 'static {
         let mut state = self.state.subscribe();
         let session = self.session.upgrade();
         let ended = session.as_deref().map(Session::ended);
         let held = Arc::clone(self);
         async move {
-            // By the clock first, which may know before anybody else has looked.
+            // By the clock first, since no other task may have noticed an expired lease yet.
             if let Some(reason) = held.lost() {
                 return reason;
             }
@@ -123,69 +125,70 @@ impl Held {
                 Ok(state) = state.wait_for(|state| state.lost().is_some()) => {
                     state.lost().unwrap_or(LostReason::Closed)
                 }
-                // One that has been released is not told any more, but is over at the end of its session.
+                // A released lock is told of no loss, but the wait ends with its session.
                 reason = ended => reason,
             }
         }
     }
 
-    /// A transaction is about to be sent.
+    /// Notes that a transaction is about to be sent.
     pub(crate) fn begin_write(&self) {
         self.set(HoldState::begin_write);
     }
 
-    /// Its outcome is known.
+    /// Notes that the outcome of the transaction is known.
     pub(crate) fn end_write(&self) {
         self.set(HoldState::end_write);
     }
 
-    /// Another client asks for it back.
+    /// Notes that revocation has been requested.
     pub(crate) fn request_revocation(&self) {
         self.revocation_requested.store(true, Ordering::Relaxed);
     }
 
-    /// Whether another client has asked for it back, as far as was looked.
+    /// Returns whether revocation is known to have been requested.
     pub(crate) fn is_revocation_requested(&self) -> bool {
         self.revocation_requested.load(Ordering::Relaxed)
     }
 
-    /// Whether it is lost or released.
+    /// Returns whether it is lost or released.
     pub(crate) fn is_over(&self) -> bool {
         self.state.borrow().is_over()
     }
 
-    /// The servers say that this node of it does not exist.
+    /// Notes that the servers say that this node of the lock does not exist.
     pub(crate) fn node_deleted(self: &Arc<Self>, node: Arc<str>) {
         self.apply(HoldEvent::NodeDeleted { node }, None);
     }
 
-    /// Puts it into a conversion's hands; false if it is lost.
+    /// Begins a conversion. Returns `false` if the lock is lost.
     pub(crate) fn begin_conversion(self: &Arc<Self>) -> bool {
         self.apply(HoldEvent::BeginConversion, None)
     }
 
-    /// It is held by the node `name`, as `kind`, from here on; false if it was lost meanwhile. Then the conversion has its
-    /// nodes deleted, and says when that is [done](Self::conversion_over).
+    /// Ends a conversion: the lock is held by the node `name`, as `kind`, from here on. Returns `false` if it
+    /// has been lost in the meantime. Then the conversion deletes its nodes, and reports when that is
+    /// [done](Self::conversion_over).
     pub(crate) fn end_conversion(self: &Arc<Self>, name: &str, kind: Kind) -> bool {
         self.apply(HoldEvent::EndConversion { node: name.into(), kind }, None)
     }
 
-    /// It is lost by its conversion, which has its nodes deleted now.
+    /// Notes that the lock is lost by its conversion, which deletes its nodes now.
     pub(crate) fn conversion_lost(self: &Arc<Self>, reason: LostReason) {
         self.apply(HoldEvent::ConversionLost(reason), None);
     }
 
-    /// What a conversion has left is deleted, or handed to the cleanup.
+    /// Notes that the nodes of a conversion are deleted, or left to cleanup.
     pub(crate) fn conversion_over(self: &Arc<Self>, reason: LostReason) {
         self.apply(HoldEvent::ConversionOver(reason), None);
     }
 
-    /// Its client is over, and has taken along the conversion that had it.
+    /// Notes that the client has ended, and its conversion with it.
     pub(crate) fn client_over(self: &Arc<Self>) {
         self.apply(HoldEvent::ClientOver, None);
     }
 
-    /// Has its node deleted, once; `done` is told what comes of that.
+    /// Releases the lock: has its node deleted, once. `done` receives the result.
     pub(crate) fn release(self: &Arc<Self>, done: Option<Done>) {
         let lease = self.session.upgrade().map_or(LeaseState::Expired, |session| session.lease().state());
         self.apply(HoldEvent::Release { lease }, done);
@@ -203,7 +206,7 @@ impl Held {
         let mut effects = Effects::default();
         self.set(|state| {
             effects = state.on(event);
-            // Under the lock: an attempt that finds the place given up by its hold may make it live again.
+            // Under the mutex: an attempt whose hold was lost may make the place live again after this.
             let deleted = effects.delete.as_ref().and_then(|deletion| deletion.place.as_ref());
             if let Some(place) = effects.free.as_ref().or(deleted) {
                 place.set_live(false);
@@ -212,17 +215,18 @@ impl Held {
         effects
     }
 
-    /// Tells the state what has happened, and does what comes of it. The order matters:
-    /// 1. The state, by which every question is answered: what is caused by the steps below finds it changed.
-    /// 2. The session, which must not send a beat for a node that is about to be deleted, and has to keep the node of a lost
-    ///    lock even if what follows goes wrong.
-    /// 3. Those that wait for the loss: their wakers are foreign code, which may do anything. Nothing that they wake finds
-    ///    work of step 1 or 2 undone.
-    /// 4. The nodes and the place, which let others in: no loss is heard of later than by them.
+    /// Applies an event to the state, and carries out its effects. Their order matters:
+    /// 1. The state changes, which every other part reads.
+    /// 2. The session is told: it must not check a node that is about to be deleted, and has to keep the node
+    ///    of a lost lock even if what follows fails.
+    /// 3. Tasks that wait for the loss are woken. Their wakers are code of other executors, which may panic
+    ///    or call back; the steps before are complete by then.
+    /// 4. Nodes and places are released, which lets other contenders in: the holder has been told before.
     ///
-    /// It may run on the holder's side, so nothing is logged here, only noted.
+    /// May be called by the holder, so nothing is logged here, only noted for the log. Returns `false` if the
+    /// state refuses the event.
     fn apply(self: &Arc<Self>, event: HoldEvent, done: Option<Done>) -> bool {
-        // First: once it is seen as released, it counts as pending until its node is handed to the cleanup.
+        // First, so that a flush counts the node from before the lock is seen as released.
         let deletes = matches!(event, HoldEvent::Release { .. } | HoldEvent::GraceOver);
         let _pending = deletes.then(|| self.cleanup.ticket(self.number));
         let Effects { lost, gone, delete, free, report, refused } = self.change(event);
@@ -246,7 +250,7 @@ impl Held {
         let mut done = done;
         if let Some(reason) = report {
             if let Some(done) = done.take() {
-                // An error: the release was cancelled, and has no reader.
+                // An error means that the release was cancelled, and its result has no receiver.
                 let _ = done.send(Err(Lost { path: self.directory.user().into(), reason }.into()));
             }
         }
@@ -310,7 +314,7 @@ mod tests {
         (session, held)
     }
 
-    /// The thread that finds it lost may be paused before it tells.
+    /// The thread that notices the loss may be paused before it wakes the waiting tasks.
     #[tokio::test]
     async fn a_hold_that_is_given_up_by_the_clock_is_lost_before_that_is_told() {
         let server = Server::start().unwrap();
@@ -318,7 +322,7 @@ mod tests {
         let told = held.state.subscribe();
         let effects = held.change(HoldEvent::LeaseExpired { until: session.lease().kept_until() });
         assert_eq!(effects.lost, Some(LostReason::LeaseExpired));
-        // Although the session was heard of since.
+        // Although the lease has been renewed since.
         session.lease().renewed(clock::now());
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
         assert!(!told.has_changed().unwrap(), "told while it was not to be");

@@ -15,13 +15,13 @@ use crate::protocol::node_name::Kind;
 use crate::session::waker;
 use crate::session::zk_session::Session;
 
-/// The lock, held by one node of one session. Dropping it hands the node to the cleanup.
+/// The lock, held by one node of one session. Dropping it leaves the node to cleanup.
 #[derive(Debug)]
 pub(crate) struct Hold {
     path_lock: Arc<PathLock>,
     session: Arc<Session>,
     held: Arc<Held>,
-    /// The two numbers of its fencing token; what they are is the guard's business.
+    /// The two numbers of its fencing token, which the guard interprets.
     token: (i64, u64),
     released: bool,
 }
@@ -34,7 +34,7 @@ impl Hold {
         token: (i64, u64),
         location: &'static Location<'static>,
     ) -> Self {
-        // Known in the process from here on, also while the caller has not looked at its future yet.
+        // A local holder from here on, also before the caller polls its future.
         let holder = Holder { held: Arc::clone(&held), since: Instant::now(), location };
         path_lock.lock_holders().insert(held.number(), holder);
         Self { path_lock, session, held, token, released: false }
@@ -59,17 +59,18 @@ impl Hold {
         &self.session
     }
 
-    /// How it was lost, if it was: by the clock, so that a task that was starved cannot hide it.
+    /// Returns how the lock was lost; `None` if it is not. Reads the clock, so that a starved task cannot
+    /// hide a loss.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         self.held.lost()
     }
 
-    /// How it stands.
+    /// Returns the state of the lock.
     pub(crate) fn state(&self) -> LockState {
         self.held.state(self.session.lease().is_valid())
     }
 
-    /// Waits until it stands otherwise than `known`, and returns how.
+    /// Waits until the state differs from `known`. Returns the new one.
     pub(crate) async fn state_changed(&self, known: LockState) -> LockState {
         let mut told = self.session.lease().watch();
         let mut lost = pin!(self.when_lost());
@@ -87,7 +88,7 @@ impl Hold {
         }
     }
 
-    /// Resolves when it is lost. Keeps neither the session nor the client.
+    /// Waits until the lock is lost. Keeps neither the session nor the client.
     pub(crate) fn when_lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
         waker::contain(self.held.when_lost())
     }
@@ -96,17 +97,18 @@ impl Hold {
         self.token
     }
 
-    /// It has become the writer's by a conversion: a grant of its own, with this zxid ([`conversion`](crate::protocol::convert)).
+    /// Sets the token after an upgrade, which is a grant of its own, with this zxid
+    /// (docs/protocol.md#upgraded-token).
     pub(crate) fn upgraded(&mut self, zxid: i64) {
         self.token = (zxid, self.token.1.saturating_add(1));
     }
 
-    /// The node's name.
+    /// Returns the name of its node.
     pub(crate) fn node(&self) -> Arc<str> {
         self.held.name()
     }
 
-    /// What it is held as.
+    /// Returns the kind as which it is held.
     pub(crate) fn kind(&self) -> Kind {
         self.held.kind()
     }
@@ -115,16 +117,16 @@ impl Hold {
         &self.held
     }
 
-    /// Gives the lock back and answers when the node is gone. The work is the cleanup's, so dropping the future does
-    /// not stop it.
+    /// Releases the lock, and waits until the node is deleted. Cleanup does the work, so dropping the future
+    /// does not stop it.
     pub(crate) fn release(mut self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static {
         let (done, result) = oneshot::channel();
         self.release_once(Some(done));
-        // Kept until the answer: with the last handle the client would be closed, and the session ended before it.
+        // Kept until the result: if this is the last handle, its drop closes the client before the deletion.
         let path_lock = Arc::clone(&self.path_lock);
         async move {
             result.await.unwrap_or_else(|_| {
-                // The cleanup answers every item; it has gone with the client.
+                // Cleanup sends a result for every item, unless the client has ended.
                 Err(Lost { path: path_lock.path().user().into(), reason: LostReason::Closed }.into())
             })
         }
@@ -135,7 +137,7 @@ impl Hold {
             return;
         }
         let holder = self.path_lock.lock_holders().remove(&self.held.number());
-        // Not while the holders are locked: it may be the last to know its session.
+        // Outside of the mutex: this may be the last reference to its session.
         drop(holder);
         self.held.release(done);
     }

@@ -1,9 +1,8 @@
 //! One list of a directory for all attempts of a path that need one at the same time.
 //!
 //! A list counts only for nodes that were created before it was sent (docs/protocol.md#shared-lists). So an
-//! attempt sends its create first, and gets the next list that is sent after that: never one that is under
-//! way. One is under way at a time, so that however many arrive, the servers and the memory see no more than
-//! a list per round trip.
+//! attempt sends its create first, and gets the next list that is sent after that, never one that is under
+//! way. One list is under way at a time, so that any number of attempts cost one list per round trip.
 
 use std::sync::Arc;
 
@@ -13,8 +12,8 @@ use zookeeper_client as zk;
 use crate::engine::shared_queue::{ListResult, SharedQueue};
 use crate::session::core::Core;
 
-/// Returns a list that is sent after this call, by `list`, in the session of this number. The future needs no
-/// polling for that.
+/// Returns a list that `list` sends after this call, in the session with this number. It is sent even if the
+/// future is not polled.
 pub(super) fn ask<L, F>(
     queue: &Arc<SharedQueue>,
     client: &Core,
@@ -32,14 +31,14 @@ where
     }
     let asking = asked.map(|asked| Asking { queue: Arc::clone(queue), question: asked.question });
     async move {
-        // There is no answer where the session is over.
+        // There is no answer if the session has ended.
         let result = answer.await.unwrap_or(Err(zk::Error::ConnectionLoss));
         drop(asking);
         result
     }
 }
 
-/// One that waits for a list, until it has it or has gone.
+/// An attempt that waits for a list: until it has the list, or leaves.
 struct Asking {
     queue: Arc<SharedQueue>,
     question: u64,
@@ -51,37 +50,37 @@ impl Drop for Asking {
     }
 }
 
-/// The task that lists. Should it be dropped at work, by a panic of a tracing subscriber, those that wait
-/// start again, and the next one that asks starts another.
+/// The task that lists. If it is dropped before it is done, by a panic in a tracing subscriber, the waiting
+/// attempts start again, and the next one that asks starts another task.
 struct Sending {
     queue: Arc<SharedQueue>,
     session: u64,
-    at_work: bool,
+    is_running: bool,
 }
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        if self.at_work {
+        if self.is_running {
             self.queue.with(|queue| queue.stop_lists(self.session));
         }
     }
 }
 
-/// Lists for as long as an attempt asks. Runs where the session runs, so that one that goes away does not
-/// take the others' list along.
+/// Lists for as long as attempts ask. A task on the session's runtime, so that an attempt that leaves does
+/// not drop the list of the others.
 async fn send_lists<F>(queue: Arc<SharedQueue>, session: u64, list: impl Fn() -> F + Send)
 where
     F: Future<Output = ListResult> + Send,
 {
-    let mut sending = Sending { queue, session, at_work: true };
+    let mut sending = Sending { queue, session, is_running: true };
     while let Some(waiting) = sending.queue.with(|queue| queue.next_list(session)) {
-        // Sent here, after all that those who wait have sent.
+        // Sent after the creates of all attempts that wait for it.
         let result = list().await;
         for tell in waiting {
-            // An error: it does not wait any more.
+            // An error means that the attempt has left.
             let _ = tell.send(result.clone());
         }
     }
-    // Another task may be at work already.
-    sending.at_work = false;
+    // Another task may be running already.
+    sending.is_running = false;
 }

@@ -7,12 +7,12 @@ use crate::options::{Acl, Parents};
 use crate::path::LockPath;
 use crate::protocol::node_name::{Dialect, Family, Naming};
 
-/// The most data a lock node can carry: ZooKeeper's limit for a whole request (`jute.maxbuffer`, 1 MiB less one
-/// byte) less room for the path and the ACL. A larger request is answered by a closed connection, which looks
-/// like a network fault.
+/// The most data a lock node can carry: ZooKeeper's limit for a whole request (`jute.maxbuffer`, 1 MiB less
+/// one byte) less room for the path and the ACL. A larger request is answered by a closed connection, which
+/// looks like a network fault.
 const MAX_DATA_BYTES: usize = 1_000_000;
 
-/// Curator writes its host's address into its nodes, which no recipe reads; ours say what they are.
+/// The data of a node by default. Curator writes its host's address, which no recipe reads.
 const DEFAULT_DATA: &[u8] = b"zookeeper-recipes";
 
 /// Which of the recipes a path lock serves.
@@ -33,7 +33,7 @@ impl Recipe {
         }
     }
 
-    /// The option that says how many contenders may have a node: its name, its default and the most it can be.
+    /// Returns the option that limits how many contenders have a node: its name, default, maximum and range.
     const fn nodes(self) -> (&'static str, usize, usize, &'static str) {
         match self {
             Self::Mutex | Self::ReadWriteLock => ("max_znodes", 64, 10_000, "it is between 1 and 10,000"),
@@ -42,7 +42,7 @@ impl Recipe {
     }
 }
 
-/// The options that one handle was given; what it left open is taken from the path lock, or from the defaults.
+/// The options of one handle. Those that it leaves open are taken from the path lock, or are the defaults.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) max_nodes: Option<usize>,
@@ -71,7 +71,7 @@ impl LockOptions {
 }
 
 impl Asked {
-    /// Checks the values and fills what was left open.
+    /// Checks the values, and replaces options that were left open by their defaults.
     pub(crate) fn resolve(
         &self,
         path: &LockPath,
@@ -108,7 +108,8 @@ impl Asked {
         Ok(LockOptions { recipe, max_nodes, data, acl, parents, dialect })
     }
 
-    /// Whether a path lock that was made with `path_lock` serves this handle too; otherwise the option that differs.
+    /// Returns whether a path lock with the options `path_lock` serves this handle too. The error is the
+    /// option that differs.
     pub(crate) fn agrees_with(&self, path_lock: &LockOptions) -> Result<(), &'static str> {
         fn same<T: PartialEq + ?Sized>(asked: Option<&T>, path_lock: &T) -> bool {
             asked.is_none_or(|asked| asked == path_lock)

@@ -1,4 +1,4 @@
-//! Looking at the queue without being in it.
+//! Looks at a queue without being in it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::session::ask::Unanswered;
 use crate::session::deletion::first_refused;
 use crate::session::zk_session::Session;
 
-/// The nodes that queue for a lock, all or those of one kind, in order, as the user would write their paths.
+/// Returns the paths of the contenders of a lock, all or those of one kind, in order.
 pub(crate) async fn participants(
     path_lock: &Arc<PathLock>,
     kind: Option<Kind>,
@@ -30,14 +30,14 @@ pub(crate) async fn participants(
     Ok(nodes.map(|name| path_lock.path().user_child(name)).collect())
 }
 
-/// How many contenders are before the node `name`; nothing if it is not in the queue.
+/// Returns how many contenders are before the node `name`. `None` if it is not in the queue.
 pub(crate) async fn position(path_lock: &Arc<PathLock>, name: &str) -> Result<Option<usize>, AcquireError> {
     let Some(queue) = look(path_lock).await? else { return Ok(None) };
     queue.usable_by(name).map_err(|unusable| unusable_directory(path_lock, unusable))?;
     Ok(queue.rank(name))
 }
 
-/// The queue as it is now; nothing if there is no directory.
+/// Returns the queue as it is now. `None` if the directory does not exist.
 async fn look(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, AcquireError> {
     let path = path_lock.path();
     let listing = path_lock.client().ask(|session, handle| async move {
@@ -74,7 +74,7 @@ pub(super) enum Subject {
     Node(Box<str>),
 }
 
-/// The error of a request that an ACL does not allow.
+/// Returns the error of a request that an ACL does not allow.
 pub(super) fn no_auth(path_lock: &PathLock, subject: Subject) -> AcquireError {
     let path = path_lock.path().user();
     let node = match subject {
@@ -92,7 +92,7 @@ pub(super) fn no_auth(path_lock: &PathLock, subject: Subject) -> AcquireError {
     }
 }
 
-/// What a directory that cannot be queued in means to a caller.
+/// Returns the error of a directory that is unusable.
 pub(super) fn unusable_directory(path_lock: &PathLock, unusable: Unusable) -> AcquireError {
     let path = path_lock.path();
     match unusable {
@@ -103,8 +103,9 @@ pub(super) fn unusable_directory(path_lock: &PathLock, unusable: Unusable) -> Ac
     }
 }
 
-/// The error of a directory in which this client has left nodes that it may not delete, after asking for that
-/// once more; `ahead`, if given, is a list and the contender for which only those in its way count.
+/// Returns an error if this client has refused orphans in the directory, after asking for their deletion once
+/// more. With `ahead`, a list and the name of a contender, only those that the contender has to wait for
+/// count (docs/protocol.md#refused-orphan).
 pub(super) async fn orphaned(
     path_lock: &PathLock,
     session: &Session,
@@ -115,13 +116,13 @@ pub(super) async fn orphaned(
     if orphans.is_empty() {
         return None;
     }
-    // Without a list any of them counts: another contender would leave another.
+    // Without a list each of them counts: another attempt would leave another orphan.
     if let Some((queue, name)) = ahead {
         let in_the_way: HashSet<&str> = queue.in_the_way(name, kind).1.collect();
         orphans.retain(|orphan| in_the_way.contains(orphan.name.as_str()));
     }
-    // On the heap: those that wait, perhaps by the thousand, keep room for what hardly ever happens
-    // otherwise.
+    // On the heap, so that waiting attempts, of which there may be thousands, keep no room for this rare
+    // case.
     let (orphan, source) = Box::pin(first_refused(session, orphans)).await?;
     let node = path_lock.path().user_child(&orphan.name);
     Some(AcquireError::Orphaned { path: path_lock.path().user().to_owned(), node, source })
@@ -133,11 +134,11 @@ pub(crate) enum InTheWay {
     Nothing,
     /// Live contenders.
     Live(Ahead),
-    /// Only nodes of our own session that are to be deleted, the last of them this one, by its server path.
+    /// Only nodes of this session that are being deleted. Has the server path of the last.
     Leaving(String),
 }
 
-/// Whom the contender `name`, or a newcomer of this kind, has to wait for, by a list.
+/// Returns what the contender `name`, or a newcomer of this kind, has to wait for, by a list.
 pub(super) fn in_the_way(
     path_lock: &PathLock,
     session: &Session,
@@ -157,9 +158,9 @@ pub(super) fn in_the_way(
     leaving.map_or(InTheWay::Nothing, InTheWay::Leaving)
 }
 
-/// Whom a contender of this kind would have to wait for: asked before a try creates anything. A member may
-/// lag behind, so live contenders are believed only in a list that was sent right behind a `sync`
-/// (docs/protocol.md#try-lock). Errors are left to the create.
+/// Returns what a try would have to wait for, before it creates a node. The connected server may lag behind,
+/// so live contenders count only in a list that was sent right behind a `sync` (docs/protocol.md#try-lock).
+/// After an error the result is `Nothing`, and the create that follows reports it.
 pub(crate) async fn look_before_try(
     path_lock: &Arc<PathLock>,
     session: &Arc<Session>,
@@ -169,7 +170,7 @@ pub(crate) async fn look_before_try(
         Ok(queue) if queue.usable().is_ok() => in_the_way(path_lock, session, &queue, None, kind),
         _ => InTheWay::Nothing,
     };
-    // A late create of our own would be in the way of every try; looking has it deleted.
+    // A late create of this client would be in the way of every try; the list has it deleted.
     let list = session.request(|handle| async move { list_alone(path_lock, session, &handle).await });
     match list.await {
         Ok(Ok(listing)) => match judge(listing) {

@@ -1,4 +1,4 @@
-//! Where all handles of one client for one path meet: who goes next, and who holds.
+//! What the handles of one client for one path and recipe share: their queue, and the local holders.
 
 use crate::engine::registry::Registry;
 use crate::error::BuildError;
@@ -21,17 +21,17 @@ use crate::protocol::queue::Queue;
 use crate::session::core::Core;
 use crate::session::nodes::NodeOwner;
 
-/// What the path locks of a client are known by.
+/// The key of a path lock within a client.
 pub(crate) type Key = (LockPath, Recipe);
 
-/// How long to try.
+/// How long an attempt may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Budget {
-    /// Only ask; wait for the servers' answers no longer than `patience`.
+    /// Does not wait for other contenders. Waits for the servers' answers no longer than `timeout`.
     Try {
-        patience: Duration,
+        timeout: Duration,
     },
-    /// As long as the caller asked for, from its call on.
+    /// Waits until the deadline. `asked` is the time that the caller gave.
     Until {
         deadline: Instant,
         asked: Duration,
@@ -39,35 +39,37 @@ pub(crate) enum Budget {
     Forever,
 }
 
-/// Whether a contender asks for a place for the first time.
+/// Whether an attempt asks for a place for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     First,
-    /// It had a place, and its lock was lost before its caller had it: it waits until the place is free again where a
-    /// newcomer would be refused.
+    /// It had a place, but its lock was lost before its caller had it. It waits until that place is free,
+    /// where a newcomer would be refused.
     Again,
 }
 
 /// The handles of one client for one path and recipe.
 ///
-/// Attempts of one path lock queue by znodes of their own, at most `max_nodes` at a time. One that finds no place waits in
-/// memory, in order of arrival: so a thousand tasks cost the servers no more than `max_nodes` nodes, and none of them is
-/// overtaken by another of them: when the session ends, those that had nodes queue again in the next in the order in which
-/// they came. A fair lock's attempts do not wait like that: its order is that of the nodes, so one that finds no place is
-/// refused. Which goes next is the [`LocalQueue`](crate::protocol::local_queue::LocalQueue)'s to say.
+/// Each attempt of a path lock queues by a node of its own, at most `max_nodes` at a time. An attempt without
+/// a place waits in memory, in order of arrival, so that a thousand tasks cost the servers no more than
+/// `max_nodes` nodes, and none of them overtakes another: after the end of a session, they queue in the next
+/// one in the order in which they arrived. A fair lock's attempts do not wait for a place, since its order is
+/// that of the nodes: one that finds no place is refused. The
+/// [`LocalQueue`](crate::protocol::local_queue::LocalQueue) decides which attempt is next.
 pub(crate) struct PathLock {
     registry: Arc<Registry<Key, Self>>,
     client: Arc<Core>,
     path: LockPath,
     options: LockOptions,
-    /// With the path lock of the other recipe whose nodes queue with ours: a fair lock waits for a mutex's nodes in memory.
+    /// Shared with the path lock of the other recipe in the same queue: a fair lock waits in memory for a
+    /// mutex's nodes.
     queue: Arc<SharedQueue>,
-    /// The holds of this path lock, by the number of the attempt that got them: the oldest is the first.
+    /// The holds of this path lock, by the numbers of their attempts, so the oldest is the first.
     holders: Mutex<BTreeMap<u64, Holder>>,
     foreign_reported: AtomicBool,
 }
 
-/// This process's own hold, for error messages and `is_acquired_in_this_process`.
+/// A hold of this client, for error messages and `is_acquired_in_this_process`.
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
     pub(super) held: Arc<Held>,
@@ -76,7 +78,7 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    /// Whether it still holds, by the clock.
+    /// Returns whether it still holds the lock, by the clock.
     fn holds(&self) -> bool {
         self.held.is_held()
     }
@@ -87,7 +89,8 @@ impl Holder {
 }
 
 impl PathLock {
-    /// What the handles of one recipe at `path` share: what there is, if the options agree, or a new one.
+    /// Returns the path lock of one recipe at `path`: the existing one, if the options agree with it, or a
+    /// new one.
     pub(crate) fn get(
         registry: &Arc<Registry<Key, Self>>,
         client: &Arc<Core>,
@@ -109,7 +112,7 @@ impl PathLock {
             return match asked.agrees_with(path_lock.options()) {
                 Ok(()) => Ok(path_lock),
                 Err(option) => {
-                    // Not while the registry is locked: this may be the last handle, whose drop locks it.
+                    // Unlocked first: this may be the last handle, whose drop locks the registry.
                     drop(entries);
                     Err(BuildError::ConflictingOptions { path: path.user().to_owned(), option })
                 }
@@ -122,7 +125,7 @@ impl PathLock {
         let path_lock = Arc::new(Self::new(Arc::clone(registry), Arc::clone(client), path, options, queue));
         entries.insert(key, Arc::downgrade(&path_lock));
         drop(entries);
-        // Not while the registry is locked: a last handle may have been dropped meanwhile.
+        // Unlocked first: these may be the last handles by now, whose drop locks the registry.
         drop(others);
         Ok(path_lock)
     }
@@ -163,18 +166,18 @@ impl PathLock {
         &self.options
     }
 
-    /// What the nodes of its contenders belong to, for their session.
+    /// Returns the owner of its nodes, for the session.
     pub(crate) fn as_owner(&self) -> Weak<dyn NodeOwner> {
         let owner: Weak<SharedQueue> = Arc::downgrade(&self.queue);
         owner
     }
 
-    /// Which attempt goes next.
+    /// Returns the local queue, which decides which attempt is next.
     pub(super) fn queue(&self) -> &Arc<SharedQueue> {
         &self.queue
     }
 
-    /// The limit on nodes that its attempts count for.
+    /// Returns the limit on nodes by which its attempts are counted.
     pub(super) fn limit(&self) -> Limit {
         match self.options.recipe {
             Recipe::Mutex | Recipe::ReadWriteLock => Limit::MaxZnodes,
@@ -182,36 +185,37 @@ impl PathLock {
         }
     }
 
-    /// Whether attempts that arrive together get one list for all. Otherwise each has its own, sent together with its create,
-    /// as the mutex promises.
+    /// Returns whether attempts that arrive together share one list. Otherwise each sends its own together
+    /// with its create, as the mutex promises.
     pub(super) fn shares_lists(&self) -> bool {
         self.options.recipe != Recipe::Mutex
     }
 
-    /// Whether a contender waits in memory for a predecessor of its own session. The others' queue looks from
-    /// outside as the recipe says (docs/protocol.md#seen-from-outside); the fair lock has waiters by the
-    /// thousand, and their watches no place.
+    /// Returns whether a contender waits in memory for a predecessor of its own session. Only those of a fair
+    /// lock do: it may have thousands of waiters, more than a session can watch. The other queues look from
+    /// outside as their recipes say (docs/protocol.md#seen-from-outside).
     pub(crate) fn waits_in_memory(&self) -> bool {
         self.options.recipe == Recipe::FairLock
     }
 
-    /// How the places are used now.
+    /// Returns how the places are used now.
     pub(crate) fn census(&self) -> Census {
         self.queue.with(|queue| queue.census(self.limit()))
     }
 
-    /// The hold of this process's own that a contender of this kind would have to wait for, if there is one.
+    /// Returns the hold of this client for which a contender of this kind would have to wait; `None` if there
+    /// is none.
     fn holder_for(&self, kind: Kind) -> Option<Holder> {
         let in_the_way = |holder: &Holder| kind == Kind::Exclusive || holder.held.kind() == Kind::Exclusive;
         self.holders().into_iter().find(|holder| in_the_way(holder) && holder.holds())
     }
 
-    /// The same, as a contender that was seen.
+    /// Returns that hold as a contender ahead.
     pub(crate) fn own_ahead(&self, kind: Kind) -> Option<Ahead> {
         self.holder_for(kind).map(|holder| Ahead { count: 1, first: Some(holder.held.name()) })
     }
 
-    /// The error of a wait for others that was too long.
+    /// Returns the error of a wait for other contenders that has timed out.
     pub(crate) fn timed_out(
         &self,
         kind: Kind,
@@ -229,7 +233,7 @@ impl PathLock {
         }
     }
 
-    /// The error of a question that was answered: others are there.
+    /// Returns the error of a try that has found other contenders.
     pub(crate) fn would_block(&self, kind: Kind, ahead: Ahead) -> TryLockError {
         TryLockError::WouldBlock {
             path: self.path.user().to_owned(),
@@ -239,7 +243,7 @@ impl PathLock {
         }
     }
 
-    /// The error of a lock that was granted, and lost before its caller could have it, with no time left.
+    /// Returns the error of a lock that was lost before its caller had it, with no time left.
     pub(crate) fn lost_at_once(&self, reason: LostReason) -> AcquireError {
         let path = self.path.user();
         match reason {
@@ -251,12 +255,13 @@ impl PathLock {
         }
     }
 
-    /// Whether a guard of this path lock holds the lock, as this kind.
+    /// Returns whether a guard of this path lock holds the lock, as this kind.
     pub(crate) fn is_held(&self, kind: Kind) -> bool {
         self.holders().iter().any(|holder| holder.held.kind() == kind && holder.holds())
     }
 
-    /// Copies: asking the clock may end in a tracing subscriber, which must find the mutex free.
+    /// Returns copies of the holders: asking one whether it holds may call foreign code, which must find the
+    /// mutex free.
     fn holders(&self) -> Vec<Holder> {
         self.lock_holders().values().cloned().collect()
     }
@@ -265,7 +270,7 @@ impl PathLock {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says once that there are nodes here that no lock recipe made.
+    /// Logs once that the directory has children that no lock recipe created.
     pub(crate) fn report_foreign_children(&self, queue: &Queue) {
         let [foreign_child, ..] = queue.foreign_children() else { return };
         if !self.foreign_reported.swap(true, Ordering::Relaxed) {
@@ -282,7 +287,7 @@ impl PathLock {
 
 impl fmt::Debug for PathLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the data, which may be large, nor the client, which knows the path locks.
+        // Without the data, which may be large, and the client, which has the path locks.
         f.debug_struct("PathLock")
             .field("path", &self.path)
             .field("recipe", &self.options.recipe)

@@ -1,5 +1,5 @@
-//! An attempt under way, seen from its caller: who may wait for it, look where it stands in the queue, or
-//! drop it.
+//! An attempt under way, as its caller has it: to wait for its result or its position in the queue, or to
+//! cancel it.
 
 use crate::engine::progress::{NoAnswer, Progress};
 use std::pin::pin;
@@ -17,15 +17,15 @@ use crate::protocol::node_name::Kind;
 use crate::session::cleanup::Cleanup;
 use crate::session::tickets::Ticket;
 
-/// How long a position waits for another node where the known one is gone.
+/// How long `position` waits for another node when the known one is gone.
 const ANOTHER_NODE: Duration = Duration::from_secs(1);
 
-/// An attempt under way. Dropping it tells the attempt, which cleans up by itself.
+/// An attempt under way. Dropping it cancels the attempt, which then cleans up.
 #[derive(Debug)]
 pub(crate) struct Pending {
     path_lock: Arc<PathLock>,
-    /// A grant that arrives here and is not taken is a [`Hold`] in a channel: its drop gives the lock back.
-    /// Nothing once it was taken.
+    /// A granted lock that is not taken is a [`Hold`] in this channel, whose drop releases it. `None` once
+    /// the result has been taken.
     granted: Option<oneshot::Receiver<Result<Hold, TryLockError>>>,
     progress: watch::Receiver<Progress>,
     cancel: CancelOnDrop,
@@ -44,12 +44,12 @@ impl Pending {
         Self { path_lock, granted: Some(granted), progress, cancel }
     }
 
-    /// What has come of it already, once.
+    /// Returns the result if it is ready, once.
     pub(crate) fn result_now(&mut self) -> Option<Result<Hold, TryLockError>> {
         let result = match self.granted.as_mut()?.try_recv() {
             Ok(result) => result,
             Err(TryRecvError::Empty) => return None,
-            // What the attempt ran on is gone.
+            // The runtime of the attempt has shut down.
             Err(TryRecvError::Closed) => Err(self.closed().into()),
         };
         self.granted = None;
@@ -57,15 +57,15 @@ impl Pending {
         Some(result)
     }
 
-    /// Whether its result has been taken.
+    /// Returns whether the result has been taken.
     pub(crate) fn is_over(&self) -> bool {
         self.granted.is_none()
     }
 
-    /// What came of it, once. Dropping this future does nothing.
+    /// Waits for the result, once. Dropping this future does not cancel the attempt.
     pub(crate) async fn result(&mut self) -> Result<Hold, TryLockError> {
         let result = match &mut self.granted {
-            // An error: what the attempt ran on is gone.
+            // An error means that the runtime of the attempt has shut down.
             Some(granted) => granted.await.ok(),
             None => None,
         };
@@ -74,7 +74,7 @@ impl Pending {
         result.unwrap_or_else(|| Err(self.closed().into()))
     }
 
-    /// The same, or nothing after `deadline`. Needs no runtime of the caller's.
+    /// Waits for the result until `deadline`; `None` after that. Does not need a runtime of the caller's.
     pub(crate) async fn result_until(&mut self, deadline: Instant) -> Option<Result<Hold, TryLockError>> {
         let path_lock = Arc::clone(&self.path_lock);
         let mut over = pin!(
@@ -89,24 +89,23 @@ impl Pending {
         }
     }
 
-    /// Waits until a node of the attempt is in the queue, or it has ended.
+    /// Waits until the attempt has a node in the queue. Returns the result if the attempt ends before.
     pub(crate) async fn queued(&mut self) -> Option<Result<Hold, TryLockError>> {
         let mut progress = self.progress.clone();
         tokio::select! {
             biased;
             result = self.result() => Some(result),
-            // An error: it has ended, and has a result.
+            // An error means that the attempt has ended, and has a result.
             Ok(_) = progress.wait_for(|progress| progress.node.is_some()) => None,
         }
     }
 
-    /// How many contenders are before our node; nothing if the attempt has ended.
+    /// Returns how many contenders are before its node. `None` if the attempt has ended.
     pub(crate) async fn position(&self) -> Result<Option<usize>, AcquireError> {
         let (path_lock, mut node) = (Arc::clone(&self.path_lock), self.progress.clone());
         let position = self.path_lock.client().run_while_polled(async move {
             loop {
-                // Without a node it is about to get one, in the next session perhaps; the attempt sees to
-                // that.
+                // Without a node, the attempt is about to create one, perhaps in the next session.
                 let queued = node.wait_for(|progress| progress.node.is_some()).await;
                 let Ok(name) = queued.map(|progress| progress.node.clone()) else {
                     return Ok(None);
@@ -116,8 +115,8 @@ impl Pending {
                 {
                     return Ok(Some(position));
                 }
-                // Deleted meanwhile: with its session, in which case there will be another in a moment, or by
-                // another process, of which the attempt hears when it is its turn.
+                // Deleted in the meantime: with its session, in which case the attempt creates another soon,
+                // or by another process, which the attempt notices when it is its turn.
                 match tokio::time::timeout(ANOTHER_NODE, node.changed()).await {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return Ok(None),
@@ -131,7 +130,8 @@ impl Pending {
         position.await.unwrap_or(Ok(None))
     }
 
-    /// The error where it is not our turn in time: who was ahead, or what there was no answer to.
+    /// Returns the error of an attempt that is not granted in time: with the contenders ahead, or with what
+    /// was not answered.
     pub(crate) fn late(&self, kind: Kind, asked: Duration, waited: Duration) -> AcquireError {
         let Progress { ahead, waits_for, .. } = self.progress.borrow().clone();
         match ahead.or_else(|| self.path_lock.own_ahead(kind)) {
@@ -143,13 +143,13 @@ impl Pending {
         }
     }
 
-    /// The error where nothing else is known.
+    /// Returns the error of an attempt that the end of the client has stopped.
     pub(crate) fn closed(&self) -> AcquireError {
         self.path_lock.client().why_ended(self.path_lock.path())
     }
 }
 
-/// Tells the attempt that its caller has gone.
+/// Tells the attempt that its caller has left.
 #[derive(Debug)]
 struct CancelOnDrop {
     cancel: Option<oneshot::Sender<Ticket>>,
@@ -166,8 +166,8 @@ impl CancelOnDrop {
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         if let Some(cancel) = self.cancel.take() {
-            // The ticket makes a flush that is called right after this wait for the clean-up. If the attempt
-            // has ended already, it comes back and is dropped.
+            // A flush that is called right after this waits for the ticket. If the attempt has ended already,
+            // the ticket comes back and is dropped.
             drop(cancel.send(self.cleanup.ticket(self.number)));
         }
     }

@@ -1,4 +1,4 @@
-//! How an attempt stands, as its caller sees it.
+//! The progress of an attempt, as its caller sees it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// How an attempt stands.
+/// The progress of an attempt.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress {
-    /// The node that queues.
+    /// The name of its node in the queue; `None` while it has none.
     pub(crate) node: Option<Arc<str>>,
-    /// The live contenders that it has to wait for, by the last list in this session; nothing if there are
-    /// none, there was no list, or the one that was waited for has gone since.
+    /// The live contenders that it has to wait for, by the last list in this session. `None` if there are
+    /// none, if there was no list, or if the one that it waited for is gone.
     pub(crate) ahead: Option<Ahead>,
     /// What it waits for if no contender is ahead.
     pub(crate) waits_for: WaitsFor,
 }
 
-/// The attempt's end of it.
+/// The attempt's side of its progress.
 #[derive(Debug)]
 pub(super) struct ProgressSender(watch::Sender<Progress>);
 
@@ -32,7 +32,7 @@ impl ProgressSender {
         self.0.borrow().clone()
     }
 
-    /// Our node is in the queue, by this name, or is not any more: the one change that is waited for.
+    /// Sets the node in the queue. This is the only change that wakes the caller.
     pub(super) fn set_node(&self, node: Option<&str>) {
         self.0.send_if_modified(|progress| {
             let changed = progress.node.as_deref() != node;
@@ -58,38 +58,38 @@ impl ProgressSender {
     }
 }
 
-/// Live contenders that another has to wait for.
+/// The live contenders that another has to wait for.
 #[derive(Clone, Debug)]
 pub(crate) struct Ahead {
     pub(crate) count: usize,
-    /// The name of the first of their nodes, where it is known.
+    /// The name of the first of their nodes; `None` if it is not known.
     pub(crate) first: Option<Arc<str>>,
 }
 
 impl Ahead {
-    /// Those that are left when the nearest has gone.
+    /// Returns the contenders that are left when one is gone; `None` if that was the last.
     pub(crate) fn without_one(self) -> Option<Self> {
         let count = self.count.checked_sub(1).filter(|count| *count > 0)?;
         Some(Self { count, ..self })
     }
 }
 
-/// What an attempt waits for that is not another contender.
+/// What an attempt waits for, other than another contender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
     #[default]
     Session,
-    /// A place, which the deletion of this many nodes would free.
+    /// A place, which the deletion of any of this many nodes would free.
     Place(usize),
-    /// A place, which live contenders have that are not in the way.
+    /// A place: all are taken by live contenders that are not in the way.
     Others,
     Parents,
     Create,
     List,
-    /// The deletion of a node of this client that is before ours.
+    /// The deletion of an earlier node of this client.
     Deletion,
-    /// A proof that the servers keep the session.
-    Proof,
+    /// A renewal of the lease.
+    Renewal,
 }
 
 impl fmt::Display for WaitsFor {
@@ -105,12 +105,12 @@ impl fmt::Display for WaitsFor {
             Self::Create => "no answer to the creation of the lock node",
             Self::List => "no answer to the list of the lock's directory",
             Self::Deletion => "no answer to the deletion of an earlier node of this client",
-            Self::Proof => "no confirmation that the servers keep the session",
+            Self::Renewal => "no confirmation that the servers keep the session",
         })
     }
 }
 
-/// Nothing was in the way, and the time was over.
+/// The deadline has passed, and no live contender was seen ahead.
 #[derive(Debug, thiserror::Error)]
 #[error("{waits_for} within {waited:?}")]
 pub(crate) struct NoAnswer {

@@ -18,7 +18,8 @@ impl<K, V> Default for Registry<K, V> {
 }
 
 impl<K: Eq + Hash, V> Registry<K, V> {
-    /// Locks the registry. No value may be dropped meanwhile: its drop calls [`forget`](Self::forget).
+    /// Locks the registry. No value may be dropped while it is locked: its drop calls
+    /// [`forget`](Self::forget).
     pub(crate) fn lock(&self) -> Entries<'_, K, V> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

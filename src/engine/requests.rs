@@ -1,4 +1,4 @@
-//! The requests of an attempt, and what their answers mean to a contender.
+//! The requests of an attempt, and the events that their answers are.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +26,7 @@ use crate::session::watches::WatchUse;
 use crate::session::window::Slot;
 use crate::session::zk_session::{Handle, Session, SessionOver};
 
-/// An id for one create request and no other (docs/protocol.md#one-id-per-create), as the dialect writes it.
+/// Returns a fresh id for one create request (docs/protocol.md#one-id-per-create), as the dialect writes it.
 pub(super) fn new_id(naming: Naming) -> String {
     let id = Uuid::new_v4();
     match naming.dialect {
@@ -36,9 +36,9 @@ pub(super) fn new_id(naming: Naming) -> String {
 }
 
 /// Sends the create and the list together: the client library sends when the method is called, and a
-/// session's requests are answered in order (docs/protocol.md#create-and-list). Where a node of our own
-/// session that can be waited for in memory is in the directory, the answer to the create may say that it is
-/// right before ours, and the list is not sent.
+/// session's requests are answered in order (docs/protocol.md#create-and-list). The list is left out if a
+/// node of this session in the directory can be waited for in memory: the reply to the create may show that
+/// it is right before the new one (docs/protocol.md#waiting-in-memory).
 async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
     let Seat { path_lock, session, number, kind } = seat;
     let id = new_id(path_lock.naming());
@@ -57,7 +57,7 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
         let create = async move {
             let answer = create.await;
             drop(slot);
-            // Known before the list is there: others may come meanwhile, who wait for it.
+            // Registered before the list arrives: attempts that come in the meantime may wait for it.
             answer.map(|(stat, sequence)| {
                 session.lease().renewed(sent);
                 let name = format!("{beginning}{sequence}");
@@ -98,16 +98,15 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
     AcquireEvent::Created { id, create, list: list.map(|list| answer(session, Ok(list))), before }
 }
 
-/// A node of ours exists, which fair contenders of the session may wait for in memory. Returns the one that
-/// it is behind, if that is certain.
+/// Registers a created node, for which fair contenders of the session may wait in memory. Returns the live
+/// node right before it, if that is certain.
 fn created(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighbour> {
     match classify(name, path_lock.naming()) {
         Child::Contender { sequence, .. } if path_lock.naming().family == Family::Exclusive => {
             let leaving = |name: &str| session.is_leaving(&path_lock.path().child(name));
             path_lock.queue().with(|queue| {
                 let before = queue.created(session.number(), name, sequence);
-                // A waiter says of its wait that live contenders are ahead: where that is not certain, it
-                // looks.
+                // A waiter reports that live contenders are ahead. If that is not certain, it lists instead.
                 before.filter(|before| queue.is_live(session.number(), &before.name, &leaving))
             })
         }
@@ -115,12 +114,12 @@ fn created(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighb
     }
 }
 
-/// A create under way. It is kept on the heap until its answer is there, whatever becomes of the attempt.
+/// A create that has been sent. It is awaited until it is answered, even if the attempt is cancelled.
 pub(super) type UnderWay<'a> = Pin<Box<dyn Future<Output = AcquireEvent> + Send + 'a>>;
 
 /// Sends a create, and the list with it; see
-/// [`AcquireRequest::Create`](crate::protocol::acquire::AcquireRequest::Create). It is sent by the first
-/// poll, as all requests are.
+/// [`AcquireRequest::Create`](crate::protocol::acquire::AcquireRequest::Create). Like all requests, it is
+/// sent by the first poll.
 pub(super) fn create(seat: Seat<'_>, slot: Slot) -> UnderWay<'_> {
     Box::pin(send_create(seat, slot))
 }
@@ -141,7 +140,7 @@ pub(super) async fn look(seat: Seat<'_>, own: Option<&str>) -> AcquireEvent {
     AcquireEvent::Listed(answer(session, list))
 }
 
-/// Looks at a node of ours that is known from a list only.
+/// Reads the Stat of an own node that is known from a list only (docs/protocol.md#owner-check).
 pub(super) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &str) -> AcquireEvent {
     let path = path_lock.path().child(name);
     let stat =
@@ -173,9 +172,9 @@ pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
     let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
     let watcher = match answer(session, set) {
         Answer::Is((_, _, watcher)) => watcher,
-        // Also NoAuth, which ends the attempt. An `exists` would set a watch without READ permission, but
-        // servers with the fix of CVE-2024-23944 do not deliver its event to a session that lacks it: we
-        // would wait for ever.
+        // Also NoAuth, which ends the attempt. An `exists` would set a watch without the READ permission, but
+        // servers with the fix of CVE-2024-23944 do not deliver its event then: the attempt would wait for
+        // ever (docs/protocol.md#no-access).
         Answer::No(failure) => return AcquireEvent::WatchFailed(failure),
     };
     let error = match changed(watcher).await {
@@ -195,7 +194,7 @@ pub(super) async fn wait_for(seat: Seat<'_>, own: Option<&str>, before: &Neighbo
     let (wake, told) = oneshot::channel();
     let wait = |own| path_lock.queue().with(|queue| queue.wait(session.number(), own, before, wake));
     if !own.is_some_and(wait) {
-        // It has gone since it was looked for.
+        // The node has been deleted in the meantime.
         return AcquireEvent::WatchFailed(FailureKind::NoNode.into());
     }
     match told.await {
@@ -205,7 +204,8 @@ pub(super) async fn wait_for(seat: Seat<'_>, own: Option<&str>, before: &Neighbo
     }
 }
 
-/// Lists the directory: sent by the call, or behind everything that the caller has sent when it is shared.
+/// Lists the directory. A list of its own is sent by this call; a shared one after everything that the caller
+/// has sent.
 pub(super) fn list<'a>(
     path_lock: &'a Arc<PathLock>,
     session: &'a Arc<Session>,
@@ -226,7 +226,7 @@ pub(super) fn list<'a>(
     }))
 }
 
-/// Lists the directory; sent by the call.
+/// Lists the directory. The request is sent by this call.
 pub(super) fn list_alone(
     path_lock: &Arc<PathLock>,
     session: &Arc<Session>,
@@ -235,7 +235,7 @@ pub(super) fn list_alone(
     let children = handle.list_children(path_lock.path().server());
     async move {
         let children = children.await?;
-        reap_late(path_lock, session, &children);
+        delete_late_creates(path_lock, session, &children);
         let listing = Queue::read(children, path_lock.naming());
         if let Ok(queue) = &listing {
             path_lock.report_foreign_children(queue);
@@ -244,21 +244,22 @@ pub(super) fn list_alone(
     }
 }
 
-/// A node that the server says exists, if it is this session's.
+/// Checks that an existing node is this session's, and ends the session if it is another's.
 fn owned(session: &Arc<Session>, name: String, stat: &zk::Stat) -> Answer<OwnNode> {
     if stat.is_invalid() {
         return Answer::Is(OwnNode { name, czxid: None });
     }
     if stat.ephemeral_owner != session.session_id() {
-        // The server gave us another session and did not say so (ClickHouse Keeper does). What we made
-        // belongs to that one and goes when the connection is closed, which the end of the session does.
+        // The server has replaced the session without saying so, as ClickHouse Keeper does
+        // (docs/protocol.md#replaced-session). The new node belongs to that other session, and is deleted
+        // when the connection is closed, which the end of this session does.
         session.end(LostReason::SessionReplaced);
         return Answer::no(FailureKind::SessionOver);
     }
     Answer::Is(OwnNode { name, czxid: Some(stat.czxid) })
 }
 
-/// What came of a request.
+/// Returns the answer to a request.
 pub(super) fn answer<T>(session: &Session, result: Result<Result<T, zk::Error>, SessionOver>) -> Answer<T> {
     match result {
         Ok(Ok(answer)) => Answer::Is(answer),
@@ -267,9 +268,9 @@ pub(super) fn answer<T>(session: &Session, result: Result<Result<T, zk::Error>, 
     }
 }
 
-/// Has late creates deleted that a list of the directory shows and no attempt waits for any more
+/// Has the nodes deleted that a list shows and that come from creates of ended attempts
 /// (docs/protocol.md#write-barrier).
-fn reap_late(path_lock: &PathLock, session: &Arc<Session>, children: &[String]) {
+fn delete_late_creates(path_lock: &PathLock, session: &Arc<Session>, children: &[String]) {
     for late in session.find_late_creates(path_lock.path(), children) {
         let path = path_lock.path().user();
         tracing::debug!(path, node = late, "a create came through after it was given up");
@@ -284,8 +285,8 @@ fn reap_late(path_lock: &PathLock, session: &Arc<Session>, children: &[String]) 
     }
 }
 
-/// Waits for the event of a watch; nothing if the task that serves the session dies, in which case the
-/// library panics (docs/protocol.md#session-end).
+/// Waits for the event of a watch. `None` if the task that serves the session dies, in which case the library
+/// panics (docs/protocol.md#session-end).
 pub(super) async fn changed(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEvent> {
     let mut changed = pin!(watcher.changed());
     poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| changed.as_mut().poll(context))) {
@@ -302,8 +303,9 @@ async fn make_directories(path_lock: &PathLock, handle: Handle) -> Result<(), zk
     if path_lock.options().parents == Parents::Persistent || !client.makes_containers() {
         return make_directory(path_lock, &handle, zk::CreateMode::Persistent).await;
     }
-    // Servers that do not know the request say so, or close the connection at it (ZooKeeper 3.4, ClickHouse
-    // Keeper), which is proof once it has happened twice in a row while another request is answered.
+    // Servers that do not know the request say so, or close the connection (ZooKeeper 3.4, ClickHouse
+    // Keeper). The latter is taken for that once it has happened twice in a row while another request was
+    // answered.
     for _ in 0..2 {
         match make_directory(path_lock, &handle, zk::CreateMode::Container).await {
             Err(zk::Error::Unimplemented) => break,
@@ -315,8 +317,8 @@ async fn make_directories(path_lock: &PathLock, handle: Handle) -> Result<(), zk
     make_directory(path_lock, &handle, zk::CreateMode::Persistent).await
 }
 
-/// Creates the lock's directory and those above it that are missing, from the leaf upwards as long as there
-/// is none, then down again.
+/// Creates the lock's directory and those above it that are missing: tries upwards from the leaf until a
+/// parent exists, then creates downwards.
 async fn make_directory(
     path_lock: &PathLock,
     handle: &zk::Client,

@@ -1,6 +1,6 @@
-//! Requests to release a lock, and how its holder learns of them: Curator's protocol. The request is a marker
-//! in the holder's node; the holder watches the data of its own node. Nothing is taken away: the holder
-//! decides.
+//! Requested revocations, by Curator's protocol (docs/protocol.md#revocation): another process writes a
+//! marker into the holder's node, whose data the holder watches. The holder decides whether it releases the
+//! lock.
 
 use std::pin::pin;
 use std::sync::Weak;
@@ -44,7 +44,7 @@ pub(crate) async fn revocation_requested(
                     let (data, _, watcher) = handle.get_and_watch_data(path_of_node).await?;
                     return Ok((data, Some(watcher)));
                 }
-                // The session watches too much already: look from time to time.
+                // The session can watch no more, so the node is polled.
                 handle.get_data(path_of_node).await.map(|(data, _)| (data, None))
             });
             answer.await.unwrap_or(Err(zk::Error::ClientClosed))
@@ -52,8 +52,8 @@ pub(crate) async fn revocation_requested(
         let wait = async {
             match look.await? {
                 (data, _) if data == MARKER => return Ok(true),
-                // Whatever happened: look again. A conversion reads what was written before it exchanges the
-                // node.
+                // Whatever the event is, the node is read again. A conversion reads it too before it
+                // exchanges the node.
                 (_, Some(watcher)) => drop(changed(watcher).await),
                 (_, None) => tokio::time::sleep(period).await,
             }
@@ -68,7 +68,7 @@ pub(crate) async fn revocation_requested(
             Ok(false) => {}
             Ok(true) => held.request_revocation(),
             Err(error) => {
-                tracing::debug!(path, %error, "whether the lock is asked for back is looked at again");
+                tracing::debug!(path, %error, "whether revocation was requested is checked again");
                 tokio::select! {
                     () = tokio::time::sleep(period) => {}
                     _ = &mut ended => return false,
@@ -78,7 +78,7 @@ pub(crate) async fn revocation_requested(
     }
 }
 
-/// Asks the holder, or waiter, with this node to give up. That there is no such node any more is no error.
+/// Requests revocation from the holder or waiter with this node. Returns `Ok` if the node no longer exists.
 pub(crate) async fn request_revocation(client: &Core, node: &NodePath) -> Result<(), RevokeError> {
     let path = &LockPath::parse(client.namespace(), node)?;
     let node = || node.clone();

@@ -1,4 +1,4 @@
-//! Where a request of an attempt belongs: what it needs to know, and no more.
+//! What every request of an attempt needs: its lock, session, number and kind.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::session::zk_session::Session;
 pub(super) struct Seat<'a> {
     pub(super) path_lock: &'a Arc<PathLock>,
     pub(super) session: &'a Arc<Session>,
-    /// The attempt's number, by which those of one path lock create in the order in which they arrived.
+    /// The number of the attempt, which is its position in the order of arrival.
     pub(super) number: u64,
     pub(super) kind: Kind,
 }

@@ -1,5 +1,5 @@
-//! The [`LocalQueue`] of one client and path, as its attempts share it: behind a lock that is held for one decision, whose
-//! wakers are woken after it.
+//! The [`LocalQueue`] of one client and path, shared by its attempts: behind a mutex that is held for one
+//! decision at a time. Notices are sent after it is unlocked.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,27 +11,27 @@ use crate::protocol::local_queue::{Gone, LocalQueue, Notice, Told};
 use crate::protocol::queue::Listing;
 use crate::session::nodes::NodeOwner;
 
-/// A list of the directory, as those that share it are told it.
+/// A list of the directory, for the attempts that share it.
 pub(super) type ListResult = Result<Listing, zk::Error>;
 
 type Queue = LocalQueue<oneshot::Sender<Notice>, oneshot::Sender<ListResult>>;
 
-/// The local queue of the path locks of one client at one path: a mutex's and a fair lock's are one.
+/// The local queue of one client at one path, which a mutex and a fair lock share.
 #[derive(Default)]
 pub(super) struct SharedQueue(Mutex<Queue>);
 
 impl SharedQueue {
-    /// Asks the queue, or tells it something, and then wakes those whom that concerns.
+    /// Runs one decision of the queue, then sends the notices that come of it.
     pub(super) fn with<T>(&self, decide: impl FnOnce(&mut Queue) -> T) -> T {
         let (result, Told { notices, no_list }) = {
             let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             (decide(&mut queue), queue.take_told())
         };
         for (wake, notice) in notices {
-            // An error: it has gone, of which the queue is told as well.
+            // An error means that the attempt has left, which the queue is told too.
             let _ = wake.send(notice);
         }
-        // Told by the drop.
+        // The drop of the senders tells these attempts that there is no list.
         drop(no_list);
         result
     }
@@ -39,7 +39,7 @@ impl SharedQueue {
 
 impl fmt::Debug for SharedQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Its attempts may be thousands.
+        // Without its attempts, of which there may be thousands.
         f.debug_struct("SharedQueue").finish_non_exhaustive()
     }
 }
@@ -54,8 +54,8 @@ impl NodeOwner for SharedQueue {
     }
 }
 
-/// An attempt's place in the queue, or its wait for one. It is free when all that need it have dropped it: the attempt, the
-/// hold that came of it, and clean-up for each node that is left.
+/// The place of an attempt, or its wait for one. The place is free when the attempt, its hold, and cleanup,
+/// for each orphan, have dropped this.
 #[derive(Debug)]
 pub(crate) struct Place {
     queue: Arc<SharedQueue>,
@@ -63,17 +63,17 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// For the attempt with this number, which is about to arrive.
+    /// Creates the place of the attempt with this number, before it arrives in the queue.
     pub(super) fn new(queue: &Arc<SharedQueue>, number: u64) -> Arc<Self> {
         Arc::new(Self { queue: Arc::clone(queue), number })
     }
 
-    /// Says whether an attempt or a hold has it, or what is left of one.
+    /// Sets whether a live attempt or hold has the place, or only cleanup.
     pub(crate) fn set_live(&self, live: bool) {
         self.queue.with(|queue| queue.set_live(self.number, live));
     }
 
-    /// Says whether its attempt has seen a live contender before it.
+    /// Sets whether the attempt has seen a live contender before it.
     pub(crate) fn set_waits(&self, waits: bool) {
         self.queue.with(|queue| queue.set_waits(self.number, waits));
     }

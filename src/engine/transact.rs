@@ -1,4 +1,4 @@
-//! Writes under a lock.
+//! Transactions that commit only while a lock is held.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::session::clock;
 use crate::session::zk_session::{SessionOver, cause};
 use crate::shown::Quoted;
 
-/// One write, with the path as the server knows it.
+/// One operation of a transaction.
 pub(crate) enum Operation {
     Create { path: LockPath, data: Vec<u8> },
     SetData { path: LockPath, data: Vec<u8>, version: Option<i32> },
@@ -56,27 +56,26 @@ impl Operation {
 
     pub(crate) fn bytes(&self, acl: usize) -> usize {
         let acl = if matches!(self, Self::Create { .. }) { acl } else { 0 };
-        // The headers of an operation have less than fifty bytes.
+        // The header of an operation has less than fifty bytes.
         self.path().server().len() + self.data().len() + acl + 50
     }
 }
 
-/// Commits writes on the condition that the node of a hold exists. The name of that node was never used
-/// before and will never be again, so that it exists means that this hold is still the one
-/// (docs/protocol.md#transaction).
+/// Commits operations on the condition that the node of a hold exists. A node's name is never used again, so
+/// if it exists, this hold has the lock (docs/protocol.md#transaction).
 ///
-/// The work is done where the session runs: a caller that does not poll on must not keep the session, which
-/// could not be closed, and one that goes away must not keep the outcome from being known.
+/// The work is a task on the session's runtime: a caller that stops polling must not keep the session from
+/// being closed, and one that leaves must not keep the outcome from being known.
 pub(crate) async fn transact(hold: &Hold, operations: Vec<Operation>) -> Result<(), TransactionError> {
     let lost = |reason| TransactionError::Lost(Lost { path: hold.path_lock().path().user().into(), reason });
     if let Some(reason) = hold.lost() {
         return Err(lost(reason));
     }
-    let write = Write::begin(hold.held());
+    let write = PendingWrite::begin(hold.held());
     let sent = Arc::clone(&write.sent);
     match hold.path_lock().client().run(commit(hold.shadow(), operations, write)).await {
         Some(result) => result,
-        // The client has ended, and what ran there with it.
+        // The client has ended, and the task with it.
         None if sent.load(Ordering::Acquire) => Err(unknown(hold, zk::Error::ClientClosed)),
         None => Err(lost(hold.lost().unwrap_or(LostReason::Closed))),
     }
@@ -86,23 +85,23 @@ fn unknown(hold: &Hold, error: zk::Error) -> TransactionError {
     TransactionError::Unknown { path: hold.path_lock().path().user().to_owned(), source: cause(error) }
 }
 
-/// A write under a hold, from before it can be sent. Until its outcome is known the lock is not handed over
-/// in memory: the next holder would come in before it. That includes that its caller has gone.
-struct Write {
+/// A transaction under a hold, from before it is sent. Until its outcome is known, even if the caller leaves,
+/// the lock is not handed over in memory: the next holder would come in before the write.
+struct PendingWrite {
     held: Arc<Held>,
     sent: Arc<AtomicBool>,
-    /// Its outcome, or that it was never sent.
+    /// Whether its outcome is known.
     known: bool,
 }
 
-impl Write {
+impl PendingWrite {
     fn begin(held: &Arc<Held>) -> Self {
         held.begin_write();
         Self { held: Arc::clone(held), sent: Arc::default(), known: false }
     }
 }
 
-impl Drop for Write {
+impl Drop for PendingWrite {
     fn drop(&mut self) {
         if self.known || !self.sent.load(Ordering::Acquire) {
             self.held.end_write();
@@ -110,7 +109,11 @@ impl Drop for Write {
     }
 }
 
-async fn commit(hold: Hold, operations: Vec<Operation>, mut write: Write) -> Result<(), TransactionError> {
+async fn commit(
+    hold: Hold,
+    operations: Vec<Operation>,
+    mut write: PendingWrite,
+) -> Result<(), TransactionError> {
     let path = hold.path_lock().path();
     let lost = |reason| TransactionError::Lost(Lost { path: path.user().into(), reason });
     let unknown = |error| unknown(&hold, error);
@@ -136,14 +139,14 @@ async fn commit(hold: Hold, operations: Vec<Operation>, mut write: Write) -> Res
                 }
             });
         }
-        // The paths were checked and the ACL is not empty, so the library has nothing to refuse here.
+        // An error is not expected: the paths have been checked, and the ACL is not empty.
         put.map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
         begun.store(true, Ordering::Release);
         writer.commit().await
     });
     let result = match reply.await {
         Ok(result) => result,
-        // The session went while it was under way.
+        // The session has ended while the request was under way.
         Err(SessionOver) if write.sent.load(Ordering::Acquire) => {
             return Err(unknown(zk::Error::ClientClosed));
         }
@@ -178,7 +181,7 @@ async fn commit(hold: Hold, operations: Vec<Operation>, mut write: Write) -> Res
             }
         }
         Err(zk::MultiWriteError::RequestFailed { source }) => {
-            // Whatever it means for the session, for this request it means that its outcome is unknown.
+            // Whatever the error means for the session, the outcome of this request is unknown.
             session.judge(&source);
             Err(unknown(source))
         }
