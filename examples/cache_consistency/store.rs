@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::{Connection, params};
-use zookeeper_recipes::{FencingToken, ReadToken, Token};
+use zookeeper_recipes::{FencingToken, ReadToken};
 
 use crate::common::Error;
 
@@ -96,7 +96,7 @@ impl Table {
     pub(crate) fn read(&self, token: Option<ReadToken>) -> Result<Option<u32>, Error> {
         let [store_token, is_latest] = READER;
         let read = format!("UPDATE price SET {store_token} WHERE {is_latest} RETURNING version");
-        self.returning_version(&read, columns(token)?)
+        self.returning_version(&read, columns(token))
     }
 
     /// Makes and returns a new version; returns `None` if a later holder has been here.
@@ -105,7 +105,7 @@ impl Table {
         let update = format!(
             "UPDATE price SET version = version + 1, {store_token} WHERE {is_latest} RETURNING version"
         );
-        self.returning_version(&update, columns(token)?)
+        self.returning_version(&update, columns(token))
     }
 
     /// Returns the version that a statement returns; `None` if it changes no row.
@@ -132,14 +132,14 @@ impl Cache {
 
     /// Empties the cache, for a writer. Readers that held the lock before it cannot fill it any more.
     pub(crate) fn clear(&self, token: Option<FencingToken>) -> Result<Step, Error> {
-        let ((zxid, n), [store_token, is_latest]) = (columns(token)?, WRITER);
+        let ((zxid, n), [store_token, is_latest]) = (columns(token), WRITER);
         let clear = format!("UPDATE price SET version = NULL, {store_token} WHERE {is_latest}");
         Ok(step(self.0.prepare_cached(&clear)?.execute([zxid, n])?))
     }
 
     /// Puts a version into the cache, for a reader.
     pub(crate) fn fill(&self, version: u32, token: Option<ReadToken>) -> Result<Step, Error> {
-        let ((zxid, n), [store_token, is_latest]) = (columns(token)?, READER);
+        let ((zxid, n), [store_token, is_latest]) = (columns(token), READER);
         let fill = format!("UPDATE price SET version = ?3, {store_token} WHERE {is_latest}");
         Ok(step(self.0.prepare_cached(&fill)?.execute(params![zxid, n, version])?))
     }
@@ -149,8 +149,7 @@ fn step(rows: usize) -> Step {
     if rows == 1 { Step::Applied } else { Step::Refused }
 }
 
-fn columns(token: Option<impl Into<Token>>) -> Result<(i64, i64), Error> {
+fn columns(token: Option<impl Into<(i64, i64)>>) -> (i64, i64) {
     // Without a lock all tokens are equal, and none is refused.
-    let token = token.map(Into::into);
-    token.map_or(Ok((0, 0)), |token| Ok((token.zxid(), i64::try_from(token.counter())?)))
+    token.map_or((0, 0), Into::into)
 }

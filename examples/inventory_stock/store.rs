@@ -98,7 +98,7 @@ impl Store {
 
     /// Adds a product and its stock.
     pub(crate) fn fill(&self, sku: &str, left: u32, token: Option<Token>) -> Result<(), Error> {
-        let (zxid, n) = token.map_or(Ok((0, 0)), columns)?;
+        let (zxid, n) = token.map_or((0, 0), <(i64, i64)>::from);
         let insert = "INSERT INTO stock (sku, left, write_zxid, write_n) VALUES (?1, ?2, ?3, ?4)";
         self.db.execute(insert, params![sku, left, zxid, n])?;
         Ok(())
@@ -142,7 +142,7 @@ impl Store {
                 return Ok(Sale::Fenced);
             }
         }
-        let (zxid, n) = token.map(columns).transpose()?.unzip();
+        let (zxid, n) = token.map(<(i64, i64)>::from).unzip();
         let update = "UPDATE stock SET left = ?2 WHERE sku = ?1";
         transaction.prepare_cached(update)?.execute(params![sku, left])?;
         let insert = "INSERT INTO orders (sku, user, left, token_zxid, token_n) VALUES (?1, ?2, ?3, ?4, ?5)";
@@ -177,7 +177,7 @@ impl Store {
 /// writer, a later reader. (Readers hold the lock together, so none makes another's token too old.) This is
 /// all that a resource has to do to be safe from former holders.
 fn accept(transaction: &Transaction<'_>, sku: &str, token: Token) -> Result<bool, Error> {
-    let (zxid, n) = columns(token)?;
+    let (zxid, n) = token.into();
     let update = match token {
         Token::Write(_) => {
             "UPDATE stock SET write_zxid = ?2, write_n = ?3
@@ -195,8 +195,4 @@ fn accept(transaction: &Transaction<'_>, sku: &str, token: Token) -> Result<bool
 
 fn unusable(path: &Path, error: &Error) -> Error {
     format!("the database {} cannot be used: {error}", path.display()).into()
-}
-
-fn columns(token: Token) -> Result<(i64, i64), Error> {
-    Ok((token.zxid(), i64::try_from(token.counter())?))
 }
