@@ -1,21 +1,25 @@
-//! One contender's life in one session, as a state machine. Pure: no client, clock, task or random number.
+//! The part of an attempt in one session, as a state machine: creates a node, finds it after a lost reply,
+//! waits, and is granted the lock. Pure: no client, clock, task or random number.
 //!
-//! The [attempt](crate::engine::attempt) does what a [`AcquireStep`] says and hands back the [`AcquireEvent`]
-//! it led to, one at a time, until the step is [`AcquireStep::Finish`]. Every decision about unknown outcomes
-//! is made here.
+//! The [attempt](crate::engine::attempt) carries out each [`AcquireStep`] and returns its [`AcquireEvent`],
+//! one at a time, until the step is [`AcquireStep::Finish`]. All decisions about unknown outcomes are made
+//! here.
 //!
 //! # Invariants
-//! 1. A grant needs a list that contains our own node with none before it, or a transaction that deleted
-//!    the holder's node, directly before ours, and found ours there. A list without our node grants nothing
-//!    and proves nothing: the create may still be under way (docs/protocol.md#grant).
-//! 2. Only a definite answer of the server says that a create did not happen. Everything else leaves the id
-//!    of an *unknown create*: the node may exist, or may come to exist later
+//! 1. A grant needs a list that contains the attempt's own node and no node before it that it has to wait
+//!    for, or a transaction that deleted the holder's node, directly before the own one, while that existed.
+//!    A list without the own node grants nothing and proves nothing: the create may still be under way
+//!    (docs/protocol.md#grant).
+//! 2. Only a definite answer of the server means that a create did not happen. Everything else leaves the id
+//!    of an *unknown create*, whose node may exist, or may come to exist later
 //!    (docs/protocol.md#unknown-outcome).
-//! 3. An id belongs to one create request. A repetition has an id of its own, so a late commit of the first
-//!    can be told from the second (docs/protocol.md#one-id-per-create).
-//! 4. Whatever way it ends, the outcome names every node that may be left: what is known to exist by name,
-//!    what may exist by id ([`Orphans`]). The attempt keeps none of them.
-//! 5. Each repetition is counted against the retry policy, except those that an answer from a peer asked for.
+//! 3. An id belongs to one create request. A repetition has an id of its own, so that a late commit of the
+//!    first request can be told from the second (docs/protocol.md#one-id-per-create).
+//! 4. However it ends, the outcome has every node that may be left: those that are known to exist by name,
+//!    those that may exist by id ([`Orphans`]).
+//! 5. Each repetition is counted against the retry policy (docs/protocol.md#bounded-retries), except those
+//!    that follow from a definite answer: the directory was missing for the first time, or the predecessor is
+//!    gone.
 
 use std::sync::Arc;
 
@@ -27,30 +31,31 @@ use crate::protocol::queue::{Listing, Position, Queue, Unusable};
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AcquireStep {
-    /// Ask the server something.
+    /// Carry out a request.
     Do(AcquireRequest),
-    /// Ask the retry policy for repetition number `failures` (from 0) and pause as it says; then `Retry`.
+    /// Pause as the retry policy says for repetition number `failures` (from 0). Then `Retry`, or `GiveUp` if
+    /// it is exhausted.
     Pause { failures: u32, why: PauseReason },
-    /// The end.
+    /// The attempt has ended in this session.
     Finish(AcquireOutcome),
 }
 
-/// What to ask the server.
+/// A request to the server, or a wait in memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AcquireRequest {
-    /// Create a node with a fresh id. With the list of the directory, both sent before either is answered,
-    /// unless the answer to the create may make a list needless. The one request whose answer has to be
-    /// awaited and handed over, come what may.
+    /// Create a node with a fresh id, and list the directory. Both are sent before either is answered; the
+    /// list is left out if the reply to the create may make it needless. Unlike all other requests, this one
+    /// must not be dropped: its event has to be awaited and returned.
     Create,
     /// Create the directory and those above it.
     MakeParents,
     /// List the directory.
     List,
-    /// Read the Stat of our own node `name`, which we know only from a list.
+    /// Read the Stat of the own node `name`, which is known from a list only.
     Inspect { name: String },
-    /// Watch `predecessor` at the servers and wait until it changes.
+    /// Watch `predecessor` at the servers, and wait until it changes.
     Watch { predecessor: String },
-    /// Wait for a node of our session, in memory.
+    /// Wait in memory for a node of the same session.
     WaitFor { before: Neighbour },
 }
 
@@ -59,17 +64,18 @@ pub(crate) enum AcquireRequest {
 pub(crate) enum PauseReason {
     /// A request failed, most likely with its connection.
     RequestFailed,
-    /// The server asked for patience.
+    /// The server was too busy.
     ServerBusy,
-    /// Our node was deleted by another process.
+    /// Another process deleted the own node.
     NodeDeleted,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug)]
 pub(crate) enum AcquireEvent {
-    /// Of [`AcquireRequest::Create`]: the id used, and the two answers, whose fates are independent; without
-    /// a list, `before` is the nearest node of our session before ours, if that is certain.
+    /// Of [`AcquireRequest::Create`]: the id of the create, and the answers to the create and to the list,
+    /// which are independent of each other. Without a list, `before` is the nearest node of this session
+    /// before the new one, if that is certain.
     Created { id: String, create: Answer<OwnNode>, list: Option<Answer<Listing>>, before: Option<Neighbour> },
     /// Of [`AcquireRequest::MakeParents`].
     ParentsMade(Answer<()>),
@@ -77,64 +83,64 @@ pub(crate) enum AcquireEvent {
     Listed(Answer<Listing>),
     /// Of [`AcquireRequest::Inspect`].
     Inspected(Answer<OwnNode>),
-    /// Of [`AcquireRequest::Watch`] and [`AcquireRequest::WaitFor`]: something has happened to whom we waited
-    /// for.
+    /// Of [`AcquireRequest::Watch`] and [`AcquireRequest::WaitFor`]: the predecessor has changed.
     Changed,
-    /// Of [`AcquireRequest::WaitFor`]: the node held the lock and was directly before ours, and one
-    /// transaction has deleted it and found ours there.
+    /// Of [`AcquireRequest::WaitFor`]: the predecessor held the lock and was directly before the own node,
+    /// and one transaction has deleted it while the own node existed.
     HandedOver,
-    /// Of [`AcquireRequest::WaitFor`]: the node has gone, and was behind this one of another session.
+    /// Of [`AcquireRequest::WaitFor`]: the node is gone, and has waited for this `predecessor` of another
+    /// session.
     Inherited { predecessor: String },
     /// Of [`AcquireRequest::Watch`]: the watch could not be set.
     WatchFailed(Failure),
-    /// Of [`AcquireStep::Pause`]: go on.
+    /// Of [`AcquireStep::Pause`]: the pause is over.
     Retry,
     /// Of [`AcquireStep::Pause`]: the retry policy is exhausted.
     GiveUp,
 }
 
-/// A node of ours.
+/// A node of this attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnNode {
     pub(crate) name: String,
-    /// The zxid of its creation; nothing when the server did not say (ZOOKEEPER-4026).
+    /// The zxid of its creation; `None` if the server did not report it (ZOOKEEPER-4026).
     pub(crate) czxid: Option<i64>,
 }
 
-/// How it ended.
+/// How the attempt ended in this session.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AcquireOutcome {
-    /// The lock is ours, by this node; `also` is what else may exist and must go.
+    /// The lock is granted, by this node. `also` has the orphans to delete.
     Granted { name: String, czxid: i64, also: Orphans },
-    /// It is not.
+    /// The lock is not granted.
     NotGranted { why: NoGrant, orphans: Orphans },
 }
 
-/// Why it ended without a grant.
+/// Why the attempt ended without a grant.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NoGrant {
-    /// Another contender is ahead, and this one was not to wait.
+    /// Another contender is ahead, and this attempt does not wait.
     WouldBlock,
-    /// The last request was refused for good.
+    /// The servers refused the last request.
     Refused(Failure),
-    /// The retry policy was exhausted, by failures of which this was the last.
+    /// The retry policy is exhausted. Has the last failure.
     KeptFailing(Failure),
-    /// The same, by another hand that deleted our node, so many times in a row.
+    /// The retry policy is exhausted: other processes deleted the own node this many times in a row.
     NodeDeleted { times: u32 },
-    /// The directory cannot be queued in.
+    /// The directory is unusable.
     Unusable(Unusable),
-    /// The predecessor could not be watched, because the session watches as many nodes as it can.
+    /// The predecessor cannot be watched, because the session can watch no more.
     TooManyWatches,
     /// The session is over.
     SessionOver,
 }
 
-/// What may be left in the directory when a contender goes.
+/// The nodes that an attempt may leave in the directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Orphans {
-    /// Nodes that exist, by name.
+    /// The names of those that exist.
     pub(crate) names: Vec<String>,
-    /// Creates whose outcome is unknown, by id.
+    /// The ids of creates whose outcome is unknown.
     pub(crate) ids: Vec<String>,
 }
 
@@ -145,50 +151,50 @@ impl Orphans {
     }
 }
 
-/// Whether a contender queues or only asks.
+/// Whether an attempt waits for contenders ahead, or fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IfBusy {
     Wait,
     Fail,
 }
 
-/// Where a contender waits for nodes of its own session.
+/// How an attempt waits for a predecessor of its own session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnPredecessor {
     Watched,
-    /// For the nearest one before its own, whatever stands between: it is not its turn before that one is
-    /// gone.
+    /// It waits for the nearest one, even if nodes of other sessions are between: it cannot be first before
+    /// that one is gone.
     InMemory,
 }
 
-/// The state machine; see the module.
+/// The state machine; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Acquiring {
     naming: Naming,
     kind: Kind,
     if_busy: IfBusy,
     own_predecessor: OwnPredecessor,
-    /// The node that queues for us, once known.
+    /// The node by which the attempt queues; `None` until it is known.
     node: Option<OwnNode>,
     /// Creates whose outcome is unknown, oldest first.
     unknown_creates: Vec<String>,
-    /// Nodes of ours that no attempt queues by. They have to go at once: kept until the end, one of them
-    /// could come to stand before the node that queues for us, and we would wait for ourselves.
+    /// Further nodes of this attempt, to be deleted at once: one of them could be before the node by which
+    /// the attempt queues, which would then wait for itself.
     orphans: Vec<String>,
     /// What to do after a pause, and why there is one.
     after_pause: AfterPause,
     paused_for: PauseReason,
-    /// How a request failed last.
+    /// The last failure of a request.
     last_failure: Option<Failure>,
-    /// The directory was missing, and has been made: that it is missing again is a failure.
+    /// Whether the missing directory has been created once: if it is missing again, that counts as a failure.
     made_parents: bool,
-    /// Repetitions in a row that brought nothing.
+    /// How many repetitions in a row have failed.
     failures: u32,
-    /// How often in a row our node was deleted by another hand.
+    /// How often in a row other processes deleted the own node.
     deleted: u32,
-    /// What we waited for has happened since the last list that was judged.
+    /// Whether the predecessor has changed since the last list.
     woken: bool,
-    /// The list that was judged last, for the attempt, which carries out the next step.
+    /// The list from which the next step follows, for the attempt that carries it out.
     list: Option<Arc<Queue>>,
 }
 
@@ -200,7 +206,7 @@ enum AfterPause {
 }
 
 impl Acquiring {
-    /// A contender and its first step.
+    /// Returns the state machine and its first step.
     pub(crate) fn new(
         naming: Naming,
         kind: Kind,
@@ -227,42 +233,42 @@ impl Acquiring {
         (contender, AcquireStep::Do(AcquireRequest::Create))
     }
 
-    /// How often in a row our node was deleted by another hand.
+    /// Returns how often in a row other processes deleted the own node.
     #[cfg(test)]
     fn times_deleted(&self) -> u32 {
         self.deleted
     }
 
-    /// The node that queues for us, once it is known to be ours.
+    /// Returns the name of the node by which the attempt queues; `None` until it is known to be its own.
     pub(crate) fn queued_as(&self) -> Option<&str> {
         self.node.as_ref().filter(|node| node.czxid.is_some()).map(|node| &*node.name)
     }
 
-    /// The list that the last step came from. Not kept here: those that wait are many, and a list is long.
+    /// Takes the list from which the last step followed. It is not kept, because many attempts wait, and a
+    /// list is long.
     pub(crate) fn take_list(&mut self) -> Option<Arc<Queue>> {
         self.list.take()
     }
 
-    /// Nodes that exist and are of no use any more, to be deleted now. To be asked after each step.
+    /// Takes the nodes to be deleted at once. To be called after each step.
     pub(crate) fn take_orphans(&mut self) -> Orphans {
         Orphans { names: std::mem::take(&mut self.orphans), ids: Vec::new() }
     }
 
-    /// Takes the outcome of the last step and returns the next. `ours` says of a node's name whether it is
-    /// one of our session's that can be waited for in memory.
+    /// Handles the result of the last step. Returns the next step. `ours` returns whether the node of a name
+    /// is one of this session that can be waited for in memory.
     pub(crate) fn on(&mut self, event: AcquireEvent, ours: &dyn Fn(&str) -> bool) -> AcquireStep {
         match event {
             AcquireEvent::Created { id, create, list, before } => {
                 self.created(id, create, list, before, ours)
             }
             AcquireEvent::ParentsMade(Answer::Is(())) => AcquireStep::Do(AcquireRequest::Create),
-            // Also that there is none: a directory that we had just made, or found, was removed. Containers
-            // come and go.
+            // Also NoNode: a directory above, just created or found, has been removed, as containers are.
             AcquireEvent::ParentsMade(Answer::No(failure)) => self.failed(failure, AfterPause::Parents),
             AcquireEvent::Listed(Answer::Is(listing)) => self.look(listing, ours),
             AcquireEvent::Listed(Answer::No(failure)) => match (failure.kind, &self.node) {
                 (FailureKind::NoNode, None) => self.failed(failure, AfterPause::Create),
-                // The directory can be gone only if our node went first.
+                // The directory can be deleted only after the own node.
                 (FailureKind::NoNode, Some(_)) => self.own_node_deleted(),
                 _ => self.failed(failure, AfterPause::Look),
             },
@@ -274,12 +280,11 @@ impl Acquiring {
                 FailureKind::NoNode => self.own_node_deleted(),
                 _ => self.failed(failure, AfterPause::Look),
             },
-            // The holder was first, and no node can come to stand between it and ours.
+            // The holder was first, and no node can be between it and the own one.
             AcquireEvent::HandedOver => self.first(),
             AcquireEvent::Inherited { predecessor } => AcquireStep::Do(AcquireRequest::Watch { predecessor }),
             AcquireEvent::Changed => {
-                // Only here has all been well since the last repetition: a watch was set, and has done its
-                // work.
+                // A watch was set and has fired, so the failures before it were not in a row with later ones.
                 self.failures = 0;
                 self.woken = true;
                 AcquireStep::Do(AcquireRequest::List)
@@ -297,8 +302,8 @@ impl Acquiring {
         }
     }
 
-    /// Leaves, whatever `step` came last and was not done any more. If a create is under way, its event has
-    /// to be handed over first.
+    /// Ends the attempt in this session, after `step`, which need not have been carried out. If a create is
+    /// under way, its event has to be handled first. Returns the orphans.
     pub(crate) fn leave(mut self, step: AcquireStep) -> Orphans {
         let mut all = self.take_all();
         match step {
@@ -332,8 +337,7 @@ impl Acquiring {
         match create {
             Answer::Is(node) => {
                 if let Some(earlier) = self.node.replace(node) {
-                    // Cannot happen while `created` is the only place that creates; if it does, nothing is
-                    // lost.
+                    // Not expected: a create is sent only while there is no node.
                     self.orphans.push(earlier.name);
                 }
             }
@@ -345,8 +349,8 @@ impl Acquiring {
                 FailureKind::NoNode => self.own_node_deleted(),
                 _ => self.failed(failure, AfterPause::Look),
             },
-            // A list is needed to find out about earlier creates, and to say for sure that the lock is not
-            // free.
+            // A list is needed to find the nodes of unknown creates, and, for a try, to be sure that the lock
+            // is held.
             (None, Some(before)) if self.waits_for_sure() => {
                 AcquireStep::Do(AcquireRequest::WaitFor { before })
             }
@@ -364,8 +368,8 @@ impl Acquiring {
         match failure.kind {
             FailureKind::Unknown => {
                 self.unknown_creates.push(id);
-                // A list of the same flight may already show that it did happen. If it does not, that means
-                // nothing, and only a repetition can tell: its own create is the barrier
+                // The list that was sent with it may show that the create has happened. If it does not, that
+                // proves nothing: only after the next create is this one decided
                 // (docs/protocol.md#write-barrier).
                 match list {
                     None => {
@@ -383,37 +387,37 @@ impl Acquiring {
                 self.made_parents = true;
                 AcquireStep::Do(AcquireRequest::MakeParents)
             }
-            // The directory vanished between our making it and our create, or a stale parent is in the way.
+            // The directory was removed between its creation and this create.
             FailureKind::NoNode => self.failed(failure, AfterPause::Parents),
             _ => self.failed(failure, AfterPause::Create),
         }
     }
 
-    /// Whether nothing is left to be found out but whom to wait for.
+    /// Returns whether the attempt has a node, no unknown creates, and waits for contenders ahead.
     fn waits_for_sure(&self) -> bool {
         self.if_busy == IfBusy::Wait && self.unknown_creates.is_empty() && self.queued_as().is_some()
     }
 
-    /// Whether a list shows a node of one of our unknown creates, or that it is no use to go on.
+    /// Returns whether a list shows the node of an unknown create, or an unusable directory.
     fn finds_itself(&self, listing: &Listing) -> bool {
         let Ok(queue) = listing else { return true };
         self.unknown_creates.iter().any(|id| queue.find(&self.naming.prefix(id, self.kind)).is_some())
     }
 
-    /// Judges a list of the directory.
+    /// Decides the next step by a list of the directory.
     fn look(&mut self, listing: Listing, ours: &dyn Fn(&str) -> bool) -> AcquireStep {
         let queue = match listing {
             Ok(queue) => queue,
             Err(unusable) => return self.end(NoGrant::Unusable(unusable)),
         };
-        // Creates whose outcome was unknown and that turn out to have happened: the oldest of our nodes has
-        // the best place, so it is the one that queues; all others are orphans.
+        // Unknown creates that turn out to have happened. The attempt queues by the first of its nodes, which
+        // is ahead of the others; these are orphans.
         let (naming, kind) = (self.naming, self.kind);
         let mut found = Vec::new();
         self.unknown_creates.retain(|id| match queue.find(&naming.prefix(id, kind)) {
             Some(name) => {
-                // Known from a list only: it has to prove by its owner that it is ours, and the token needs
-                // its czxid.
+                // Known from a list only: its Stat has to show that it is this session's, and its czxid, for
+                // the token.
                 found.push(OwnNode { name: name.to_owned(), czxid: None });
                 false
             }
@@ -421,7 +425,7 @@ impl Acquiring {
         });
         if !found.is_empty() {
             found.extend(self.node.take());
-            // One that the list lacks was deleted by another process, and is not the one to queue with.
+            // One that the list does not show has been deleted by another process, and comes last.
             found.sort_by_key(|node| queue.rank(&node.name).unwrap_or(usize::MAX));
             self.node = Some(found.remove(0));
             self.orphans.extend(found.into_iter().map(|node| node.name));
@@ -434,7 +438,7 @@ impl Acquiring {
             return self.end(NoGrant::Unusable(unusable));
         }
         if std::mem::take(&mut self.woken) {
-            // It outlasted a wait: the process that deletes our nodes does not do it each time.
+            // The node has outlasted a wait, so it is not deleted each time.
             self.deleted = 0;
         }
         match position {
@@ -463,7 +467,7 @@ impl Acquiring {
         }
     }
 
-    /// No contender is before us.
+    /// The own node is first.
     fn first(&mut self) -> AcquireStep {
         match self.node.take() {
             Some(OwnNode { name, czxid: Some(czxid) }) => {
@@ -477,11 +481,12 @@ impl Acquiring {
         }
     }
 
-    /// Our node is gone although we did not delete it. Start again at the end of the queue, as Curator does.
+    /// Another process has deleted the own node. Starts again at the end of the queue, as Curator does
+    /// (docs/protocol.md#waiter-without-node).
     fn own_node_deleted(&mut self) -> AcquireStep {
         self.woken = false;
         self.deleted = self.deleted.saturating_add(1);
-        // A deletion of it costs nothing and makes sure.
+        // Deleted to be sure that it is gone.
         self.orphans.extend(self.node.take().map(|node| node.name));
         self.after_pause = AfterPause::Create;
         self.paused_for = PauseReason::NodeDeleted;
@@ -735,7 +740,7 @@ mod tests {
         assert_eq!(contender.step(AcquireEvent::Listed(list(&[name(A, 3)]))), granted(A, 3));
     }
 
-    /// The create's reply is lost, the list comes over the new connection and shows nobody
+    /// The create's reply is lost, the list comes over the new connection and shows no contender
     /// (docs/protocol.md#grant).
     #[test]
     fn a_list_that_lacks_our_node_grants_nothing() {
@@ -809,7 +814,7 @@ mod tests {
             contender.step(AcquireEvent::ParentsMade(Answer::Is(()))),
             AcquireStep::Do(AcquireRequest::Create)
         );
-        // A container was reaped in between.
+        // The servers have removed the container in between.
         assert_eq!(contender.step(no()), request_again(0));
         assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::MakeParents));
         assert_eq!(
@@ -827,7 +832,7 @@ mod tests {
         assert_eq!(step, AcquireStep::Pause { failures: 0, why: PauseReason::NodeDeleted });
         assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
         assert_eq!(contender.times_deleted(), 1);
-        // Should it exist after all, it goes.
+        // If it exists after all, it is deleted.
         assert_eq!(contender.take_orphans().names, [name(A, 3)]);
     }
 

@@ -1,25 +1,27 @@
-//! Turning a held write lock into a read lock and back, as a state machine. Pure.
+//! The conversion of a held write lock into a read lock, and back, as a state machine. Pure.
 //!
-//! Its [task](crate::engine::convert) does what a [`ConvertStep`] says and hands back the [`ConvertEvent`]
-//! it led to, until the step is [`ConvertStep::Finish`]. A conversion never waits for other contenders.
+//! Its [task](crate::engine::convert) carries out each [`ConvertStep`] and returns its [`ConvertEvent`],
+//! until the step is [`ConvertStep::Finish`]. A conversion never waits for other contenders.
 //!
 //! # Invariants
-//! 1. **Downgrade** is one transaction: a read node with the number of the write node is created, and the
-//!    write node deleted. At no moment is neither there, so no queued writer is let in between (CURATOR-621).
-//! 2. **Upgrade**: a write node with the number of the read node is put beside it, and only then the list is
-//!    judged ([`Queue::upgrade`](crate::protocol::queue::Queue::upgrade)). It names its read node, so that
-//!    other upgraders do not take it for a writer that came when its number says.
-//! 3. A conversion ends with exactly one node, or the hold is lost: also where the servers refuse to delete
-//!    the other.
-//! 4. **Each grant to write has a fencing token of its own**, in order: above those of all contenders that
-//!    have been inside, below those of all that come in later. An upgraded writer's zxid is that of its write
-//!    node's creation, or, if it is lower, the one before the creation of the first node that waits behind
-//!    it: the first to wait is a writer, and while it waits no contender with a greater number comes in. If
-//!    that node is gone when the servers are asked, the next in the list counts, which has been waiting as
-//!    well. A counter puts the token above that of a reader with just that zxid, and grows with each upgrade
-//!    of the hold.
-//! 5. A request whose outcome is unknown is repeated with the same name until it is known. The names are no
-//!    sequential ones, so the repetition finds what the first one did, and as a committed write of the same
+//! 1. **A downgrade is one transaction**, which creates a read node with the number of the write node and
+//!    deletes the write node. At no moment does neither exist, so no queued writer is granted the lock in
+//!    between (CURATOR-621; docs/protocol.md#downgrade).
+//! 2. **An upgrade creates a write node** with the number of the read node beside it, and decides by a list
+//!    after that ([`Queue::upgrade`](crate::protocol::queue::Queue::upgrade)). The write node names its read
+//!    node, so that other upgraders do not take it for a writer that came when its number says
+//!    (docs/protocol.md#upgrade).
+//! 3. A conversion ends with exactly one node, or the hold is lost, for example if the servers refuse to
+//!    delete the other node (docs/protocol.md#conversion-ends).
+//! 4. **Each grant to write has a fencing token of its own**, above those of all earlier holders and below
+//!    those of all later ones. An upgraded writer's zxid is that of the creation of its write node or, if
+//!    that is lower, the one before the creation of the first node that waits for it. That node is a
+//!    writer's, and while it waits, no contender with a greater number is granted the lock. If it is gone
+//!    when the servers are asked for it, the next node in the list counts, which has been waiting too. A
+//!    counter, which grows with each upgrade of the hold, puts the token above that of a reader with the same
+//!    zxid (docs/protocol.md#upgraded-token).
+//! 5. A request whose outcome is unknown is repeated with the same name until it is known. The names are not
+//!    sequential, so the repetition finds what the first request did, and as a committed write of the same
 //!    session it decides the first one too.
 
 use std::sync::Arc;
@@ -31,29 +33,29 @@ use crate::protocol::queue::{Listing, Queue, Unusable, Upgrade};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ConvertStep {
     Do(ConvertRequest),
-    /// Wait a little, longer with each failure in a row (from 0), then `Retry`.
+    /// Pause, for longer with each failure in a row (`failures` is 0 for the first). Then `Retry`.
     Pause {
         failures: u32,
     },
     Finish(Converted),
 }
 
-/// What to ask the server.
+/// A request to the server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ConvertRequest {
-    /// One transaction: create an ephemeral node of this whole name, delete the other.
+    /// One transaction: create an ephemeral node with this full name, and delete the other.
     Swap { create: String, delete: String },
-    /// Create an ephemeral node of this whole name.
+    /// Create an ephemeral node with this full name.
     Create { name: String },
     /// List the directory.
     List,
-    /// Ask when a node was created.
+    /// Read when a node was created.
     Inspect { name: String },
     /// Delete a node.
     Delete { name: String },
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug)]
 pub(crate) enum ConvertEvent {
     /// Of [`ConvertRequest::Swap`] and [`ConvertRequest::Create`].
@@ -62,63 +64,63 @@ pub(crate) enum ConvertEvent {
     Listed(Answer<Listing>),
     /// Of [`ConvertRequest::Inspect`]: the zxid of its creation.
     Inspected(Answer<i64>),
-    /// Of [`ConvertRequest::Delete`]; that it was gone already is no failure.
+    /// Of [`ConvertRequest::Delete`].
     Deleted(Answer<()>),
     /// Of [`ConvertStep::Pause`].
     Retry,
 }
 
-/// How the making of a node ended.
+/// The outcome of a create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Created {
-    /// With the zxid of its creation, if the reply says it.
+    /// Created, with the zxid if the reply has it.
     Done {
         czxid: Option<i64>,
     },
-    /// There is a node of that name. Names are unique, so it is ours: an earlier request came through.
+    /// A node of that name exists. Names are unique, so an earlier request of this conversion created it.
     Exists,
     /// The directory, or the node to delete, does not exist.
     Missing,
     Failed(Failure),
 }
 
-/// How it ended.
+/// How a conversion ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Converted {
-    /// The lock is held by `node` from now on, and the other node is gone. An upgrade has the zxid of a new
-    /// fencing token.
+    /// The lock is held by `node` from now on, and the other node is gone. `zxid` is that of the fencing
+    /// token after an upgrade.
     Done { node: String, zxid: Option<i64> },
-    /// The lock is held as it was.
+    /// The lock is held as before.
     Kept(NotConverted),
-    /// Our node is `gone`; or a node that has to go could not be deleted, or what has happened cannot be
-    /// known. The rest has to go, in this order, each before the next.
+    /// The lock is lost: its node is `gone`, or a node could not be deleted, or the outcome cannot be known.
+    /// The nodes in `leave` are to be deleted, one after the other.
     Lost { gone: bool, leave: Vec<String> },
-    /// The session is over.
+    /// The session has ended.
     SessionOver,
 }
 
 /// Why a lock could not be converted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum NotConverted {
-    /// Another reader may be inside.
+    /// Another reader may hold the lock.
     Contended,
-    /// The server refused for good.
+    /// The servers refused a request.
     Refused(Failure),
-    /// The directory cannot be queued in any more.
+    /// The directory is unusable.
     Unusable(Unusable),
 }
 
-/// The state machine; see the module.
+/// The state machine; see the [module](self).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Conversion {
-    /// The node that the lock is held by.
+    /// The node by which the lock is held.
     own: String,
-    /// The node that it is to be held by.
+    /// The node by which it is to be held.
     new: String,
     phase: ConversionPhase,
-    /// Of the creation of the new node, where it is known; then, of the fencing token.
+    /// The zxid of the creation of the new node, `None` until it is known; later that of the fencing token.
     zxid: Option<i64>,
-    /// A request to make the new node ended unknown.
+    /// Whether the outcome of a create of the new node was unknown.
     uncertain: bool,
     failures: u32,
 }
@@ -127,28 +129,28 @@ pub(crate) struct Conversion {
 enum ConversionPhase {
     Downgrade,
     Upgrade,
-    /// The new node exists: see who else is there.
+    /// The new node exists: list the other contenders.
     Judge,
-    /// The new node has to go.
+    /// The new node is deleted again.
     Retreat(NotConverted),
-    /// No other reader can be inside: see when the new node was created, if that is not known, and the `next`
-    /// of those in the list that wait behind it.
+    /// No other reader can hold the lock: read when the new node was created, if that is not known, and when
+    /// the `next` one that waits for it was.
     Weigh {
         queue: Arc<Queue>,
         next: usize,
     },
-    /// The lock is ours alone: the old node has to go. It would look like a reader that is inside to the next
-    /// upgrade, also one of our own.
+    /// The upgrade has succeeded: the old node is deleted. To the next upgrade it would look like a reader
+    /// that holds the lock.
     Settle,
 }
 
 impl Conversion {
-    /// Of the write node `own` into the read node `new`.
+    /// Begins to downgrade the write node `own` to the read node `new`. Returns the first step too.
     pub(crate) fn downgrade(own: String, new: String) -> (Self, ConvertStep) {
         Self::start(own, new, ConversionPhase::Downgrade)
     }
 
-    /// Of the read node `own` into the write node `new`.
+    /// Begins to upgrade the read node `own` to the write node `new`. Returns the first step too.
     pub(crate) fn upgrade(own: String, new: String) -> (Self, ConvertStep) {
         Self::start(own, new, ConversionPhase::Upgrade)
     }
@@ -159,7 +161,7 @@ impl Conversion {
         (conversion, first)
     }
 
-    /// The request of what is being done.
+    /// Returns the request of the current phase.
     fn ask(&self) -> ConvertStep {
         ConvertStep::Do(match &self.phase {
             ConversionPhase::Downgrade => {
@@ -176,7 +178,7 @@ impl Conversion {
         })
     }
 
-    /// Takes the outcome of the last step and returns the next.
+    /// Handles the result of the last step. Returns the next step.
     pub(crate) fn on(&mut self, event: ConvertEvent) -> ConvertStep {
         match event {
             ConvertEvent::Retry => self.ask(),
@@ -190,14 +192,14 @@ impl Conversion {
                     _ => self.go_on(ConversionPhase::Judge),
                 }
             }
-            // Had an earlier request come through, the new node would exist.
+            // If an earlier request had been carried out, the new node would exist.
             ConvertEvent::Created(Created::Missing) => Self::lost(true, Vec::new()),
             ConvertEvent::Created(Created::Failed(failure)) => {
                 self.uncertain |= failure.kind == FailureKind::Unknown;
                 let phase = self.phase.clone();
                 self.failed(failure, |conversion, refused| match phase {
                     _ if !conversion.uncertain => ConvertStep::Finish(Converted::Kept(refused)),
-                    // Allowed a moment ago, then no answer, then not allowed any more: it happened or not.
+                    // Not answered at first, and refused when repeated: whether it happened is unknown.
                     ConversionPhase::Downgrade => conversion.stuck(),
                     _ => conversion.go_on(ConversionPhase::Retreat(refused)),
                 })
@@ -220,7 +222,7 @@ impl Conversion {
                 self.go_on(ConversionPhase::Retreat(NotConverted::Unusable(unusable)))
             }
             ConvertEvent::Listed(Answer::No(failure)) => match failure.kind {
-                // The directory can be gone only if our nodes went first.
+                // The directory can be deleted only after the nodes.
                 FailureKind::NoNode => Self::lost(true, vec![self.new.clone()]),
                 _ => self.failed_or_retreat(failure),
             },
@@ -228,7 +230,7 @@ impl Conversion {
             ConvertEvent::Deleted(Answer::Is(())) => self.settled(),
             ConvertEvent::Deleted(Answer::No(failure)) => match failure.kind {
                 FailureKind::NoNode => self.settled(),
-                // With both nodes it would be neither the one nor the other.
+                // With both nodes the hold would be neither a reader nor a writer.
                 _ => self.failed(failure, |conversion, _| conversion.stuck()),
             },
         }
@@ -256,7 +258,7 @@ impl Conversion {
         self.failed(failure, |conversion, refused| conversion.go_on(ConversionPhase::Retreat(refused)))
     }
 
-    /// Goes on with the zxids that a fencing token needs, if there are any left.
+    /// Reads the next zxid that the fencing token depends on, or goes on if there is none left.
     fn weigh(&mut self, queue: Arc<Queue>, next: usize) -> ConvertStep {
         if self.zxid.is_some() && queue.others(&self.own, &self.new).nth(next).is_none() {
             return self.go_on(ConversionPhase::Settle);
@@ -276,9 +278,9 @@ impl Conversion {
                 self.go_on(ConversionPhase::Settle)
             }
             (Answer::No(failure), own) => match (failure.kind, own) {
-                // Our own, deleted by hand.
+                // The new node: another process has deleted it.
                 (FailureKind::NoNode, None) => self.go_on(ConversionPhase::Retreat(NotConverted::Contended)),
-                // It will never come in. Those behind it in the list have been waiting as well.
+                // It will never hold the lock. Those behind it in the list have been waiting too.
                 (FailureKind::NoNode, Some(_)) => self.weigh(queue, next + 1),
                 _ => self.failed_or_retreat(failure),
             },
@@ -303,7 +305,7 @@ impl Conversion {
         }
     }
 
-    /// There may be two nodes, and no way to one.
+    /// There may be two nodes, and neither can be deleted for certain.
     fn stuck(&self) -> ConvertStep {
         Self::lost(false, vec![self.new.clone(), self.own.clone()])
     }

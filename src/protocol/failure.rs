@@ -15,14 +15,14 @@ pub(crate) enum Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// A failure of this kind that no error of the client library lies behind.
+    /// Returns a failure of this kind without an error of the client library.
     pub(crate) fn no(kind: FailureKind) -> Self {
         Self::No(kind.into())
     }
 }
 
-/// How a request failed. Two failures are equal if they are of one kind: decisions depend on the kind alone,
-/// and the cause is for the error that the caller gets.
+/// How a request failed. Failures of the same kind are equal: decisions depend on the kind only, and the
+/// cause is for the error that the caller gets.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
@@ -55,24 +55,24 @@ pub(crate) enum FailureKind {
     /// Definitely not done: the node, or its parent, does not exist.
     #[error("the node does not exist")]
     NoNode,
-    /// Definitely not done, and no repetition will change that.
+    /// Definitely not done, and a repetition would not change that.
     #[error("the request was refused")]
     Refused(Refusal),
     /// Definitely not done, but a repetition may succeed (an overloaded server).
     #[error("the server is too busy")]
     NotNow,
-    /// Done or not: the connection was lost, or the answer made no sense.
+    /// Done or not done: the connection was lost, or the answer is not understood.
     #[error("the connection kept failing")]
     Unknown,
-    /// The session is over: its nodes are gone or going.
+    /// The session has ended.
     #[error("the session is over")]
     SessionOver,
-    /// Not asked: the session watches as many nodes as it can.
+    /// Not sent: the session can watch no more.
     #[error("the session watches too many nodes")]
     TooManyWatches,
 }
 
-/// Why a request was refused for good.
+/// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Refusal {
     /// By an ACL.

@@ -1,5 +1,5 @@
-//! The state of one hold, from its grant until its node is gone: what is told to its guards, and what becomes of its
-//! node. Pure.
+//! The state of one hold, from its grant until its node is deleted: what its guards report, and what happens
+//! to its node. Pure.
 //!
 //! ```text
 //!                 EndConversion               Release
@@ -11,9 +11,10 @@
 //!          |
 //!          '--- LeaseExpired, SessionEnding, -Ended, Release, ConversionLost > Lost, its nodes left to the conversion
 //! ```
-//! A hold that is lost never is anything else again. Its node, where one is left, is deleted at the release of its last
-//! guard, when the time for which it was kept is over, or by the conversion. Whether it is *suspended* is no state: it
-//! is what the lease says at the moment of the question.
+//! Lost is final. The node of a lost hold, if it still exists, is deleted when the last guard is released,
+//! when the time for which it is kept is over, or by the conversion
+//! (docs/protocol.md#lost-lock-keeps-its-node). *Suspended* is not a state of the hold but of the lease at
+//! the moment of the question.
 
 use std::sync::Arc;
 
@@ -50,52 +51,52 @@ pub enum LockState {
     Held,
     /// A renewal is overdue, or the connection is interrupted.
     ///
-    /// The lock is still held. The state becomes [`Held`](Self::Held) again if the servers answer in time, and
-    /// [`Lost`](Self::Lost) if they do not. [`LockGuard::state_changed`](crate::LockGuard::state_changed) waits
-    /// for either.
+    /// The lock is still held. The state becomes [`Held`](Self::Held) again if the servers answer in time,
+    /// and [`Lost`](Self::Lost) if they do not. [`LockGuard::state_changed`](crate::LockGuard::state_changed)
+    /// waits for either.
     Suspended,
     /// The lock is lost: another process may hold it. Final for this guard.
     Lost(LostReason),
 }
 
-/// One hold. `P` is its place: the right to have a node in the queue.
+/// The state of one hold. `P` is its place: the right to have a node in the queue.
 #[derive(Debug)]
 pub(crate) struct HoldState<P> {
-    /// By which it is held, or was. A conversion exchanges it.
+    /// The node by which it is held, or was. A conversion exchanges it.
     node: Arc<str>,
     kind: Kind,
     stage: Stage,
-    /// Transactions under it whose outcome is not known, or not yet.
+    /// How many transactions under it have an unknown outcome, or none yet.
     writes: usize,
-    /// Until its node is gone, or it needs none.
+    /// `None` once its node is gone or left to cleanup, or if it needs no place.
     place: Option<P>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Held,
-    /// Held, but by which node only the conversion can say. No beat asks for it.
+    /// Held, but only the conversion knows by which node. Heartbeats do not check it.
     Converting,
     Lost(LostReason, Leftover),
-    /// Before it was lost. The cleanup has its node.
+    /// Released before it was lost. Cleanup has its node.
     Released,
 }
 
-/// What becomes of the node of a hold that is lost.
+/// What happens to the node of a lost hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leftover {
-    /// The servers have it still, and with it the lock: it is kept for the holder, to stop in, until its last guard is
-    /// gone, or until the servers may delete it.
+    /// The servers still have it. It is kept, to give the holder time to stop, until the last guard is
+    /// dropped, or until the moment from which the servers may delete it.
     Kept { until: Moment },
-    /// It goes with its session; if that is borrowed and lives on, it is deleted.
+    /// The end of the session deletes it. In a borrowed session, which lives on, the release does.
     OfSession,
-    /// The conversion knows which nodes there are, and has them deleted.
+    /// The conversion, which knows its nodes, deletes them.
     OfConversion,
-    /// It is gone, or the cleanup has it.
+    /// It is gone, or left to cleanup.
     None,
 }
 
-/// What happens to a hold.
+/// An event of a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HoldEvent {
     /// Its lease has expired. The servers cannot delete its node before `until`.
@@ -108,45 +109,46 @@ pub(crate) enum HoldEvent {
     NodeDeleted { node: Arc<str> },
     /// The time for which its node was kept is over.
     GraceOver,
-    /// Its client is over, and has taken along the conversion that had it.
+    /// Its client has ended, and its conversion with it.
     ClientOver,
-    /// Its last guard has gone, or its client is being closed.
+    /// Its last guard is dropped or released, or its client is being closed.
     Release { lease: LeaseState },
-    /// It is to be converted.
+    /// A conversion begins.
     BeginConversion,
-    /// It is held by this node, as this kind, from here on.
+    /// A conversion ends: the lock is held by this node, as this kind, from here on.
     EndConversion { node: Arc<str>, kind: Kind },
-    /// The lock could not be kept by the conversion, which deletes what is left.
+    /// The conversion has lost the lock, and deletes its nodes.
     ConversionLost(LostReason),
-    /// What a conversion has left is deleted. If that is the first to be heard of a loss, this is its reason.
+    /// The nodes of a lost conversion are deleted, or left to cleanup. The reason counts if the hold is not
+    /// lost yet.
     ConversionOver(LostReason),
 }
 
-/// What is to be done.
+/// What has to be done after an event.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Effects<P> {
-    /// It has been lost: those that wait for that are to be told, once.
+    /// It has just been lost: the tasks that wait for that are to be woken, once.
     pub(crate) lost: Option<LostReason>,
-    /// Its node is gone by another hand.
+    /// Its node has been deleted by another process.
     pub(crate) gone: Option<Arc<str>>,
     /// Its node is to be deleted.
     pub(crate) delete: Option<Deletion<P>>,
     /// Its place is free.
     pub(crate) free: Option<P>,
-    /// What a release is told at once; otherwise it is told what comes of the deletion.
+    /// What a release reports at once. `None` if it reports the result of the deletion.
     pub(crate) report: Option<LostReason>,
-    /// What was asked for cannot be: it is lost, or released.
+    /// The event is refused, since the hold is lost or released.
     pub(crate) refused: bool,
 }
 
-/// A node to be deleted.
+/// The deletion of a hold's node.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Deletion<P> {
     pub(crate) node: Arc<str>,
-    /// Whether the lock may be handed over to the next in line of the same session.
+    /// Whether the lock may be handed over to the next attempt of the same session.
     pub(crate) hand_over: bool,
-    /// Free when the node is gone.
+    /// The place, which is free when the node is gone.
     pub(crate) place: Option<P>,
 }
 
@@ -155,7 +157,7 @@ pub(crate) struct Deletion<P> {
 pub(crate) enum Care {
     /// To tell it when the lease has expired, and when the session ends.
     Watch,
-    /// To tell it when its time is over, or the session.
+    /// To tell it when the time for which its node is kept is over, or when the session ends.
     Keep {
         until: Moment,
     },
@@ -173,17 +175,17 @@ impl<P> HoldState<P> {
         Self { node, kind, stage: Stage::Held, writes: 0, place }
     }
 
-    /// The name of its node.
+    /// Returns the name of its node.
     pub(crate) fn node(&self) -> &Arc<str> {
         &self.node
     }
 
-    /// What it is held as.
+    /// Returns the kind as which it is held.
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// How it was lost, as far as that has been noticed.
+    /// Returns how it was lost; `None` if no loss has been noticed.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         match self.stage {
             Stage::Lost(reason, _) => Some(reason),
@@ -191,7 +193,7 @@ impl<P> HoldState<P> {
         }
     }
 
-    /// How it stands while its lease is, or is not, valid.
+    /// Returns the state that guards report, given whether the lease is valid.
     pub(crate) fn state(&self, valid: bool) -> LockState {
         match self.lost() {
             Some(reason) => LockState::Lost(reason),
@@ -200,12 +202,12 @@ impl<P> HoldState<P> {
         }
     }
 
-    /// Whether a beat may ask for this node: it is held by it, and no conversion is about to change that.
+    /// Returns whether a heartbeat may check this node: it is held by it, and no conversion is under way.
     pub(crate) fn is_held_by(&self, node: &str) -> bool {
         self.stage == Stage::Held && *self.node == *node
     }
 
-    /// What its session has to do for it.
+    /// Returns what its session has to do for it.
     pub(crate) fn care(&self) -> Care {
         match self.stage {
             Stage::Held
@@ -216,22 +218,22 @@ impl<P> HoldState<P> {
         }
     }
 
-    /// Whether it is lost or released.
+    /// Returns whether it is lost or released.
     pub(crate) fn is_over(&self) -> bool {
         !matches!(self.stage, Stage::Held | Stage::Converting)
     }
 
-    /// A transaction is about to be sent under it.
+    /// Notes that a transaction is about to be sent under it.
     pub(crate) fn begin_write(&mut self) {
         self.writes += 1;
     }
 
-    /// The outcome of a transaction is known.
+    /// Notes that the outcome of a transaction is known.
     pub(crate) fn end_write(&mut self) {
         self.writes = self.writes.saturating_sub(1);
     }
 
-    /// Something has happened.
+    /// Handles an event. Returns what has to be done.
     pub(crate) fn on(&mut self, event: HoldEvent) -> Effects<P> {
         let mut effects = Effects::default();
         match event {
@@ -242,17 +244,17 @@ impl<P> HoldState<P> {
                 Stage::Converting => {
                     effects.lost = self.lose(LostReason::LeaseExpired, Leftover::OfConversion);
                 }
-                // The clock says nothing about one that has been released: no beat asks for it.
+                // A released hold is not lost by the clock: heartbeats do not check it.
                 Stage::Lost(..) | Stage::Released => {}
             },
             HoldEvent::SessionEnding(reason) => effects.lost = self.session_over(reason),
             HoldEvent::SessionEnded(reason) => {
                 effects.lost = self.session_over(reason);
-                // Its node goes with the session, although its guards may be kept for long.
+                // The session's end deletes its node, although its guards may be kept for long.
                 effects.free = self.place.take();
             }
             HoldEvent::NodeDeleted { node } => {
-                // Unless it was released or converted since that was asked for.
+                // Unless it has been released or converted since the check was sent.
                 if self.is_held_by(&node) {
                     effects.lost = self.lose(LostReason::NodeDeleted, Leftover::None);
                     effects.gone = Some(node);
@@ -267,7 +269,7 @@ impl<P> HoldState<P> {
             }
             HoldEvent::ClientOver => {
                 effects.lost = match self.stage {
-                    // By the drop of its conversion, but not to the guard that waits for that.
+                    // Its conversion was dropped and has released it, which the waiting guard does not know.
                     Stage::Released => self.lose(LostReason::Closed, Leftover::None),
                     _ => self.session_over(LostReason::Closed),
                 }
@@ -281,7 +283,8 @@ impl<P> HoldState<P> {
                 Stage::Converting => {
                     (self.node, self.kind, self.stage) = (node, kind, Stage::Held);
                     if kind == Kind::Shared {
-                        // The places bound the queue, not the number of readers inside (docs/protocol.md#places).
+                        // Places limit the queue, not the number of readers that hold the lock
+                        // (docs/protocol.md#places).
                         effects.free = self.place.take();
                     }
                 }
@@ -323,16 +326,16 @@ impl<P> HoldState<P> {
         match self.stage {
             Stage::Held => {
                 self.stage = Stage::Released;
-                // Neither while another process may have the lock, nor while a write may still come that the next holder
-                // would not see: the next in line looks.
+                // Not handed over if another process may have the lock, or if a write may still be committed
+                // that the next holder would not see: then the next attempt lists the queue.
                 let hand_over = lease != LeaseState::Expired && self.writes == 0;
                 effects.delete = Some(self.deletion(hand_over));
             }
-            // Its guard is the conversion's, which has come to an end that was not foreseen.
+            // The conversion, which has the guard, has been dropped before its end.
             Stage::Converting => effects.lost = self.lose(LostReason::Closed, Leftover::OfConversion),
             Stage::Lost(reason, leftover) => {
                 match leftover {
-                    // What there is to report is known, whatever becomes of the node.
+                    // The loss is reported, whatever happens to the node.
                     Leftover::Kept { .. } => {
                         self.stage = Stage::Lost(reason, Leftover::None);
                         effects.delete = Some(self.deletion(false));
@@ -362,7 +365,7 @@ mod tests {
 
     use super::*;
 
-    /// What tells one place from none.
+    /// A place.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct Place;
 
@@ -573,7 +576,7 @@ mod tests {
         fn a_loss_is_told_once_and_the_node_and_the_place_go_once(inputs in inputs()) {
             let mut hold = HoldState::new("own".into(), Kind::Exclusive, Some(Place));
             let (mut lost, mut ended, mut places, mut writes) = (None, 0, 1, 0_usize);
-            // In the end the session does, the conversion, if there is one, and the last guard.
+            // In the end the session ends, the conversion, if there is one, and the last guard.
             let end = [
                 HoldEvent::ConversionOver(LostReason::Closed),
                 release(),
@@ -603,7 +606,8 @@ mod tests {
                 }
                 prop_assert_eq!(hold.lost(), lost);
                 prop_assert!(lost.is_none() || !hold.is_held_by(&Arc::clone(hold.node())), "held after a loss");
-                // The node is deleted once, by the cleanup or another hand, and is not handed over by one that may not hold.
+                // The node is deleted once, by cleanup or another process, and a hold that may be lost is not
+                // handed over.
                 if let Some(deletion) = &effects.delete {
                     ended += 1;
                     prop_assert!(!converting, "the node is the conversion's to delete");

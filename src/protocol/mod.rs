@@ -1,4 +1,5 @@
-//! What the protocol decides. Pure: no I/O, task, clock or random number, so that models and simulations can drive it.
+//! What the protocol decides. Pure: no I/O, task, clock or random number, so that models and simulations can
+//! drive it.
 
 pub(crate) mod acquire;
 pub(crate) mod convert;

@@ -1,14 +1,15 @@
-//! Attempts and conversions against a model of a lock directory, under random schedules with lost replies, creates that come
-//! through late, cancellations, expired sessions, nodes and directories deleted by hand, and deletions that are refused.
+//! Attempts and conversions against a model of a lock directory, under random schedules with lost replies,
+//! creates that come through late, cancellations, expired sessions, nodes and directories deleted by hand,
+//! and deletions that are refused.
 //!
-//! Two clients run several attempts each, with the [`LocalQueue`] that they have, of mutexes and fair locks on one path or of
-//! read-write locks, and with fewer places than attempts. What is sent, what the servers do and what is heard of it are steps
-//! of their own. Whatever happens,
+//! Two clients run several attempts each, with the [`LocalQueue`] that they have, of mutexes and fair locks
+//! on one path or of read-write locks, and with fewer places than attempts. What is sent, what the servers do
+//! and what is heard of it are steps of their own. Whatever happens,
 //!
 //! - no writer is inside together with another contender;
 //! - every attempt that is admitted ends: it is granted the lock, or leaves;
-//! - every node has a place, but for those of readers that are inside and of conversions, and no more places are taken than
-//!   there are;
+//! - every node has a place, but for those of readers that are inside and of conversions, and no more places
+//!   are taken than there are;
 //! - none waits for a place while one is free, nor is overtaken in that, and a place is free once;
 //! - in a session the attempts of a client create in the order in which they came;
 //! - a list is told only to those that asked before it was sent;
@@ -460,7 +461,8 @@ impl World<'_> {
         }
     }
 
-    /// Live contenders are in the way of one that only asks; a reader finds out at the servers whether that is so.
+    /// Live contenders are in the way of one that only asks; a reader finds out at the servers whether that
+    /// is so.
     fn busy(&mut self, i: usize, ever: u64) {
         let kind = self.callers[i].kind;
         let writer = match self.directory.list() {
@@ -942,8 +944,8 @@ impl World<'_> {
         self.directory.nodes.remove(name);
     }
 
-    /// The session of a client is over: its nodes go, and whatever it had under way. Those that contend start again in the
-    /// next.
+    /// The session of a client is over: its nodes go, and whatever it had under way. Those that contend start
+    /// again in the next.
     fn expire(&mut self, c: usize) {
         self.clients[c].session += 1;
         self.directory.nodes.retain(|_, (owner, _)| CLIENT[*owner] != c);
@@ -994,7 +996,8 @@ impl World<'_> {
     fn inside(&self) -> (usize, usize) {
         let kind = |caller: &Caller| match &caller.doing {
             Doing::Holding { name } if self.directory.nodes.contains_key(name) => Some(caller.kind),
-            // A reader is inside while it tries to become a writer. A writer that becomes a reader is the one or the other.
+            // A reader is inside while it tries to become a writer. A writer that becomes a reader is the one
+            // or the other.
             Doing::Converting { name, .. } if self.directory.nodes.contains_key(name) => Some(caller.kind),
             _ => None,
         };
@@ -1110,7 +1113,8 @@ fn simulate(bytes: &[u8], family: Family) {
         }
         world.check();
     }
-    // Now that all goes well, and the sessions of what is stuck are over, all that wait are served: no wake-up was lost.
+    // Now that all goes well, and the sessions of what is stuck are over, all that wait are served: no
+    // wake-up was lost.
     let Directory { nodes, stuck, .. } = &mut world.directory;
     nodes.retain(|name, _| !stuck.contains(name));
     for _ in 0..300 {

@@ -7,7 +7,8 @@ use crate::protocol::node_name::Kind;
 pub(crate) struct Census {
     /// Those of attempts and holds.
     pub(super) live: Count,
-    /// Those of them that a reader has to wait for: a writer's, and a reader's that waits for a writer itself.
+    /// Those of them that a reader has to wait for: a writer's, and a reader's that waits for a writer
+    /// itself.
     pub(super) blocking: Count,
     /// How many places are taken.
     pub(super) taken: usize,

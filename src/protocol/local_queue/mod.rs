@@ -1,35 +1,39 @@
 //! Which of one client's attempts goes next for one path. Pure: inputs in, decisions out.
 //!
-//! All attempts of one client on one path, of a mutex and of a fair lock alike, are in one [`LocalQueue`], from their
-//! arrival until their last node is gone:
+//! All attempts of one client on one path, of a mutex and of a fair lock alike, are in one [`LocalQueue`],
+//! from their arrival until their last node is gone:
 //!
-//! 1. An attempt *arrives* and needs a *place*, the right to one node. Where all are taken it waits, is refused, or, if it
-//!    only asks, is told that live contenders are in its way ([`arrive`](LocalQueue::arrive)).
+//! 1. An attempt *arrives* and needs a *place*, the right to one node. Where all are taken it waits, is
+//!    refused, or, if it only asks, is told that live contenders are in its way
+//!    ([`arrive`](LocalQueue::arrive)).
 //! 2. It *creates* its node when those that came before have created theirs in this session
 //!    ([`may_create`](LocalQueue::may_create)).
-//! 3. It *lists* the directory, by one list for all that need one at the same time ([`ask_list`](LocalQueue::ask_list)).
+//! 3. It *lists* the directory, by one list for all that need one at the same time
+//!    ([`ask_list`](LocalQueue::ask_list)).
 //! 4. Its node *waits* in memory for a node of the same session before it, and may be its *heir*
 //!    ([`wait`](LocalQueue::wait), [`heir`](LocalQueue::heir)).
 //! 5. Its place is *free* when its last node is gone ([`free`](LocalQueue::free)).
 //!
-//! Attempts are known by their numbers, which rise in the order in which they come, nodes by their names, which are used
-//! once. A decision that concerns another attempt than the one that asks is a [`Notice`] for its waker, to be taken with
-//! [`take_told`](LocalQueue::take_told) after each call and delivered when nothing is locked.
+//! Attempts are known by their numbers, which rise in the order in which they come, nodes by their names,
+//! which are used once. A decision that concerns another attempt than the one that asks is a [`Notice`] for
+//! its waker, to be taken with [`take_told`](LocalQueue::take_told) after each call and delivered when
+//! nothing is locked.
 //!
 //! # Invariants
 //! 1. A waker that is kept comes out once, with what its attempt is told.
-//! 2. At most as many places of a limit are taken as the limit says. A place is free once, and then belongs to the attempt
-//!    that has waited longest. None waits while one is free.
-//! 3. In a session an attempt creates after those with lower numbers that have asked to create in it or in an earlier one,
-//!    except for those that have stepped aside or left.
+//! 2. At most as many places of a limit are taken as the limit says. A place is free once, and then belongs
+//!    to the attempt that has waited longest. None waits while one is free.
+//! 3. In a session an attempt creates after those with lower numbers that have asked to create in it or in an
+//!    earlier one, except for those that have stepped aside or left.
 //! 4. A list is for those that asked before it was sent, and only for them. One is under way at a time.
-//! 5. What is known about nodes, turns and lists belongs to one session. A newer one clears it, an older one changes
-//!    nothing.
-//! 6. `next` says of two nodes that no other stands between them. It never becomes untrue: names are used once, and later
-//!    nodes have greater numbers. So if the one between two neighbours goes, those two are neighbours.
-//! 7. An attempt that waits for a node is told when that node is gone, or put behind the one that it was behind. Nothing
-//!    here is a grant but the notice that one transaction has deleted the holder's node while its heir's existed:
-//!    whatever is in doubt ends with a look at the queue.
+//! 5. What is known about nodes, turns and lists belongs to one session. A newer one clears it, an older one
+//!    changes nothing.
+//! 6. `next` says of two nodes that no other stands between them. It never becomes untrue: names are used
+//!    once, and later nodes have greater numbers. So if the one between two neighbours goes, those two are
+//!    neighbours.
+//! 7. An attempt that waits for a node is told when that node is gone, or put behind the one that it was
+//!    behind. Nothing here is a grant but the notice that one transaction has deleted the holder's node while
+//!    its heir's existed: whatever is in doubt ends with a look at the queue.
 
 mod census;
 mod nodes;
@@ -47,7 +51,8 @@ use self::nodes::Nodes;
 pub(crate) use self::nodes::{Gone, Neighbour};
 pub(crate) use self::notice::{Notice, Told};
 
-/// One client's attempts on one path; see the module. `W` wakes an attempt with a [`Notice`], `L` is told a list.
+/// One client's attempts on one path; see the module. `W` wakes an attempt with a [`Notice`], `L` is told a
+/// list.
 #[derive(Debug)]
 pub(crate) struct LocalQueue<W, L> {
     max_znodes: Places,
@@ -100,8 +105,8 @@ pub(crate) enum Arrival {
     Admitted,
     /// It is told [`Notice::Place`], or [`Notice::Busy`] if it only asks.
     Waits,
-    /// It only asks, and live contenders are in its way. It may ask again, and has its turn among those that wait until it
-    /// leaves ([`LocalQueue::free`]).
+    /// It only asks, and live contenders are in its way. It may ask again, and has its turn among those that
+    /// wait until it leaves ([`LocalQueue::free`]).
     Busy(Count),
     /// All places are taken. It is not known here any more.
     Refused,
@@ -341,8 +346,8 @@ impl<W, L> LocalQueue<W, L> {
 
 /// The order of creates.
 impl<W, L> LocalQueue<W, L> {
-    /// An attempt that has a place is about to create a node in a session. Returns true if it may. Otherwise `wake` is kept,
-    /// and told when to ask again.
+    /// An attempt that has a place is about to create a node in a session. Returns true if it may. Otherwise
+    /// `wake` is kept, and told when to ask again.
     pub(crate) fn may_create(&mut self, number: u64, session: u64, wake: W) -> bool {
         self.enter(session);
         let Some(attempt) = self.attempts.get_mut(&number) else { return true };
@@ -366,8 +371,8 @@ impl<W, L> LocalQueue<W, L> {
         }
     }
 
-    /// The create of an attempt did not happen, for want of a directory: those that have sent none yet wait until it has
-    /// tried again, or steps aside.
+    /// The create of an attempt did not happen, for want of a directory: those that have sent none yet wait
+    /// until it has tried again, or steps aside.
     pub(crate) fn create_failed(&mut self, number: u64, session: u64) {
         if session != self.session {
             return;
@@ -378,7 +383,8 @@ impl<W, L> LocalQueue<W, L> {
         }
     }
 
-    /// An attempt pauses for as long as the retry policy says: it keeps no other waiting, and creates when it comes back.
+    /// An attempt pauses for as long as the retry policy says: it keeps no other waiting, and creates when it
+    /// comes back.
     pub(crate) fn step_aside(&mut self, number: u64) {
         self.pass(number);
     }
@@ -404,7 +410,8 @@ impl<W, L> LocalQueue<W, L> {
         self.told.tell(next.and_then(|next| next.turn.take_wake()), Notice::Turn);
     }
 
-    /// A newer session has begun: nothing of the one before is of use in it, and all that contended create anew.
+    /// A newer session has begun: nothing of the one before is of use in it, and all that contended create
+    /// anew.
     fn enter(&mut self, session: u64) {
         if session <= self.session {
             return;
@@ -449,8 +456,8 @@ impl<W, L> LocalQueue<W, L> {
         self.told.no_list.extend(self.lists.waiting.remove(&question));
     }
 
-    /// A list is about to be sent: returns those that are told what it shows, or `None` if no list is needed, or a newer
-    /// session has begun.
+    /// A list is about to be sent: returns those that are told what it shows, or `None` if no list is needed,
+    /// or a newer session has begun.
     pub(crate) fn next_list(&mut self, session: u64) -> Option<Vec<L>> {
         if session != self.session {
             return None;
@@ -479,8 +486,8 @@ impl<W, L> LocalQueue<W, L> {
         session == self.session && self.nodes.has_last()
     }
 
-    /// A node exists, by the answer to its create. Returns the nearest node of the session before it, if that is certain
-    /// without a list.
+    /// A node exists, by the answer to its create. Returns the nearest node of the session before it, if that
+    /// is certain without a list.
     pub(crate) fn created(&mut self, session: u64, name: &str, sequence: i32) -> Option<Neighbour> {
         if !self.is_current(session) {
             return None;
@@ -512,14 +519,14 @@ impl<W, L> LocalQueue<W, L> {
         if session == self.session { self.nodes.ahead(name) } else { 0 }
     }
 
-    /// Whether a live contender is known to be in the way of one behind the node `name`: that one itself, or one that it
-    /// waits for. `leaving` says of a node of the session that it is being deleted.
+    /// Whether a live contender is known to be in the way of one behind the node `name`: that one itself, or
+    /// one that it waits for. `leaving` says of a node of the session that it is being deleted.
     pub(crate) fn is_live(&self, session: u64, name: &str, leaving: &dyn Fn(&str) -> bool) -> bool {
         session == self.session && self.nodes.is_live(name, leaving)
     }
 
-    /// The node `own` waits for another of its session. Returns false if that is not known any more; otherwise `wake` is
-    /// told when it has gone.
+    /// The node `own` waits for another of its session. Returns false if that is not known any more;
+    /// otherwise `wake` is told when it has gone.
     pub(crate) fn wait(&mut self, session: u64, own: &str, before: &Neighbour, wake: W) -> bool {
         if !self.is_current(session) {
             return false;

@@ -1,8 +1,9 @@
-//! The part of a [`LocalQueue`](super::LocalQueue) that is about the nodes of its session: who waits for whom in memory, and what
-//! becomes of those that wait when a node goes.
+//! The part of a [`LocalQueue`](super::LocalQueue) that is about the nodes of its session: who waits for whom
+//! in memory, and what becomes of those that wait when a node goes.
 //!
-//! Thousands of waiters of one lock in one process cost the servers no watches and no lists that way. What is known here about
-//! a node may be out of date at any time: deleted by hand, its directory removed and made again.
+//! Thousands of waiters of one lock in one process cost the servers no watches and no lists that way. What is
+//! known here about a node may be out of date at any time: deleted by hand, its directory removed and made
+//! again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -355,7 +356,8 @@ mod tests {
         assert!(nodes.wait("later", &neighbour("n0", false), "wake later"));
         let told = gone(&mut nodes, "n0", Gone::HandedOver { to: "n1" });
         assert_eq!(told, [("wake n1", Notice::HandedOver), ("wake later", Notice::Look)]);
-        // The lock is released by a plain deletion: it was lost, or something was written of which nothing is known.
+        // The lock is released by a plain deletion: it was lost, or something was written of which nothing is
+        // known.
         assert!(nodes.wait("later", &neighbour("n1", true), "wake later"));
         assert_eq!(gone(&mut nodes, "n1", Gone::Deleted), [("wake later", Notice::Look)]);
     }

@@ -11,7 +11,8 @@ pub(crate) enum Notice {
     Busy(Count),
     /// It may be its turn to create: it asks again.
     Turn,
-    /// The node that it waited for held the lock, and one transaction has deleted it and found the attempt's own node.
+    /// The node that it waited for held the lock, and one transaction has deleted it and found the attempt's
+    /// own node.
     HandedOver,
     /// The node that it waited for has gone, and was behind this node of another session.
     Watch { predecessor: String },
