@@ -65,9 +65,24 @@ pub(crate) fn add_controls(suite: &mut Suite) {
     suite.add("checker", "check::sees_tokens_that_fall", trials::sees_tokens_that_fall);
     suite.add("checker", "check::sees_lost_increments", trials::sees_lost_increments);
     suite.add("checker", "check::sees_workers_that_stay", trials::sees_workers_that_stay);
+    suite.add_needing("zookeeper", "check::a_worker_that_fails_ends_the_run", peers::zookeeper(), |_| {
+        a_worker_that_fails_ends_the_run()
+    });
     suite.add_needing("zookeeper", "check::workers_without_a_lock_are_seen", peers::zookeeper(), |_| {
         workers_without_a_lock_are_seen()
     });
+}
+
+/// A run in which one thread of a worker fails, while the others go on, ends with what it said.
+fn a_worker_that_fails_ends_the_run() -> Outcome {
+    let servers = shared_standalone()?;
+    let sides = [rust("none", &["x"]), Side { name: "other", ..rust("none", &["xf"]) }];
+    let extent = Extent { grants: 1_000_000_000, holders: 0, bystanders: 0 };
+    match pairing::run(&servers, "failing", &sides, extent) {
+        Ok(_) => Err("it ended well".into()),
+        Err(e) if e.to_string().contains("ended") && e.to_string().contains("as it was told") => Ok(()),
+        Err(e) => Err(e),
+    }
 }
 
 /// The same workers, only without the lock.

@@ -249,6 +249,9 @@ impl<'a> Run<'a> {
     fn until(&mut self, what: &str, mut there: impl FnMut(&str) -> bool) -> Outcome {
         let mut length = 0;
         loop {
+            if let Some(ended) = self.ended() {
+                return Err(format!("{ended} while waiting for {what}").into());
+            }
             let tail = &mut self.tail;
             let seen = poll_until(what, SOON, || match tail.read() {
                 Ok(text) if there(text) => Some(Ok(true)),
@@ -261,9 +264,6 @@ impl<'a> Run<'a> {
             });
             if seen?? {
                 return Ok(());
-            }
-            if let Some(ended) = self.ended() {
-                return Err(format!("{ended} while waiting for {what}").into());
             }
         }
     }
@@ -291,6 +291,9 @@ impl<'a> Run<'a> {
     /// Kills a process, and starts another in its place.
     fn kill(&mut self, side: usize, crew: usize) -> Outcome {
         let worker = &mut self.workers[side][crew];
+        if let Some(status) = worker.child.try_wait()? {
+            return Err(format!("{} ended by itself ({status})", worker.name).into());
+        }
         worker.child.kill()?;
         worker.child.wait()?;
         let name = worker.name.clone();

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use zookeeper_recipes::{
     AcquireError, Acquired, Busy, Client, ConversionFailure, Dialect, InterProcessFairLock,
     InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock, LockGuard,
@@ -124,7 +125,7 @@ fn run(task: &Task) -> Result<(), Failure> {
                 Err(e) => return Err(e.into()),
             }
         };
-        let mut threads = Vec::new();
+        let mut threads = JoinSet::new();
         for (index, role) in task.crew.chars().enumerate() {
             let thread = Thread {
                 name: format!("{}.{index}", task.name),
@@ -136,10 +137,11 @@ fn run(task: &Task) -> Result<(), Failure> {
                 round: 0,
                 rests: task.recipe == "kazoo-read-write" && role != 'r',
             };
-            threads.push(tokio::spawn(thread.run()));
+            threads.spawn(thread.run());
         }
-        for thread in threads {
-            thread.await??;
+        // The first that fails ends the process, whatever the others do: the parent watches processes.
+        while let Some(ended) = threads.join_next().await {
+            ended??;
         }
         client.close().await?;
         Ok(())
@@ -194,6 +196,8 @@ enum Lock {
     Both(InterProcessReadLock, InterProcessWriteLock),
     /// For a run that must go wrong.
     None,
+    /// The same: who has it fails.
+    Fails,
 }
 
 impl Lock {
@@ -213,6 +217,7 @@ impl Lock {
             ("read-write", 'r') => Self::Read(read_write()?.read_lock()),
             ("read-write", 'c') => Self::Both(read_write()?.read_lock(), read_write()?.write_lock()),
             ("none", 'x') => Self::None,
+            ("none", 'f') => Self::Fails,
             (recipe, role) => return Err(format!("no role {role} in {recipe}").into()),
         })
     }
@@ -239,7 +244,7 @@ impl Lock {
             Self::Both(_, write) | Self::Write(write) => {
                 Option::from(write.acquire(timeout).await.optional()?).map(Held::Write)
             }
-            Self::None => Some(Held::Nothing),
+            Self::None | Self::Fails => Some(Held::Nothing),
         })
     }
 }
@@ -325,6 +330,9 @@ impl Thread {
     }
 
     async fn hold(&self, mut held: Held) -> Result<(), Failure> {
+        if matches!(self.lock, Lock::Fails) {
+            return Err("as it was told".into());
+        }
         let mode = if held.is_exclusive() { 'x' } else { 'r' };
         let session = self.client.session_id().unwrap_or_default();
         self.note("enter", &format!("{mode} {} {session:#x}", held.token().0))?;
