@@ -1,11 +1,7 @@
 //! The article's programs, run as a reader runs them, and what they print.
-//!
-//! `cargo test` builds the examples beside the tests. After a change to an example alone, `cargo test --test article` would
-//! run the old one: run `cargo build --examples` first.
 
 use std::collections::HashSet;
 use std::error::Error;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use test_support::{Suite, peers, shared_standalone, within};
@@ -42,14 +38,7 @@ fn main() {
 
 /// The example of this name, beside this test.
 fn example(name: &str, servers: Option<&str>) -> Result<Command, Box<dyn Error>> {
-    let test = std::env::current_exe()?;
-    let profile = test.parent().and_then(Path::parent).ok_or("the test is nowhere")?;
-    let program: PathBuf =
-        profile.join("examples").join(name).with_extension(std::env::consts::EXE_EXTENSION);
-    if !program.exists() {
-        return Err(format!("{} is not there: cargo build --examples", program.display()).into());
-    }
-    let mut command = Command::new(program);
+    let mut command = Command::new(test_support::example(name)?);
     command.env_remove("ZK_CONNECT").envs(servers.map(|servers| ("ZK_CONNECT", servers)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok(command)

@@ -1,16 +1,12 @@
 //! The cache in front of a table, run as a reader runs it.
-//!
-//! `cargo test` builds the examples beside the tests. After a change to the example alone, `cargo test --test
-//! cache_consistency` would run the old one: run `cargo build --example cache_consistency` first.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use test_support::{Suite, peers, shared_ensemble, shared_standalone, shown_on_a_terminal};
+use test_support::{Suite, example, peers, shared_ensemble, shared_standalone, shown_on_a_terminal};
 use zookeeper_test_server::{LogKind, Op, Server};
 
 type TestResult = Result<(), Box<dyn Error>>;
@@ -51,20 +47,8 @@ fn main() {
     suite.run()
 }
 
-/// The example beside this test.
-fn program() -> Result<PathBuf, Box<dyn Error>> {
-    let test = std::env::current_exe()?;
-    let profile = test.parent().and_then(Path::parent).ok_or("the test is nowhere")?;
-    let program = profile.join("examples/cache_consistency").with_extension(std::env::consts::EXE_EXTENSION);
-    if program.exists() {
-        Ok(program)
-    } else {
-        Err(format!("{} is not there: cargo build --example cache_consistency", program.display()).into())
-    }
-}
-
 fn run_on(servers: Option<&str>, args: &[&str]) -> Result<Command, Box<dyn Error>> {
-    let mut command = Command::new(program()?);
+    let mut command = Command::new(example("cache_consistency")?);
     command.args(args).env_remove("ZK_CONNECT").stdin(Stdio::null());
     command.envs(servers.map(|servers| ("ZK_CONNECT", servers)));
     Ok(command)

@@ -1,18 +1,16 @@
 //! The flash sale, run as a reader runs it.
-//!
-//! `cargo test` builds the examples beside the tests. After a change to the example alone, `cargo test --test
-//! inventory_stock` would run the old one: run `cargo build --example inventory_stock` first.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use test_support::{Suite, peers, poll_until, shared_ensemble, shared_standalone, shown_on_a_terminal};
+use test_support::{
+    Suite, example, peers, poll_until, shared_ensemble, shared_standalone, shown_on_a_terminal,
+};
 use zookeeper_test_server::{LogEntry, LogKind, Op, Server};
 
 type TestResult = Result<(), Box<dyn Error>>;
@@ -82,20 +80,8 @@ fn main() {
     suite.run()
 }
 
-/// The example beside this test.
-fn program() -> Result<PathBuf, Box<dyn Error>> {
-    let test = std::env::current_exe()?;
-    let profile = test.parent().and_then(Path::parent).ok_or("the test is nowhere")?;
-    let program = profile.join("examples/inventory_stock").with_extension(std::env::consts::EXE_EXTENSION);
-    if program.exists() {
-        Ok(program)
-    } else {
-        Err(format!("{} is not there: cargo build --example inventory_stock", program.display()).into())
-    }
-}
-
 fn sale(args: &[&str]) -> Result<Command, Box<dyn Error>> {
-    let mut command = Command::new(program()?);
+    let mut command = Command::new(example("inventory_stock")?);
     command.args(args).env_remove("ZK_CONNECT").stdin(Stdio::null());
     Ok(command)
 }

@@ -4,6 +4,7 @@
 //!
 //! What is not `async` blocks, and needs no runtime.
 
+mod example;
 pub mod in_process;
 mod log;
 pub mod peers;
@@ -17,6 +18,7 @@ mod terminal;
 mod wait;
 mod zookeeper;
 
+pub use example::example;
 pub use log::listen_to_log;
 pub use poll::{TimedOut, poll_until};
 pub use proxy::{Cut, Direction, Proxy};
