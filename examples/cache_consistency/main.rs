@@ -37,53 +37,23 @@ mod run;
 mod store;
 mod worker;
 
-use std::io::Write;
 use std::process::ExitCode;
 
-use common::{BROKEN, Error, INTERRUPTED, TROUBLE, chain};
+use common::Error;
+use common::program::{self, Verdict};
 use options::Options;
-use run::Ended;
 
 fn main() -> ExitCode {
-    let result =
-        if common::worker::is_worker() { worker::run().map(|()| ExitCode::SUCCESS) } else { run_workers() };
-    result.unwrap_or_else(|error| {
-        eprintln!("cache_consistency: {}", chain(&*error));
-        ExitCode::from(TROUBLE)
-    })
+    program::run("cache_consistency", worker::run, run_workers)
 }
 
-fn run_workers() -> Result<ExitCode, Error> {
+fn run_workers() -> Result<Option<Verdict>, Error> {
     let options = Options::from_command_line();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let report = match runtime.block_on(run::run(&options))? {
-        Ended::Completed(report) => report,
-        Ended::Interrupted => {
-            eprintln!("cache_consistency: interrupted");
-            return Ok(ExitCode::from(INTERRUPTED));
-        }
-    };
-    // Not `print!`, which panics if the reader is gone.
-    let mut stdout = std::io::stdout().lock();
-    write!(stdout, "{report}")?;
+    let Some(report) = runtime.block_on(run::run(&options))? else { return Ok(None) };
+    let mut text = report.to_string();
     if options.json {
-        writeln!(stdout, "{}", serde_json::to_string(&report.figures)?)?;
+        text += &format!("{}\n", serde_json::to_string(&report.figures)?);
     }
-    let broken = report.broken_promises();
-    for promise in &broken {
-        eprintln!("cache_consistency: {promise}");
-    }
-    if let Some(failure) = &report.first_failure {
-        eprintln!("cache_consistency: a worker failed: {failure}");
-    }
-    if let Some(missed) = report.missed_fault() {
-        eprintln!("cache_consistency: {missed}");
-    }
-    Ok(if !broken.is_empty() {
-        ExitCode::from(BROKEN)
-    } else if report.first_failure.is_some() || report.missed_fault().is_some() {
-        ExitCode::from(TROUBLE)
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(Some(Verdict { text, broken_promises: report.broken_promises(), troubles: report.troubles() }))
 }

@@ -56,7 +56,7 @@ pub(crate) struct Report {
     /// By worker.
     tallies: Vec<Tally>,
     history: History,
-    pub(crate) first_failure: Option<String>,
+    first_failure: Option<String>,
 }
 
 /// What the workers reported, and what is in the table and the cache after the run.
@@ -131,8 +131,15 @@ impl Report {
         promises.iter().filter(|(times, _)| *times > 0).map(|(n, what)| format!("{n} {what}")).collect()
     }
 
+    /// Returns what could not be done as it was asked for, a line each.
+    pub(crate) fn troubles(&self) -> Vec<String> {
+        let failure = self.first_failure.as_ref();
+        let failure = failure.map(|failure| format!("a worker failed: {failure}"));
+        failure.into_iter().chain(self.missed_fault().map(str::to_owned)).collect()
+    }
+
     /// Returns why a fault that was asked for did not happen, or had no effect; `None` if all did.
-    pub(crate) fn missed_fault(&self) -> Option<&'static str> {
+    fn missed_fault(&self) -> Option<&'static str> {
         let figures = &self.figures;
         self.faults.iter().find_map(|fault| match fault {
             Fault::Kill if figures.killed.is_none() => Some("there was nobody to kill: no writer was inside"),

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tokio::signal::unix::{SignalKind, signal};
 use zookeeper_recipes::Client;
 
 use crate::common::log::Log;
+use crate::common::program::unless_interrupted;
 use crate::common::workers::{FromWorker, Workers};
 use crate::common::{Error, Servers, monotonic};
 use crate::fault::FaultInjector;
@@ -19,14 +19,9 @@ use crate::store::{self, Cache, Table};
 /// How often the fault injector and the log look at the clock.
 const TICK: Duration = Duration::from_millis(20);
 
-/// How a run ended.
-pub(crate) enum Ended {
-    Completed(Box<Report>),
-    Interrupted,
-}
-
-/// Runs the workers, from the first one's start to the last one's end.
-pub(crate) async fn run(options: &Options) -> Result<Ended, Error> {
+/// Runs the workers, from the first one's start to the last one's end; returns `None` if that was
+/// interrupted.
+pub(crate) async fn run(options: &Options) -> Result<Option<Report>, Error> {
     let config = options.config();
     let servers = Servers::find(options.connect.as_deref())?;
     // Before the workers start, to learn whether there are servers, and which timeout they grant.
@@ -47,22 +42,17 @@ pub(crate) async fn run(options: &Options) -> Result<Ended, Error> {
         directory: directory.path().to_owned(),
     });
 
-    // Before the first worker starts, so that none is left behind.
-    let mut interrupts = signal(SignalKind::interrupt())?;
-    let mut terminations = signal(SignalKind::terminate())?;
     let mut workers = Workers::new();
     let mut monitor = Monitor::new(&config, options.verbose);
-    let ended = tokio::select! {
-        ended = async {
-            workers.start(assignments, |message| matches!(message, Message::Ready)).await?;
-            monitor.watch(&mut workers, FaultInjector::new(session_timeout)).await
-        } => Some(ended),
-        _ = interrupts.recv() => None,
-        _ = terminations.recv() => None,
-    };
+    let done = unless_interrupted(async {
+        workers.start(assignments, |message| matches!(message, Message::Ready)).await?;
+        monitor.watch(&mut workers, FaultInjector::new(session_timeout)).await
+    })
+    .await?;
+    // Also after an interrupt: no worker is left behind.
     workers.stop().await;
-    let Some(ended) = ended else { return Ok(Ended::Interrupted) };
-    ended?;
+    let Some(done) = done else { return Ok(None) };
+    done?;
 
     let Monitor { history, tallies, failures, .. } = monitor;
     let table_version = Table::open(directory.path())?.version()?;
@@ -70,7 +60,7 @@ pub(crate) async fn run(options: &Options) -> Result<Ended, Error> {
     let findings = Findings { tallies, history, failures, table_version, cache_version };
     let report = Report::new(findings, config, options.faults(), servers.backend);
     client.close().await?;
-    Ok(Ended::Completed(Box::new(report)))
+    Ok(Some(report))
 }
 
 /// Records what the workers report.

@@ -1,6 +1,8 @@
-//! What the examples with several processes share: the servers, the worker processes, the log, and the clock.
+//! What the examples with several processes share: the program, the servers, the worker processes, the log,
+//! and the clock.
 
 pub(crate) mod log;
+pub(crate) mod program;
 pub(crate) mod worker;
 pub(crate) mod workers;
 
@@ -11,13 +13,6 @@ use zookeeper_test_server::Server;
 
 /// Any failure of an example.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
-
-/// The exit code of a run in which the lock did not do its work.
-pub(crate) const BROKEN: u8 = 1;
-/// The exit code of a run that could not do what it was asked for; the same as clap's.
-pub(crate) const TROUBLE: u8 = 2;
-/// The exit code of a run that was interrupted: 128 plus the number of SIGINT, as in a shell.
-pub(crate) const INTERRUPTED: u8 = 130;
 
 /// The in-process server's tick, a tenth of ZooKeeper's default: it expires sessions on multiples of it.
 const TICK: Duration = Duration::from_millis(200);

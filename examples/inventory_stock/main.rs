@@ -43,53 +43,23 @@ mod store;
 mod timeline;
 mod worker;
 
-use std::io::Write;
 use std::process::ExitCode;
 
-use common::{BROKEN, Error, INTERRUPTED, TROUBLE, chain};
+use common::Error;
+use common::program::{self, Verdict};
 use options::Options;
-use sale::Ended;
 
 fn main() -> ExitCode {
-    let result =
-        if common::worker::is_worker() { worker::run().map(|()| ExitCode::SUCCESS) } else { hold_sale() };
-    result.unwrap_or_else(|error| {
-        eprintln!("inventory_stock: {}", chain(&*error));
-        ExitCode::from(TROUBLE)
-    })
+    program::run("inventory_stock", worker::run, hold_sale)
 }
 
-fn hold_sale() -> Result<ExitCode, Error> {
+fn hold_sale() -> Result<Option<Verdict>, Error> {
     let options = Options::from_command_line();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let report = match runtime.block_on(sale::hold(&options))? {
-        Ended::Completed(report) => report,
-        Ended::Interrupted => {
-            eprintln!("inventory_stock: interrupted");
-            return Ok(ExitCode::from(INTERRUPTED));
-        }
-    };
-    // Not `print!`, which panics if the reader is gone.
-    let mut stdout = std::io::stdout().lock();
-    write!(stdout, "{report}")?;
+    let Some(report) = runtime.block_on(sale::hold(&options))? else { return Ok(None) };
+    let mut text = report.to_string();
     if options.json {
-        writeln!(stdout, "{}", serde_json::to_string(&report.figures)?)?;
+        text += &format!("{}\n", serde_json::to_string(&report.figures)?);
     }
-    let broken = report.broken_promises();
-    for promise in &broken {
-        eprintln!("inventory_stock: {promise}");
-    }
-    if let Some(failure) = &report.first_failure {
-        eprintln!("inventory_stock: {} users failed, the first: {failure}", report.figures.failed);
-    }
-    if let Some(missed) = report.missed_fault() {
-        eprintln!("inventory_stock: {missed}");
-    }
-    Ok(if !broken.is_empty() {
-        ExitCode::from(BROKEN)
-    } else if report.first_failure.is_some() || report.missed_fault().is_some() {
-        ExitCode::from(TROUBLE)
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(Some(Verdict { text, broken_promises: report.broken_promises(), troubles: report.troubles() }))
 }

@@ -214,7 +214,7 @@ pub(crate) struct Figures {
     seconds: f64,
     peak_lock_nodes: usize,
     /// Users who could not be served because of an error.
-    pub(crate) failed: u32,
+    failed: u32,
     /// Users whose reported outcome does not agree with the database.
     unaccounted: u32,
     left: u32,
@@ -288,7 +288,7 @@ pub(crate) struct Report {
     faults: Vec<Fault>,
     winners: Vec<Winner>,
     shares: Vec<Share>,
-    pub(crate) first_failure: Option<String>,
+    first_failure: Option<String>,
 }
 
 impl Report {
@@ -305,8 +305,16 @@ impl Report {
         promises.iter().filter(|(times, _)| *times > 0).map(|(n, what)| format!("{n} {what}")).collect()
     }
 
+    /// Returns what could not be done as it was asked for, a line each.
+    pub(crate) fn troubles(&self) -> Vec<String> {
+        let failed = self.figures.failed;
+        let failure = self.first_failure.as_ref();
+        let failure = failure.map(|failure| format!("{failed} users failed, the first: {failure}"));
+        failure.into_iter().chain(self.missed_fault().map(str::to_owned)).collect()
+    }
+
     /// Returns why a fault that was asked for did not happen, or had no effect; `None` if all did.
-    pub(crate) fn missed_fault(&self) -> Option<&'static str> {
+    fn missed_fault(&self) -> Option<&'static str> {
         let figures = &self.figures;
         self.faults.iter().find_map(|fault| match fault {
             Fault::Kill if figures.killed.is_none() => Some("there was nobody to kill: no worker was inside"),

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use zookeeper_recipes::Client;
 
 use crate::common::log::Log;
+use crate::common::program::unless_interrupted;
 use crate::common::workers::{FromWorker, Workers};
 use crate::common::{Error, Servers};
 use crate::fault::FaultInjector;
@@ -29,14 +29,8 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
 /// How often the fault injector and the log look at the clock.
 const TICK: Duration = Duration::from_millis(20);
 
-/// How a sale ended.
-pub(crate) enum Ended {
-    Completed(Box<Report>),
-    Interrupted,
-}
-
-/// Holds the sale, from the first worker's start to the last one's end.
-pub(crate) async fn hold(options: &Options) -> Result<Ended, Error> {
+/// Holds the sale, from the first worker's start to the last one's end; returns `None` if it was interrupted.
+pub(crate) async fn hold(options: &Options) -> Result<Option<Report>, Error> {
     let config = options.config();
     let servers = Servers::find(options.connect.as_deref())?;
     let client =
@@ -75,23 +69,20 @@ pub(crate) async fn hold(options: &Options) -> Result<Ended, Error> {
     // The servers may have granted another timeout than the one that was asked for.
     let session_timeout = client.session_timeout().unwrap_or(config.session_timeout);
 
-    // Before the first worker starts, so that none is left behind.
-    let mut interrupts = signal(SignalKind::interrupt())?;
-    let mut terminations = signal(SignalKind::terminate())?;
     let mut ledger = Ledger::new(config.clone(), servers.backend, options.verbose);
     let mut workers = Workers::new();
-    let ended = tokio::select! {
-        ended = async {
-            workers.start((0..config.workers).map(assignment), |message| matches!(message, Message::Ready)).await?;
-            let faults = FaultInjector::new(options.faults(), session_timeout);
-            sell(&mut workers, &config, &locks, &mut store, &mut ledger, faults).await
-        } => Some(ended),
-        _ = interrupts.recv() => None,
-        _ = terminations.recv() => None,
-    };
+    let sold = unless_interrupted(async {
+        workers
+            .start((0..config.workers).map(assignment), |message| matches!(message, Message::Ready))
+            .await?;
+        let faults = FaultInjector::new(options.faults(), session_timeout);
+        sell(&mut workers, &config, &locks, &mut store, &mut ledger, faults).await
+    })
+    .await?;
+    // Also after an interrupt: no worker is left behind.
     workers.stop().await;
-    let Some(ended) = ended else { return Ok(Ended::Interrupted) };
-    ended?;
+    let Some(sold) = sold else { return Ok(None) };
+    sold?;
 
     // All workers have ended, so the database does not change any more.
     let counts = config.products().map(|sku| store.count(sku)).collect::<Result<Vec<_>, _>>()?;
@@ -100,7 +91,7 @@ pub(crate) async fn hold(options: &Options) -> Result<Ended, Error> {
     }
     let report = ledger.close(&counts, &options.faults());
     client.close().await?;
-    Ok(Ended::Completed(Box::new(report)))
+    Ok(Some(report))
 }
 
 /// Starts the sale, and records what the workers report until all have ended.

@@ -1,0 +1,73 @@
+//! The program around a run: its exit codes, its output, and its end by a signal.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Error, chain, worker};
+
+/// The exit code of a run in which the lock did not do its work.
+const BROKEN: u8 = 1;
+/// The exit code of a run that could not do what it was asked for; the same as clap's.
+const TROUBLE: u8 = 2;
+/// The exit code of a run that was interrupted: 128 plus the number of SIGINT, as in a shell.
+const INTERRUPTED: u8 = 130;
+
+/// The result of a run.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    /// What goes to stdout.
+    pub(crate) text: String,
+    /// What must not happen and did, a line each.
+    pub(crate) broken_promises: Vec<String>,
+    /// What could not be done as it was asked for, a line each.
+    pub(crate) troubles: Vec<String>,
+}
+
+/// Runs this process: as a worker if it was started as one, or else `run`, which returns `None` if it was
+/// interrupted.
+pub(crate) fn run(
+    name: &str,
+    worker: impl FnOnce() -> Result<(), Error>,
+    run: impl FnOnce() -> Result<Option<Verdict>, Error>,
+) -> ExitCode {
+    let result = if worker::is_worker() {
+        worker().map(|()| ExitCode::SUCCESS)
+    } else {
+        run().and_then(|verdict| conclude(name, verdict))
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("{name}: {}", chain(&*error));
+        ExitCode::from(TROUBLE)
+    })
+}
+
+fn conclude(name: &str, verdict: Option<Verdict>) -> Result<ExitCode, Error> {
+    let Some(Verdict { text, broken_promises, troubles }) = verdict else {
+        eprintln!("{name}: interrupted");
+        return Ok(ExitCode::from(INTERRUPTED));
+    };
+    // Not `print!`, which panics if the reader is gone.
+    std::io::stdout().write_all(text.as_bytes())?;
+    for line in broken_promises.iter().chain(&troubles) {
+        eprintln!("{name}: {line}");
+    }
+    Ok(match (broken_promises.is_empty(), troubles.is_empty()) {
+        (false, _) => ExitCode::from(BROKEN),
+        (true, false) => ExitCode::from(TROUBLE),
+        (true, true) => ExitCode::SUCCESS,
+    })
+}
+
+/// Runs a future to its end; drops it and returns `None` if this process is told to stop before (Ctrl-C,
+/// SIGTERM).
+pub(crate) async fn unless_interrupted<F: Future>(future: F) -> Result<Option<F::Output>, Error> {
+    let mut interrupts = signal(SignalKind::interrupt())?;
+    let mut terminations = signal(SignalKind::terminate())?;
+    Ok(tokio::select! {
+        output = future => Some(output),
+        _ = interrupts.recv() => None,
+        _ = terminations.recv() => None,
+    })
+}
