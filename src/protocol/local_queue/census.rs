@@ -1,33 +1,33 @@
-//! How the places of a [`LocalQueue`](super::LocalQueue) are used, which decides what errors say.
+//! How the places of a [`LocalQueue`](super::LocalQueue) are used, which errors report.
 
 use crate::protocol::node_name::Kind;
 
-/// The live places of one limit. The others that are taken are being cleaned up.
+/// The use of the places of one limit. Places that are taken but not live are those of orphans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Census {
-    /// Those of attempts and holds.
+    /// The places of attempts and holds.
     pub(super) live: Count,
-    /// Those of them that a reader has to wait for: a writer's, and a reader's that waits for a writer
-    /// itself.
+    /// The live places in the way of a reader: those of writers, and of readers that wait for a writer
+    /// themselves.
     pub(super) blocking: Count,
     /// How many places are taken.
     pub(super) taken: usize,
 }
 
-/// Some of the live places.
+/// A count of live places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     /// How many there are.
     pub(crate) now: usize,
-    /// How often one has come to be counted: a change says that there was one meanwhile.
+    /// How often the count has risen: if this changes, there was a live place in the meantime.
     pub(crate) ever: u64,
 }
 
-/// How a place that is taken counts in the census.
+/// How a taken place counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Liveness {
     pub(super) live: bool,
-    /// Its attempt has seen a live contender before it.
+    /// Whether its attempt has seen a live contender before it.
     pub(super) waits: bool,
 }
 
@@ -45,7 +45,7 @@ impl Count {
 }
 
 impl Census {
-    /// The live places that are in the way of an attempt of this kind.
+    /// Returns the live places in the way of an attempt of this kind.
     pub(crate) fn in_the_way(&self, kind: Kind) -> Count {
         match kind {
             Kind::Exclusive => self.live,
@@ -53,12 +53,12 @@ impl Census {
         }
     }
 
-    /// How many are live.
+    /// Returns how many places are live.
     pub(crate) fn live(&self) -> usize {
         self.live.now
     }
 
-    /// How many are being cleaned up.
+    /// Returns how many places are those of orphans.
     pub(crate) fn in_cleanup(&self) -> usize {
         self.taken.saturating_sub(self.live.now)
     }

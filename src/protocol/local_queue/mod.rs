@@ -1,39 +1,40 @@
-//! Which of one client's attempts goes next for one path. Pure: inputs in, decisions out.
+//! Decides which of one client's attempts is next for one path (docs/protocol.md#arrival-order). Pure.
 //!
 //! All attempts of one client on one path, of a mutex and of a fair lock alike, are in one [`LocalQueue`],
 //! from their arrival until their last node is gone:
 //!
-//! 1. An attempt *arrives* and needs a *place*, the right to one node. Where all are taken it waits, is
-//!    refused, or, if it only asks, is told that live contenders are in its way
-//!    ([`arrive`](LocalQueue::arrive)).
-//! 2. It *creates* its node when those that came before have created theirs in this session
+//! 1. An attempt *arrives* and needs a *place*, the right to one node. If all places are taken it waits or is
+//!    refused; a try waits only until live contenders are in its way ([`arrive`](LocalQueue::arrive)).
+//! 2. It *creates* its node after the attempts that arrived before it, in each session
 //!    ([`may_create`](LocalQueue::may_create)).
-//! 3. It *lists* the directory, by one list for all that need one at the same time
+//! 3. It *lists* the directory, together with all attempts that need a list at the time
 //!    ([`ask_list`](LocalQueue::ask_list)).
-//! 4. Its node *waits* in memory for a node of the same session before it, and may be its *heir*
-//!    ([`wait`](LocalQueue::wait), [`heir`](LocalQueue::heir)).
+//! 4. Its node *waits* in memory for a node of the same session before it, from which the lock may be handed
+//!    over to it: it is the *heir* of that node ([`wait`](LocalQueue::wait), [`heir`](LocalQueue::heir)).
 //! 5. Its place is *free* when its last node is gone ([`free`](LocalQueue::free)).
 //!
-//! Attempts are known by their numbers, which rise in the order in which they come, nodes by their names,
-//! which are used once. A decision that concerns another attempt than the one that asks is a [`Notice`] for
-//! its waker, to be taken with [`take_told`](LocalQueue::take_told) after each call and delivered when
-//! nothing is locked.
+//! Attempts are identified by their numbers, which rise in the order of arrival, nodes by their names, which
+//! are used once. A decision about another attempt than the caller's is a [`Notice`] for the waker of that
+//! attempt. The caller takes the notices by [`take_told`](LocalQueue::take_told) after each call, and sends
+//! them when nothing is locked.
 //!
 //! # Invariants
-//! 1. A waker that is kept comes out once, with what its attempt is told.
-//! 2. At most as many places of a limit are taken as the limit says. A place is free once, and then belongs
-//!    to the attempt that has waited longest. None waits while one is free.
-//! 3. In a session an attempt creates after those with lower numbers that have asked to create in it or in an
-//!    earlier one, except for those that have stepped aside or left.
-//! 4. A list is for those that asked before it was sent, and only for them. One is under way at a time.
-//! 5. What is known about nodes, turns and lists belongs to one session. A newer one clears it, an older one
-//!    changes nothing.
-//! 6. `next` says of two nodes that no other stands between them. It never becomes untrue: names are used
-//!    once, and later nodes have greater numbers. So if the one between two neighbours goes, those two are
+//! 1. Each waker that is kept is returned once, with a notice.
+//! 2. No more places are taken than the limit allows. A place is freed once, and goes to the attempt that has
+//!    waited longest. No attempt waits while a place is free.
+//! 3. In a session, an attempt creates after the attempts with lower numbers that have asked to create in it
+//!    or in an earlier session, except for those that have stepped aside or left.
+//! 4. A list is for the attempts that asked before it was sent, and for no others. One list is under way at a
+//!    time.
+//! 5. Nodes, turns and lists belong to one session. A newer session clears them, and calls for an older one
+//!    change nothing.
+//! 6. `next` means that no other node is between two nodes. That stays true, since later nodes have greater
+//!    numbers and names are used once. If the node between two neighbours is deleted, these two are
 //!    neighbours.
-//! 7. An attempt that waits for a node is told when that node is gone, or put behind the one that it was
-//!    behind. Nothing here is a grant but the notice that one transaction has deleted the holder's node while
-//!    its heir's existed: whatever is in doubt ends with a look at the queue.
+//! 7. An attempt that waits for a node gets a notice when that node is gone, or waits for the node before it
+//!    from then on. The only notice that grants the lock is that of a hand-over, one transaction that has
+//!    deleted the holder's node while the heir's existed. In every case of doubt the notice is to list the
+//!    directory.
 
 mod census;
 mod nodes;
@@ -47,33 +48,34 @@ use crate::protocol::node_name::Kind;
 
 use self::census::Liveness;
 pub(crate) use self::census::{Census, Count};
-use self::nodes::Nodes;
+use self::nodes::LocalNodes;
 pub(crate) use self::nodes::{Gone, Neighbour};
 pub(crate) use self::notice::{Notice, Told};
 
-/// One client's attempts on one path; see the module. `W` wakes an attempt with a [`Notice`], `L` is told a
-/// list.
+/// The attempts of one client on one path; see the [module](self). `W` wakes an attempt with a [`Notice`],
+/// and `L` receives a list.
 #[derive(Debug)]
 pub(crate) struct LocalQueue<W, L> {
     max_znodes: Places,
     max_waiters: Places,
-    /// Those that wait for a place or have one, by number.
-    attempts: BTreeMap<u64, Attempt<W>>,
-    /// The session that all below is about.
+    /// The attempts that wait for a place or have one, by number.
+    attempts: BTreeMap<u64, Member<W>>,
+    /// The session of the fields below.
     session: u64,
-    /// Those that have asked to create and have not done it in this session.
+    /// The attempts that have asked to create, and have not created in this session.
     to_create: BTreeSet<u64>,
-    nodes: Nodes<W>,
+    nodes: LocalNodes<W>,
     lists: Lists<L>,
     told: Told<W, L>,
 }
 
-/// Which limit on nodes an attempt counts for. A mutex and a fair lock on one path have one each.
+/// The limit on nodes by which an attempt is counted. A mutex and a fair lock on one path have one each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// That of mutexes and read-write locks: a newcomer that finds no place waits for one.
+    /// `max_znodes` of mutexes and read-write locks: a newcomer that finds no place waits for one.
     MaxZnodes,
-    /// That of fair locks, whose order is that of the nodes: a newcomer that finds no place is refused.
+    /// `max_waiters` of fair locks, whose order is that of the nodes: a newcomer that finds no place is
+    /// refused.
     MaxWaiters,
 }
 
@@ -83,32 +85,32 @@ pub(crate) struct Newcomer {
     pub(crate) number: u64,
     pub(crate) limit: Limit,
     pub(crate) kind: Kind,
-    /// It had a place before, and is not refused another.
+    /// Whether it had a place before, and so is not refused.
     pub(crate) again: bool,
     pub(crate) wish: Wish,
 }
 
-/// What an attempt does where it finds no place.
+/// What an attempt does if it finds no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// It waits for one.
     Join,
-    /// It waits until live contenders are in its way, other than those of which it knows already
+    /// It is a try: it waits until live contenders are in its way, other than those that it knows already
     /// ([`Count::ever`]).
     Ask { known: Option<u64> },
 }
 
-/// What became of a newcomer.
+/// The outcome of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// It has a place.
     Admitted,
-    /// It is told [`Notice::Place`], or [`Notice::Busy`] if it only asks.
+    /// It waits for [`Notice::Place`] or, if it is a try, [`Notice::Busy`].
     Waits,
-    /// It only asks, and live contenders are in its way. It may ask again, and has its turn among those that
-    /// wait until it leaves ([`LocalQueue::free`]).
+    /// It is a try, and live contenders are in its way. It may ask again, and keeps its turn among the
+    /// waiting attempts until it leaves ([`LocalQueue::free`]).
     Busy(Count),
-    /// All places are taken. It is not known here any more.
+    /// All places are taken. The attempt has been removed.
     Refused,
 }
 
@@ -118,29 +120,29 @@ struct Places {
     max: usize,
     census: Census,
     waiting: BTreeSet<u64>,
-    /// Those that wait, only ask, and have not been told what is in their way.
+    /// The tries among them that have not been told what is in their way.
     asking: BTreeSet<u64>,
 }
 
-/// An attempt that waits for a place, or has one, or what is left of it.
+/// An attempt that waits for a place or has one, or whose orphans have one.
 #[derive(Debug)]
-struct Attempt<W> {
+struct Member<W> {
     limit: Limit,
     kind: Kind,
-    place: Place<W>,
+    place: PlaceState<W>,
     turn: Turn<W>,
 }
 
 #[derive(Debug)]
-enum Place<W> {
+enum PlaceState<W> {
     Waits { wish: Wish, wake: Option<W> },
     Has(Liveness),
 }
 
-/// Where an attempt stands in the order of creates.
+/// The turn of an attempt in the order of creates.
 #[derive(Debug)]
 enum Turn<W> {
-    /// It has not asked to create, or does not contend any more.
+    /// It has not asked to create, or no longer contends.
     None,
     /// It has not created in this session.
     ToCreate { wake: Option<W> },
@@ -148,26 +150,26 @@ enum Turn<W> {
     Passed,
 }
 
-/// The list that is sent next, and the one under way.
+/// The attempts that wait for a list.
 #[derive(Debug)]
 struct Lists<L> {
-    /// A list is under way, or is about to be sent.
+    /// Whether a list is under way, or about to be sent.
     running: bool,
     waiting: BTreeMap<u64, L>,
     last: u64,
 }
 
-/// What became of the question for a list.
+/// The outcome of asking for a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListAsked {
-    /// What [`LocalQueue::forget_list`] wants.
+    /// The question, for [`LocalQueue::forget_list`].
     pub(crate) question: u64,
-    /// The caller has to start sending lists, until [`LocalQueue::next_list`] has none to send.
+    /// Whether the caller has to start sending lists, until [`LocalQueue::next_list`] has none to send.
     pub(crate) start: bool,
 }
 
 impl Wish {
-    /// Whether this count ends the wait of one that only asks.
+    /// Returns whether this count ends the wait of a try.
     fn ends(self, count: Count) -> bool {
         matches!(self, Self::Ask { known } if count.now > 0 && known != Some(count.ever))
     }
@@ -196,7 +198,7 @@ impl<W, L> Default for LocalQueue<W, L> {
             attempts: BTreeMap::new(),
             session: 0,
             to_create: BTreeSet::new(),
-            nodes: Nodes::default(),
+            nodes: LocalNodes::default(),
             lists: Lists::default(),
             told: Told::default(),
         }
@@ -205,23 +207,23 @@ impl<W, L> Default for LocalQueue<W, L> {
 
 /// Places.
 impl<W, L> LocalQueue<W, L> {
-    /// How many places there are.
+    /// Sets the number of places.
     pub(crate) fn set_limit(&mut self, limit: Limit, max: usize) {
         self.places(limit).max = max;
         self.admit(limit);
     }
 
-    /// An attempt needs a place. `wake` is kept if it waits.
+    /// Adds an attempt, which needs a place. `wake` is kept if it waits.
     pub(crate) fn arrive(&mut self, newcomer: Newcomer, wake: W) -> Arrival {
         let Newcomer { number, limit, kind, again, wish } = newcomer;
         if let Entry::Vacant(attempt) = self.attempts.entry(number) {
-            let place = Place::Waits { wish, wake: None };
-            attempt.insert(Attempt { limit, kind, place, turn: Turn::None });
+            let place = PlaceState::Waits { wish, wake: None };
+            attempt.insert(Member { limit, kind, place, turn: Turn::None });
             self.places(limit).waiting.insert(number);
             self.admit(limit);
         }
         let count = self.census(limit).in_the_way(kind);
-        let Some(Attempt { place: Place::Waits { wish: old, wake: kept }, .. }) =
+        let Some(Member { place: PlaceState::Waits { wish: old, wake: kept }, .. }) =
             self.attempts.get_mut(&number)
         else {
             return Arrival::Admitted;
@@ -241,29 +243,29 @@ impl<W, L> LocalQueue<W, L> {
         Arrival::Waits
     }
 
-    /// Whether the place of an attempt is that of a live contender or hold, or of what is left of one.
+    /// Sets whether a live attempt or hold has the place, or only its orphans.
     pub(crate) fn set_live(&mut self, number: u64, live: bool) {
         self.set_liveness(number, |place| place.live = live);
     }
 
-    /// Whether an attempt that has a place has seen a live contender before it.
+    /// Sets whether an attempt with a place has seen a live contender before it.
     pub(crate) fn set_waits(&mut self, number: u64, waits: bool) {
         self.set_liveness(number, |place| place.waits = waits);
     }
 
-    /// The attempt, and all of its nodes that needed its place, are gone.
+    /// Removes an attempt, whose nodes are gone, and frees its place.
     pub(crate) fn free(&mut self, number: u64) {
         self.leave(number);
         let Some(attempt) = self.attempts.remove(&number) else { return };
-        let Attempt { limit, kind, place, .. } = attempt;
+        let Member { limit, kind, place, .. } = attempt;
         let places = self.places(limit);
         match place {
-            Place::Waits { wake, .. } => {
+            PlaceState::Waits { wake, .. } => {
                 places.waiting.remove(&number);
                 places.asking.remove(&number);
                 self.told.tell(wake, Notice::Look);
             }
-            Place::Has(liveness) => {
+            PlaceState::Has(liveness) => {
                 places.census.taken = places.census.taken.saturating_sub(1);
                 places.census.change(kind, liveness, Liveness::default());
                 self.admit(limit);
@@ -271,7 +273,7 @@ impl<W, L> LocalQueue<W, L> {
         }
     }
 
-    /// How the places of a limit are used.
+    /// Returns how the places of a limit are used.
     pub(crate) fn census(&self, limit: Limit) -> Census {
         match limit {
             Limit::MaxZnodes => self.max_znodes.census,
@@ -286,7 +288,7 @@ impl<W, L> LocalQueue<W, L> {
         }
     }
 
-    /// Gives what is free to those that have waited longest.
+    /// Gives free places to the attempts that have waited longest.
     fn admit(&mut self, limit: Limit) {
         let before = self.census(limit);
         loop {
@@ -298,12 +300,12 @@ impl<W, L> LocalQueue<W, L> {
             places.asking.remove(&number);
             let Some(attempt) = self.attempts.get_mut(&number) else { continue };
             let live = Liveness { live: true, waits: false };
-            let before = std::mem::replace(&mut attempt.place, Place::Has(live));
+            let before = std::mem::replace(&mut attempt.place, PlaceState::Has(live));
             let kind = attempt.kind;
             let places = self.places(limit);
             places.census.taken += 1;
             places.census.change(kind, Liveness::default(), live);
-            if let Place::Waits { wake, .. } = before {
+            if let PlaceState::Waits { wake, .. } = before {
                 self.told.tell(wake, Notice::Place);
             }
         }
@@ -311,7 +313,8 @@ impl<W, L> LocalQueue<W, L> {
     }
 
     fn set_liveness(&mut self, number: u64, set: impl FnOnce(&mut Liveness)) {
-        let Some(Attempt { limit, kind, place: Place::Has(liveness), .. }) = self.attempts.get_mut(&number)
+        let Some(Member { limit, kind, place: PlaceState::Has(liveness), .. }) =
+            self.attempts.get_mut(&number)
         else {
             return;
         };
@@ -323,10 +326,10 @@ impl<W, L> LocalQueue<W, L> {
         self.tell_asking(limit, census);
     }
 
-    /// Tells those that only ask what has come to be in their way.
+    /// Tells the tries that live contenders have come to be in their way.
     fn tell_asking(&mut self, limit: Limit, before: Census) {
         let now = self.census(limit);
-        // Otherwise no newcomer among the live ones: those that wait on have been asked about these.
+        // No live contender has been added, and each waiting try has been checked against the others.
         if now.live.ever == before.live.ever && now.blocking.ever == before.blocking.ever {
             return;
         }
@@ -334,11 +337,11 @@ impl<W, L> LocalQueue<W, L> {
             let Some(attempt) = self.attempts.get_mut(&number) else { continue };
             let count = now.in_the_way(attempt.kind);
             match &mut attempt.place {
-                Place::Waits { wish, wake } if wish.ends(count) => {
+                PlaceState::Waits { wish, wake } if wish.ends(count) => {
                     self.told.tell(wake.take(), Notice::Busy(count));
                 }
-                Place::Waits { .. } => drop(self.places(limit).asking.insert(number)),
-                Place::Has(_) => {}
+                PlaceState::Waits { .. } => drop(self.places(limit).asking.insert(number)),
+                PlaceState::Has(_) => {}
             }
         }
     }
@@ -346,8 +349,8 @@ impl<W, L> LocalQueue<W, L> {
 
 /// The order of creates.
 impl<W, L> LocalQueue<W, L> {
-    /// An attempt that has a place is about to create a node in a session. Returns true if it may. Otherwise
-    /// `wake` is kept, and told when to ask again.
+    /// Returns whether an attempt with a place may create a node in a session now. If not, `wake` is kept,
+    /// and gets a notice when to ask again.
     pub(crate) fn may_create(&mut self, number: u64, session: u64, wake: W) -> bool {
         self.enter(session);
         let Some(attempt) = self.attempts.get_mut(&number) else { return true };
@@ -356,7 +359,7 @@ impl<W, L> LocalQueue<W, L> {
             self.to_create.insert(number);
         }
         let Turn::ToCreate { wake: kept } = &mut attempt.turn else { return true };
-        // One of an older session fails anyway.
+        // A create in an older session fails anyway.
         if session < self.session || self.to_create.first() == Some(&number) {
             return true;
         }
@@ -364,32 +367,32 @@ impl<W, L> LocalQueue<W, L> {
         false
     }
 
-    /// An attempt has sent its create.
+    /// Notes that an attempt has sent its create.
     pub(crate) fn create_sent(&mut self, number: u64, session: u64) {
         if session == self.session {
             self.pass(number);
         }
     }
 
-    /// The create of an attempt did not happen, for want of a directory: those that have sent none yet wait
-    /// until it has tried again, or steps aside.
+    /// Notes that the create of an attempt failed because the directory is missing: the attempts that have
+    /// not sent theirs wait until it has tried again, or steps aside.
     pub(crate) fn create_failed(&mut self, number: u64, session: u64) {
         if session != self.session {
             return;
         }
-        if let Some(Attempt { turn: turn @ Turn::Passed, .. }) = self.attempts.get_mut(&number) {
+        if let Some(Member { turn: turn @ Turn::Passed, .. }) = self.attempts.get_mut(&number) {
             *turn = Turn::ToCreate { wake: None };
             self.to_create.insert(number);
         }
     }
 
-    /// An attempt pauses for as long as the retry policy says: it keeps no other waiting, and creates when it
-    /// comes back.
+    /// Lets the others go ahead of an attempt that pauses as the retry policy says; it creates whenever it
+    /// returns.
     pub(crate) fn step_aside(&mut self, number: u64) {
         self.pass(number);
     }
 
-    /// An attempt does not contend any more. What it left keeps its place.
+    /// Notes that an attempt no longer contends. Its orphans keep the place.
     pub(crate) fn leave(&mut self, number: u64) {
         self.pass(number);
         if let Some(attempt) = self.attempts.get_mut(&number) {
@@ -410,8 +413,8 @@ impl<W, L> LocalQueue<W, L> {
         self.told.tell(next.and_then(|next| next.turn.take_wake()), Notice::Turn);
     }
 
-    /// A newer session has begun: nothing of the one before is of use in it, and all that contended create
-    /// anew.
+    /// Begins a newer session, if it is one: forgets everything about the last one, and all contending
+    /// attempts create again.
     fn enter(&mut self, session: u64) {
         if session <= self.session {
             return;
@@ -419,7 +422,7 @@ impl<W, L> LocalQueue<W, L> {
         self.session = session;
         for (number, attempt) in &mut self.attempts {
             if !matches!(attempt.turn, Turn::None) {
-                // In the older session, where its create fails.
+                // It creates in the older session, where that fails.
                 self.told.tell(attempt.turn.take_wake(), Notice::Turn);
                 attempt.turn = Turn::ToCreate { wake: None };
                 self.to_create.insert(*number);
@@ -431,7 +434,7 @@ impl<W, L> LocalQueue<W, L> {
         self.drop_lists();
     }
 
-    /// Whether a session is not older than the one that the queue is about.
+    /// Returns whether a session is current, and not an older one. Begins it if it is newer.
     fn is_current(&mut self, session: u64) -> bool {
         self.enter(session);
         session == self.session
@@ -440,7 +443,7 @@ impl<W, L> LocalQueue<W, L> {
 
 /// Shared lists.
 impl<W, L> LocalQueue<W, L> {
-    /// A list is needed that is sent after this. Returns `None` if the session is over.
+    /// Asks for a list that is sent after this call. Returns `None` if the session is not current.
     pub(crate) fn ask_list(&mut self, session: u64, tell: L) -> Option<ListAsked> {
         if !self.is_current(session) {
             return None;
@@ -451,13 +454,12 @@ impl<W, L> LocalQueue<W, L> {
         Some(ListAsked { question, start: !std::mem::replace(&mut self.lists.running, true) })
     }
 
-    /// One that asked for a list does not wait for it any more.
+    /// Notes that an attempt no longer waits for its list.
     pub(crate) fn forget_list(&mut self, question: u64) {
         self.told.no_list.extend(self.lists.waiting.remove(&question));
     }
 
-    /// A list is about to be sent: returns those that are told what it shows, or `None` if no list is needed,
-    /// or a newer session has begun.
+    /// Begins a list. Returns its receivers; `None` if no list is needed, or a newer session has begun.
     pub(crate) fn next_list(&mut self, session: u64) -> Option<Vec<L>> {
         if session != self.session {
             return None;
@@ -466,7 +468,7 @@ impl<W, L> LocalQueue<W, L> {
         self.lists.running.then(|| std::mem::take(&mut self.lists.waiting).into_values().collect())
     }
 
-    /// The attempt that was sending lists ended before it was done.
+    /// Notes that the task that sends the lists has ended before it was done.
     pub(crate) fn stop_lists(&mut self, session: u64) {
         if session == self.session {
             self.lists.running = false;
@@ -479,15 +481,15 @@ impl<W, L> LocalQueue<W, L> {
     }
 }
 
-/// Nodes, and who waits for whom in memory.
+/// Nodes, and the waits in memory.
 impl<W, L> LocalQueue<W, L> {
-    /// Whether a node of the session is there, as far as is known: then the next one may need no list.
+    /// Returns whether a node of the session is known to exist: then the next one may need no list.
     pub(crate) fn has_nodes(&self, session: u64) -> bool {
         session == self.session && self.nodes.has_last()
     }
 
-    /// A node exists, by the answer to its create. Returns the nearest node of the session before it, if that
-    /// is certain without a list.
+    /// Adds a created node. Returns the node of the session right before it, if that is certain without a
+    /// list.
     pub(crate) fn created(&mut self, session: u64, name: &str, sequence: i32) -> Option<Neighbour> {
         if !self.is_current(session) {
             return None;
@@ -495,38 +497,38 @@ impl<W, L> LocalQueue<W, L> {
         self.nodes.created(name, sequence)
     }
 
-    /// A node of the session exists.
+    /// Adds a node of the session that is known from a list.
     pub(crate) fn know(&mut self, session: u64, name: &str) {
         if self.is_current(session) {
             self.nodes.know(name);
         }
     }
 
-    /// Whether this is a node of the session that can be waited for in memory.
+    /// Returns whether a name is that of a node of the session that can be waited for in memory.
     pub(crate) fn knows(&self, session: u64, name: &str) -> bool {
         session == self.session && self.nodes.knows(name)
     }
 
-    /// So many contenders are before a node.
+    /// Notes how many contenders a list shows before a node.
     pub(crate) fn looked(&mut self, session: u64, name: &str, ahead: usize) {
         if session == self.session {
             self.nodes.looked(name, ahead);
         }
     }
 
-    /// How many were before a node, as far as was known, when it came or looked last.
+    /// Returns how many contenders were before a node when it was created or listed last, as far as is known.
     pub(crate) fn ahead(&self, session: u64, name: &str) -> usize {
         if session == self.session { self.nodes.ahead(name) } else { 0 }
     }
 
-    /// Whether a live contender is known to be in the way of one behind the node `name`: that one itself, or
-    /// one that it waits for. `leaving` says of a node of the session that it is being deleted.
+    /// Returns whether a live contender is known to be in the way of the node behind the node `name`: `name`
+    /// itself, or a node that it waits for. `leaving` returns whether a node of the session is being deleted.
     pub(crate) fn is_live(&self, session: u64, name: &str, leaving: &dyn Fn(&str) -> bool) -> bool {
         session == self.session && self.nodes.is_live(name, leaving)
     }
 
-    /// The node `own` waits for another of its session. Returns false if that is not known any more;
-    /// otherwise `wake` is told when it has gone.
+    /// Lets the node `own` wait for another node of its session. Returns `false` if that node is not known;
+    /// otherwise `wake` gets a notice when it is gone.
     pub(crate) fn wait(&mut self, session: u64, own: &str, before: &Neighbour, wake: W) -> bool {
         if !self.is_current(session) {
             return false;
@@ -536,7 +538,7 @@ impl<W, L> LocalQueue<W, L> {
         self.nodes.wait(own, before, wake)
     }
 
-    /// The attempt of the node `own` watches a node of another session.
+    /// Notes that the attempt with the node `own` watches a node of another session.
     pub(crate) fn watch(&mut self, session: u64, own: &str, predecessor: &str) {
         self.settled(session, own);
         if session == self.session {
@@ -544,7 +546,7 @@ impl<W, L> LocalQueue<W, L> {
         }
     }
 
-    /// The attempt of the node `own` waits for no node: it looks, or has the lock.
+    /// Notes that the attempt with the node `own` waits for no node: it lists the directory, or has the lock.
     pub(crate) fn settled(&mut self, session: u64, own: &str) {
         if session == self.session {
             let wake = self.nodes.settle(own);
@@ -552,19 +554,19 @@ impl<W, L> LocalQueue<W, L> {
         }
     }
 
-    /// Whom a lock that is held by the node `own` can be handed over to.
+    /// Returns the node to which a lock held by the node `own` can be handed over.
     pub(crate) fn heir(&self, session: u64, own: &str) -> Option<Arc<str>> {
         if session == self.session { self.nodes.heir(own) } else { None }
     }
 
-    /// A node is gone, or its end will not be heard of.
+    /// Removes a node that is gone, or whose deletion is refused.
     pub(crate) fn gone(&mut self, session: u64, name: &str, how: Gone<'_>) {
         if session == self.session {
             self.nodes.gone(name, how, &mut self.told.notices);
         }
     }
 
-    /// Whether nothing is kept.
+    /// Returns whether nothing is left.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         let lists = !self.lists.running && self.lists.waiting.is_empty();
@@ -574,8 +576,8 @@ impl<W, L> LocalQueue<W, L> {
         lists && places && turns && self.nodes.is_empty()
     }
 
-    /// What has been decided for others than those that asked, since the last time.
-    #[must_use = "those that wait are told by this alone"]
+    /// Takes the notices for other attempts since the last call.
+    #[must_use = "waiting attempts are woken only by these notices"]
     pub(crate) fn take_told(&mut self) -> Told<W, L> {
         std::mem::take(&mut self.told)
     }
@@ -608,7 +610,7 @@ mod tests {
             self.arrive(newcomer, "newcomer") == Arrival::Admitted
         }
 
-        /// So many attempts, numbered from 1, have a place each.
+        /// Gives a place each to this many attempts, numbered from 1.
         fn crowd(count: u64) -> Self {
             let mut queue = queue(64, 64);
             assert!((1..=count).all(|number| queue.admits(newcomer(number))));
@@ -625,7 +627,7 @@ mod tests {
             self.census(Limit::MaxZnodes).in_the_way(kind)
         }
 
-        /// Live ones, and those in cleanup.
+        /// Returns the number of live places, and of those in cleanup.
         fn used(&self) -> (usize, usize) {
             let census = self.census(Limit::MaxZnodes);
             (census.live(), census.in_cleanup())
@@ -658,12 +660,12 @@ mod tests {
         for (number, wake) in [(2, "second"), (3, "third"), (4, "fourth")] {
             assert_eq!(queue.arrive(newcomer(number), wake), Arrival::Waits);
         }
-        // One that gives up is told too, should it still listen.
+        // An attempt that gives up gets a notice too, if it still waits.
         queue.free(2);
         assert_eq!(queue.notices(), [("second", Notice::Look)]);
         queue.free(1);
         assert_eq!(queue.notices(), [("third", Notice::Place)]);
-        // It has given up, and has not heard that.
+        // It has given up without having read the notice.
         queue.free(3);
         assert_eq!(queue.notices(), [("fourth", Notice::Place)]);
     }
@@ -733,14 +735,14 @@ mod tests {
         queue.set_waits(2, true);
         let known = queue.in_the_way(Kind::Shared);
         assert_eq!(queue.notices(), [("reader", Notice::Busy(known))]);
-        // The servers say that the writer which it saw has gone.
+        // By the servers, the writer that it saw is gone.
         assert_eq!(queue.arrive(asks(5, Kind::Shared, Some(known.ever)), "again"), Arrival::Waits);
         queue.free(4);
         queue.free(1);
         assert_eq!(queue.notices(), [("again", Notice::Place)]);
     }
 
-    /// Its turn among those that wait is kept.
+    /// It keeps its turn among the waiting attempts.
     #[test]
     fn one_that_looks_what_is_in_its_way_gets_its_place_meanwhile() {
         let mut queue = queue(1, 0);
@@ -778,7 +780,7 @@ mod tests {
         assert!(queue.may_create(1, 2, "first"));
         assert_eq!(queue.notices(), []);
         queue.create_sent(1, 2);
-        // It is on its way, and may be gone before it asks again.
+        // It may leave before it asks again.
         assert_eq!(queue.notices(), [("third", Notice::Turn)]);
         queue.leave(3);
         assert_eq!(queue.notices(), [("fourth", Notice::Turn)]);
@@ -853,7 +855,7 @@ mod tests {
         assert_eq!(no_list, ["list"]);
         assert!(!queue.knows(2, "a") && !queue.knows(1, "a") && !queue.has_nodes(2));
         assert_eq!((queue.ahead(1, "b"), queue.ahead(2, "b")), (0, 0));
-        // What comes late changes nothing.
+        // Late calls change nothing.
         queue.gone(1, "a", Gone::Deleted);
         assert_eq!((queue.created(1, "c", 3), queue.ask_list(1, "late")), (None, None));
         assert_eq!(queue.next_list(1), None);

@@ -1,9 +1,9 @@
-//! The part of a [`LocalQueue`](super::LocalQueue) that is about the nodes of its session: who waits for whom
-//! in memory, and what becomes of those that wait when a node goes.
+//! The nodes of a [`LocalQueue`](super::LocalQueue)'s session: which one waits in memory for which other, and
+//! what happens to the waiting ones when a node is gone (docs/protocol.md#waiting-in-memory).
 //!
-//! Thousands of waiters of one lock in one process cost the servers no watches and no lists that way. What is
-//! known here about a node may be out of date at any time: deleted by hand, its directory removed and made
-//! again.
+//! So thousands of waiters of one lock in one process cost the servers no watches and no lists. The
+//! information may be out of date at any time: another process may have deleted a node, or the whole
+//! directory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use super::notice::Notice;
 
 /// The nodes of one session in one directory.
 #[derive(Debug)]
-pub(super) struct Nodes<W> {
-    all: HashMap<Arc<str>, Node<W>>,
+pub(super) struct LocalNodes<W> {
+    all: HashMap<Arc<str>, LocalNode<W>>,
     last: Option<Last>,
 }
 
 #[derive(Debug)]
-struct Node<W> {
+struct LocalNode<W> {
     behind: Option<Behind>,
     followers: Vec<Follower<W>>,
-    /// How many were before it, as far as was known, when it came or looked last.
+    /// How many contenders were before it when it was created or listed last, as far as is known.
     ahead: usize,
 }
 
-/// Whom a node waits for.
+/// The node that another waits for.
 #[derive(Debug)]
 enum Behind {
     /// A node of the same session, in memory.
@@ -38,7 +38,7 @@ enum Behind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Neighbour {
     pub(crate) name: Arc<str>,
-    /// No other node stands between the two, or can come to.
+    /// Whether no other node is between the two, or ever can be.
     pub(crate) next: bool,
 }
 
@@ -54,28 +54,28 @@ struct Follower<W> {
 #[derive(Debug)]
 struct Last {
     sequence: i32,
-    /// That node, or the one that it was behind, if it has gone.
+    /// That node, or the one before it, if it is gone.
     node: Neighbour,
 }
 
-/// How a node went.
+/// How a node was deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gone<'a> {
-    /// By our own request, which was answered.
+    /// By a request of this client, which was answered.
     Deleted,
-    /// By one transaction that found this other node there.
+    /// By one transaction, while this other node existed.
     HandedOver { to: &'a str },
-    /// By another hand, or that is not known; or it stays, and its end will not be heard of here.
+    /// By another process, or that is unknown; or its deletion is refused, and its end will not be noticed.
     Unclear,
 }
 
-impl<W> Default for Nodes<W> {
+impl<W> Default for LocalNodes<W> {
     fn default() -> Self {
         Self { all: HashMap::new(), last: None }
     }
 }
 
-impl<W> Nodes<W> {
+impl<W> LocalNodes<W> {
     pub(super) fn has_last(&self) -> bool {
         self.last.is_some()
     }
@@ -85,7 +85,8 @@ impl<W> Nodes<W> {
         self.all.is_empty() && self.last.is_none()
     }
 
-    /// The servers number the creates of a directory one by one, so no node is between two numbers in a row.
+    /// Adds a created node. Returns the one right before it, if this session created that: the servers count
+    /// the creates of a directory, so no node is between consecutive numbers.
     pub(super) fn created(&mut self, name: &str, sequence: i32) -> Option<Neighbour> {
         let name = self.know(name);
         let node = Neighbour { name: Arc::clone(&name), next: true };
@@ -102,7 +103,7 @@ impl<W> Nodes<W> {
             return Arc::clone(name);
         }
         let name: Arc<str> = name.into();
-        self.all.insert(Arc::clone(&name), Node { behind: None, followers: Vec::new(), ahead: 0 });
+        self.all.insert(Arc::clone(&name), LocalNode { behind: None, followers: Vec::new(), ahead: 0 });
         name
     }
 
@@ -144,7 +145,7 @@ impl<W> Nodes<W> {
         }
     }
 
-    /// Returns the waker that was kept for a wait of this node.
+    /// Ends the wait of a node. Returns its waker.
     pub(super) fn settle(&mut self, own: &str) -> Option<W> {
         match self.all.get_mut(own)?.behind.take()? {
             Behind::Own(before) => self.forget_follower(&before.name, own),
@@ -158,9 +159,9 @@ impl<W> Nodes<W> {
     }
 
     pub(super) fn gone(&mut self, name: &str, how: Gone<'_>, told: &mut Vec<(W, Notice)>) {
-        let Some(Node { behind, followers, .. }) = self.all.remove(name) else { return };
+        let Some(LocalNode { behind, followers, .. }) = self.all.remove(name) else { return };
         if let Some(Behind::Own(before)) = &behind {
-            // Its attempt has given up, most likely.
+            // Most likely its attempt has given up.
             told.extend(self.forget_follower(&before.name, name).map(|wake| (wake, Notice::Look)));
         }
         let inherited = if how == Gone::Deleted { behind } else { None };
@@ -183,7 +184,7 @@ impl<W> Nodes<W> {
                     }
                 }
                 (_, Some(Behind::Other(predecessor))) => {
-                    // Should it have gone as well, its own followers find that here.
+                    // If this node is gone next, its own followers inherit the watch.
                     node.behind = Some(Behind::Other(predecessor.clone()));
                     told.push((follower.wake, Notice::Watch { predecessor: predecessor.clone() }));
                 }
@@ -192,7 +193,7 @@ impl<W> Nodes<W> {
         }
     }
 
-    /// All that wait.
+    /// Returns the wakers of all waiting nodes.
     pub(super) fn into_waiting(self) -> impl Iterator<Item = W> {
         self.all.into_values().flat_map(|node| node.followers).map(|follower| follower.wake)
     }
@@ -213,7 +214,7 @@ impl<W> Nodes<W> {
         Some(followers.remove(place).wake)
     }
 
-    /// Where the last node goes, the one before it is the last.
+    /// If the last node is gone, makes the one before it the last.
     fn move_last(&mut self, name: &str, behind: Option<&Behind>) {
         let Some(last) = self.last.as_mut().filter(|last| *last.node.name == *name) else { return };
         match behind {
@@ -231,9 +232,9 @@ mod tests {
 
     type Told = Vec<(&'static str, Notice)>;
 
-    /// Nodes `n0`, `n1`, .., each of which waits for the one before it, and of which the first holds.
-    fn nodes(count: i32) -> Nodes<&'static str> {
-        let mut nodes = Nodes::default();
+    /// Nodes `n0`, `n1`, ..: the first holds the lock, each other waits for the one before it.
+    fn nodes(count: i32) -> LocalNodes<&'static str> {
+        let mut nodes = LocalNodes::default();
         for n in 0..count {
             let (own, wake) = NAMES[usize::try_from(n).unwrap()];
             match nodes.created(own, n) {
@@ -251,7 +252,7 @@ mod tests {
         Neighbour { name: name.into(), next }
     }
 
-    fn gone(nodes: &mut Nodes<&'static str>, name: &str, how: Gone<'_>) -> Told {
+    fn gone(nodes: &mut LocalNodes<&'static str>, name: &str, how: Gone<'_>) -> Told {
         let mut told = Vec::new();
         nodes.gone(name, how, &mut told);
         told
@@ -259,7 +260,7 @@ mod tests {
 
     #[test]
     fn numbers_in_a_row_say_that_none_is_between() {
-        let mut nodes: Nodes<()> = Nodes::default();
+        let mut nodes: LocalNodes<()> = LocalNodes::default();
         assert!(!nodes.has_last());
         assert_eq!(nodes.created("a", 7), None);
         assert!(nodes.has_last());
@@ -294,7 +295,7 @@ mod tests {
         let mut nodes = nodes(3);
         assert!(nodes.is_live("n2", &|_| false));
         assert!(nodes.is_live("n2", &|name| name != "n0"));
-        assert!(!nodes.is_live("n2", &|_| true), "perhaps no other process is there");
+        assert!(!nodes.is_live("n2", &|_| true), "there may be no other contender");
         nodes.watch("n0", "theirs");
         assert!(nodes.is_live("n2", &|_| true));
     }
@@ -314,7 +315,7 @@ mod tests {
     #[test]
     fn two_that_are_not_neighbours_stay_apart_when_the_one_between_goes() {
         for (first, second) in [(true, false), (false, true), (false, false)] {
-            let mut nodes: Nodes<&str> = Nodes::default();
+            let mut nodes: LocalNodes<&str> = LocalNodes::default();
             for name in ["a", "b", "c"] {
                 nodes.know(name);
             }
@@ -332,7 +333,7 @@ mod tests {
         nodes.watch("n0", "theirs");
         let watch = Notice::Watch { predecessor: "theirs".to_owned() };
         assert_eq!(gone(&mut nodes, "n0", Gone::Deleted), [("wake n1", watch.clone())]);
-        // It has given up as well, and has not heard it.
+        // It has given up too, without having read the notice.
         assert_eq!(gone(&mut nodes, "n1", Gone::Deleted), [("wake n2", watch)]);
         nodes.settle("n2");
         let look = [("wake n3", Notice::Look)];
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn after_another_hand_everybody_looks() {
+    fn after_a_deletion_by_another_process_all_waiting_nodes_look() {
         let mut nodes = nodes(3);
         let look = [("wake n1", Notice::Look), ("wake n2", Notice::Look)];
         assert_eq!(gone(&mut nodes, "n1", Gone::Unclear), look);
@@ -356,8 +357,7 @@ mod tests {
         assert!(nodes.wait("later", &neighbour("n0", false), "wake later"));
         let told = gone(&mut nodes, "n0", Gone::HandedOver { to: "n1" });
         assert_eq!(told, [("wake n1", Notice::HandedOver), ("wake later", Notice::Look)]);
-        // The lock is released by a plain deletion: it was lost, or something was written of which nothing is
-        // known.
+        // The lock is released by a plain deletion: it was lost, or the outcome of a write is unknown.
         assert!(nodes.wait("later", &neighbour("n1", true), "wake later"));
         assert_eq!(gone(&mut nodes, "n1", Gone::Deleted), [("wake later", Notice::Look)]);
     }

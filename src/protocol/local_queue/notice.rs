@@ -1,35 +1,35 @@
-//! What the attempts of a [`LocalQueue`](super::LocalQueue) are told.
+//! The notices of a [`LocalQueue`](super::LocalQueue) to its attempts.
 
 use super::census::Count;
 
-/// What the waker of an attempt is told.
+/// A notice to an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// It has a place.
     Place,
-    /// Live contenders, so many, are in the way of one that only asks.
+    /// This many live contenders are in the way of a try.
     Busy(Count),
-    /// It may be its turn to create: it asks again.
+    /// It may be its turn to create: it has to ask again.
     Turn,
-    /// The node that it waited for held the lock, and one transaction has deleted it and found the attempt's
-    /// own node.
+    /// The lock is handed over: one transaction has deleted the holder's node while the attempt's node
+    /// existed.
     HandedOver,
-    /// The node that it waited for has gone, and was behind this node of another session.
+    /// The node that it waited for is gone, and has waited for this node of another session.
     Watch { predecessor: String },
-    /// It has to look at the queue by itself.
+    /// It has to list the directory.
     Look,
 }
 
-/// What wakers are to be told, when nothing is locked.
+/// Notices to be sent when nothing is locked.
 #[derive(Debug)]
 pub(crate) struct Told<W, L> {
     pub(crate) notices: Vec<(W, Notice)>,
-    /// Those whose list will not come: their session is over, or they have gone.
+    /// The receivers that get no list: the session has ended, or the attempt has left.
     pub(crate) no_list: Vec<L>,
 }
 
 impl<W, L> Told<W, L> {
-    /// Tells a waker, if there is one.
+    /// Adds a notice for a waker, if there is one.
     pub(super) fn tell(&mut self, wake: Option<W>, notice: Notice) {
         self.notices.extend(wake.map(|wake| (wake, notice)));
     }
