@@ -583,7 +583,8 @@ mod tests {
                 HoldEvent::SessionEnded(LostReason::Closed),
                 release(),
             ];
-            let mut converting = false;
+            // Whether a conversion is under way, and whether one has made it a reader's.
+            let (mut converting, mut shared) = (false, false);
             for input in inputs.into_iter().chain(end.map(Input::Event)) {
                 let event = match input {
                     Input::Event(event) => event,
@@ -620,7 +621,9 @@ mod tests {
                 // The place is free once, and not before the node is given up, unless readers need none.
                 let freed = effects.free.iter().chain(effects.delete.iter().filter_map(|deletion| deletion.place.as_ref()));
                 places -= freed.count();
-                prop_assert!(places == 1 || lost.is_some() || ended == 1 || hold.kind() == Kind::Shared);
+                shared |= hold.kind() == Kind::Shared;
+                prop_assert!(places == 1 || lost.is_some() || ended == 1 || shared);
+                prop_assert!(places == 0 || hold.care() != Care::Nothing, "a place is kept by nothing");
                 // A conversion that was begun is ended, unless the lock is lost.
                 match event {
                     HoldEvent::BeginConversion => {
