@@ -1,7 +1,4 @@
 //! The example `serve`, run as a program of another language would run it.
-//!
-//! `cargo test` builds the examples beside the tests. After a change to the example alone, `cargo test --test
-//! serve` would run the old one: run `cargo build --example serve` first.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,13 +7,10 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 fn serve() -> Command {
-    let test = std::env::current_exe().unwrap();
-    let profile = test.parent().and_then(Path::parent).unwrap();
-    Command::new(profile.join("examples/serve").with_extension(std::env::consts::EXE_EXTENSION))
+    Command::new(test_support::example("serve").unwrap())
 }
 
 #[test]

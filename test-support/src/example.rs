@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-/// The example of that name, built beside this test from the sources as they are.
+/// The workspace's example of that name, built beside this test from the sources as they are.
 ///
 /// `cargo test` builds the examples with the tests. `cargo test --test NAME` does not: where the program is missing, or
 /// older than one of the sources that it was built from, it is built here, once in a process.
@@ -57,7 +57,7 @@ fn build(name: &str, profile: &Path) -> Result<(), Box<dyn Error>> {
     let kind = if kind == "debug" { "dev".as_ref() } else { kind };
     // It takes the lock of the target directory, which the cargo that runs the tests has given back by now.
     let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--quiet", "--example", name, "--manifest-path"])
+        .args(["build", "--quiet", "--workspace", "--example", name, "--manifest-path"])
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml"))
         .arg("--target-dir")
         .arg(target)
