@@ -14,15 +14,15 @@ use crate::session::nodes::NodeOwner;
 /// A list of the directory, for the attempts that share it.
 pub(super) type ListResult = Result<Listing, zk::Error>;
 
-type Queue = LocalQueue<oneshot::Sender<Notice>, oneshot::Sender<ListResult>>;
+type AttemptQueue = LocalQueue<oneshot::Sender<Notice>, oneshot::Sender<ListResult>>;
 
 /// The local queue of one client at one path, which a mutex and a fair lock share.
 #[derive(Default)]
-pub(super) struct SharedQueue(Mutex<Queue>);
+pub(super) struct SharedQueue(Mutex<AttemptQueue>);
 
 impl SharedQueue {
     /// Runs one decision of the queue, then sends the notices that come of it.
-    pub(super) fn with<T>(&self, decide: impl FnOnce(&mut Queue) -> T) -> T {
+    pub(super) fn with<T>(&self, decide: impl FnOnce(&mut AttemptQueue) -> T) -> T {
         let (result, Told { notices, no_list }) = {
             let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             (decide(&mut queue), queue.take_told())

@@ -1,20 +1,22 @@
-//! Attempts and conversions against a model of a lock directory, under random schedules with lost replies,
-//! creates that come through late, cancellations, expired sessions, nodes and directories deleted by hand,
-//! and deletions that are refused.
+//! Runs the real decisions of attempts, conversions and the local queue against a model of a lock directory,
+//! under random schedules with lost replies, late creates, cancellations, expired sessions, nodes and
+//! directories deleted by other processes, and refused deletions.
 //!
-//! Two clients run several attempts each, with the [`LocalQueue`] that they have, of mutexes and fair locks
-//! on one path or of read-write locks, and with fewer places than attempts. What is sent, what the servers do
-//! and what is heard of it are steps of their own. Whatever happens,
+//! Two clients run several attempts each, of mutexes and fair locks on one path or of read-write locks, with
+//! fewer places than attempts. Each client has a real [`LocalQueue`]. Sending a request, carrying it out and
+//! receiving the answer are separate steps. In every schedule,
 //!
-//! - no writer is inside together with another contender;
-//! - every attempt that is admitted ends: it is granted the lock, or leaves;
-//! - every node has a place, but for those of readers that are inside and of conversions, and no more places
-//!   are taken than there are;
-//! - none waits for a place while one is free, nor is overtaken in that, and a place is free once;
-//! - in a session the attempts of a client create in the order in which they came;
-//! - a list is told only to those that asked before it was sent;
-//! - a waker is told once;
-//! - nothing is left behind but what may not be deleted.
+//! - no contender holds the lock beside a writer (docs/protocol.md#grant);
+//! - every admitted attempt ends: it is granted the lock, or leaves;
+//! - every node has a place, except those of readers that hold the lock and of conversions, and no more
+//!   places are taken than there are (docs/protocol.md#places);
+//! - no attempt waits for a place while one is free, or is overtaken by a later one, and a place is freed
+//!   once;
+//! - in each session the attempts of a client create in the order of arrival
+//!   (docs/protocol.md#arrival-order);
+//! - a list is returned only to attempts that asked before it was sent (docs/protocol.md#shared-lists);
+//! - each waker gets one notice;
+//! - every node is deleted in the end, unless the servers refuse it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +45,7 @@ impl Choices<'_> {
         self.bytes.next().copied().unwrap_or(u8::MAX)
     }
 
-    /// True with a chance of `n` in 256; never once the choices have run out.
+    /// Returns `true` with a chance of `n` in 256, and `false` when the choices have run out.
     fn chance(&mut self, n: u8) -> bool {
         self.next() < n
     }
@@ -56,15 +58,15 @@ impl Choices<'_> {
 struct Directory {
     naming: Naming,
     created: u32,
-    /// Whose each node is: the caller and the number of its attempt.
+    /// The owner of each node: the caller and the number of its attempt.
     nodes: BTreeMap<String, (usize, u64)>,
-    /// It has been deleted, and not made again.
+    /// Whether it has been deleted, and not been created again.
     missing: bool,
-    /// Those whose deletion was refused for good: they go with their sessions.
+    /// Nodes whose deletion is refused: the end of their sessions deletes them.
     stuck: BTreeSet<String>,
-    /// Those of readers that are inside, and those that conversions made.
+    /// Nodes of readers that hold the lock, and of conversions.
     placeless: BTreeSet<String>,
-    /// When nodes were deleted by hand.
+    /// When other processes deleted nodes.
     robbed: BTreeMap<String, usize>,
     clock: usize,
 }
@@ -84,7 +86,7 @@ impl Directory {
         }
     }
 
-    /// Makes a node of this whole name.
+    /// Creates a node with this full name.
     fn make(&mut self, owner: (usize, u64), name: &str) -> Created {
         self.placeless.insert(name.to_owned());
         match self.nodes.insert(name.to_owned(), owner) {
@@ -116,7 +118,7 @@ enum Doing {
     /// Waits for its turn to create.
     ForTurn(Acquiring, usize),
     /// Waits for a list, perhaps together with what came of its create.
-    ForList(Acquiring, Asked, Option<Creation>),
+    ForList(Acquiring, Question, Option<Creation>),
     Queued(Acquiring, AcquireStep),
     /// The watch on the node is set.
     Watching(Acquiring, String),
@@ -134,37 +136,38 @@ enum Doing {
 }
 
 /// A question for a list: its number here, and that of the queue.
-struct Asked(usize, u64);
+struct Question(usize, u64);
 
-/// What came of a create.
+/// The answer to a create.
 struct Creation {
     id: String,
     create: Answer<OwnNode>,
     before: Option<Neighbour>,
 }
 
-/// One that tries to get the lock again and again.
+/// A caller that acquires the lock again and again.
 struct Caller {
     doing: Doing,
     kind: Kind,
     if_busy: IfBusy,
-    /// With a fair lock.
+    /// Whether it uses a fair lock.
     fair: bool,
-    /// Of the attempt.
+    /// The number of its attempt.
     number: u64,
-    /// The attempt, or the hold that came of it, has a place or waits for one.
+    /// Whether the attempt, or its hold, has a place or waits for one.
     placed: bool,
-    /// A create that was sent and not answered, and that the server may still carry out: how the name begins.
+    /// The beginning of the name of a create that was not answered, and that the server may still carry out.
     late: Option<String>,
     ids: u32,
-    /// One of our nodes was deleted by hand; a grant by a node that is not there is then no error.
+    /// Whether another process has deleted one of its nodes: a grant by a node that does not exist is no
+    /// error then.
     robbed: bool,
-    /// A conversion was not allowed to delete a node.
+    /// Whether a conversion was refused a deletion.
     refused: bool,
-    /// What it was told, in answer to which question.
+    /// The last notice, and the question that it answers.
     told: Option<(usize, Notice)>,
     listed: Option<(usize, Answer<Listing>)>,
-    /// When the servers last handed it a lock.
+    /// When the servers last handed a lock over to it.
     handed_over: usize,
 }
 
@@ -174,21 +177,21 @@ type Waker = (usize, usize);
 type ListWaker = (usize, usize, usize);
 
 /// What the callers of a client share.
-struct Client {
+struct ModelClient {
     queue: LocalQueue<Waker, ListWaker>,
     session: u64,
-    /// How many have each place, or wait for it, and whether it is taken.
+    /// How many users each place has, and whether it is taken.
     places: BTreeMap<u64, (usize, bool, Limit)>,
-    /// Who has asked to create, and the session in which each has created, or stepped aside.
+    /// The attempts that have asked to create, and the session in which each has created, or stepped aside.
     contending: BTreeMap<u64, u64>,
-    /// Those that send lists, one for each session.
+    /// The tasks that send lists, one for each session.
     listers: Vec<Lister>,
 }
 
 /// Sends lists in a session, one after the other.
 struct Lister {
     session: u64,
-    /// Who is told the one under way, what it shows, and when it was sent.
+    /// The receivers of the list under way, what it shows, and when it was sent.
     under_way: Option<(Vec<ListWaker>, Answer<Listing>, usize)>,
 }
 
@@ -200,18 +203,18 @@ const CLIENTS: usize = 2;
 const LIMITS: [(Limit, usize); 2] = [(Limit::MaxZnodes, 2), (Limit::MaxWaiters, 3)];
 
 /// A node that the cleanup has to delete.
-struct Deletion {
+struct PendingDeletion {
     client: usize,
     session: u64,
     name: String,
     /// The place that it keeps.
     place: Option<u64>,
-    at: Stage,
+    at: DeletionStage,
 }
 
 #[derive(Clone)]
-enum Stage {
-    /// To be sent; may the lock be handed over?
+enum DeletionStage {
+    /// Not sent yet. `hand_over` is whether the lock may be handed over.
     New {
         hand_over: bool,
     },
@@ -221,30 +224,30 @@ enum Stage {
     },
     /// A deletion is under way.
     Plain,
-    /// The servers have deleted it, which the client has not heard yet.
+    /// The servers have deleted it, but the client has no answer yet.
     Deleted,
     HandedOver {
         to: String,
         at: usize,
     },
-    /// It was gone, or may not be deleted.
+    /// It did not exist, or its deletion is refused.
     Unclear,
 }
 
 struct World<'a> {
     directory: Directory,
     callers: Vec<Caller>,
-    clients: Vec<Client>,
-    deletions: Vec<Deletion>,
+    clients: Vec<ModelClient>,
+    deletions: Vec<PendingDeletion>,
     attempts: u64,
     questions: usize,
-    /// Those that have been answered.
+    /// The questions that have been answered.
     answered: BTreeSet<usize>,
     choices: Choices<'a>,
 }
 
 impl World<'_> {
-    /// Does something with the queue of a client, and tells what is to be told.
+    /// Runs one decision of the queue of a client, and delivers its notices.
     fn queue<T>(&mut self, c: usize, change: impl FnOnce(&mut LocalQueue<Waker, ListWaker>, u64) -> T) -> T {
         let client = &mut self.clients[c];
         let result = change(&mut client.queue, client.session);
@@ -269,12 +272,12 @@ impl World<'_> {
 
     fn listed(&mut self, (i, question, _): ListWaker, list: Answer<Listing>) {
         assert!(self.answered.insert(question), "listed twice");
-        if matches!(&self.callers[i].doing, Doing::ForList(_, Asked(asked, _), _) if *asked == question) {
+        if matches!(&self.callers[i].doing, Doing::ForList(_, Question(asked, _), _) if *asked == question) {
             self.callers[i].listed = Some((question, list));
         }
     }
 
-    /// A caller gets a place that others have not waited longer for.
+    /// Checks that a caller that gets a place has waited longest.
     fn check_admitted(&self, c: usize, i: usize) {
         let (number, places) = (self.callers[i].number, &self.clients[c].places);
         let overtaken = self.callers.iter().enumerate().find(|(other, caller)| {
@@ -321,7 +324,7 @@ impl World<'_> {
             self.reap(i, name, number, false);
         }
         for id in orphans.ids {
-            // The cleanup's barrier decides what is under way, then it looks.
+            // Cleanup's write decides the creates under way, then it lists.
             self.settle_late(i);
             let beginning = self.directory.naming.prefix(&id, self.callers[i].kind);
             let found = self.directory.nodes.keys().find(|name| name.starts_with(&beginning)).cloned();
@@ -339,51 +342,57 @@ impl World<'_> {
             self.keep_place(client, number);
         }
         let session = self.clients[client].session;
-        self.deletions.push(Deletion { client, session, name, place, at: Stage::New { hand_over } });
+        self.deletions.push(PendingDeletion {
+            client,
+            session,
+            name,
+            place,
+            at: DeletionStage::New { hand_over },
+        });
     }
 
     /// One step of one deletion.
     fn delete_next(&mut self, k: usize) {
-        let Deletion { client, session, name, place, at } = &self.deletions[k];
+        let PendingDeletion { client, session, name, place, at } = &self.deletions[k];
         let (client, session, name, place, at) = (*client, *session, name.clone(), *place, at.clone());
         let (lost, carried_out) = (self.choices.chance(40), self.choices.chance(128));
         let there = self.directory.nodes.contains_key(&name);
         let next = match at {
-            Stage::New { hand_over } => {
+            DeletionStage::New { hand_over } => {
                 let heir = self.clients[client].queue.heir(session, &name).filter(|_| hand_over);
-                heir.map_or(Stage::Plain, |to| Stage::HandingOver { to: to.to_string() })
+                heir.map_or(DeletionStage::Plain, |to| DeletionStage::HandingOver { to: to.to_string() })
             }
-            Stage::HandingOver { to } => {
+            DeletionStage::HandingOver { to } => {
                 let both = there && self.directory.nodes.contains_key(&to);
                 if both && (!lost || carried_out) {
                     self.delete(&name);
                 }
                 match (lost, both) {
-                    (true, _) => Stage::Plain,
-                    (false, true) => Stage::HandedOver { to, at: self.directory.clock },
-                    (false, false) => Stage::Plain,
+                    (true, _) => DeletionStage::Plain,
+                    (false, true) => DeletionStage::HandedOver { to, at: self.directory.clock },
+                    (false, false) => DeletionStage::Plain,
                 }
             }
-            Stage::Plain if self.choices.chance(8) => {
+            DeletionStage::Plain if self.choices.chance(8) => {
                 self.directory.stuck.insert(name.clone());
-                Stage::Unclear
+                DeletionStage::Unclear
             }
-            Stage::Plain if lost => {
+            DeletionStage::Plain if lost => {
                 if carried_out {
                     self.delete(&name);
                 }
-                Stage::Plain
+                DeletionStage::Plain
             }
-            Stage::Plain if there => {
+            DeletionStage::Plain if there => {
                 self.delete(&name);
-                Stage::Deleted
+                DeletionStage::Deleted
             }
-            Stage::Plain => Stage::Unclear,
+            DeletionStage::Plain => DeletionStage::Unclear,
             heard => {
                 self.deletions.remove(k);
                 let how = match &heard {
-                    Stage::Deleted => Gone::Deleted,
-                    Stage::HandedOver { to, at } => {
+                    DeletionStage::Deleted => Gone::Deleted,
+                    DeletionStage::HandedOver { to, at } => {
                         let heir = self.directory.nodes.get(to).map(|(caller, _)| *caller);
                         if let Some(heir) = heir.or_else(|| self.waits_as(to)) {
                             self.callers[heir].handed_over = *at;
@@ -402,7 +411,7 @@ impl World<'_> {
         self.deletions[k].at = next;
     }
 
-    /// Who waits in memory by this node.
+    /// Returns the caller that waits in memory by this node.
     fn waits_as(&self, name: &str) -> Option<usize> {
         self.callers.iter().position(|caller| match &caller.doing {
             Doing::Waiting(contender, _) => contender.queued_as() == Some(name),
@@ -415,7 +424,7 @@ impl World<'_> {
         format!("{i}x{}", self.callers[i].ids)
     }
 
-    /// A caller begins.
+    /// Begins an attempt of a caller.
     fn start(&mut self, i: usize) {
         let if_busy = if self.choices.chance(64) { IfBusy::Fail } else { IfBusy::Wait };
         let reads = !self.in_memory() && self.choices.chance(140);
@@ -434,7 +443,7 @@ impl World<'_> {
         self.arrive(i, None);
     }
 
-    /// Needs a place.
+    /// Asks for a place.
     fn arrive(&mut self, i: usize, known: Option<u64>) {
         let Caller { kind, if_busy, number, fair, .. } = self.callers[i];
         let again = fair && self.choices.chance(128);
@@ -461,8 +470,7 @@ impl World<'_> {
         }
     }
 
-    /// Live contenders are in the way of one that only asks; a reader finds out at the servers whether that
-    /// is so.
+    /// Live contenders are in the way of a try; a reader checks that at the servers.
     fn busy(&mut self, i: usize, ever: u64) {
         let kind = self.callers[i].kind;
         let writer = match self.directory.list() {
@@ -476,7 +484,7 @@ impl World<'_> {
         }
     }
 
-    /// An attempt ends, or a hold that has a place: what is left of it keeps that.
+    /// Ends an attempt, or a hold with a place: its orphans keep the place.
     fn end(&mut self, i: usize) {
         let number = self.callers[i].number;
         self.callers[i].doing = Doing::Idle;
@@ -489,7 +497,7 @@ impl World<'_> {
         self.let_go(CLIENT[i], number);
     }
 
-    /// The caller goes, or is told that it does not get the lock.
+    /// The caller leaves, or is told that it does not get the lock.
     fn give_up(&mut self, i: usize, orphans: Orphans) {
         self.clean(i, orphans);
         self.end(i);
@@ -545,7 +553,7 @@ impl World<'_> {
                 if !self.in_memory() && self.choices.chance(100) {
                     self.convert(i, name);
                 } else {
-                    // Not where it was lost, or something was written of which nothing is known.
+                    // Not if it was lost, or if the outcome of a write is unknown.
                     let hand_over = self.choices.chance(220);
                     self.release(i, name, hand_over);
                 }
@@ -602,7 +610,7 @@ impl World<'_> {
         }
     }
 
-    /// Does a request that is not a create.
+    /// Carries out a request that is not a create.
     fn ask(&mut self, i: usize, contender: Acquiring, request: AcquireRequest) {
         let lost = self.choices.chance(40);
         let own = contender.queued_as().map(str::to_owned);
@@ -672,10 +680,10 @@ impl World<'_> {
         if asked.start {
             self.clients[CLIENT[i]].listers.push(Lister { session, under_way: None });
         }
-        self.callers[i].doing = Doing::ForList(contender, Asked(question, asked.question), creation);
+        self.callers[i].doing = Doing::ForList(contender, Question(question, asked.question), creation);
     }
 
-    /// One step of one that sends lists.
+    /// One step of a task that sends lists.
     fn list_next(&mut self, c: usize, k: usize) {
         let session = self.clients[c].listers[k].session;
         match self.clients[c].listers[k].under_way.take() {
@@ -703,7 +711,7 @@ impl World<'_> {
 
     fn on(&mut self, i: usize, mut contender: Acquiring, event: AcquireEvent) {
         let (c, number, kind) = (CLIENT[i], self.callers[i].number, self.callers[i].kind);
-        let Client { queue, session, .. } = &self.clients[c];
+        let ModelClient { queue, session, .. } = &self.clients[c];
         let step = contender.on(event, &|name| queue.knows(*session, name));
         for name in contender.take_orphans().names {
             self.reap(i, name, Some(number), false);
@@ -727,7 +735,7 @@ impl World<'_> {
         if self.callers[i].if_busy == IfBusy::Wait {
             let question = self.question();
             self.callers[i].told = None;
-            let Client { contending, session, .. } = &mut self.clients[c];
+            let ModelClient { contending, session, .. } = &mut self.clients[c];
             let session = *session;
             contending.entry(number).or_default();
             if !self.queue(c, |queue, session| queue.may_create(number, session, (i, question))) {
@@ -747,7 +755,7 @@ impl World<'_> {
     fn create(&mut self, i: usize, contender: Acquiring) {
         let lost = self.choices.chance(40);
         let (c, number, fair) = (CLIENT[i], self.callers[i].number, self.callers[i].fair);
-        // What the session sent before is decided before a new create is.
+        // Earlier requests of the session are decided before a new create.
         for other in (0..CALLERS).filter(|other| CLIENT[*other] == c) {
             self.settle_late(other);
         }
@@ -758,7 +766,7 @@ impl World<'_> {
         let mut before = None;
         let create = if lost {
             match self.choices.below(3) {
-                // Carried out, and the answer lost; or still under way; or never to come.
+                // Carried out, with a lost answer; or still under way; or lost.
                 0 if !self.directory.missing => drop(self.directory.create(self.owner(i), &beginning)),
                 1 => self.callers[i].late = Some(beginning),
                 _ => {}
@@ -797,7 +805,7 @@ impl World<'_> {
 
     fn after_create(&mut self, i: usize, mut contender: Acquiring, event: AcquireEvent) {
         if self.choices.chance(20) {
-            // The caller went while the create was under way.
+            // The caller left while the create was under way.
             let step = contender.on(event, &|_| false);
             let leave = contender.leave(step);
             return self.give_up(i, leave);
@@ -817,7 +825,7 @@ impl World<'_> {
                 });
                 self.clients[CLIENT[i]].contending.remove(&number);
                 if !self.directory.nodes.contains_key(&name) {
-                    // It was there when the servers handed the lock over to it.
+                    // It existed when the servers handed the lock over to it.
                     let robbed = self.directory.robbed.get(&name);
                     let in_time = robbed.is_some_and(|robbed| *robbed > self.callers[i].handed_over);
                     assert!(in_time, "granted by a node that is not there");
@@ -836,7 +844,7 @@ impl World<'_> {
         }
     }
 
-    /// The lock is given back, or lost.
+    /// The lock is released, or lost.
     fn release(&mut self, i: usize, name: String, hand_over: bool) {
         let number = self.callers[i].number;
         let place = self.callers[i].placed.then_some(number);
@@ -866,7 +874,7 @@ impl World<'_> {
     }
 
     fn converting(&mut self, i: usize, name: String, mut conversion: Conversion, step: ConvertStep) {
-        // Answers that are lost: the request was carried out, or not.
+        // The answer is lost: the request was carried out, or not.
         let (lost, carried_out) = (self.choices.chance(40), self.choices.chance(128));
         let unknown = || ConvertEvent::Created(Created::Failed(FailureKind::Unknown.into()));
         let owner = self.owner(i);
@@ -944,8 +952,8 @@ impl World<'_> {
         self.directory.nodes.remove(name);
     }
 
-    /// The session of a client is over: its nodes go, and whatever it had under way. Those that contend start
-    /// again in the next.
+    /// Ends the session of a client, which deletes its nodes and drops its requests. Contending attempts
+    /// start again in the next one.
     fn expire(&mut self, c: usize) {
         self.clients[c].session += 1;
         self.directory.nodes.retain(|_, (owner, _)| CLIENT[*owner] != c);
@@ -962,8 +970,11 @@ impl World<'_> {
                 _ => self.callers[i].doing = Doing::Admitted,
             }
         }
-        let unheard = |deletion: &Deletion| {
-            matches!(deletion.at, Stage::New { .. } | Stage::HandingOver { .. } | Stage::Plain)
+        let unheard = |deletion: &PendingDeletion| {
+            matches!(
+                deletion.at,
+                DeletionStage::New { .. } | DeletionStage::HandingOver { .. } | DeletionStage::Plain
+            )
         };
         let all = std::mem::take(&mut self.deletions);
         let (over, rest) = all.into_iter().partition::<Vec<_>, _>(|one| one.client == c && unheard(one));
@@ -975,7 +986,7 @@ impl World<'_> {
 
     fn rob(&mut self) {
         let count = self.directory.nodes.len();
-        // One, or the directory with all that is in it, which is then made anew.
+        // One node, or the directory with all nodes, which is created again then.
         let all = self.in_memory() && self.choices.chance(40);
         let n = if all || count == 0 { 0 } else { self.choices.below(count) };
         let names: Vec<_> =
@@ -992,12 +1003,11 @@ impl World<'_> {
         }
     }
 
-    /// Who is inside by nodes that are there, and have been: readers and writers.
+    /// Returns how many readers and writers hold the lock by nodes that exist.
     fn inside(&self) -> (usize, usize) {
         let kind = |caller: &Caller| match &caller.doing {
             Doing::Holding { name } if self.directory.nodes.contains_key(name) => Some(caller.kind),
-            // A reader is inside while it tries to become a writer. A writer that becomes a reader is the one
-            // or the other.
+            // During an upgrade the lock is held as a reader; during a downgrade as the one or the other.
             Doing::Converting { name, .. } if self.directory.nodes.contains_key(name) => Some(caller.kind),
             _ => None,
         };
@@ -1029,7 +1039,7 @@ impl World<'_> {
                 let census = client.queue.census(limit);
                 let taken = census.live() + census.in_cleanup();
                 let known = client.places.values().filter(|place| place.1 && place.2 == limit).count();
-                // One that is told that the lock is busy keeps its turn, and may get a place unseen.
+                // A try that is told that the lock is busy keeps its turn, and may get a place unnoticed.
                 assert!(known <= taken && taken <= known + waits(true), "{taken} places of {limit:?}");
                 assert!(taken <= max, "{taken} places of {limit:?}");
                 assert!(waits(false) == 0 || taken == max, "waits while a place is free");
@@ -1066,7 +1076,7 @@ fn simulate(bytes: &[u8], family: Family) {
         let mut queue = LocalQueue::default();
         LIMITS.into_iter().for_each(|(limit, max)| queue.set_limit(limit, max));
         let (places, contending) = (BTreeMap::new(), BTreeMap::new());
-        Client { queue, session: 1, places, contending, listers: Vec::new() }
+        ModelClient { queue, session: 1, places, contending, listers: Vec::new() }
     };
     let mut world = World {
         directory: Directory {
@@ -1113,8 +1123,8 @@ fn simulate(bytes: &[u8], family: Family) {
         }
         world.check();
     }
-    // Now that all goes well, and the sessions of what is stuck are over, all that wait are served: no
-    // wake-up was lost.
+    // Without further faults, and after the end of the sessions of stuck nodes, all waiting attempts are
+    // served, unless a wake-up was lost.
     let Directory { nodes, stuck, .. } = &mut world.directory;
     nodes.retain(|name, _| !stuck.contains(name));
     for _ in 0..300 {
@@ -1134,7 +1144,7 @@ fn simulate(bytes: &[u8], family: Family) {
         }
     }
     let busy = world.callers.iter().filter(|caller| !matches!(caller.doing, Doing::Idle)).count();
-    assert_eq!(busy, 0, "still waiting with nobody there");
+    assert_eq!(busy, 0, "still waiting without a contender");
     assert!(world.directory.nodes.is_empty(), "left behind: {:?}", world.directory.nodes);
     for client in &world.clients {
         assert!(client.places.is_empty() && client.queue.is_empty(), "left behind: {:?}", client.queue);

@@ -53,10 +53,10 @@ impl HeldNode {
 
 /// The locks of one session, by their numbers.
 #[derive(Debug, Default)]
-pub(super) struct Holds(Mutex<State>);
+pub(super) struct Holds(Mutex<Registered>);
 
 #[derive(Debug, Default)]
-struct State {
+struct Registered {
     /// Held locks. Heartbeats and the clock go over these only, so that lost locks do not make them slower.
     watched: HashMap<u64, Arc<dyn HeldLock>>,
     /// Lost locks whose nodes are kept until this moment.
@@ -64,7 +64,7 @@ struct State {
 }
 
 impl Holds {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Registered> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

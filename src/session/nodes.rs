@@ -31,7 +31,7 @@ pub(crate) struct RefusedOrphan {
 #[derive(Debug)]
 pub(super) struct Nodes {
     session: u64,
-    state: Mutex<State>,
+    state: Mutex<KnownNodes>,
     /// How many there are. Heartbeats are sent while there are any.
     count: watch::Sender<usize>,
     /// How often a deletion was refused, for those that wait behind a node that has become a refused orphan.
@@ -39,7 +39,7 @@ pub(super) struct Nodes {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct KnownNodes {
     /// By server path.
     all: HashMap<String, Node>,
     /// Those of them that the servers refuse to delete.
@@ -65,11 +65,11 @@ impl Nodes {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, KnownNodes> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut KnownNodes) -> T) -> T {
         let mut state = self.lock();
         let result = change(&mut state);
         let count = state.all.len();

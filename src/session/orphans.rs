@@ -13,10 +13,10 @@ const MAX_UNKNOWN_CREATES: usize = 16_384;
 /// The creates of one session whose outcome is unknown: if a later list of the directory shows the node of
 /// one, it is deleted (docs/protocol.md#write-barrier).
 #[derive(Debug, Default)]
-pub(super) struct UnknownCreates(Mutex<State>);
+pub(super) struct UnknownCreates(Mutex<Remembered>);
 
 #[derive(Debug, Default)]
-struct State {
+struct Remembered {
     /// Their ids, by the server paths of their directories.
     by_directory: HashMap<String, HashSet<String>>,
     /// The same, oldest first, for the bound.
@@ -24,7 +24,7 @@ struct State {
 }
 
 impl UnknownCreates {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Remembered> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -54,7 +54,7 @@ impl UnknownCreates {
     }
 }
 
-impl State {
+impl Remembered {
     fn forget(&mut self, directory: &str, id: &str) {
         if let Some(unknown) = self.by_directory.get_mut(directory) {
             unknown.remove(id);
