@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use zookeeper_client as zk;
 
-use crate::engine::lock_options::{Asked, Recipe};
+use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::{Key, PathLock};
 use crate::engine::registry::Registry;
 use crate::engine::revoke;
@@ -447,7 +447,7 @@ impl Client {
         &self,
         path: &str,
         recipe: Recipe,
-        asked: &Asked,
+        asked: &RequestedOptions,
     ) -> Result<Arc<PathLock>, BuildError> {
         PathLock::get(&self.path_locks, &self.core, path, recipe, asked)
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::engine::attempt;
 use crate::engine::hold::Hold;
-use crate::engine::lock_options::{Asked, Recipe};
+use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::{Admission, Budget, PathLock};
 use crate::engine::pending::Pending;
 use crate::error::{AcquireError, BuildError, TryLockError};
@@ -104,7 +104,11 @@ impl InterProcessFairLock {
     /// # }
     /// ```
     pub fn builder(client: &Client, path: &str) -> InterProcessFairLockBuilder {
-        InterProcessFairLockBuilder { client: client.clone(), path: path.to_owned(), asked: Asked::default() }
+        InterProcessFairLockBuilder {
+            client: client.clone(),
+            path: path.to_owned(),
+            asked: RequestedOptions::default(),
+        }
     }
 
     /// Takes a place in the queue, to be awaited later. Returns when the node is in the queue.

@@ -503,7 +503,7 @@ macro_rules! lock_builder {
         pub struct $builder {
             client: crate::Client,
             path: String,
-            asked: crate::engine::lock_options::Asked,
+            asked: crate::engine::lock_options::RequestedOptions,
         }
 
         impl std::fmt::Debug for $builder {

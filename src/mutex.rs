@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::client::Client;
-use crate::engine::lock_options::{Asked, Recipe};
+use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::PathLock;
 use crate::error::BuildError;
 use crate::guard::LockGuard;
@@ -105,7 +105,11 @@ impl InterProcessMutex {
     /// # }
     /// ```
     pub fn builder(client: &Client, path: &str) -> InterProcessMutexBuilder {
-        InterProcessMutexBuilder { client: client.clone(), path: path.to_owned(), asked: Asked::default() }
+        InterProcessMutexBuilder {
+            client: client.clone(),
+            path: path.to_owned(),
+            asked: RequestedOptions::default(),
+        }
     }
 }
 

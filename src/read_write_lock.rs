@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::client::Client;
 use crate::engine::convert;
 use crate::engine::hold::Hold;
-use crate::engine::lock_options::{Asked, Recipe};
+use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::PathLock;
 use crate::error::{AcquireError, BuildError, ConversionError, ConversionFailure, Lost, LostReason};
 use crate::guard::{LockGuard, ReadGuard, WriteGuard};
@@ -114,7 +114,7 @@ impl InterProcessReadWriteLock {
         InterProcessReadWriteLockBuilder {
             client: client.clone(),
             path: path.to_owned(),
-            asked: Asked::default(),
+            asked: RequestedOptions::default(),
         }
     }
 

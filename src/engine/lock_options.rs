@@ -44,7 +44,7 @@ impl Recipe {
 
 /// The options of one handle. Those that it leaves open are taken from the path lock, or are the defaults.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct RequestedOptions {
     pub(crate) max_nodes: Option<usize>,
     pub(crate) data: Option<Arc<[u8]>>,
     pub(crate) acl: Option<Arc<[Acl]>>,
@@ -70,7 +70,7 @@ impl LockOptions {
     }
 }
 
-impl Asked {
+impl RequestedOptions {
     /// Checks the values, and replaces options that were left open by their defaults.
     pub(crate) fn resolve(
         &self,
@@ -144,14 +144,14 @@ mod tests {
 
     #[test]
     fn defaults() {
-        let options = Asked::default().resolve(&path(), Recipe::Mutex, &open(), None).unwrap();
+        let options = RequestedOptions::default().resolve(&path(), Recipe::Mutex, &open(), None).unwrap();
         assert_eq!(options.max_nodes, 64);
         assert_eq!(options.parents, Parents::Container);
         assert_eq!(*options.acl, [Acl::open()]);
         assert_eq!(options.dialect, Dialect::Curator);
-        let fair = Asked::default().resolve(&path(), Recipe::FairLock, &open(), None).unwrap();
+        let fair = RequestedOptions::default().resolve(&path(), Recipe::FairLock, &open(), None).unwrap();
         assert_eq!(fair.max_nodes, 5_000);
-        let kazoo = Asked { dialect: Some(Dialect::Kazoo), ..Asked::default() };
+        let kazoo = RequestedOptions { dialect: Some(Dialect::Kazoo), ..RequestedOptions::default() };
         let kazoo = kazoo.resolve(&path(), Recipe::ReadWriteLock, &open(), None).unwrap();
         assert_eq!((kazoo.parents, kazoo.max_nodes), (Parents::Persistent, 64));
     }
@@ -159,10 +159,13 @@ mod tests {
     #[test]
     fn values_that_cannot_work_are_refused_by_name() {
         let bad = [
-            (Asked { max_nodes: Some(0), ..Asked::default() }, "max_znodes"),
-            (Asked { max_nodes: Some(10_001), ..Asked::default() }, "max_znodes"),
-            (Asked { data: Some(vec![0; 1_000_001].into()), ..Asked::default() }, "data"),
-            (Asked { acl: Some([].into()), ..Asked::default() }, "acl"),
+            (RequestedOptions { max_nodes: Some(0), ..RequestedOptions::default() }, "max_znodes"),
+            (RequestedOptions { max_nodes: Some(10_001), ..RequestedOptions::default() }, "max_znodes"),
+            (
+                RequestedOptions { data: Some(vec![0; 1_000_001].into()), ..RequestedOptions::default() },
+                "data",
+            ),
+            (RequestedOptions { acl: Some([].into()), ..RequestedOptions::default() }, "acl"),
         ];
         for (asked, name) in bad {
             match asked.resolve(&path(), Recipe::Mutex, &open(), None).unwrap_err() {
@@ -174,7 +177,8 @@ mod tests {
 
     #[test]
     fn an_acl_of_the_creator_s_needs_credentials() {
-        let asked = Asked { acl: Some([Acl::creator_all()].into()), ..Asked::default() };
+        let asked =
+            RequestedOptions { acl: Some([Acl::creator_all()].into()), ..RequestedOptions::default() };
         for (has_credentials, good) in [(Some(true), true), (None, true), (Some(false), false)] {
             let resolved = asked.resolve(&path(), Recipe::Mutex, &open(), has_credentials);
             assert_eq!(resolved.is_ok(), good, "{has_credentials:?}");
@@ -186,20 +190,23 @@ mod tests {
 
     #[test]
     fn what_a_handle_leaves_open_never_conflicts() {
-        let path_lock = Asked { max_nodes: Some(3), ..Asked::default() }
+        let path_lock = RequestedOptions { max_nodes: Some(3), ..RequestedOptions::default() }
             .resolve(&path(), Recipe::Mutex, &open(), None)
             .unwrap();
-        assert_eq!(Asked::default().agrees_with(&path_lock), Ok(()));
-        assert_eq!(Asked { max_nodes: Some(3), ..Asked::default() }.agrees_with(&path_lock), Ok(()));
+        assert_eq!(RequestedOptions::default().agrees_with(&path_lock), Ok(()));
         assert_eq!(
-            Asked { max_nodes: Some(4), ..Asked::default() }.agrees_with(&path_lock),
+            RequestedOptions { max_nodes: Some(3), ..RequestedOptions::default() }.agrees_with(&path_lock),
+            Ok(())
+        );
+        assert_eq!(
+            RequestedOptions { max_nodes: Some(4), ..RequestedOptions::default() }.agrees_with(&path_lock),
             Err("max_znodes")
         );
-        let data = Asked { data: Some(b"x"[..].into()), ..Asked::default() };
+        let data = RequestedOptions { data: Some(b"x"[..].into()), ..RequestedOptions::default() };
         assert_eq!(data.agrees_with(&path_lock), Err("data"));
-        let parents = Asked { parents: Some(Parents::Persistent), ..Asked::default() };
+        let parents = RequestedOptions { parents: Some(Parents::Persistent), ..RequestedOptions::default() };
         assert_eq!(parents.agrees_with(&path_lock), Err("parents"));
-        let acl = Asked { acl: Some([Acl::creator_all()].into()), ..Asked::default() };
+        let acl = RequestedOptions { acl: Some([Acl::creator_all()].into()), ..RequestedOptions::default() };
         assert_eq!(acl.agrees_with(&path_lock), Err("acl"));
     }
 }

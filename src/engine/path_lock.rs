@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::engine::held::Held;
-use crate::engine::lock_options::{Asked, LockOptions, Recipe};
+use crate::engine::lock_options::{LockOptions, Recipe, RequestedOptions};
 use crate::engine::progress::Ahead;
 use crate::engine::shared_queue::SharedQueue;
 use crate::error::{AcquireError, LocalHolder, Lost, LostReason, TryLockError};
@@ -96,7 +96,7 @@ impl PathLock {
         client: &Arc<Core>,
         path: &str,
         recipe: Recipe,
-        asked: &Asked,
+        asked: &RequestedOptions,
     ) -> Result<Arc<Self>, BuildError> {
         let path = LockPath::parse(client.namespace(), path)?;
         let options = asked.resolve(&path, recipe, client.acl(), client.has_credentials())?;

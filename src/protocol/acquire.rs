@@ -595,7 +595,7 @@ mod tests {
     fn a_free_lock_is_granted_by_the_first_flight() {
         let mut contender = waiting();
         let step =
-            contender.step(created(A, Answer::Is(node(A, 3)), list(&["stray".to_owned(), name(A, 3)])));
+            contender.step(created(A, Answer::Is(node(A, 3)), list(&["foreign".to_owned(), name(A, 3)])));
         assert_eq!(step, granted(A, 3));
     }
 
@@ -874,7 +874,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_leaves_during_the_create_takes_along_what_came_of_it() {
+    fn an_attempt_that_leaves_during_the_create_leaves_its_node_as_an_orphan() {
         let leave = |event| {
             let mut contender = waiting();
             let step = contender.step(event);

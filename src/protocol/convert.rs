@@ -533,7 +533,7 @@ mod tests {
 
     #[test]
     fn a_write_node_that_is_not_there_is_no_lock() {
-        // Deleted by hand: to make sure that it is, too.
+        // Deleted by another process; deleted here too, to be sure.
         let mut conversion = upgrade();
         conversion.on(made());
         assert_eq!(conversion.on(listed(&[READ])), retreat());

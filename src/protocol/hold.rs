@@ -514,7 +514,7 @@ mod tests {
         let mut hold = after(&[]);
         assert!(hold.is_held_by("own"));
         let _ = hold.on(HoldEvent::BeginConversion);
-        assert!(!hold.is_held_by("own"), "no beat asks for it meanwhile");
+        assert!(!hold.is_held_by("own"), "no heartbeat checks it during a conversion");
         assert_eq!(hold.state(true), LockState::Held);
         let _ = hold.on(converted(Kind::Shared));
         assert!(hold.is_held_by("new") && !hold.is_held_by("own"));

@@ -321,14 +321,14 @@ impl World<'_> {
     fn clean(&mut self, i: usize, orphans: Orphans) {
         let number = Some(self.callers[i].number);
         for name in orphans.names {
-            self.reap(i, name, number, false);
+            self.clean_up(i, name, number, false);
         }
         for id in orphans.ids {
             // Cleanup's write decides the creates under way, then it lists.
             self.settle_late(i);
             let beginning = self.directory.naming.prefix(&id, self.callers[i].kind);
             let found = self.directory.nodes.keys().find(|name| name.starts_with(&beginning)).cloned();
-            found.into_iter().for_each(|name| self.reap(i, name, number, false));
+            found.into_iter().for_each(|name| self.clean_up(i, name, number, false));
         }
     }
 
@@ -336,7 +336,7 @@ impl World<'_> {
         self.directory.naming.family == Family::Exclusive
     }
 
-    fn reap(&mut self, i: usize, name: String, place: Option<u64>, hand_over: bool) {
+    fn clean_up(&mut self, i: usize, name: String, place: Option<u64>, hand_over: bool) {
         let client = CLIENT[i];
         if let Some(number) = place {
             self.keep_place(client, number);
@@ -714,7 +714,7 @@ impl World<'_> {
         let ModelClient { queue, session, .. } = &self.clients[c];
         let step = contender.on(event, &|name| queue.knows(*session, name));
         for name in contender.take_orphans().names {
-            self.reap(i, name, Some(number), false);
+            self.clean_up(i, name, Some(number), false);
         }
         if let (Some(list), Some(own)) = (contender.take_list(), contender.queued_as()) {
             let ahead = list.in_the_way(Some(own), kind).0;
@@ -848,7 +848,7 @@ impl World<'_> {
     fn release(&mut self, i: usize, name: String, hand_over: bool) {
         let number = self.callers[i].number;
         let place = self.callers[i].placed.then_some(number);
-        self.reap(i, name, place, hand_over);
+        self.clean_up(i, name, place, hand_over);
         self.end_hold(i);
     }
 

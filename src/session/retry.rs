@@ -61,7 +61,7 @@ enum Formula {
 const MAX_EXPONENT: u32 = 29;
 
 impl RetryPolicy {
-    /// The policy of clean-up, which goes on until the session is over.
+    /// The policy of cleanup, which goes on until the session is gone.
     pub(crate) const CLEAN_UP: Self = Self { formula: Formula::CleanUp };
 
     /// Returns a policy of at most `retries` further tries. The pause before the n-th is `base` times a
@@ -193,7 +193,7 @@ impl Default for RetryPolicy {
     }
 }
 
-/// Returns the pause of clean-up, and of a conversion, after this many failures: 10 ms, and twice as long
+/// Returns the pause of cleanup, and of a conversion, after this many failures: 10 ms, and twice as long
 /// each time up to 1 s. The requests of a session without a connection are queued, not failed, so a try is
 /// long already while the servers are away; the pause is for servers that answer nonsense.
 pub(crate) fn clean_up_pause(failures: u32) -> Duration {
