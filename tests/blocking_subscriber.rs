@@ -1,6 +1,6 @@
 //! A tracing subscriber that blocks, as one does that writes to a pipe that is full: it takes the session's thread along,
 //! and nothing that a holder is promised.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
 //! Whoever leaves, wherever it is, leaves nothing behind: every point at which an acquire can be stopped, with every way of
 //! stopping it. The points are held by gates, so each is reached for certain.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

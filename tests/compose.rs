@@ -1,6 +1,6 @@
 //! `docker-compose.yml` is the ensemble that the documentation promises: the engine that would say so
 //! is not on every machine, so what can be read is checked here.
-#![allow(clippy::expect_used, clippy::panic, reason = "a test")]
+#![expect(clippy::expect_used, clippy::panic, reason = "a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
 

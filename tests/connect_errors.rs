@@ -1,5 +1,5 @@
 //! What a client that gets no session says of each server.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::error::Error;
 use std::io::{Read, Write};

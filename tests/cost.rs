@@ -1,5 +1,5 @@
 //! What a lock costs its servers, by their count: requests, transactions, notifications and watches.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "cost/queues.rs"]
 mod queues;

@@ -1,5 +1,5 @@
 //! Crowds of one process: what they ask of the servers is bounded, so that no lock of the process is lost for it.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

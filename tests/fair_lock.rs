@@ -1,5 +1,5 @@
 //! The fair lock against an in-process server: order, places in the queue, and thousands of waiters in one process.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::error::Error;
 use std::time::Duration;

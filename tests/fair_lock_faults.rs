@@ -1,6 +1,6 @@
 //! The fair lock where things go wrong: hand-overs in memory, places that are kept, waiters of several clients. The server is
 //! in the process and waits at a gate where a test needs a certain moment.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::{Duration, Instant};
 

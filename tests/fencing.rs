@@ -1,5 +1,5 @@
 //! Which tokens a resource has to refuse, and what the documentation tells it to compare.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use proptest::prelude::*;
 use rusqlite::{Connection, params};

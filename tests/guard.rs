@@ -2,7 +2,7 @@
 //! docs/protocol.md#paused-process, and docs/protocol.md#transaction.
 //!
 //! The session timeouts are short; every wait is for an event, with a bound that only a failure reaches.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

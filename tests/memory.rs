@@ -1,5 +1,4 @@
 //! What a waiter costs this process: the documentation says it. Alone in its process, whose allocations it counts.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
 //! A tracing subscriber that panics, once, in a task of the client's thread: what it takes along is bounded.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;

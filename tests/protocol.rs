@@ -1,6 +1,6 @@
 //! The pages that say how the locks work, and the code and the tests that cite them, agree: what is cited exists, and the
 //! tests that the pages name exist.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! The read-write lock against an in-process server: order, watches, conversions, and what happens when replies are lost
 //! in the middle of them.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //!
 //! Against the in-process server and its faults. The session timeouts are short; every wait is for an event, with a
 //! bound that only a failure reaches. Where nothing may happen for a period, the bound is the period.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::net::TcpListener;
 use std::sync::{Mutex, Once, PoisonError, mpsc};

@@ -1,5 +1,4 @@
 //! Asking for a lock back, and hearing of it; and how much one session watches.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! Conversions and revocation in a crowd, with connections that break: what has held, and has to go on holding.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
@@ -203,6 +203,7 @@ async fn a_storm_of_conversions() {
     }
     let mut dice = test_support::Random::new(seed);
     while tasks.iter().any(|task| !task.is_finished()) {
+        // The pace of the faults, not a wait for anything.
         tokio::time::sleep(Duration::from_millis(5 + dice.below(30))).await;
         let id = session(&clients[dice.below(3) as usize]);
         let op = [Op::Multi, Op::Create, Op::Delete, Op::GetChildren][dice.below(4) as usize];

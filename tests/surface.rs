@@ -1,6 +1,6 @@
 //! What users build on, beyond what a lock does: the properties of the types, the texts of the errors, the defaults, and what
 //! the crate is made of.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "surface/architecture.rs"]
 mod architecture;
@@ -19,17 +19,19 @@ use test_support::in_process::{DIRECTORY, connect, connect_as, enqueue, granted,
 use test_support::{SOON, within};
 use tokio::net::TcpListener;
 use zookeeper_recipes::{
-    Acl, AcquireError, AnyGuard, BuildError, Client, ClientBuilder, ConnectError, ConnectionState,
-    ConversionError, FenceGate, Fenced, FencingToken, Heartbeat, InterProcessFairLock,
-    InterProcessFairLockBuilder, InterProcessLock, InterProcessMutex, InterProcessMutexBuilder,
-    InterProcessReadLock, InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessWriteLock,
-    InvalidPath, LocalHolder, LockGuard, LockState, Lost, LostReason, Margin, NodePath, NodeVersion, Parents,
-    Permissions, QueuedLock, ReadGuard, ReadToken, ReleaseError, RetryPolicy, RevokeError, Token,
-    Transaction, TransactionError, TryLockError, WriteGuard,
+    Acl, AcquireError, Acquisition, AnyGuard, BuildError, Client, ClientBuilder, ConnectError,
+    ConnectionState, ConversionError, ConversionFailure, Dialect, FenceGate, Fenced, FencingToken, Heartbeat,
+    InterProcessFairLock, InterProcessFairLockBuilder, InterProcessLock, InterProcessMutex,
+    InterProcessMutexBuilder, InterProcessReadLock, InterProcessReadWriteLock,
+    InterProcessReadWriteLockBuilder, InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockState,
+    Lost, LostReason, Margin, NodePath, NodeVersion, Parents, Permissions, QueuedLock, ReadGuard, ReadToken,
+    ReleaseError, RetryPolicy, RevokeError, ServerFailure, ServerFailureKind, ServerFailures, Token,
+    Transaction, TransactionError, TryLockError, WriteGuard, mode,
 };
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
 fn free<T: Send + Sync + Unpin + Debug + 'static>() {}
+fn borrowed<T: Send + Sync + Debug>() {}
 fn copied<T: Copy + Eq + Hash>() {}
 fn cloned<T: Clone>() {}
 fn error<T: Error + Clone + Send + Sync + Unpin + 'static>() {}
@@ -49,60 +51,47 @@ impl<T> Otherwise for Cloned<T> {}
 
 #[test]
 fn types_go_anywhere() {
-    free::<Client>();
-    free::<ClientBuilder>();
-    free::<InterProcessMutex>();
-    free::<InterProcessMutexBuilder>();
-    free::<LockGuard>();
-    free::<ReadGuard>();
-    free::<WriteGuard>();
-    free::<AnyGuard>();
-    free::<InterProcessFairLock>();
-    free::<InterProcessReadWriteLock>();
-    free::<InterProcessReadLock>();
-    free::<InterProcessWriteLock>();
-    free::<QueuedLock>();
-    free::<InterProcessFairLockBuilder>();
-    free::<InterProcessReadWriteLockBuilder>();
-    free::<FenceGate>();
-    free::<Box<dyn InterProcessLock>>();
-    free::<Arc<dyn InterProcessLock>>();
-    free::<LocalHolder>();
-    free::<ConversionError<ReadGuard>>();
-    free::<ConversionError<WriteGuard>>();
-    free::<RevokeError>();
-    cloned::<Client>();
-    cloned::<ClientBuilder>();
-    cloned::<InterProcessMutex>();
-    cloned::<InterProcessMutexBuilder>();
-    cloned::<Acl>();
-    copied::<NodeVersion>();
-    cloned::<NodePath>();
-    free::<NodePath>();
-    copied::<FencingToken>();
-    copied::<ReadToken>();
-    copied::<Token>();
-    copied::<ConnectionState>();
-    copied::<LockState>();
-    copied::<LostReason>();
-    copied::<Parents>();
-    copied::<Permissions>();
-    copied::<Heartbeat>();
-    copied::<Margin>();
-    free::<RetryPolicy>();
-    error::<AcquireError>();
-    error::<BuildError>();
-    error::<ConnectError>();
-    error::<InvalidPath>();
-    error::<Lost>();
-    error::<ReleaseError>();
-    error::<TransactionError>();
-    error::<TryLockError>();
-    error::<Fenced>();
+    let mut checked = Vec::new();
+    macro_rules! all {
+        ($check:ident: $($type:ty),+ $(,)?) => {
+            $(
+                $check::<$type>();
+                checked.push(stringify!($type));
+            )+
+        };
+    }
+    all!(free: Client, ClientBuilder, InterProcessMutex, InterProcessMutexBuilder, InterProcessFairLock);
+    all!(free: InterProcessFairLockBuilder, QueuedLock, InterProcessReadWriteLock);
+    all!(free: InterProcessReadWriteLockBuilder, InterProcessReadLock, InterProcessWriteLock);
+    all!(free: Box<dyn InterProcessLock>, Arc<dyn InterProcessLock>);
+    all!(free: LockGuard, ReadGuard, WriteGuard, AnyGuard, Acquisition<LockGuard>);
+    all!(free: ConversionError<ReadGuard>, ConversionError<WriteGuard>, ConversionFailure);
+    all!(free: FenceGate, LocalHolder, RetryPolicy, ServerFailures, ServerFailure);
+    all!(cloned: Client, ClientBuilder, InterProcessMutex, InterProcessMutexBuilder, InterProcessFairLock);
+    all!(cloned: InterProcessReadWriteLock, InterProcessReadLock, InterProcessWriteLock, RetryPolicy);
+    all!(free: Acl, NodePath);
+    all!(cloned: Acl, NodePath, ServerFailures);
+    all!(free: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
+    all!(copied: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
+    all!(free: Parents, Permissions, Heartbeat, Margin, Dialect, ServerFailureKind);
+    all!(copied: Parents, Permissions, Heartbeat, Margin, Dialect);
+    all!(free: mode::Exclusive, mode::Read, mode::Write, mode::Any);
+    all!(error: AcquireError, BuildError, ConnectError, InvalidPath, Lost, ReleaseError, RevokeError);
+    all!(error: TransactionError, TryLockError, Fenced);
+    all!(borrowed: Transaction<'static>);
     const { assert!(Cloned::<Client>::IS) };
     // One guard, one hold.
     const { assert!(!Cloned::<LockGuard>::IS && !Cloned::<AnyGuard>::IS) };
     const { assert!(!Cloned::<ReadGuard>::IS && !Cloned::<WriteGuard>::IS) };
+
+    // Two variants, which are no types, and a trait for results.
+    let no_types = ["Acquired", "Busy", "OptionalExt"];
+    for name in architecture::public_names().iter().filter(|name| !no_types.contains(&name.as_str())) {
+        let is_checked = checked
+            .iter()
+            .any(|checked| checked.split(|c: char| !c.is_alphanumeric()).any(|word| word == name));
+        assert!(is_checked, "{name} is public, and not among the types that this test checks");
+    }
 }
 
 /// Only has to compile: every future can be given to another thread, those of guards and locks to a task of its own.
@@ -381,6 +370,19 @@ fn the_library_depends_on_seven_crates() {
 }
 
 #[test]
+fn architecture_says_what_each_dependency_is_for() {
+    let page = read("ARCHITECTURE.md");
+    let (_, list) = page.split_once("\n## Dependencies\n").unwrap();
+    for member in ["", "test-server/", "test-support/"] {
+        let manifest = read(format!("{member}Cargo.toml"));
+        for name in ["[dependencies]", "[dev-dependencies]"].iter().flat_map(|table| keys(&manifest, table)) {
+            let ours = ["zookeeper-recipes"].contains(&name.as_str());
+            assert!(ours || list.contains(&format!("`{name}`")), "{member}Cargo.toml: {name}");
+        }
+    }
+}
+
+#[test]
 fn both_published_crates_say_what_they_are_and_carry_their_licences() {
     for member in ["", "test-server/"] {
         let manifest = read(format!("{member}Cargo.toml"));
@@ -421,6 +423,29 @@ fn files_below(directory: &str) -> Vec<PathBuf> {
     }
     found.sort();
     found
+}
+
+/// CONTRIBUTING.md: where a test lets time pass, it says why.
+#[test]
+fn a_sleep_in_a_test_says_why() {
+    let mut sleeps = 0;
+    for path in
+        ["tests", "test-support", "test-server/tests"].iter().flat_map(|directory| files_below(directory))
+    {
+        if path.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
+        let text = read(&path);
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let asleep = |line: &&str| ["::sleep(", "::sleep_until("].iter().any(|call| line.contains(call));
+        for (number, _) in lines.iter().enumerate().filter(|(_, line)| asleep(line) && !line.contains('"')) {
+            sleeps += 1;
+            let above = &lines[number.saturating_sub(3)..number];
+            let says_why = above.iter().any(|line| line.starts_with("//") || line.starts_with("reason = "));
+            assert!(says_why, "{}:{}: {}", path.display(), number + 1, lines[number]);
+        }
+    }
+    assert!(sleeps > 0);
 }
 
 /// Texts that are shown.

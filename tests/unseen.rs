@@ -1,5 +1,4 @@
 //! Grants that were lost before their caller looked.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
 //! The client that this server was written for sees what it would see of ZooKeeper.
-#![allow(
+#![expect(
     clippy::unwrap_used,
     reason = "a test fails by panicking; clippy knows this only of #[test] functions"
 )]

@@ -1,6 +1,6 @@
 //! Every fault does what it says, seen from a client that speaks the protocol by hand.
 
-#![allow(
+#![expect(
     clippy::unwrap_used,
     reason = "a test fails by panicking; clippy knows this only of #[test] functions"
 )]

@@ -1,6 +1,6 @@
 //! What the server says, byte for byte, to a client that speaks the protocol by hand.
 
-#![allow(
+#![expect(
     clippy::unwrap_used,
     reason = "a test fails by panicking; clippy knows this only of #[test] functions"
 )]

@@ -1,6 +1,6 @@
 //! The example `serve`, run as a program of another language would run it.
 
-#![allow(
+#![expect(
     clippy::unwrap_used,
     reason = "a test fails by panicking; clippy knows this only of #[test] functions"
 )]

@@ -151,6 +151,7 @@ pub async fn enqueue(server: &Server, client: &Client) -> Waiter {
 pub async fn until_lost(lock: &impl InterProcessLock) {
     let lost = async {
         while lock.is_acquired_in_this_process() {
+            // Only asking notices it.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };

@@ -318,6 +318,7 @@ impl Thread {
                 Err(e) => self.note("trouble", &format!("{e:?}").replace('\n', " "))?,
             }
             if self.rests {
+                // So that kazoo's readers, who wait for writers behind them too, have their turn.
                 tokio::time::sleep(REST).await;
             }
         }

@@ -4,7 +4,6 @@
 //! cargo test --test interop_curator             all of it, two minutes
 //! cargo test --test interop_curator pairings    two thousand grants and forty kills each
 //! ```
-#![allow(clippy::expect_used, clippy::panic, reason = "a test")]
 
 mod conversions;
 #[path = "../interop/mod.rs"]

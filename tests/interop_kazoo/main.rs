@@ -5,7 +5,6 @@
 //! cargo test --test interop_kazoo             all of it, two minutes
 //! cargo test --test interop_kazoo pairings    two thousand grants and forty kills each
 //! ```
-#![allow(clippy::expect_used, clippy::panic, reason = "a test")]
 
 mod conversions;
 #[path = "../interop/mod.rs"]

@@ -8,7 +8,7 @@
 //!
 //! The view has to become exactly the one that is written down, no node and no watch less or more, and to stay so. An
 //! operator who looks at a queue, and a peer in another language that joins it, rely on no less.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 mod cast;
 mod fair_lock;

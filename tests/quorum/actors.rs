@@ -30,6 +30,7 @@ pub(crate) type Told = JoinHandle<(Lost, Instant)>;
 pub(crate) async fn until(what: &str, mut probe: impl AsyncFnMut() -> Result<bool, Failure>) -> Outcome {
     within(what, async {
         while !probe().await? {
+            // No event announces it.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())

@@ -10,7 +10,7 @@
 //!
 //! What a back-end cannot do, and what needs a ZooKeeper that this machine does not have, is listed as ignored, with the
 //! reason; `REQUIRE_PEERS=1` makes the latter fail. Behaviours that a test of Curator's checks say which.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 mod acls;
 mod cancelling;

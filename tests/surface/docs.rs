@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::architecture::public_names;
 use super::{files_below, read, sources};
 
 /// A public item with the documentation above it.
@@ -50,17 +51,9 @@ fn documentation(line: &str) -> Option<&str> {
     line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))
 }
 
-/// The names that lib.rs exports.
-fn exported() -> Vec<String> {
-    let root = read("src/lib.rs");
-    let uses = root.split("\npub use ").skip(1).filter_map(|part| part.split(';').next());
-    let names = uses.flat_map(|names| names.split(|c: char| !c.is_alphanumeric() && c != '_'));
-    names.filter(|name| name.starts_with(char::is_uppercase)).map(str::to_owned).collect()
-}
-
 /// All public types, traits and methods. A method that a macro makes for several types counts once.
 fn items() -> Vec<Item> {
-    let exported = exported();
+    let exported = public_names();
     sources().iter().flat_map(|file| items_of(file, &exported)).collect()
 }
 

@@ -1,6 +1,6 @@
 //! A client that says exactly what it is told, one frame at a time. Its codec is not the server's.
 #![allow(dead_code, unreachable_pub, reason = "every test file uses another part of it")]
-#![allow(clippy::panic, reason = "a test fails by panicking; clippy knows this only of #[test] functions")]
+#![expect(clippy::panic, reason = "a test fails by panicking; clippy knows this only of #[test] functions")]
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
