@@ -1147,7 +1147,11 @@ fn simulate(bytes: &[u8], family: Family) {
     assert_eq!(busy, 0, "still waiting without a contender");
     assert!(world.directory.nodes.is_empty(), "left behind: {:?}", world.directory.nodes);
     for client in &world.clients {
-        assert!(client.places.is_empty() && client.queue.is_empty(), "left behind: {:?}", client.queue);
+        assert!(
+            client.places.is_empty() && client.queue.is_empty(client.session),
+            "left behind: {:?}",
+            client.queue
+        );
     }
 }
 
