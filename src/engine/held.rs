@@ -107,10 +107,11 @@ impl Held {
         let mut state = self.state.subscribe();
         let session = self.session.upgrade();
         let ended = session.as_deref().map(Session::ended);
-        let held = Arc::clone(self);
+        // Not kept: it keeps the cleanup, whose task would outlive a client on a borrowed session.
+        let held = Arc::downgrade(self);
         async move {
             // By the clock first, since no other task may have noticed an expired lease yet.
-            if let Some(reason) = held.lost() {
+            if let Some(reason) = held.upgrade().and_then(|held| held.lost()) {
                 return reason;
             }
             let ended = async move {
@@ -121,7 +122,7 @@ impl Held {
             };
             tokio::select! {
                 biased;
-                // `held` keeps the sender alive, so this is never an error.
+                // An error means that it was released, and is gone.
                 Ok(state) = state.wait_for(|state| state.lost().is_some()) => {
                     state.lost().unwrap_or(LostReason::Closed)
                 }
@@ -242,11 +243,12 @@ impl Held {
         if lost.is_some() {
             self.state.send_modify(|_| {});
         }
-        drop(free);
         let Some(session) = session else { return !refused };
         if let Some(node) = gone {
             session.disown(&self.directory.child(&node));
         }
+        // Not before: a newcomer that is let in must not wait for a node that is gone.
+        drop(free);
         let mut done = done;
         if let Some(reason) = report {
             if let Some(done) = done.take() {

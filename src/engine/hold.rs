@@ -137,7 +137,7 @@ impl Hold {
             return;
         }
         let holder = self.path_lock.lock_holders().remove(&self.held.number());
-        // Outside of the mutex: this may be the last reference to its session.
+        // Outside of the mutex.
         drop(holder);
         self.held.release(done);
     }

@@ -92,7 +92,7 @@ impl SessionLog {
     }
 
     fn write_entry(&self, entry: &Entry) {
-        let (session, handle) = (self.number, format_args!("{:#x}", self.session_id));
+        let (session, session_id) = (self.number, format_args!("{:#x}", self.session_id));
         match entry {
             Entry::Lost(lock, reason) => {
                 let path = lock.directory().user();
@@ -108,9 +108,9 @@ impl SessionLog {
                 );
             }
             Entry::TaskDied => {
-                tracing::error!(session, handle, "the task that serves the session has died");
+                tracing::error!(session, session_id, "the task that serves the session has died");
             }
-            Entry::Ended(reason) => tracing::info!(session, handle, %reason, "session over"),
+            Entry::Ended(reason) => tracing::info!(session, session_id, %reason, "session over"),
         }
     }
 }

@@ -9,8 +9,7 @@ use tokio::sync::{oneshot, watch};
 use crate::path::LockPath;
 use crate::protocol::local_queue::Gone;
 
-/// The owner of a node. Kept weakly: the owner keeps the client, which would not end before its nodes are
-/// deleted.
+/// The owner of a node. Kept weakly: without contenders there is nothing to tell it.
 pub(crate) trait NodeOwner: fmt::Debug + Send + Sync {
     /// Tells that the node `name` of the session with this number is gone, or that its deletion is refused.
     /// Called at least once for each node, and without any mutex of the session.

@@ -111,7 +111,12 @@ impl Shared {
     pub(crate) fn begin(&self, session: &Arc<Session>) {
         let (number, id) = (session.number(), session.session_id());
         let timeout = session.timeout();
-        tracing::info!(number, session = format_args!("{id:#x}"), ?timeout, "session established");
+        tracing::info!(
+            session = number,
+            session_id = format_args!("{id:#x}"),
+            ?timeout,
+            "session established"
+        );
         self.tell_state(ConnectionState::Connected);
         self.phase.send_replace(Phase::Live(Arc::clone(session)));
     }
@@ -280,7 +285,8 @@ async fn watch_session(
             if state == zk::SessionState::SyncConnected && !connections.connected(now, last_renewal) {
                 let id = session.session_id();
                 tracing::warn!(
-                    session = format_args!("{id:#x}"),
+                    session = session.number(),
+                    session_id = format_args!("{id:#x}"),
                     "connection after connection was given up before a write was answered: the next session waits longer for its servers"
                 );
                 session.end(LostReason::LeaseExpired);
