@@ -254,7 +254,7 @@ impl Attempt {
             if seat.kind == Kind::Shared {
                 place.set_live(false);
             }
-            // Otherwise the hold is lost already: its drop cleans up, and the caller goes on waiting.
+            // If the session has ended, the hold is lost: its drop cleans up, and the caller goes on waiting.
             if seat.session.end_reason().is_none() {
                 drop(self.tell(End::Granted(hold)));
             }
@@ -262,10 +262,14 @@ impl Attempt {
         }
         // From here on cleanup has the place.
         place.set_live(false);
+        let Some(create) = here.create.take() else {
+            // Before the answer: the caller's next try must not find its own node in the way.
+            clean_up(seat, place, here.acquiring.leave(step));
+            return drop(self.tell(end));
+        };
+        // The answer does not wait for the outcome of a create.
         let ticket = self.tell(end);
-        if let Some(create) = here.create.take() {
-            step = here.acquiring.on(create.await, &|_| false);
-        }
+        step = here.acquiring.on(create.await, &|_| false);
         clean_up(seat, place, here.acquiring.leave(step));
         drop(ticket);
     }
@@ -438,7 +442,8 @@ impl Attempt {
         let Some(pause) = pause else { return Ok(AcquireEvent::GiveUp) };
         let pause = if failures == 0 && why != PauseReason::ServerBusy { Duration::ZERO } else { pause };
         if !pause.is_zero() {
-            self.path_lock.queue().with(|queue| queue.step_aside(self.number));
+            let (seat, session) = (here.seat, here.seat.session.number());
+            self.path_lock.queue().with(|queue| queue.step_aside(seat.number, session));
         }
         here.wait(tokio::time::sleep(pause)).await?;
         Ok(AcquireEvent::Retry)

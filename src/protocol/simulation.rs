@@ -599,10 +599,11 @@ impl World<'_> {
                     // For some time.
                     let number = self.callers[i].number;
                     let client = &mut self.clients[CLIENT[i]];
+                    let current = client.session;
                     if let Some(session) = client.contending.get_mut(&number) {
-                        *session = client.session;
+                        *session = current;
                     }
-                    self.queue(CLIENT[i], |queue, _| queue.step_aside(number));
+                    self.queue(CLIENT[i], |queue, _| queue.step_aside(number, current));
                 }
                 self.on(i, contender, AcquireEvent::Retry);
             }

@@ -388,8 +388,10 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Lets the others go ahead of an attempt that pauses as the retry policy says; it creates whenever it
     /// returns.
-    pub(crate) fn step_aside(&mut self, number: u64) {
-        self.pass(number);
+    pub(crate) fn step_aside(&mut self, number: u64, session: u64) {
+        if session == self.session {
+            self.pass(number);
+        }
     }
 
     /// Notes that an attempt no longer contends. Its orphans keep the place.
@@ -809,7 +811,7 @@ mod tests {
         // It fails again, and pauses.
         queue.create_failed(1, 1);
         assert!(!queue.may_create(3, 1, "third"));
-        queue.step_aside(1);
+        queue.step_aside(1, 1);
         queue.create_sent(2, 1);
         assert!(queue.may_create(3, 1, "third"));
         assert!(queue.may_create(1, 1, "first"), "and does not wait for those that passed it");
@@ -819,6 +821,11 @@ mod tests {
         queue.create_failed(1, 0);
         queue.create_sent(2, 1);
         assert!(queue.may_create(3, 1, "third"));
+        // One that pauses in a session that is over keeps its turn in the next.
+        assert!(!queue.may_create(2, 2, "second"));
+        queue.notices();
+        queue.step_aside(1, 1);
+        assert_eq!(queue.notices(), []);
     }
 
     #[test]
