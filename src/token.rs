@@ -139,7 +139,7 @@ token! {
     /// [`FenceGate`](crate::FenceGate) has the rule, and its SQL.
     ///
     /// The token is a pair: a zxid, which is the number of a transaction, unique in the ensemble and growing,
-    /// and a counter, which tells the grants of one node apart. It is not the sequence number in the node's
+    /// and a counter, which tells the grants of one hold apart. It is not the sequence number in the node's
     /// name: that one starts at 0 again after ZooKeeper has removed an empty lock directory.
     ///
     /// Each grant to write has a token of its own, including one by
