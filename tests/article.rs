@@ -51,7 +51,7 @@ fn lines(output: Output) -> Result<Vec<String>, Box<dyn Error>> {
     Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
 }
 
-/// Whoever comes later than the third finds nothing. On a busy machine some may give up before their turn.
+/// Those after the third find nothing. On a busy machine some may give up before their turn.
 fn sold_three(lines: &[String]) -> TestResult {
     let (last, before) = lines.split_last().ok_or("it printed nothing")?;
     assert_eq!(last, "remaining stock: 0");

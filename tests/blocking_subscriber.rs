@@ -92,7 +92,7 @@ impl Wake for Broken {
     }
 }
 
-/// One test: the subscriber is everybody's.
+/// One test: there is one subscriber for the process.
 #[tokio::test]
 async fn losses_are_told_without_the_log_and_logged_once() {
     listen_to_log(block_if_closed).unwrap();

@@ -81,7 +81,7 @@ fn consistent(servers: Option<&str>, args: &[&str]) -> Result<Value, Box<dyn Err
     for name in ["stale_reads", "overlaps"] {
         assert_eq!(number(&report, name), 0, "{name} in {report}");
     }
-    // Nobody wrote after the last readers looked, so the newest version is in the cache.
+    // There was no write after the last readers looked, so the newest version is in the cache.
     assert_eq!(report["cache_version"], report["table_version"], "{report}");
     Ok(report)
 }

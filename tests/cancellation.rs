@@ -1,4 +1,4 @@
-//! Whoever leaves, wherever it is, leaves nothing behind: every point at which an acquire can be stopped, with every way of
+//! An acquire that is stopped leaves nothing behind, wherever it is: every point at which an acquire can be stopped, with every way of
 //! stopping it. The points are held by gates, so each is reached for certain.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -79,7 +79,7 @@ impl Point {
     }
 }
 
-/// A server, a client whose next acquire will be stopped at the point, and whoever is in its way.
+/// A server, a client whose next acquire will be stopped at the point, and the contenders before it.
 struct Scene {
     point: Point,
     server: Server,
@@ -170,7 +170,7 @@ impl Scene {
     async fn reached(&mut self) {
         let id = self.id;
         match self.point {
-            // Nobody outside can see it; it is there as soon as it was polled.
+            // It cannot be seen from outside; it is there as soon as it was polled.
             Point::InMemory | Point::Disconnected | Point::WithoutSession => {}
             Point::Waiting => until(&self.server, "the watch", |view| view.watches() == 1).await,
             Point::LookingAgain => {
@@ -190,7 +190,7 @@ impl Scene {
         }
     }
 
-    /// Lets everything go that was held up, but nobody releases the lock.
+    /// Lets everything go that was held up; the lock is not released.
     fn let_go(&self) {
         if let Some(gate) = &self.gate {
             gate.release();
@@ -209,7 +209,7 @@ impl Scene {
         }
     }
 
-    /// Releases the lock, if somebody has it.
+    /// Releases the lock, if it is held.
     async fn clear_the_way(&mut self) {
         if let Some(held) = self.held.take() {
             // It may be lost already, with its session.
@@ -432,7 +432,7 @@ async fn served_once(scene: &Scene, attempt: tokio::task::JoinHandle<in_process:
     guard.release().await.unwrap();
 }
 
-/// The caller has gone, and then the session goes: nobody is left to be served in the next.
+/// The caller has gone, and then the session goes: there is no caller to serve in the next.
 #[tokio::test]
 async fn dropped_and_expired_at_every_point() {
     for point in Point::ALL {
@@ -502,7 +502,7 @@ async fn closed_at_every_point() {
     }
 }
 
-/// The grant has been given, and nobody takes it: it gives itself back.
+/// A grant that the caller does not take is given back.
 #[tokio::test]
 async fn dropped_with_the_grant_in_flight() {
     watch_for_panics();
@@ -577,7 +577,7 @@ async fn a_try_dropped_at_every_point() {
     assert_eq!(PANICS.load(Ordering::SeqCst), 0);
 }
 
-/// Whoever holds the lock for real, by a flag that two holders would both see.
+/// Who holds the lock, by a flag that two holders would both see.
 struct Inside(Arc<AtomicBool>);
 
 impl Inside {

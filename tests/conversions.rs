@@ -1,4 +1,4 @@
-//! What conversions of a held read-write lock owe to everybody else.
+//! What conversions of a held read-write lock owe to the other contenders.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -61,7 +61,7 @@ async fn a_flush_waits_for_a_dropped_upgrade() {
     assert_flush_waits_for(gate, &server, &client, &barrier).await;
 }
 
-/// Whoever watches over a lock hears of its loss before the servers can give it away, also when a conversion is under way.
+/// A future of `lost` tells the loss before the servers can give it away, also when a conversion is under way.
 async fn told_in_time(converting: bool) {
     let server = start_impatient();
     let patience = Duration::from_secs(3);
@@ -83,7 +83,7 @@ async fn told_in_time(converting: bool) {
     .await;
     assert!(
         lost.is_finished(),
-        "the servers give the lock away, and nobody was told (converting: {converting})"
+        "the servers give the lock away, and the holder was not told (converting: {converting})"
     );
     drop((keep, converted));
 }
@@ -111,7 +111,7 @@ async fn a_downgraded_reader_gives_its_place_up() {
     drop(reader);
 }
 
-/// A lock that was lost on the way occupies nobody's place, however long its guard is kept.
+/// A lock that was lost on the way occupies no place, however long its guard is kept.
 #[tokio::test]
 async fn a_lock_that_is_lost_during_a_downgrade_gives_its_place_up() {
     let server = start_impatient();
@@ -132,11 +132,11 @@ async fn a_lock_that_is_lost_during_a_downgrade_gives_its_place_up() {
     until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
     assert_eq!(client.session_id(), Some(id));
     let next = lock.write_lock().acquire(Duration::from_secs(2)).await;
-    assert!(next.is_ok(), "nobody has the lock, and nobody gets it: {}", next.unwrap_err());
+    assert!(next.is_ok(), "the lock is free, and was not granted: {}", next.unwrap_err());
     drop(failed);
 }
 
-/// Somebody asks for the lock back; it changes; the request stands.
+/// The revocation is requested, and the lock converted: the request stands.
 #[tokio::test]
 async fn a_request_that_came_before_a_conversion_is_not_missed() {
     let server = start();
@@ -148,9 +148,9 @@ async fn a_request_that_came_before_a_conversion_is_not_missed() {
     within("the request, on the reader", reader.revoked()).await;
 }
 
-/// The same for one that nobody had looked for, of a writer and of a reader.
+/// The same for a request that was not looked for, of a writer and of a reader.
 #[tokio::test]
-async fn a_request_that_nobody_has_seen_survives_a_conversion() {
+async fn a_request_that_was_not_seen_survives_a_conversion() {
     let server = start();
     let (client, other) = (connect(&server).await, connect(&server).await);
     let writer = write(&client).await;
@@ -203,7 +203,7 @@ async fn what_an_earlier_upgrade_left_does_not_hinder_a_later_one() {
     assert!(again.is_ok(), "alone in the directory: {}", again.unwrap_err());
 }
 
-/// A guard of a session that somebody else owns is given back with the client, whatever it is turning into.
+/// A guard of a borrowed session is released with the client, whatever it is turning into.
 #[tokio::test]
 async fn closing_a_borrowed_client_during_conversions_leaves_nothing() {
     let server = start();
@@ -359,7 +359,7 @@ async fn a_flush_of_a_borrowed_client_waits_for_a_dropped_downgrade() {
     assert!(left.is_empty(), "flushed, but {left:?} is there");
 }
 
-/// Somebody asks the writer-to-be for the lock, which then stays a reader.
+/// The revocation of an upgrade is requested, which then stays a reader.
 #[tokio::test]
 async fn a_request_to_an_upgrade_that_fails_is_not_missed() {
     let server = start();
@@ -479,7 +479,7 @@ async fn disturbed(
 
 /// Each write changes the version at which the node is deleted.
 #[tokio::test]
-async fn a_conversion_ends_although_somebody_keeps_writing_to_its_node() {
+async fn a_conversion_ends_although_its_node_is_written_again_and_again() {
     let server = start();
     let client = connect(&server).await;
     let id = session(&client);

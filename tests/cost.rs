@@ -51,7 +51,7 @@ async fn a_free_lock_costs_two_requests_and_its_release_one() {
         server.reset_counters();
         let guard = within("the grant", mutex.acquire(SOON)).await.unwrap();
         assert_eq!(requests(&server, id), [(Op::Create, 1), (Op::GetChildren, 1)]);
-        assert_eq!(server.watches(), 0, "nobody watches a lock that nobody waits for");
+        assert_eq!(server.watches(), 0, "a lock without waiters is not watched");
         guard.release().await.unwrap();
         assert_eq!(requests(&server, id), [(Op::Create, 1), (Op::GetChildren, 1), (Op::Delete, 1)]);
     }
@@ -271,7 +271,7 @@ async fn no_watch_outlives_its_waiter() {
     drop(waiting);
     gate.release();
     waiter.flush(SOON).await.unwrap();
-    until(&server, "no watch that was set for nobody", |view| view.watches() == 0).await;
+    until(&server, "no watch without a waiter", |view| view.watches() == 0).await;
 
     // Granted.
     let next = enqueue(&server, &waiter).await;

@@ -51,7 +51,7 @@ async fn clean(server: &Server, clients: &[&Client]) {
     client.close().await.unwrap();
 }
 
-/// One queue with the mutex's, whoever's; those of one session do not watch each other.
+/// One queue with the mutexes of all clients; those of one session do not watch each other.
 #[tokio::test]
 async fn all_queue_in_one_line_and_own_nodes_are_not_watched() {
     let server = start();
@@ -269,7 +269,7 @@ async fn thousands_of_waiters_cost_a_node_each_and_few_lists() {
     let server = start();
     let (client, other) = (calm(&server).await, calm(&server).await);
     let (lock, id) = (lock(&client), session(&client));
-    // Somebody else's, so that the counters of the first session are about its waiters.
+    // Of another client, so that the counters of the first session are about its waiters.
     let holder = hold(&other).await;
     server.reset_counters();
     let waiting = start_together(&lock, WAITERS).await;

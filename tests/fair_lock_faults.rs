@@ -42,7 +42,7 @@ async fn place(lock: &InterProcessFairLock) -> QueuedLock {
 }
 
 /// What was written under the lock is written before the next holder is let in (docs/protocol.md#transaction): a
-/// transaction whose answer nobody waited for is decided before, not after.
+/// transaction whose answer was not waited for is decided before, not after.
 #[tokio::test]
 async fn a_transaction_that_was_given_up_is_not_committed_under_the_next_holder() {
     let server = server();
@@ -126,7 +126,7 @@ async fn a_waiter_without_a_node_is_not_handed_the_lock() {
 
 /// The whole directory is deleted by hand while the lock is held here and waited for here; another process takes it.
 #[tokio::test]
-async fn a_directory_deleted_by_hand_lets_nobody_in_without_a_node() {
+async fn a_directory_deleted_by_hand_lets_no_waiter_in_without_a_node() {
     let server = server();
     let timeout = Duration::from_secs(3);
     let (client, other) = (client_with(&server, timeout).await, client(&server).await);
@@ -170,7 +170,7 @@ async fn nothing_is_granted_while_suspended() {
     within("the grant", granted).await.unwrap().release().await.unwrap();
 }
 
-/// A place that came to the front, and whose session ended before anybody asked for the lock, is no lock.
+/// A place that came to the front, and whose session ended before the caller asked for the lock, is no lock.
 #[tokio::test]
 async fn a_place_does_not_hand_out_a_lock_that_is_lost_already() {
     let server = server();
@@ -340,7 +340,7 @@ async fn a_crowd_of_unknown_creates_is_settled_by_few_lists() {
     assert!(lists <= 6, "{lists} lists for {CROWD} creates");
 }
 
-/// A place whose client has been closed, or whose runtime has gone, answers with an error, however it is asked.
+/// A place whose client has been closed, or whose runtime has gone, returns an error, however it is asked.
 #[tokio::test]
 async fn a_place_of_a_closed_client_answers_with_an_error() {
     let server = server();
@@ -375,7 +375,7 @@ fn a_place_whose_runtime_is_gone_answers_with_an_error() {
     assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
 }
 
-/// The nearest own node has let go, but its deletion has to be repeated; somebody else's node stands between. There is
+/// The nearest own node has let go, but its deletion has to be repeated; another client's node stands between. There is
 /// nothing to be learned from one list after the other.
 #[tokio::test]
 async fn a_deletion_that_is_repeated_does_not_make_those_behind_list_without_a_pause() {
@@ -452,7 +452,7 @@ async fn a_place_that_was_used_up_has_no_position() {
 }
 
 /// One refusal is about one request: what else has come of the creates that are settled with it is deleted all the same, or
-/// by whoever lists the directory next.
+/// by the next that lists the directory.
 #[tokio::test]
 async fn one_refusal_does_not_leave_a_whole_group_behind() {
     const CROWD: usize = 5;

@@ -352,7 +352,7 @@ async fn a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
     assert!(
         matches!(guard.release().await, Err(ReleaseError::Lost(lost)) if lost.reason() == LostReason::LeaseExpired)
     );
-    assert_eq!(server.children(DIRECTORY).len(), 2, "the late release deleted nobody else's node");
+    assert_eq!(server.children(DIRECTORY).len(), 2, "the late release deleted no other node");
     next.release().await.unwrap();
     within("the grant", other).await.unwrap().release().await.unwrap();
 }
@@ -767,7 +767,7 @@ async fn a_transaction_commits_only_while_the_node_is_there() {
     assert!(server.exists("/data/log"), "all or nothing");
     assert!(guard.is_held());
 
-    // Somebody deletes the node; before any heartbeat notices, a transaction does.
+    // The node is deleted by hand; before any heartbeat notices, a transaction does.
     server.delete(&guard.node()).unwrap();
     let late = guard.transaction().set_data("/data", b"3", None).commit().await;
     assert!(matches!(late, Err(TransactionError::Lost(lost)) if lost.reason() == LostReason::NodeDeleted));

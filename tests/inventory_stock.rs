@@ -202,7 +202,7 @@ fn goes_on_without_a_killed_worker(servers: Option<&str>) -> TestResult {
     let report = survives(&["--kill-one", "--session-timeout", SHORT], servers)?;
     let killed = number(&report, "killed");
     assert!((1..=8).contains(&killed), "{report}");
-    // Nobody of its users had bought before; it has one of 8 shares.
+    // None of its users had bought before; it has one of 8 shares.
     assert_eq!(number(&report, "lost"), (killed..=99).step_by(8).count() as u64, "{report}");
     // Its lock is free when its session has expired.
     assert!(report["seconds"].as_f64() >= Some(2.0), "{report}");

@@ -24,7 +24,7 @@ fn collect(metadata: &Metadata<'_>, text: &str) {
     }
 }
 
-/// One test: the subscriber is everybody's.
+/// One test: there is one subscriber for the process.
 #[tokio::test]
 async fn what_becomes_of_locks_is_logged() {
     listen_to_log(collect).unwrap();

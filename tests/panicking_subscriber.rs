@@ -50,7 +50,7 @@ async fn until_logged(what: &'static str, of: Vec<String>) {
     tokio::task::spawn_blocking(waiting).await.unwrap().unwrap();
 }
 
-/// One test: the subscriber is everybody's.
+/// One test: there is one subscriber for the process.
 #[tokio::test]
 async fn a_panic_costs_no_more_than_its_task() {
     a_panic_while_listing_does_not_stop_all_lists().await;
@@ -69,7 +69,7 @@ async fn a_panic_while_listing_does_not_stop_all_lists() {
     let first = lock.read_lock().acquire(Duration::from_secs(2)).await;
     drop(first);
     let second = lock.read_lock().acquire(Duration::from_secs(2)).await;
-    assert!(second.is_ok(), "nobody is there, and nobody gets it: {}", second.unwrap_err());
+    assert!(second.is_ok(), "the lock is free, and was not granted: {}", second.unwrap_err());
 }
 
 async fn a_panic_during_a_conversion_leaves_no_node() {

@@ -273,7 +273,7 @@ async fn a_dropped_conversion_gives_the_lock_back() {
             assert!(task.await.unwrap_err().is_cancelled());
             gate.release();
             until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
-            // Not in the way of anybody.
+            // Not in the way of any contender.
             guard = write(&client).await;
             guard.release().await.unwrap();
         }

@@ -71,7 +71,7 @@ async fn until_queued(server: &Server, nodes: usize) {
     until(server, "the queue", move |view| view.children(DIRECTORY).len() == nodes).await;
 }
 
-/// The panics of sessions' threads since the start of the process; nobody else would see them.
+/// The panics of sessions' threads since the start of the process, which nothing else would show.
 fn session_panics() -> Vec<String> {
     static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
     static HOOK: Once = Once::new();
@@ -87,7 +87,7 @@ fn session_panics() -> Vec<String> {
     PANICS.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// A create that nobody waits for any more is under way when its session expires: its attempt ends there.
+/// A create whose caller has gone is under way when its session expires: its attempt ends there.
 #[tokio::test]
 async fn an_attempt_that_was_given_up_ends_with_its_session() {
     assert_eq!(session_panics(), [] as [&str; 0]);
@@ -119,7 +119,7 @@ async fn an_attempt_that_was_given_up_ends_with_its_session() {
         let created = |entry: &&zookeeper_test_server::LogEntry| {
             entry.op == Op::Create && entry.session == new && entry.path.starts_with(DIRECTORY)
         };
-        assert_eq!(server.log().iter().filter(created).count(), 0, "it goes on for nobody");
+        assert_eq!(server.log().iter().filter(created).count(), 0, "it goes on without a caller");
         assert_eq!(session_panics(), [] as [&str; 0]);
     }
 }
@@ -236,7 +236,7 @@ async fn a_create_that_comes_to_light_later_is_deleted_by_the_next_list() {
     }
     client.flush(LONG).await.unwrap();
     assert_eq!(asked.len(), 20);
-    // Two of them are committed after all, before anybody who comes from now on.
+    // Two of them are committed after all, before all that come from now on.
     let mode = CreateMode::EphemeralSequential;
     for path in asked.iter().filter(|path| path.starts_with(DIRECTORY)).take(2) {
         server.create_as(path, "", mode, session(&client)).unwrap();
@@ -311,7 +311,7 @@ async fn a_client_knows_its_session_as_soon_as_it_is_connected() {
 }
 
 #[tokio::test]
-async fn refused_credentials_are_told_to_everybody() {
+async fn refused_credentials_are_told_to_every_caller() {
     let server = server();
     let client = client(&server).await;
     let (busy, released) = (hold(&client).await, mutex_at(&client, OTHER).lock().await.unwrap());
@@ -384,7 +384,7 @@ async fn a_deadline_without_a_server_is_no_busy_lock() {
 }
 
 #[tokio::test]
-async fn a_deadline_behind_somebody_else_is_a_busy_lock() {
+async fn a_deadline_behind_another_contender_is_a_busy_lock() {
     let server = server();
     let (holder, client) = (client(&server).await, client(&server).await);
     let guard = hold(&holder).await;
@@ -394,7 +394,7 @@ async fn a_deadline_behind_somebody_else_is_a_busy_lock() {
 }
 
 #[tokio::test]
-async fn a_grant_that_nobody_has_taken_yet_is_known_in_the_process() {
+async fn a_grant_that_was_not_taken_yet_is_known_in_the_process() {
     let server = server();
     let client = client(&server).await;
     hold(&client).await.release().await.unwrap();
@@ -634,7 +634,7 @@ fn a_borrowed_session_is_not_kept_by_a_guard_once_its_clients_runtime_is_gone() 
     assert!(!guard.is_held());
 }
 
-/// A second deletion could overtake the first, which would then report that somebody else had deleted the node.
+/// A second deletion could overtake the first, which would then report that another client had deleted the node.
 #[tokio::test]
 async fn a_borrowed_session_that_is_given_back_during_a_release_deletes_the_node_once() {
     let server = server();
@@ -664,7 +664,7 @@ async fn a_borrowed_session_that_is_given_back_during_a_release_deletes_the_node
 
 /// The two at the same moment, on different threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_release_while_a_borrowed_session_is_given_back_is_no_deletion_by_somebody_else() {
+async fn a_release_while_a_borrowed_session_is_given_back_is_no_deletion_by_another_client() {
     let server = server();
     let owner = owned_session(&server, LONG).await;
     for round in 0..100_u32 {
@@ -766,7 +766,7 @@ fn close_answers_when_the_runtime_of_a_borrowed_session_has_gone() {
         (client, mutex)
     });
     runtime.shutdown_timeout(LONG);
-    // Nobody could say that the nodes are gone.
+    // There was no answer that the nodes are gone.
     let closed = block_on(client.close());
     assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
     assert_eq!(client.state(), ConnectionState::Closed);
@@ -830,7 +830,7 @@ fn close_answers_when_the_runtime_of_a_borrowed_session_has_gone_at_once() {
     assert!(matches!(block_on(mutex.lock()), Err(AcquireError::Closed { .. })));
 }
 
-/// Whoever does not want to wait for a server drops the future: the session is closed all the same when one comes.
+/// A caller that does not want to wait for a server drops the future: the session is closed all the same when one comes.
 #[tokio::test]
 async fn close_without_a_server_ends_the_guards_at_once_and_the_session_when_there_is_one() {
     let server = server();
@@ -956,7 +956,7 @@ async fn connect_goes_on_beyond_the_session_timeout() {
 async fn connect_gives_up_at_its_timeout_not_at_the_sessions() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    // Connections come about, and nobody ever answers.
+    // Connections come about, and no server ever answers.
     let builder = Client::builder().session_timeout(LONG).connect_timeout(ms(200));
     let started = Instant::now();
     let error = builder.connect(&address).await.unwrap_err();
@@ -968,7 +968,7 @@ async fn connect_gives_up_at_its_timeout_not_at_the_sessions() {
 #[tokio::test]
 async fn a_server_that_hangs_does_not_use_up_the_time_of_the_others() {
     let server = server();
-    // Connections come about, and nobody ever answers.
+    // Connections come about, and no server ever answers.
     let hung = TcpListener::bind("127.0.0.1:0").unwrap();
     let (hung, well) = (hung.local_addr().unwrap(), server.connect_string());
     let servers = format!("{hung},{well},{well}");

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, NodePath, RevokeError, WriteGuard};
 use zookeeper_test_server::{Loss, Match, Op, Server};
 
-/// What Curator's `Revoker` writes, and nobody else.
+/// What Curator's `Revoker` writes, and nothing else does.
 const MARKER: &[u8] = b"__REVOKE__";
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn a_holder_hears_that_it_is_asked() {
     assert!(guard.is_held());
     guard.release().await.unwrap();
     until(&server, "the end of all watches", |view| view.watches() == 0).await;
-    // Whoever has gone cannot be asked, which is no error.
+    // A contender that has gone cannot be asked, which is no error.
     within("the answer", b.attempt_revoke(&holder)).await.unwrap();
 }
 
@@ -96,7 +96,7 @@ async fn a_request_that_a_conversion_overtakes_is_not_lost() {
 }
 
 #[tokio::test]
-async fn nobody_listens_after_the_end() {
+async fn no_watch_is_left_after_the_end() {
     let server = start();
     let client = connect(&server).await;
     let guard = within("the lock", mutex(&client).lock()).await.unwrap();

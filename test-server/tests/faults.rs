@@ -567,12 +567,12 @@ fn an_outsider_changes_the_tree_like_any_session() {
     assert_eq!(server.sessions()[0].ephemerals, std::slice::from_ref(&planted));
     assert!(server.expire_session(raw.session()));
     assert!(!server.exists(&planted));
-    let nobody = server.create_as("/a/n-", "", CreateMode::Ephemeral, raw.session());
-    assert_eq!(nobody, Err(ServerError::SessionExpired));
+    let refused = server.create_as("/a/n-", "", CreateMode::Ephemeral, raw.session());
+    assert_eq!(refused, Err(ServerError::SessionExpired));
     assert!(!server.expire_session(raw.session()));
 }
 
-/// An executor that is nobody's: futures of the server need no runtime.
+/// The least executor there can be: futures of the server need no runtime.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -606,10 +606,10 @@ fn waiting_needs_no_runtime_and_ends_in_time() {
 }
 
 #[test]
-fn replies_that_nobody_reads_hold_further_requests_back() {
+fn replies_that_are_not_read_hold_further_requests_back() {
     let (server, mut raw) = server();
     server.create("/big", vec![b'x'; 1 << 20]).unwrap();
-    // Replies that nobody reads stop the processing of further requests long before memory is a matter.
+    // Replies that are not read stop the processing of further requests long before memory is a matter.
     for _ in 0..500 {
         raw.send(op::GET_DATA, &Body::path_watch("/big", false)).unwrap();
     }

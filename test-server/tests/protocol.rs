@@ -359,7 +359,7 @@ fn permissions_are_enforced() {
     let mut other = Raw::connect(server.addr(), T).unwrap();
     let auth = |user: &str| Body::new().i32(0).string("digest").buffer(Some(user.as_bytes()));
     let mine = Body::new().string("/mine").buffer(None).acl(&[(31, "auth", "")]).i32(0);
-    assert_eq!(owner.ask(op::CREATE, &mine).unwrap().1.error, -114, "nobody is authenticated yet");
+    assert_eq!(owner.ask(op::CREATE, &mine).unwrap().1.error, -114, "the session is not authenticated yet");
     assert_eq!(owner.call(op::AUTH, &auth("ann:secret")).zxid, 0);
     owner.call(op::CREATE, &mine);
     for (op, body) in [

@@ -1,7 +1,7 @@
 //! A hop between a client and a server that can fall silent, break, or not be there.
 //!
 //! What a proxy does to the one link that it stands in is what networks do: packets vanish in one direction or in
-//! both while the connections stay open, a router resets them, nobody listens any more.
+//! both while the connections stay open, a router resets them, no server listens any more.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -41,7 +41,7 @@ pub enum Cut {
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<Shared>,
-    // The port stays ours while nobody listens on it.
+    // The port stays ours while no server listens on it.
     _ports: Ports,
 }
 
@@ -214,7 +214,7 @@ impl Drop for Proxy {
         self.shared.lock().closed = true;
         self.cut(Cut::Reset);
         self.poke();
-        // Until the port is free: whoever is given it next wants to bind it.
+        // Until the port is free: the next process that is given it wants to bind it.
         let _ = self.until_listening(false);
     }
 }
@@ -595,9 +595,9 @@ mod tests {
     #[test]
     fn without_a_server_behind_it_a_connection_is_reset() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let nobody = listener.local_addr().unwrap();
+        let closed = listener.local_addr().unwrap();
         drop(listener);
-        let proxy = Proxy::start(nobody).unwrap();
+        let proxy = Proxy::start(closed).unwrap();
         let client = connect(&proxy);
         assert_eq!(read_end(&client).unwrap_err().kind(), ErrorKind::ConnectionReset);
     }

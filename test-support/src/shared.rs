@@ -11,8 +11,8 @@ type Shared = Mutex<Option<Result<Arc<ZooKeeper>, String>>>;
 static STANDALONE: Shared = Mutex::new(None);
 static ENSEMBLE: Shared = Mutex::new(None);
 
-/// The standalone ZooKeeper of this process, started with the default options by whoever asks first.
-/// For tests that keep to paths of their own ([`unique_path`]) and disturb nobody.
+/// The standalone ZooKeeper of this process, started with the default options by the first call.
+/// For tests that keep to paths of their own ([`unique_path`]) and disturb no other.
 ///
 /// # Errors
 /// Why it could not be started.

@@ -180,7 +180,7 @@ fn within(
         .name(name)
         .spawn(move || {
             let result = test();
-            // Nobody listens any more when it took too long.
+            // The receiver has gone if it took too long.
             let _ = done.send(result);
         })
         .map_err(|e| format!("no thread for the trial: {e}"))?;

@@ -19,7 +19,7 @@ use crate::ports::{BLOCK, Ports};
 /// How long servers may take to serve. A Java machine starts in under a second; this is for a machine
 /// on which everything else runs too.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How many blocks of ports to try when somebody takes one of ours in between.
+/// How many blocks of ports to try when another process takes one of ours in between.
 const ATTEMPTS: usize = 3;
 /// A client port, a quorum port and an election port.
 const PORTS_PER_MEMBER: u16 = 3;
@@ -332,7 +332,7 @@ impl ZooKeeper {
         self.wait_whole()
     }
 
-    /// Whether a server ended because somebody else was on its port.
+    /// Whether a server ended because another process was on its port.
     fn lost_a_port(&self) -> bool {
         (0..self.len()).any(|m| !self.is_running(m) && self.log(m).contains("Address already in use"))
     }
@@ -435,7 +435,7 @@ impl ZooKeeper {
         if let Some(mut child) = child {
             // A process that has just ended by itself is as dead as we want it.
             let _ = child.kill();
-            // Before the number is free for somebody else.
+            // Before another process may get the number.
             self.tell_watchdog();
             let _ = child.wait();
         }

@@ -96,7 +96,7 @@ async fn a_free_lock_of_any_kind_costs_two_requests_and_its_release_one() {
     }
 }
 
-/// Where others read, a reader costs as much as where nobody is; its going wakes nobody.
+/// Where others read, a reader costs as much as on a free lock; its release wakes no contender.
 #[tokio::test]
 async fn a_reader_among_readers_costs_two_requests_and_its_release_one() {
     let server = start();
@@ -292,7 +292,7 @@ async fn a_writer_s_release_does_not_wake_the_readers_behind_the_next() {
         assert_eq!(counters.total_requests(), 1 + clients.len() as u64, "{each}");
         assert_eq!((counters.notifications(), server.watches()), (clients.len() as u64, 0));
 
-        // And nobody waits for any of them.
+        // And there is no waiter for any of them.
         server.reset_counters();
         for guard in guards {
             guard.release().await.unwrap();

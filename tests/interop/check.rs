@@ -14,7 +14,7 @@
 //!
 //! A worker `W` is `<process>.<thread>`, a process `<side>-<number>`.
 //!
-//! A session may expire although nobody was killed, where the machine lets nobody run for long enough: a hold that
+//! A session may expire although no process was killed, where the machine lets none run for long enough: a hold that
 //! its own worker calls lost proves nothing, neither for nor against the lock, and is left out. A kill is no such
 //! excuse: until the victim is dead its hold counts. Of who was killed with the lock the parent asks the servers
 //! whether the session was still there when it was dead, and calls the hold lost if it was not.
@@ -64,7 +64,7 @@ impl Findings {
     }
 }
 
-/// Somebody who holds the lock, as far as the journal has been read.
+/// A holder of the lock, as far as the journal has been read.
 #[derive(Debug)]
 struct Hold {
     exclusive: bool,
@@ -247,7 +247,7 @@ impl Checker {
                 *self.findings.shared.entry(side).or_default() += 1;
                 self.findings.together += usize::from(self.holds.values().any(|hold| !hold.exclusive));
             }
-            // Whoever is ahead in the queue keeps everybody else out, or is let in beside them: so whoever comes
+            // A contender that is ahead in the queue keeps all others out, or is let in beside them: so one that comes
             // after an exclusive hold was behind it.
             if token <= self.highest {
                 self.violation(at, &format!("{worker} has the token {token} after {}", self.highest));
@@ -280,7 +280,7 @@ impl Checker {
         }
     }
 
-    /// Somebody has seen this value, or relies on having seen it.
+    /// Another holder has seen this value, or relies on having seen it.
     fn value(&mut self, at: usize, who: &str, value: u64) {
         if self.holds.values().any(|hold| hold.doubtful) {
             self.counter = Counter::Unknown;
@@ -305,7 +305,7 @@ impl Checker {
         self.counter = Counter::OneOf(BTreeSet::from([value]));
     }
 
-    /// Nobody of this process does anything any more.
+    /// No thread of this process does anything any more.
     fn dead(&mut self, victim: &str) {
         *self.findings.dead.entry(side(victim)).or_default() += 1;
         let (gone, left) =
@@ -362,7 +362,7 @@ pub(crate) mod trials {
         let findings =
             accepts(&format!("{one}; {cut}; read b-1.0 2; intent b-1.0 3; commit b-1.0 3; leave b-1.0"), 3)?;
         assert_eq!((findings.committed, findings.adopted), (2, 1));
-        // The same, and nobody comes after.
+        // The same, and no holder comes after.
         accepts("enter c-1.0 x 6; read c-1.0 0; intent c-1.0 1; dead c-1", 1)?;
         // A record that a kill cut short.
         accepts("enter c-1.0 x 6; dead c-1; enter b-1.0 x 7; leave b-1.0", 0)?;

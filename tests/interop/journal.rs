@@ -1,4 +1,4 @@
-//! What the workers of all languages share beside the lock: a journal to which everybody appends, and a counter that
+//! What the workers of all languages share beside the lock: a journal to which all append, and a counter that
 //! only the lock protects.
 //!
 //! A record is one `write` to a file opened with `O_APPEND`, so that the file's order is the order of events: who

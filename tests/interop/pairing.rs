@@ -16,7 +16,7 @@ use super::outside::{children, has_nodes};
 use super::worker::Task;
 use super::{Failure, Outcome, block_on};
 
-/// The session timeout of all workers: a killed holder keeps everybody waiting for as long. Short for that, and long
+/// The session timeout of all workers: a killed holder keeps all others waiting for as long. Short for that, and long
 /// for machines on which everything else runs too.
 const SESSION_MS: u64 = 1_500;
 
@@ -161,7 +161,7 @@ fn fulfils(findings: &Findings, sides: &[Side; 2], extent: Extent) -> Outcome {
     Ok(())
 }
 
-/// Once everybody has ended, the servers end the sessions of the dead.
+/// Once all have ended, the servers end the sessions of the dead.
 fn nothing_is_left(servers: &ZooKeeper, path: &str) -> Outcome {
     let gone =
         poll_until("the lock's directory to be empty", SOON, || match block_on(children(servers, path)) {
@@ -212,8 +212,8 @@ impl<'a> Run<'a> {
     }
 
     fn work(&mut self, extent: Extent) -> Outcome {
-        let everybody: Vec<_> = self.workers.iter().flatten().map(|w| w.name.clone()).collect();
-        for name in everybody {
+        let names: Vec<_> = self.workers.iter().flatten().map(|w| w.name.clone()).collect();
+        for name in names {
             self.until(&format!("{name} to have the lock"), |journal| {
                 records(journal).any(|r| r.starts_with(&format!("enter {name}.")))
             })?;
@@ -268,7 +268,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A worker that has ended, although nobody said that it is enough.
+    /// A worker that has ended, although it was not told that it is enough.
     fn ended(&mut self) -> Option<String> {
         self.workers.iter_mut().flatten().find_map(|worker| {
             let status = worker.child.try_wait().ok()??;

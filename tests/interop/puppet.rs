@@ -10,7 +10,7 @@ use test_support::SOON;
 
 use super::{Failure, Outcome};
 
-/// The process, and what it has said that nobody has asked for yet.
+/// The process, and what it has said that was not asked for yet.
 #[derive(Debug)]
 pub(crate) struct Puppet {
     child: Child,
@@ -57,7 +57,7 @@ impl Puppet {
         }
     }
 
-    /// Whether a thread has said something that nobody has heard yet.
+    /// Whether a thread has said something that was not read yet.
     pub(crate) fn has_said(&mut self, thread: &str) -> bool {
         while let Ok(line) = self.lines.try_recv() {
             self.keep(&line);

@@ -30,7 +30,7 @@ const WORKER: &str = "interop-worker";
 /// that the lock was held until then; `leave`, release. Every so often it has no patience and goes away from
 /// the queue again.
 ///
-/// On its stdin the line `stay P` says that whoever comes to the point `P` next stays there ([`POINTS`]); the end
+/// On its stdin the line `stay P` says that the next holder that comes to the point `P` stays there ([`POINTS`]); the end
 /// of stdin says that it is enough.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
@@ -168,7 +168,7 @@ impl Orders {
             }
             heard.enough.store(true, Ordering::Relaxed);
             if heard.stays.load(Ordering::Relaxed) {
-                // Nobody is left to kill us.
+                // The parent that would kill us is gone.
                 process::exit(2);
             }
         });
@@ -179,7 +179,7 @@ impl Orders {
         self.enough.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody is to stay here; one does.
+    /// Whether a holder is to stay here; one does.
     fn stay_at(&self, point: &str) -> bool {
         self.stay.lock().unwrap_or_else(PoisonError::into_inner).take_if(|p| p == point).is_some()
     }
@@ -410,7 +410,7 @@ impl Thread {
         self.note("read", &read_counter(&self.dir)?.to_string())
     }
 
-    /// What the lock is for. Without it somebody else's increment is lost sooner or later.
+    /// What the lock is for. Without it another worker's increment is lost sooner or later.
     async fn increment(&self) -> Result<(), Failure> {
         let value = read_counter(&self.dir)?;
         self.note("read", &value.to_string())?;
@@ -434,7 +434,7 @@ impl Thread {
     }
 }
 
-/// The work that a holder does: long enough for everybody who thinks that the lock is free.
+/// The work that a holder does: long enough for any other that thinks that the lock is free.
 async fn let_others_run() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }

@@ -213,7 +213,7 @@ public final class Workers {
         if (point.equals(asked) && stay.compareAndSet(asked, null)) {
             note("stays", worker, point);
             enoughIs.await();
-            // Nobody is left to kill us.
+            // The parent that would kill us is gone.
             System.exit(2);
         }
     }

@@ -50,7 +50,7 @@ pub(crate) fn our_request_reaches_curators_listeners(peer: &CuratorPeer) -> Outc
             curator.ask("t", &format!("listen {kind} {path}"), "listens")?;
             curator.ask("t", &format!("acquire {kind} {path}"), "holds")?;
             let node = children(&servers, &path).await?.pop_first().ok_or("no node")?;
-            assert!(!curator.has_said("t-listener"), "before anybody asked");
+            assert!(!curator.has_said("t-listener"), "before it was asked");
             client.attempt_revoke(&format!("{path}/{node}").parse()?).await?;
             curator.answers("t-listener", "asked back")?;
             curator.ask("t", &format!("release {kind} {path}"), "released")?;

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         return done;
     }
     let mut suite = Suite::new();
-    // Everybody waits most of the time, for the sessions of the dead.
+    // The workers wait most of the time, for the sessions of the dead.
     suite.at_once(8);
     suite.time_limit(Duration::from_secs(300));
     let mut add = |name: &str, trial: fn(&KazooPeer) -> Outcome| {

@@ -11,7 +11,7 @@ from kazoo.exceptions import LockTimeout
 
 IMPATIENCE, IMPATIENT = 0.004, 9
 # Until 2.9 a reader of kazoo waits for the writers behind it too, which wait for it: only its timeout ends that
-# (python-zk/kazoo#649), and it comes in only while nobody wants to write. So writers rest.
+# (python-zk/kazoo#649), and it comes in only while there is no writer. So writers rest.
 PATIENCE, REST = {"x": 10, "r": 0.05}, 0.1
 
 logging.disable(logging.CRITICAL)
@@ -40,7 +40,7 @@ def may_stay(worker, point):
     if stays:
         note("stays", worker, point)
         enough.wait()
-        # Nobody is left to kill us.
+        # The parent that would kill us is gone.
         os._exit(2)
 
 

@@ -164,7 +164,7 @@ impl Cast {
         within(&format!("the release of {number}"), guard.release()).await.unwrap();
     }
 
-    /// Nobody has been granted but those whose grants were waited for.
+    /// No contender has been granted but those whose grants were waited for.
     pub(crate) fn all_others_wait(&self) {
         for (number, contender) in &self.contenders {
             if let Some(attempt) = &contender.attempt {
@@ -223,7 +223,7 @@ impl Cast {
         contender.session = session;
     }
 
-    /// Everybody goes, and nothing is left to be seen.
+    /// All contenders go, and nothing is left to be seen.
     pub(crate) async fn ends_clean(mut self) {
         for contender in self.contenders.values_mut() {
             drop(contender.guard.take());

@@ -1,4 +1,4 @@
-//! The fair lock: a node each, but whoever stands behind another of the same client, with whomever in between, waits for
+//! The fair lock: a node each, but one that is behind another of the same client, whatever is in between, waits for
 //! that one in memory. Only the first of a client has a watch, on the node before its own.
 
 use test_support::Suite;
@@ -12,7 +12,7 @@ const TWO: Clients = Clients::Of(&[1, 1, 1, 2, 2, 1]);
 
 pub(crate) fn add_all(suite: &mut Suite) {
     add(suite, "fair_lock::only_others_are_watched", only_others);
-    add(suite, "fair_lock::one_client_watches_nobody", one_client);
+    add(suite, "fair_lock::one_client_watches_no_other_node", one_client);
     for (end, name) in [(End::Dropped, "dropped"), (End::Closed, "closed"), (End::Expired, "expired")] {
         let name = format!("fair_lock::who_stands_behind_those_of_another_client_waits_for_its_own::{name}");
         add(suite, &name, move |outside| death(outside, end));

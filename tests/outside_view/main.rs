@@ -1,5 +1,5 @@
 //! What a lock looks like from outside, on a real ZooKeeper: who stands in the queue, and who watches whom, as `wchp`
-//! and a session of somebody else's say it.
+//! and another session say it.
 //!
 //! ```text
 //! cargo test --test outside_view                 all of it

@@ -1,4 +1,4 @@
-//! The mutex: a node each, watched by its successor and by nobody else.
+//! The mutex: a node each, watched by its successor and by no other.
 
 use test_support::Suite;
 

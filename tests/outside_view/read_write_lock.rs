@@ -1,4 +1,4 @@
-//! The read-write lock: a reader watches the nearest writer before it and nobody else, a writer the node before its
+//! The read-write lock: a reader watches the nearest writer before it and no other node, a writer the node before its
 //! own.
 
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ async fn order(outside: Outside, clients: Clients) {
     }
     cast.all_others_wait();
 
-    // The writer looks for another reader to wait for; nobody else has anything to do with it.
+    // The writer looks for another reader to wait for; no other contender has anything to do with it.
     cast.gives_it_back(2).await;
     cast.shows(&[1, 3, 4, 5, 6], &[(3, 1), (4, 3), (5, 3), (6, 5)]).await;
     cast.all_others_wait();

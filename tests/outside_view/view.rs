@@ -1,4 +1,4 @@
-//! Somebody who looks on.
+//! An observer of the queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use test_support::{SOON, ZooKeeper, poll_until, unique_path};
 use tokio::runtime::Handle;
 use zookeeper_client as zk;
 
-/// A node of the queue, as anybody can see it.
+/// A node of the queue, as every client can see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// Its name between the id and the number: `lock`, `__READ__`, `__WRIT__`.

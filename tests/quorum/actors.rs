@@ -43,7 +43,7 @@ pub(crate) async fn stay_until(moment: Instant) {
     tokio::time::sleep_until(moment.into()).await;
 }
 
-/// Watches whether this machine lets us run: what comes late while it does not is nobody's fault.
+/// Watches whether this machine lets us run: what comes late while it does not is no fault of the library's.
 #[derive(Debug)]
 pub(crate) struct Steadiness {
     longest: Arc<Mutex<Duration>>,
@@ -277,7 +277,7 @@ pub(crate) fn told(guard: &AnyGuard) -> Told {
     tokio::spawn(async move { (lost.await, Instant::now()) })
 }
 
-/// Waits for the lock of a holder, by links that nobody touches.
+/// Waits for the lock of a holder, by links that stay as they are.
 #[derive(Debug)]
 pub(crate) struct Rival {
     client: Client,
@@ -313,7 +313,7 @@ pub(crate) struct Granted {
     guard: AnyGuard,
 }
 
-/// The promise: whoever held is told, by each of `told`, before the rival is granted, whose token is greater.
+/// The promise: the holder is told, by each of `told`, before the rival is granted, whose token is greater.
 pub(crate) async fn told_first(
     title: &str,
     cut: Instant,
@@ -324,7 +324,7 @@ pub(crate) async fn told_first(
     let mut last = cut;
     for told in told {
         let (lost, at) = within("the loss to be told", told).await?;
-        // By the clock, before anybody on the other side of the cut could say so.
+        // By the clock, before the other side of the cut could say so.
         assert_eq!(lost.reason(), LostReason::LeaseExpired, "{title}");
         last = last.max(at);
     }

@@ -192,7 +192,7 @@ pub(crate) fn forgotten(title: &str, next: usize) -> Outcome {
     })
 }
 
-/// Whoever connects meets a member that accepts the connection and says nothing: there is time for another try, by the
+/// The client meets a member that accepts the connection and says nothing: there is time for another try, by the
 /// default timeouts.
 pub(crate) fn silent_at_first(_: &str) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;

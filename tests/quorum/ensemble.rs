@@ -29,7 +29,7 @@ pub(crate) struct Ensemble {
 }
 
 impl Ensemble {
-    /// Nobody disturbs these: only links of clients to them break.
+    /// These are not disturbed: only links of clients to them break.
     pub(crate) fn undisturbed() -> Result<Arc<Self>, ServerError> {
         static SHARED: Mutex<Weak<Ensemble>> = Mutex::new(Weak::new());
         Self::shared(&SHARED, || Self::start(&defaults()))

@@ -30,7 +30,7 @@ pub(crate) fn killed(title: &str) -> Outcome {
         let elected = killed.elapsed();
         for (member, holder, _) in &crews {
             let writes = async {
-                // The first may go out before the client has noticed: then nobody knows whether it was done.
+                // The first may go out before the client has noticed: then it is not known whether it was done.
                 while holder.prove().await.is_err() {
                     assert!(holder.guard().is_held(), "{title}: lost {:?} after the kill", killed.elapsed());
                 }
@@ -107,7 +107,7 @@ pub(crate) fn stopped(title: &str) -> Outcome {
     })
 }
 
-/// The leader's process stands still for less than that: nothing can be written meanwhile, nobody is elected, and nobody loses
+/// The leader's process stands still for less than that: nothing can be written meanwhile, no leader is elected, and no holder loses
 /// a lock.
 pub(crate) fn stopped_for_a_moment(title: &str) -> Outcome {
     const T: Duration = Duration::from_secs(5);

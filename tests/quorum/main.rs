@@ -1,4 +1,4 @@
-//! The guard's promise, on three real ZooKeeper members whose links break: **a holder is told before anybody else is
+//! The guard's promise, on three real ZooKeeper members whose links break: **a holder is told before another contender is
 //! granted**, and a holder that can reach a member of the quorum keeps its lock.
 //!
 //! ```text

@@ -56,7 +56,7 @@ async fn names_of_any_kind_are_ignored() {
     assert_eq!(server.children(DIRECTORY), strays, "and left alone");
 }
 
-/// A contender of somebody else's making, with a long name and much data, is waited for like any other.
+/// A contender of another make, with a long name and much data, is waited for like any other.
 #[tokio::test]
 async fn a_huge_contender_is_waited_for() {
     let server = start();

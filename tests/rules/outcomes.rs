@@ -322,7 +322,7 @@ async fn an_unknown_create_of_a_cancelled_attempt_is_settled() {
     }
 }
 
-/// Gives up a create whose outcome is unknown, and answers with the path that it asked for.
+/// Gives up a create whose outcome is unknown, and returns the path that it asked for.
 async fn give_up_a_create(server: &Server, client: &Client) -> String {
     let create = Match::op(Op::Create).session(session(client));
     let gate = server.hold_request(create.clone());
@@ -335,7 +335,7 @@ async fn give_up_a_create(server: &Server, client: &Client) -> String {
     lost.hits()[0].path.clone()
 }
 
-/// A create that comes to light after everybody has given it up is found by the next list and deleted.
+/// A create that comes to light after its attempt has given it up is found by the next list and deleted.
 #[tokio::test]
 async fn a_late_create_is_deleted_by_the_next_acquire() {
     let server = start();
@@ -349,7 +349,7 @@ async fn a_late_create_is_deleted_by_the_next_acquire() {
     assert_clean(&server, "after the late node").await;
 }
 
-/// The same when nobody does anything but try, or look.
+/// The same where the client only tries, or looks.
 #[tokio::test]
 async fn a_late_create_is_deleted_by_the_next_try_or_look() {
     let server = start();
@@ -399,7 +399,7 @@ async fn a_node_found_by_its_id_must_be_this_sessions() {
     }
 }
 
-/// Whoever's node is deleted by hand queues again, at the end.
+/// A waiter whose node is deleted by hand queues again, at the end.
 #[tokio::test]
 async fn a_waiter_whose_node_is_deleted_queues_again_at_the_end() {
     let server = start();
@@ -425,7 +425,7 @@ async fn a_waiter_whose_node_is_deleted_queues_again_at_the_end() {
     assert_clean(&server, "all served").await;
 }
 
-/// Whoever's node is deleted again and again is told so, after as many repetitions as the policy has.
+/// A waiter whose node is deleted again and again is told so, after as many repetitions as the policy has.
 #[tokio::test]
 async fn a_node_deleted_three_times_ends_the_attempt() {
     let server = start();
@@ -445,7 +445,7 @@ async fn a_node_deleted_three_times_ends_the_attempt() {
     assert_clean(&server, "after three deletions").await;
 }
 
-/// The directory goes between its making and the create: a container that was reaped, or somebody tidying up.
+/// The directory goes between its making and the create: a container that was removed, or a deletion by hand.
 #[tokio::test]
 async fn a_directory_that_vanishes_is_made_again() {
     let server = start();

@@ -110,7 +110,7 @@ async fn a_place_is_free_when_its_node_is_gone() {
     assert_eq!(most_nodes(&server), 1);
 }
 
-/// A waiter in memory whose time is over, or whose caller has gone, is not counted and delays nobody.
+/// A waiter in memory whose time is over, or whose caller has gone, is not counted and delays no other.
 #[tokio::test]
 async fn waiters_in_memory_come_and_go() {
     let server = start();

@@ -37,7 +37,7 @@ async fn create_and_list_go_out_in_one_flight() {
     }
 }
 
-/// The list is answered, the create is not known: somebody else may be first, and is.
+/// The list is answered, the create is not known: another client may be first, and is.
 #[tokio::test]
 async fn a_list_without_our_node_grants_nothing() {
     let server = start();
@@ -122,8 +122,8 @@ async fn each_waiter_watches_its_predecessor_and_nothing_else() {
         assert_eq!(server.watches_on(&ahead), [session(client)]);
         ahead.clone_from(&waiter.node);
     }
-    assert_eq!(server.watches_on(&ahead), [0; 0], "nobody watches the last");
-    assert_eq!(server.watches_on(DIRECTORY), [0; 0], "nobody watches the directory");
+    assert_eq!(server.watches_on(&ahead), [0; 0], "the last is not watched");
+    assert_eq!(server.watches_on(DIRECTORY), [0; 0], "the directory is not watched");
     assert_eq!(server.watches(), 4);
     let nodes: Vec<&str> = line.waiters.iter().map(|waiter| waiter.node.as_str()).collect();
     let seen = mutex(&holder).participants().await.unwrap();
@@ -131,7 +131,7 @@ async fn each_waiter_watches_its_predecessor_and_nothing_else() {
     assert_eq!(seen[1..], nodes);
 }
 
-/// One in the middle gives up, or its process dies: its successor watches the one before it, and nobody is granted.
+/// One in the middle gives up, or its process dies: its successor watches the one before it, and no contender is granted.
 #[tokio::test]
 async fn a_waiter_that_goes_closes_the_line() {
     for dies in [false, true] {
@@ -264,7 +264,7 @@ async fn a_predecessor_that_may_not_be_read_is_refused() {
     granted(waiting.attempt).await.release().await.unwrap();
 }
 
-/// Whatever ends in `lock-` and a number as ZooKeeper prints it queues with us, whoever made it.
+/// Whatever ends in `lock-` and a number as ZooKeeper prints it queues with ours, whatever made it.
 #[tokio::test]
 async fn contenders_of_other_makers_are_waited_for() {
     let server = start();
@@ -401,7 +401,7 @@ async fn a_contender_of_another_order_that_comes_later_ends_no_wait() {
     assert_eq!(queue(&server), [foreign]);
 }
 
-/// Beyond the last number Java's peers sort newcomers first: nobody can queue with them.
+/// Beyond the last number Java's peers sort newcomers first: no newcomer can queue with them.
 #[tokio::test]
 async fn numbers_that_wrap_are_refused() {
     let server = start();
@@ -416,7 +416,7 @@ async fn numbers_that_wrap_are_refused() {
     last.release().await.unwrap();
 }
 
-/// "Busy" is only said by a list right behind a `sync`; whoever was there may have gone meanwhile.
+/// "Busy" is only said by a list right behind a `sync`; the holder may have gone meanwhile.
 #[tokio::test]
 async fn a_try_asks_again_behind_a_sync() {
     let server = start();

@@ -73,7 +73,7 @@ async fn replace(server: &Server, relay: &Relay, id: i64) {
     relay.forget.store(false, Ordering::SeqCst);
 }
 
-/// Its node lives as long as its session does, which nobody keeps any more; with the node the lock is lost.
+/// Its node lives as long as its session does, which no handle keeps any more; with the node the lock is lost.
 #[tokio::test]
 async fn a_holder_whose_session_is_replaced_loses_the_lock_with_its_node() {
     let server = start_impatient();
@@ -84,7 +84,7 @@ async fn a_holder_whose_session_is_replaced_loses_the_lock_with_its_node() {
     let node = guard.node();
     replace(&server, &relay, old).await;
     let error = within("a try", mutex(&other).try_lock()).await.unwrap_err();
-    assert!(matches!(error, TryLockError::WouldBlock { .. }), "nobody else has it: {error}");
+    assert!(matches!(error, TryLockError::WouldBlock { .. }), "no other has it: {error}");
     assert!(server.expire_session(old) || !server.exists(&node));
     let lost = within("the loss", guard.lost()).await;
     assert_eq!(lost.reason(), LostReason::NodeDeleted);

@@ -45,7 +45,7 @@ async fn flush_waits_for_what_runs_in_the_background() {
     assert_eq!(server.children(DIRECTORY), [""; 0]);
 }
 
-/// A release that nobody waits for goes on.
+/// A release that is not waited for goes on.
 #[tokio::test]
 async fn a_cancelled_release_goes_on() {
     let server = start();
@@ -269,7 +269,7 @@ async fn tokens_grow_over_sessions_and_directories() {
     }
 }
 
-/// A borrowed session whose runtime is gone: nobody says so, and what is asked of it is never answered.
+/// A borrowed session whose runtime is gone: no event says so, and what is asked of it is never answered.
 #[test]
 fn a_dead_session_task_ends_the_session() {
     let server = start();

@@ -27,7 +27,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
     ]
 }
 
-/// Makes a directory where everybody may do what is said, and nobody anything else.
+/// Makes a directory in which every client may do what is said, and nothing else.
 async fn directory(env: &Env, path: &str, permission: zk::Permission) {
     let acls = [zk::Acl::new(permission, zk::AuthId::anyone())];
     env.create_with(path, &zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls))).await;
@@ -106,7 +106,7 @@ async fn a_node_that_we_may_not_delete_is_reported(env: &Env) {
         ReleaseError::Refused { node: named, .. } => assert_eq!(named, node),
         other => panic!("{other:?}"),
     }
-    // As it says: the node stays until the session ends, and keeps everybody out.
+    // As it says: the node stays until the session ends, and keeps all others out.
     assert!(env.stat(&node).await.is_some());
     assert!(!mutex.is_acquired_in_this_process());
     match client.flush(SOON).await.unwrap_err() {
@@ -192,7 +192,7 @@ async fn creator_all_keeps_strangers_out(env: &Env) {
     let (ours, same) = (env.connect(builder()).await, env.connect(builder()).await);
     let mutex = InterProcessMutex::new(&ours, &path).unwrap();
     let guard = within("a free lock", mutex.lock()).await.unwrap();
-    // Whoever has the same credentials is one of us.
+    // A client with the same credentials is not kept out.
     let other = InterProcessMutex::new(&same, &path).unwrap();
     assert_eq!(other.participants().await.unwrap(), [guard.node()]);
     let waiter = tokio::spawn(other.lock());
@@ -264,7 +264,7 @@ async fn a_predecessor_that_we_may_not_read_is_no_lock(env: &Env) {
     let secret = [zk::Acl::new(zk::Permission::ALL, zk::AuthId::new("digest", "somebody:else"))];
     let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&secret));
     let node = env.create_with(&format!("{path}/lock-"), &options).await;
-    // That it is there anybody may see, but nobody would tell us of its end.
+    // Every client may see that it is there, but no event would tell us of its end.
     assert!(matches!(mutex.try_lock().await, Err(TryLockError::WouldBlock { .. })));
     assert_eq!(mutex.participants().await.unwrap(), [&*node]);
     let error = within("an answer", mutex.lock()).await.unwrap_err();

@@ -18,8 +18,8 @@ pub(crate) fn all() -> Vec<Behaviour> {
         after_the_server_has_created_leaves_nothing.needs(Need::HoldReplies),
         when_the_grant_is_on_its_way_gives_it_back.needs(Need::HoldReplies),
         a_question_leaves_nothing.needs(Need::HoldReplies),
-        while_the_session_ends_harms_nobody.needs(Need::HoldReplies),
-        a_timeout_while_the_session_ends_harms_nobody.needs(Need::HoldReplies),
+        while_the_session_ends_harms_no_other.needs(Need::HoldReplies),
+        a_timeout_while_the_session_ends_harms_no_other.needs(Need::HoldReplies),
         one_who_waits_in_memory_makes_room,
         flush_waits_for_the_clean_up.needs(Need::HoldReplies),
         flush_of_a_tidy_client_does_not_wait,
@@ -120,7 +120,7 @@ async fn a_question_leaves_nothing(env: &Env) {
     cancel_at(env, created, true).await;
 }
 
-async fn while_the_session_ends_harms_nobody(env: &Env) {
+async fn while_the_session_ends_harms_no_other(env: &Env) {
     let client = env.client().await;
     let path = env.lock_path();
     let mutex = InterProcessMutex::new(&client, &path).unwrap();
@@ -137,7 +137,7 @@ async fn while_the_session_ends_harms_nobody(env: &Env) {
     assert_eq!(env.children(&path).await, [""; 0]);
 }
 
-async fn a_timeout_while_the_session_ends_harms_nobody(env: &Env) {
+async fn a_timeout_while_the_session_ends_harms_no_other(env: &Env) {
     let client = env.client().await;
     let path = env.lock_path();
     let mutex = InterProcessMutex::new(&client, &path).unwrap();

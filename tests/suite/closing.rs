@@ -19,7 +19,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         whatever_is_called_later_says_so,
         it_ends_those_who_wait_in_memory,
         twice_answers_the_same,
-        it_goes_on_when_nobody_waits_for_it,
+        it_goes_on_when_it_is_not_waited_for,
         without_a_server_it_ends_with_the_session,
         dropping_the_last_handle_ends_the_session.on_an_ensemble_too(),
         a_mutex_alone_keeps_the_session,
@@ -102,7 +102,7 @@ async fn it_ends_those_who_wait_in_memory(env: &Env) {
         waiters.push(waiter);
     }
     client.close().await.unwrap();
-    // The holder has not let go of its guard: it is nobody's turn, ever.
+    // The holder has not let go of its guard: no other contender is ever first.
     for waiter in waiters {
         let error = within("its end", waiter).await.unwrap_err();
         assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
@@ -119,7 +119,7 @@ async fn twice_answers_the_same(env: &Env) {
     client.close().await.unwrap();
 }
 
-async fn it_goes_on_when_nobody_waits_for_it(env: &Env) {
+async fn it_goes_on_when_it_is_not_waited_for(env: &Env) {
     let client = env.client().await;
     let session = client.session_id().unwrap();
     let guard = InterProcessMutex::new(&client, &env.lock_path()).unwrap().lock().await.unwrap();

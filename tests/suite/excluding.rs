@@ -1,4 +1,4 @@
-//! At most one holds the lock, and whoever waits gets it.
+//! At most one holds the lock, and every waiter gets it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         tasks_of_several_clients_lose_no_increment.whatever_breaks().on_an_ensemble_too(),
         tasks_behind_few_nodes_lose_no_increment.whatever_breaks(),
         holding_and_trying_lose_no_increment.whatever_breaks(),
-        everybody_who_stays_is_served.whatever_breaks().on_an_ensemble_too(),
+        all_that_stay_are_served.whatever_breaks().on_an_ensemble_too(),
         asking_again_while_holding_waits_for_oneself,
         locks_of_different_paths_are_independent.whatever_breaks(),
         a_short_interruption_costs_no_lock.needs(Need::CountRequests),
@@ -143,7 +143,7 @@ async fn holding_and_trying_lose_no_increment(env: &Env) {
     env.wait_count(&env.lock_path(), 0).await;
 }
 
-async fn everybody_who_stays_is_served(env: &Env) {
+async fn all_that_stay_are_served(env: &Env) {
     let mutexes = [env.mutex().await, env.mutex().await, env.mutex().await];
     let guard = mutexes[0].lock().await.unwrap();
     let mut staying = JoinSet::new();
@@ -161,7 +161,7 @@ async fn everybody_who_stays_is_served(env: &Env) {
     for waiter in &leaving {
         waiter.abort();
     }
-    within("everybody", async {
+    within("all of them", async {
         while let Some(served) = staying.join_next().await {
             served.unwrap().unwrap();
         }

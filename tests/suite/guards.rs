@@ -18,7 +18,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         dropping_it_releases.whatever_breaks().on_an_ensemble_too(),
         releasing_it_reports_when_the_node_is_gone.on_an_ensemble_too(),
-        a_release_goes_on_when_nobody_waits_for_it.whatever_breaks(),
+        a_release_goes_on_when_it_is_not_waited_for.whatever_breaks(),
         a_release_says_that_the_node_had_been_deleted.curator("testGuaranteedDeleteOnNonExistentNode"),
         a_release_says_that_the_session_had_expired,
         it_can_be_released_by_another_task_or_thread,
@@ -32,7 +32,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         the_process_knows_what_it_holds,
         shares_of_a_hold_end_with_the_last,
         work_is_dropped_when_the_lock_is_lost,
-        it_is_suspended_and_lost_before_anybody_else_is_granted.on_an_ensemble_too(),
+        it_is_suspended_and_lost_before_another_contender_is_granted.on_an_ensemble_too(),
         it_comes_back_from_a_short_interruption,
         a_deleted_node_is_noticed,
         deleted_nodes_are_noticed_and_no_others,
@@ -69,7 +69,7 @@ async fn releasing_it_reports_when_the_node_is_gone(env: &Env) {
     }
 }
 
-async fn a_release_goes_on_when_nobody_waits_for_it(env: &Env) {
+async fn a_release_goes_on_when_it_is_not_waited_for(env: &Env) {
     let mutex = env.mutex().await;
     for _ in 0..5 {
         // Not even polled: it is the call that counts.
@@ -282,7 +282,7 @@ async fn work_is_dropped_when_the_lock_is_lost(env: &Env) {
     assert!(guard.reenter().is_err());
 }
 
-async fn it_is_suspended_and_lost_before_anybody_else_is_granted(env: &Env) {
+async fn it_is_suspended_and_lost_before_another_contender_is_granted(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let theirs = env.mutex().await;
     let guard = InterProcessMutex::new(&client, &env.lock_path()).unwrap().lock().await.unwrap();

@@ -76,7 +76,7 @@ async fn options_can_change_when_the_last_handle_is_gone(env: &Env) {
     let mutex = build(4).unwrap();
     let guard = mutex.lock().await.unwrap();
     drop(mutex);
-    // The guard keeps them, and so does whoever waits.
+    // The guard keeps them, and so does a waiter.
     assert!(build(5).is_err());
     let mut waiter = task::spawn(build(4).unwrap().lock());
     assert_pending!(waiter.poll());

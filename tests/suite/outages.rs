@@ -129,7 +129,7 @@ async fn acquire_says_so_when_its_time_is_over(env: &Env) {
     let start = Instant::now();
     let error = within("an answer", mutex(&client, env).acquire(timeout)).await.unwrap_err();
     assert!(start.elapsed() >= timeout && start.elapsed() < timeout + Duration::from_secs(2));
-    // Nobody holds it: that the lock was busy would be a lie.
+    // It is free: that the lock was busy would be a lie.
     assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
     assert!(error.is_retryable());
     link.mend();

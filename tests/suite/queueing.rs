@@ -14,10 +14,10 @@ pub(crate) fn all() -> Vec<Behaviour> {
         first_come_first_served_across_clients.on_an_ensemble_too(),
         first_come_first_served_within_one_client,
         first_come_first_served_where_most_wait_in_memory,
-        whoever_leaves_the_queue_keeps_nobody_back.on_an_ensemble_too(),
+        a_contender_that_leaves_the_queue_keeps_no_other_back.on_an_ensemble_too(),
         each_waiter_watches_only_the_one_before_it,
         participants_come_in_order_the_holder_first.curator("testGetParticipantNodes").on_an_ensemble_too(),
-        a_lock_that_nobody_has_used_has_no_participants,
+        a_lock_that_was_never_used_has_no_participants,
         a_client_keeps_no_more_nodes_than_it_may,
         a_deleted_waiter_queues_again_and_leaves_nothing.curator("testNoOrphanedNodes"),
         a_deleted_waiter_is_not_let_in_beside_the_next,
@@ -97,7 +97,7 @@ async fn first_come_first_served_where_most_wait_in_memory(env: &Env) {
     assert_eq!(*served.lock().unwrap(), (0..50).collect::<Vec<_>>());
 }
 
-async fn whoever_leaves_the_queue_keeps_nobody_back(env: &Env) {
+async fn a_contender_that_leaves_the_queue_keeps_no_other_back(env: &Env) {
     let mutexes = [env.mutex().await, env.mutex().await];
     let served = Arc::default();
     let guard = mutexes[0].lock().await.unwrap();
@@ -127,7 +127,7 @@ async fn each_waiter_watches_only_the_one_before_it(env: &Env) {
     for node in &queue[..3] {
         env.wait_watchers(node, 1).await;
     }
-    assert_eq!(env.watchers(&queue[3]).await, 0, "nobody waits for the last");
+    assert_eq!(env.watchers(&queue[3]).await, 0, "the last has no waiter");
     // Those who go take their watches along.
     waiters.pop().unwrap().abort();
     env.wait_watchers(&queue[2], 0).await;
@@ -154,7 +154,7 @@ async fn participants_come_in_order_the_holder_first(env: &Env) {
             .map(|name| format!("{path}/{name}").parse().unwrap())
             .find(|node| !nodes.contains(node));
         nodes.push(new.unwrap());
-        // Whoever is asked.
+        // Whichever is asked.
         assert_eq!(within("an answer", ours.participants()).await.unwrap().len(), place);
     }
     // A member of an ensemble may lag behind the one that the last create went through.
@@ -168,7 +168,7 @@ async fn participants_come_in_order_the_holder_first(env: &Env) {
     }
 }
 
-async fn a_lock_that_nobody_has_used_has_no_participants(env: &Env) {
+async fn a_lock_that_was_never_used_has_no_participants(env: &Env) {
     let mutex = env.mutex().await;
     assert_eq!(mutex.participants().await.unwrap(), [""; 0]);
     assert!(!mutex.is_acquired_in_this_process());
@@ -236,7 +236,7 @@ async fn a_deleted_waiter_is_not_let_in_beside_the_next(env: &Env) {
     let place = env.children(&path).await.into_iter().find(|name| !holder.ends_with(name)).unwrap();
     env.delete(&format!("{path}/{place}")).await;
     let next = tokio::spawn(others.lock());
-    // Both have seen the holder before them and nobody else.
+    // Both have seen the holder before them and no other contender.
     env.wait_watchers(&holder, 2).await;
     guard.release().await.unwrap();
     let guard = within("the next in line", next).await.unwrap().unwrap();

@@ -44,7 +44,7 @@ async fn a_holder_whose_session_is_killed_makes_room(env: &Env) {
     let lost = within("the loss", lost).await.unwrap();
     assert!(env.is_loss(lost.reason()), "{lost}");
     assert!(!guard.is_held() && !mutex(&client, env).is_acquired_in_this_process());
-    // Who has lost it waits like everybody else, and takes nothing from the new holder by letting go.
+    // The one that has lost it waits like all others, and takes nothing from the new holder by letting go.
     let again = tokio::spawn(mutex(&client, env).lock());
     env.wait_count(&env.lock_path(), 2).await;
     drop(guard);
@@ -143,7 +143,7 @@ async fn a_delete_that_the_end_overtakes_is_over(env: &Env) {
     link.cut();
     drop(dropped);
     let release = tokio::spawn(released.release());
-    // Nobody can delete them, but they go with their session.
+    // They cannot be deleted, but they go with their session.
     env.wait_session_gone(session).await;
     link.mend();
     match within("an answer", release).await.unwrap() {

@@ -26,7 +26,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         endless_durations_do_no_harm,
         optional_turns_only_busy_into_an_answer,
         the_error_names_this_process_s_own_hold,
-        the_error_names_nobody_when_others_hold,
+        the_error_names_no_holder_when_other_clients_hold,
         a_try_is_answered_at_once_while_all_places_are_taken,
     ]
 }
@@ -229,7 +229,7 @@ async fn the_error_names_this_process_s_own_hold(env: &Env) {
     guard.release().await.unwrap();
 }
 
-async fn the_error_names_nobody_when_others_hold(env: &Env) {
+async fn the_error_names_no_holder_when_other_clients_hold(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     // We have held it, but do not any more.
     ours.lock().await.unwrap().release().await.unwrap();

@@ -72,7 +72,7 @@ async fn they_rise_over_the_removal_of_the_container(env: &Env) {
     let guard = within("a free lock", theirs.lock()).await.unwrap();
     assert_eq!(sequence(&guard.node()), 0, "the numbers begin anew");
     assert!(guard.fencing_token() > last);
-    // While somebody queues it stays.
+    // While there is a waiter it stays.
     assert!(env.stat(&env.lock_path()).await.is_some());
     guard.release().await.unwrap();
     env.sweep(&env.lock_path()).await;

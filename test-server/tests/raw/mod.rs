@@ -36,7 +36,7 @@ pub mod op {
     pub const CLOSE_SESSION: i32 = -11;
 }
 
-/// Everybody may do everything.
+/// Every client may do everything.
 pub const OPEN: &[(i32, &str, &str)] = &[(31, "world", "anyone")];
 
 /// Puts a request together.

@@ -137,7 +137,7 @@ async fn test_with_namespace(stage: &Stage<'_>) {
     assert_eq!((guard.path(), lock.path()), ("/foo/bar", "/foo/bar"));
     let children = stage.env.children(&format!("{namespace}/foo/bar")).await;
     assert_eq!(children.iter().map(|name| format!("/foo/bar/{name}")).collect::<Vec<_>>(), [guard.node()]);
-    // Somebody without the namespace contends for the same lock.
+    // A client without the namespace contends for the same lock.
     let other = stage.lock_at(&stage.client().await, &format!("{namespace}/foo/bar"));
     assert!(matches!(other.try_lock().await, Err(TryLockError::WouldBlock { .. })));
     guard.release().await.unwrap();

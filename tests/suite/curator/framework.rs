@@ -203,7 +203,7 @@ async fn test_with_namespace_and_lost_session(stage: &Stage<'_>) {
     lost_session(stage, &client, &link, "/me", &format!("{namespace}/me")).await;
 }
 
-/// A node that somebody else has deleted: the release says so, once.
+/// A node that another client has deleted: the release says so, once.
 async fn test_guaranteed_delete_on_non_existent_node_in_foreground(stage: &Stage<'_>) {
     let client = stage.client().await;
     let lock = stage.lock(&client);
@@ -228,7 +228,7 @@ async fn test_guaranteed_delete_on_non_existent_node_in_background(stage: &Stage
     drop(guard);
     client.flush(SOON).await.unwrap();
     client.flush(Duration::ZERO).await.unwrap();
-    // Somebody else may have a node of that name, which is not ours to delete.
+    // Another client may have a node of that name, which is not ours to delete.
     stage.env.create(&node, zk::CreateMode::Ephemeral).await;
     within("another grant", lock.participants()).await.unwrap();
     assert!(stage.env.stat(&node).await.is_some());

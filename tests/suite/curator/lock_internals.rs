@@ -30,7 +30,7 @@ async fn test_node_deleted_cleanly_with_faults(stage: &Stage<'_>) {
     let server = stage.env.server();
     let session = client.session_id().unwrap();
     for _ in 0..2 {
-        // Somebody has to be in front, so that it looks more than once; another session of the test's own.
+        // A contender has to be in front, so that it looks more than once; another session of the test's own.
         let outsider = stage.env.create(&format!("{path}/lock-"), zk::CreateMode::EphemeralSequential).await;
         let waiter = tokio::spawn({
             let lock = stage.lock(&client);

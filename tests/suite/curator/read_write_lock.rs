@@ -69,9 +69,9 @@ async fn test_get_participant_nodes(stage: &Stage<'_>) {
         assert_eq!(readers_seen, held);
     }
     let lock = InterProcessReadWriteLock::new(&strangers, &path).unwrap();
-    let everybody = lock.participants().await.unwrap();
+    let all = lock.participants().await.unwrap();
     let by_kind = [read.participants().await.unwrap(), write.participants().await.unwrap()].concat();
-    assert_eq!(everybody, by_kind, "the readers came first");
+    assert_eq!(all, by_kind, "the readers came first");
     for reader in readers {
         reader.release().await.unwrap();
     }
@@ -165,7 +165,7 @@ async fn test_downgrading_at_once(stage: &Stage<'_>) {
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     assert!(reader.is_held());
     assert_eq!(reader.fencing_token(), ReadToken::from_parts(token.zxid(), token.counter()));
-    // Its node has the number of the writer's, before everybody who has come since.
+    // Its node has the number of the writer's, before all that have come since.
     assert_eq!(
         reader.node()[reader.node().len() - 18..],
         node[node.len() - 18..].replace("__WRIT__", "__READ__")
@@ -223,13 +223,13 @@ impl Room {
         self.gate.check(guard.fencing_token()).unwrap();
         let readers = self.readers.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_readers.fetch_max(readers, Ordering::SeqCst);
-        assert_eq!(self.writers.load(Ordering::SeqCst), 0, "somebody writes");
+        assert_eq!(self.writers.load(Ordering::SeqCst), 0, "beside a writer");
     }
 
     fn write(&self, guard: &WriteGuard) {
         self.gate.check(guard.fencing_token()).unwrap();
-        assert_eq!(self.writers.fetch_add(1, Ordering::SeqCst), 0, "somebody else writes");
-        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "somebody reads");
+        assert_eq!(self.writers.fetch_add(1, Ordering::SeqCst), 0, "beside another writer");
+        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "beside a reader");
     }
 }
 

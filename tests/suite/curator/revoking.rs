@@ -11,7 +11,7 @@ macro_rules! revoking {
     ($kind:expr) => {
         ported![$kind;
             test_revoking = "TestInterProcessMutex.testRevoking".on_an_ensemble_too(),
-            a_request_before_anybody_listens_is_heard,
+            a_request_before_the_holder_listens_is_heard,
             a_request_to_a_waiter_is_heard_when_it_holds,
             a_listener_that_goes_takes_its_watch_along,
             what_curator_writes_is_a_request,
@@ -35,7 +35,7 @@ pub(crate) fn write_lock() -> Vec<Behaviour> {
     revoking!(Kind::Write)
 }
 
-/// A holder that listens and obeys, and somebody who waits.
+/// A holder that listens and obeys, and a waiter.
 async fn held_and_waited_for(
     stage: &Stage<'_>,
 ) -> (NodePath, tokio::task::JoinHandle<()>, tokio::task::JoinHandle<AnyGuard>) {
@@ -57,23 +57,23 @@ async fn held_and_waited_for(
 
 async fn test_revoking(stage: &Stage<'_>) {
     let (node, holder, waiter) = held_and_waited_for(stage).await;
-    let anybody = stage.client().await;
-    within("the request", anybody.attempt_revoke(&node)).await.unwrap();
+    let requester = stage.client().await;
+    within("the request", requester.attempt_revoke(&node)).await.unwrap();
     within("the holder's end", holder).await.unwrap();
     let guard = within("the waiter's grant", waiter).await.unwrap();
     assert!(guard.is_held());
     guard.release().await.unwrap();
     // That there is no such node any more is no error, as in Curator.
-    within("an answer", anybody.attempt_revoke(&node)).await.unwrap();
+    within("an answer", requester.attempt_revoke(&node)).await.unwrap();
 }
 
-async fn a_request_before_anybody_listens_is_heard(stage: &Stage<'_>) {
+async fn a_request_before_the_holder_listens_is_heard(stage: &Stage<'_>) {
     let ours = stage.newcomer().await;
     let guard = within("a free lock", ours.lock()).await.unwrap();
     let revoked = guard.revoked();
     within("the request", stage.client().await.attempt_revoke(&guard.node())).await.unwrap();
     within("the news", revoked).await;
-    // Whoever asks again hears it again.
+    // One that asks again is told again.
     within("the news", guard.revoked()).await;
     guard.release().await.unwrap();
 }

@@ -77,7 +77,7 @@ impl<'a> Stage<'a> {
         self.kind.lock(client, path)
     }
 
-    /// A lock that nobody may hold together with the stage's: a reader's is a writer.
+    /// A lock that cannot be held together with the stage's: a reader's is a writer.
     pub(crate) fn rival_of(&self, client: &Client) -> Lock {
         let kind = if self.kind == Kind::Read { Kind::Write } else { self.kind };
         kind.lock(client, &self.env.lock_path())

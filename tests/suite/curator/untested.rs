@@ -61,7 +61,7 @@ fn spawn(lock: &Lock) -> JoinHandle<Result<AnyGuard, AcquireError>> {
     tokio::spawn(async move { lock.lock().await })
 }
 
-/// After the end of the session nothing can be had of the hold any more, whether somebody else holds the lock by then
+/// After the end of the session nothing can be had of the hold any more, whether another client holds the lock by then
 /// or not. (In Curator a re-entrant `acquire` says yes while another client holds the lock.)
 async fn re_entry_after_session_loss(stage: &Stage<'_>) {
     let theirs = stage.rival().await;
@@ -123,7 +123,7 @@ async fn cancellation_during_create(stage: &Stage<'_>) {
         assert_pending!(attempt.poll());
         within("its create", gate.wait_hit()).await;
         drop(attempt);
-        // Somebody queues behind what may be there, and is not kept waiting by it.
+        // A contender queues behind what may be there, and is not kept waiting by it.
         let waiter = spawn(&theirs);
         if !there {
             stage.env.wait_count(&path, 2).await;
@@ -151,7 +151,7 @@ async fn cancellation_at_random_moments(stage: &Stage<'_>) {
     within("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
 }
 
-/// Whoever would have a number after the last is refused: it would be let in beside the holder.
+/// A contender that would have a number after the last is refused: it would be let in beside the holder.
 async fn sequence_overflow(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.newcomer().await, stage.rival().await);
     let path = stage.env.lock_path();
@@ -224,7 +224,7 @@ async fn watch_leak_on_cancellation(stage: &Stage<'_>) {
     guard.release().await.unwrap();
 }
 
-/// Somebody deletes the holder's node: it is told, and the next in line gets the lock, of whichever client it is.
+/// The holder's node is deleted by hand: the holder is told, and the next in line gets the lock, of whichever client it is.
 async fn a_holder_deleted_by_hand(stage: &Stage<'_>) {
     let builder = stage.env.builder().session_timeout(Duration::from_secs(6));
     let client = stage.connect(builder).await;
@@ -299,7 +299,7 @@ async fn comings_and_goings(stage: &Stage<'_>) {
         }
     }
     let mut visits = 0;
-    while let Some(done) = within("everybody", tasks.join_next()).await {
+    while let Some(done) = within("all of them", tasks.join_next()).await {
         visits += done.unwrap();
     }
     assert_eq!(critical.visits(), visits * 2, "increments are lost");

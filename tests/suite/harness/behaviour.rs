@@ -139,7 +139,7 @@ fn perform(run: Run, backend: Backend, own_servers: bool, name: &str) {
     assert!(panics.is_empty(), "the library panicked, here or in a behaviour beside this one: {panics:?}");
 }
 
-/// What panicked on the threads of the library's sessions. Its tasks die of a panic without a word to anybody.
+/// What panicked on the threads of the library's sessions. Its tasks die of a panic without a word.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn remember_panics() {

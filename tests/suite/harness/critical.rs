@@ -10,7 +10,7 @@ pub(crate) struct CriticalSection {
 }
 
 impl CriticalSection {
-    /// Reads the counter, lets others run, and writes it back; panics if somebody else is here meanwhile.
+    /// Reads the counter, lets others run, and writes it back; panics if another visitor is here meanwhile.
     pub(crate) async fn visit(&self) {
         self.visit_while(async {
             for _ in 0..3 {

@@ -14,7 +14,7 @@ use super::backend::{Backend, Servers};
 use super::random;
 use super::saboteur::Saboteur;
 
-/// Servers, a place on them that nobody else uses, and an outsider who looks on, makes and deletes nodes.
+/// Servers, a place on them that no other behaviour uses, and an outsider that looks on, makes and deletes nodes.
 #[derive(Debug)]
 pub(crate) struct Env {
     servers: Servers,
@@ -132,7 +132,7 @@ impl Env {
     }
 
     /// Whether this is how a holder hears of [`expire`](Self::expire): one that is cut off gives up before the servers
-    /// may give the lock to somebody else.
+    /// may give the lock to another client.
     pub(crate) fn is_loss(&self, reason: LostReason) -> bool {
         match &self.servers {
             Servers::Ours(_) => reason == LostReason::SessionExpired,
@@ -258,7 +258,7 @@ impl Env {
         }
     }
 
-    /// Waits until nobody watches anything of this behaviour's but the one who looks on.
+    /// Waits until nothing of this behaviour's is watched, but by the outsider.
     pub(crate) async fn wait_no_watches(&self) {
         let outsider = self.outsider().await.session_id().0;
         let (servers, root) = (self.servers.clone(), format!("{}/", self.root));
@@ -273,7 +273,7 @@ impl Env {
         .await;
     }
 
-    /// Somebody who has nothing to do with locks.
+    /// A session that has nothing to do with locks.
     pub(crate) async fn outsider(&self) -> &zk::Client {
         let connect = || async {
             let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(30));
@@ -354,7 +354,7 @@ impl Env {
         tokio::join!(synced, stat).1.unwrap()
     }
 
-    /// Has the outsider make a node that anybody may do anything with, and its parents; answers its path.
+    /// Has the outsider make a node that every client may do anything with, and its parents; returns its path.
     pub(crate) async fn create(&self, path: &str, mode: zk::CreateMode) -> String {
         self.create_with(path, &mode.with_acls(zk::Acls::anyone_all())).await
     }
@@ -388,7 +388,7 @@ fn knows(servers: &ZooKeeper, session: i64) -> bool {
     servers.four_letter(member, "dump").unwrap().contains(&format!("{session:#x}"))
 }
 
-/// What is watched below a node by anybody else than one session.
+/// What is watched below a node by other sessions than one.
 fn watches_below(servers: &Servers, root: &str, except: i64) -> Vec<(String, String)> {
     match servers {
         Servers::Ours(server) => {
