@@ -94,7 +94,8 @@ fn mutex_runs_eight_tasks_of_one_client() -> TestResult {
     Ok(())
 }
 
-/// The session expires while a task has the lock. The program cannot know then that it was alone, and must say so.
+/// The session expires while a task has the lock. The program cannot know then that it was alone, and must
+/// say so.
 fn mutex_exits_1_when_a_lock_is_lost() -> TestResult {
     let server = server_with(MUTEX_PATH)?;
     let release = server.hold_request(Match::op(Op::Delete).path_prefix(MUTEX_PATH));
@@ -107,7 +108,8 @@ fn mutex_exits_1_when_a_lock_is_lost() -> TestResult {
     Ok(())
 }
 
-/// How the lines must follow each other whatever the timing: who reads sees what was left last, and who writes has read.
+/// How the lines must follow each other whatever the timing: who reads sees what was left last, and who
+/// writes has read.
 fn read_write_in_some_order(servers: Option<&str>) -> TestResult {
     let lines = lines(example("article_read_write", servers)?.output()?)?;
     assert_eq!(lines.len(), 32, "{lines:?}");

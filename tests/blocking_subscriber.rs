@@ -1,5 +1,5 @@
-//! A tracing subscriber that blocks, as one does that writes to a pipe that is full: it takes the session's thread along,
-//! and nothing that a holder is promised.
+//! A tracing subscriber that blocks, as one does that writes to a pipe that is full: it takes the session's
+//! thread along, and nothing that a holder is promised.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;

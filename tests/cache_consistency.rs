@@ -131,7 +131,8 @@ fn readers_take_read_locks() -> TestResult {
     Ok(())
 }
 
-/// The only writer is killed with the lock, which stays with its session for longer than readers wait. The cache is empty.
+/// The only writer is killed with the lock, which stays with its session for longer than readers wait. The
+/// cache is empty.
 fn who_has_no_patience_reads_the_table() -> TestResult {
     let args = ["--kill-one", "--writers", "1", "--wait", "2s", "--session-timeout", "10s"];
     let report = report(None, &args, 0)?;

@@ -1,5 +1,5 @@
-//! An acquire that is stopped leaves nothing behind, wherever it is: every point at which an acquire can be stopped, with every way of
-//! stopping it. The points are held by gates, so each is reached for certain.
+//! An acquire that is stopped leaves nothing behind, wherever it is: every point at which an acquire can be
+//! stopped, with every way of stopping it. The points are held by gates, so each is reached for certain.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -357,7 +357,8 @@ async fn timed_out(point: Point) -> Scene {
     panic!("{point:?} was not reached");
 }
 
-/// The error of a deadline that passed at the point: that the lock is busy is said only if a contender was seen.
+/// The error of a deadline that passed at the point: that the lock is busy is said only if a contender was
+/// seen.
 fn assert_late(scene: &Scene, error: &AcquireError) {
     assert_eq!(error.path(), DIRECTORY);
     let heard = match error {

@@ -27,7 +27,8 @@ fn serve(treat: fn(TcpStream)) -> String {
     address
 }
 
-/// Answers like this to whatever comes, once the line is ended if it is a protocol of lines, and waits for the other side to go.
+/// Answers like this to whatever comes, once the line is ended if it is a protocol of lines, and waits for
+/// the other side to go.
 fn answers(mut stream: TcpStream, answer: &[u8], to_a_line: bool) {
     let mut asked = Vec::new();
     let mut buffer = [0; 4096];

@@ -61,7 +61,8 @@ async fn a_flush_waits_for_a_dropped_upgrade() {
     assert_flush_waits_for(gate, &server, &client, &barrier).await;
 }
 
-/// A future of `lost` tells the loss before the servers can give it away, also when a conversion is under way.
+/// A future of `lost` tells the loss before the servers can give it away, also when a conversion is under
+/// way.
 async fn told_in_time(converting: bool) {
     let server = start_impatient();
     let patience = Duration::from_secs(3);
@@ -301,8 +302,8 @@ async fn a_request_that_comes_late_in_an_upgrade_is_not_missed() {
     within("the request, on the writer", writer.revoked()).await;
 }
 
-/// That a session with a timeout of 1.5 s is not renewed for six times as long as it takes to the next beat. There is no event
-/// that shows that no beat will come.
+/// That a session with a timeout of 1.5 s is not renewed for six times as long as it takes to the next beat.
+/// There is no event that shows that no beat will come.
 async fn no_beats(server: &Server, id: i64) {
     let before = server.counters().requests_of(id, Op::Multi);
     let beaten = move |view: View<'_>| view.counters().requests_of(id, Op::Multi) > before;
@@ -339,7 +340,8 @@ async fn an_upgrade_whose_directory_is_deleted_leaves_no_heartbeats() {
     no_beats(&server, id).await;
 }
 
-/// `flush` waits for what was dropped before it, also where the session runs on a runtime of several threads' kind.
+/// `flush` waits for what was dropped before it, also where the session runs on a runtime of several threads'
+/// kind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_flush_of_a_borrowed_client_waits_for_a_dropped_downgrade() {
     let server = start();
@@ -447,7 +449,8 @@ async fn an_upgrade_whose_read_node_may_not_be_deleted_is_a_lost_lock() {
     assert!(matches!(failed.reason(), ConversionFailure::Contended), "{}", failed.reason());
 }
 
-/// A conversion that another client disturbs by writing to the node that has to go, between every two of its requests.
+/// A conversion that another client disturbs by writing to the node that has to go, between every two of its
+/// requests.
 async fn disturbed(
     server: &Server,
     node: NodePath,

@@ -13,7 +13,8 @@ use test_support::{ByHand, SOON, within};
 use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, TryLockError};
 use zookeeper_test_server::{Match, Op, Server};
 
-/// A client whose heartbeat, which beats every sixth of the session timeout, is slower than any of these tests.
+/// A client whose heartbeat, which beats every sixth of the session timeout, is slower than any of these
+/// tests.
 async fn connect(server: &Server) -> Client {
     connect_as(Client::builder().session_timeout(Duration::from_secs(40)), server).await
 }

@@ -1,4 +1,5 @@
-//! Crowds of one process: what they ask of the servers is bounded, so that no lock of the process is lost for it.
+//! Crowds of one process: what they ask of the servers is bounded, so that no lock of the process is lost for
+//! it.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -35,7 +36,8 @@ fn most_unanswered(server: &Server, session: i64, op: Op) -> usize {
     most
 }
 
-/// How many creates have arrived, once all have that the client was told to do before this call and that need no answer.
+/// How many creates have arrived, once all have that the client was told to do before this call and that need
+/// no answer.
 async fn creates(server: &Server, client: &Client) -> usize {
     const NOWHERE: &str = "/nowhere";
     let id = session(client);
@@ -56,8 +58,8 @@ async fn creates(server: &Server, client: &Client) -> usize {
     usize::try_from(server.counters().requests_of(id, Op::Create)).unwrap()
 }
 
-/// A server that takes a millisecond for each create, and answers in order, as all do: all creates together take longer than
-/// the four seconds after which a beat that is not answered is missing.
+/// A server that takes a millisecond for each create, and answers in order, as all do: all creates together
+/// take longer than the four seconds after which a beat that is not answered is missing.
 #[tokio::test]
 async fn a_crowd_of_waiters_costs_no_lock_elsewhere() {
     const CROWD: usize = 5_000;
@@ -115,7 +117,8 @@ async fn a_crowd_of_waiters_costs_no_lock_elsewhere() {
     held.release().await.unwrap();
 }
 
-/// Creates that find the window full wait, in order of arrival; of each lock one at a time, so that none keeps another out.
+/// Creates that find the window full wait, in order of arrival; of each lock one at a time, so that none
+/// keeps another out.
 #[tokio::test]
 async fn creates_wait_for_answers_and_locks_take_turns() {
     let server = start();

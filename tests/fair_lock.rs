@@ -1,4 +1,5 @@
-//! The fair lock against an in-process server: order, places in the queue, and thousands of waiters in one process.
+//! The fair lock against an in-process server: order, places in the queue, and thousands of waiters in one
+//! process.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::error::Error;
@@ -33,8 +34,8 @@ async fn waits(server: &Server, client: &Client) -> (JoinHandle<Acquired>, Strin
     let count = before.len();
     until(server, "a node", move |view| view.children(DIRECTORY).len() > count).await;
     let node = queue(server).into_iter().find(|node| !before.contains(node)).unwrap();
-    // A session's answers come in order: with this one the attempt has the answer to its create, and with the next that
-    // to its list, if it needs one.
+    // A session's answers come in order: with this one the attempt has the answer to its create, and with the
+    // next that to its list, if it needs one.
     lock(client).participants().await.unwrap();
     lock(client).participants().await.unwrap();
     (attempt, node)
@@ -79,7 +80,8 @@ async fn all_queue_in_one_line_and_own_nodes_are_not_watched() {
     clean(&server, &[&a, &b]).await;
 }
 
-/// The next of the same session has the lock with the answer to the one request that deletes the holder's node.
+/// The next of the same session has the lock with the answer to the one request that deletes the holder's
+/// node.
 #[tokio::test]
 async fn a_release_hands_over_by_the_deletion_of_its_node() {
     let server = start();
@@ -237,7 +239,8 @@ async fn a_waiter_in_the_middle_gives_up() {
     clean(&server, &[&a, &b]).await;
 }
 
-/// A list that was sent before a node was created says nothing about it: readers that come meanwhile get the next.
+/// A list that was sent before a node was created says nothing about it: readers that come meanwhile get the
+/// next.
 #[tokio::test]
 async fn a_shared_list_is_one_that_was_sent_after_the_create() {
     let server = start();

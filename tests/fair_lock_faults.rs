@@ -1,5 +1,5 @@
-//! The fair lock where things go wrong: hand-overs in memory, places that are kept, waiters of several clients. The server is
-//! in the process and waits at a gate where a test needs a certain moment.
+//! The fair lock where things go wrong: hand-overs in memory, places that are kept, waiters of several
+//! clients. The server is in the process and waits at a gate where a test needs a certain moment.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::{Duration, Instant};
@@ -41,8 +41,9 @@ async fn place(lock: &InterProcessFairLock) -> QueuedLock {
     place
 }
 
-/// What was written under the lock is written before the next holder is let in (docs/protocol.md#transaction): a
-/// transaction whose answer was not waited for is decided before, not after.
+/// What was written under the lock is written before the next holder is let in
+/// (docs/protocol.md#transaction): a transaction whose answer was not waited for is decided before, not
+/// after.
 #[tokio::test]
 async fn a_transaction_that_was_given_up_is_not_committed_under_the_next_holder() {
     let server = server();
@@ -102,7 +103,8 @@ async fn a_transaction_that_was_given_up_is_committed_before_the_next_holder_of_
     second.release().await.unwrap();
 }
 
-/// A waiter whose own node was deleted is not let in by its predecessor in memory: it queues again, at the end.
+/// A waiter whose own node was deleted is not let in by its predecessor in memory: it queues again, at the
+/// end.
 #[tokio::test]
 async fn a_waiter_without_a_node_is_not_handed_the_lock() {
     let server = server();
@@ -124,7 +126,8 @@ async fn a_waiter_without_a_node_is_not_handed_the_lock() {
     assert_ne!(guard.node(), node);
 }
 
-/// The whole directory is deleted by hand while the lock is held here and waited for here; another process takes it.
+/// The whole directory is deleted by hand while the lock is held here and waited for here; another process
+/// takes it.
 #[tokio::test]
 async fn a_directory_deleted_by_hand_lets_no_waiter_in_without_a_node() {
     let server = server();
@@ -375,8 +378,8 @@ fn a_place_whose_runtime_is_gone_answers_with_an_error() {
     assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
 }
 
-/// The nearest own node has let go, but its deletion has to be repeated; another client's node stands between. There is
-/// nothing to be learned from one list after the other.
+/// The nearest own node has let go, but its deletion has to be repeated; another client's node stands
+/// between. There is nothing to be learned from one list after the other.
 #[tokio::test]
 async fn a_deletion_that_is_repeated_does_not_make_those_behind_list_without_a_pause() {
     let server = server();
@@ -396,8 +399,8 @@ async fn a_deletion_that_is_repeated_does_not_make_those_behind_list_without_a_p
     assert!(lists <= 12, "{lists} lists while the deletion was asked for six times");
 }
 
-/// A place whose lock was lost is taken anew. If that is refused, the position says why, and not that a client is closed
-/// that is connected.
+/// A place whose lock was lost is taken anew. If that is refused, the position says why, and not that a
+/// client is closed that is connected.
 #[tokio::test]
 async fn a_place_that_cannot_be_taken_anew_says_why() {
     let server = server();
@@ -415,8 +418,8 @@ async fn a_place_that_cannot_be_taken_anew_says_why() {
     assert!(matches!(error, AcquireError::NoAuth { .. }), "{error} (the client is {:?})", client.state());
 }
 
-/// A lock that was lost without contact is given up, and its place is taken anew, as soon as it can be; the place in the
-/// gate, which the deletion of the old node keeps, is no reason to end it.
+/// A lock that was lost without contact is given up, and its place is taken anew, as soon as it can be; the
+/// place in the gate, which the deletion of the old node keeps, is no reason to end it.
 #[tokio::test]
 async fn a_place_is_taken_anew_although_its_old_node_is_not_deleted_yet() {
     let server = server();
@@ -451,8 +454,8 @@ async fn a_place_that_was_used_up_has_no_position() {
     drop(guard);
 }
 
-/// One refusal is about one request: what else has come of the creates that are settled with it is deleted all the same, or
-/// by the next that lists the directory.
+/// One refusal is about one request: what else has come of the creates that are settled with it is deleted
+/// all the same, or by the next that lists the directory.
 #[tokio::test]
 async fn one_refusal_does_not_leave_a_whole_group_behind() {
     const CROWD: usize = 5;
@@ -482,8 +485,8 @@ async fn one_refusal_does_not_leave_a_whole_group_behind() {
     assert!(left <= 1, "{left} nodes of {CROWD} stay until the session ends, for one refusal");
 }
 
-/// The order among waiters of a client outlives their session also where the directory goes with their nodes, as a container
-/// does.
+/// The order among waiters of a client outlives their session also where the directory goes with their nodes,
+/// as a container does.
 #[tokio::test]
 async fn the_order_outlives_the_directory() {
     const WAITERS: usize = 400;

@@ -91,7 +91,8 @@ async fn an_upgraded_writer_is_above_all_before_it_and_below_all_that_wait() {
     gate.check(last.fencing_token()).unwrap();
 }
 
-/// The writer that it is to be below gives up before it can be asked for: those behind it have been waiting as well.
+/// The writer that it is to be below gives up before it can be asked for: those behind it have been waiting
+/// as well.
 #[tokio::test]
 async fn an_upgraded_writer_is_below_a_reader_whose_writer_has_gone() {
     let server = start();

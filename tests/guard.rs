@@ -46,14 +46,15 @@ async fn slow_client(server: &Server) -> Client {
     builder.connect(&server.connect_string()).await.unwrap()
 }
 
-/// Waits until the guard is in a state that is asked for, looking again whenever the connection state or the number of
-/// requests at the server changes.
+/// Waits until the guard is in a state that is asked for, looking again whenever the connection state or the
+/// number of requests at the server changes.
 async fn until_state(server: &Server, guard: &LockGuard, wanted: impl Fn(LockState) -> bool + Send + Sync) {
     let deadline = Instant::now() + LONG;
     while !wanted(guard.state()) {
         assert!(Instant::now() < deadline, "{:?}", guard.state());
         let seen = server.counters().total_requests();
-        // A beat at the latest changes the count, or the short wait ends: the state may change by the clock alone.
+        // A beat at the latest changes the count, or the short wait ends: the state may change by the clock
+        // alone.
         server.wait_until(move |view| view.counters().total_requests() != seen, T / 30).await;
     }
 }
@@ -156,9 +157,9 @@ async fn a_cut_off_holder_is_suspended_then_lost_before_another_client_is_grante
     }
 }
 
-/// docs/protocol.md#renewal: the member that the holder is connected to has lost the others, but goes on answering reads
-/// (and, if it was the leader, `sync`). The holder is told before the others give its lock away; with a heartbeat that only
-/// reads it is not, which shows that this scenario can tell.
+/// docs/protocol.md#renewal: the member that the holder is connected to has lost the others, but goes on
+/// answering reads (and, if it was the leader, `sync`). The holder is told before the others give its lock
+/// away; with a heartbeat that only reads it is not, which shows that this scenario can tell.
 #[tokio::test]
 async fn a_member_that_is_cut_off_does_not_fool_the_holder() {
     let cases = [
@@ -202,8 +203,8 @@ async fn a_holder_moves_from_a_member_that_is_cut_off_and_keeps_its_lock() {
         let guard = hold(&client).await;
         let id = session(&client);
         server.isolate(id, isolation);
-        // For longer than the lock is believed without a proof: time that has to pass. On the way it is suspended too
-        // shortly to be seen.
+        // For longer than the lock is believed without a proof: time that has to pass. On the way it is
+        // suspended too shortly to be seen.
         never_for(T, &server, "nothing is looked for", |_| false).await;
         until_state(&server, &guard, |state| state != LockState::Suspended).await;
         assert_eq!(guard.state(), LockState::Held, "{isolation:?}");
@@ -294,7 +295,8 @@ impl Wake for Count {
     }
 }
 
-/// Proofs come several times a second, or thousands of times in a busy client: who waits for a change does not pay for them.
+/// Proofs come several times a second, or thousands of times in a busy client: who waits for a change does
+/// not pay for them.
 #[tokio::test]
 async fn those_who_wait_for_a_change_are_woken_by_changes_alone() {
     const WAITING: usize = 100;
@@ -322,7 +324,8 @@ async fn those_who_wait_for_a_change_are_woken_by_changes_alone() {
     assert!(count.0.load(Ordering::SeqCst) <= 2 * WAITING, "woken by one change: {count:?}");
 }
 
-/// docs/protocol.md#lost-lock-keeps-its-node: the session outlives its leases. The lost hold leaves no node, waiters keep their places.
+/// docs/protocol.md#lost-lock-keeps-its-node: the session outlives its leases. The lost hold leaves no node,
+/// waiters keep their places.
 #[tokio::test]
 async fn a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
     let server = server();
@@ -343,7 +346,8 @@ async fn a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
     server.stall(id, Direction::Both);
     assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
     server.resume(id);
-    // The next in line is the waiter of the very session whose lease had expired, in its old place and with its old node.
+    // The next in line is the waiter of the very session whose lease had expired, in its old place and with
+    // its old node.
     let next = within("the grant", waiting).await.unwrap().unwrap();
     assert_eq!(session(&first), id, "the session survived");
     let lost_node = guard.node();
@@ -357,7 +361,8 @@ async fn a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
     within("the grant", other).await.unwrap().release().await.unwrap();
 }
 
-/// A hold whose lease has expired while the servers keep its session: they get every beat, and their answers are held back.
+/// A hold whose lease has expired while the servers keep its session: they get every beat, and their answers
+/// are held back.
 struct ExpiredHold {
     guard: LockGuard,
     /// The last proof was sent after this.
@@ -385,7 +390,8 @@ fn deletions(server: &Server, node: &str) -> Vec<Instant> {
     server.log().into_iter().filter(asked).map(|entry| entry.at).collect()
 }
 
-/// The session and its timeout are the holder's: what it does when it is told, it does before the next holder comes in.
+/// The session and its timeout are the holder's: what it does when it is told, it does before the next holder
+/// comes in.
 #[tokio::test]
 async fn a_lost_lock_stays_until_its_last_guard_is_gone() {
     for release in [false, true] {
@@ -433,7 +439,8 @@ async fn a_lost_lock_whose_guard_is_kept_goes_when_the_session_timeout_is_over()
     assert!(survived, "the session was over, which shows nothing");
 }
 
-/// A hold whose lease has expired, of a client that may have one node for the lock, and another contender of that client.
+/// A hold whose lease has expired, of a client that may have one node for the lock, and another contender of
+/// that client.
 async fn expired_hold_and_contender(server: &Server, client: &Client) -> (LockGuard, Contender, Gate) {
     let answers = server.hold_reply(Match::op(Op::Multi).session(session(client)).always());
     let guard = within("the grant", narrow(client, 1).lock()).await.unwrap();
@@ -487,7 +494,8 @@ async fn a_client_on_a_borrowed_session_deletes_what_a_lost_lock_has_kept() {
     owner.check_stat(DIRECTORY).await.unwrap().unwrap();
 }
 
-/// The event that a predecessor went arrives, but nothing that we send does: no grant before the servers answer.
+/// The event that a predecessor went arrives, but nothing that we send does: no grant before the servers
+/// answer.
 #[tokio::test]
 async fn nothing_is_granted_while_the_session_is_in_doubt() {
     let server = server();
@@ -502,7 +510,8 @@ async fn nothing_is_granted_while_the_session_is_in_doubt() {
     let mut state = waiter.watch_state();
     within("the state", state.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
     guard.release().await.unwrap();
-    // The server tells the waiter of it; when the waiter has heard, and what it makes of that, nothing outside shows.
+    // The server tells the waiter of it; when the waiter has heard, and what it makes of that, nothing
+    // outside shows.
     let early = tokio::time::timeout(T / 2, &mut waiting).await;
     assert!(early.is_err(), "granted without a server that knows of us");
     server.resume(id);

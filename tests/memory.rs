@@ -1,4 +1,5 @@
-//! What a waiter costs this process: the documentation says it. Alone in its process, whose allocations it counts.
+//! What a waiter costs this process: the documentation says it. Alone in its process, whose allocations it
+//! counts.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -34,7 +35,8 @@ async fn the_memory_of_a_waiter_is_what_the_documentation_says() {
     for attempt in &mut waiting {
         assert_pending!(attempt.poll());
     }
-    // The session's requests are answered in order, so by then all are in the queue and have seen where they stand.
+    // The session's requests are answered in order, so by then all are in the queue and have seen where they
+    // stand.
     while lock.participants().await.unwrap().len() < WAITERS + 1 {}
     let mut place = within("a place", lock.enqueue()).await.unwrap();
     assert_eq!(place.position().await.unwrap(), WAITERS + 1);

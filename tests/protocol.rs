@@ -1,5 +1,5 @@
-//! The pages that say how the locks work, and the code and the tests that cite them, agree: what is cited exists, and the
-//! tests that the pages name exist.
+//! The pages that say how the locks work, and the code and the tests that cite them, agree: what is cited
+//! exists, and the tests that the pages name exist.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -112,8 +112,8 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Whether there is a test of this name: a function, or in a suite that names its tests itself that name; with its module,
-/// below `tests`, and without one, beside the code.
+/// Whether there is a test of this name: a function, or in a suite that names its tests itself that name;
+/// with its module, below `tests`, and without one, beside the code.
 fn exists(name: &str, tests: &[File], sources: &[File]) -> bool {
     let is_function = |file: &File, function: &str| file.text.contains(&format!("fn {function}("));
     match name.rsplit_once("::") {

@@ -1,5 +1,5 @@
-//! The read-write lock against an in-process server: order, watches, conversions, and what happens when replies are lost
-//! in the middle of them.
+//! The read-write lock against an in-process server: order, watches, conversions, and what happens when
+//! replies are lost in the middle of them.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -73,7 +73,8 @@ async fn readers_are_inside_together_and_a_writer_alone_in_order_of_arrival() {
     let (first, second) = (read(a).await, read(b).await);
     assert_eq!(server.watches(), 0, "readers with readers before them watch nothing");
     let writer = waits_for(&server, a, &second.node(), lock(a).write_lock().lock()).await;
-    // A reader that comes now does not pass the writer, though readers are inside; both watch the writer only.
+    // A reader that comes now does not pass the writer, though readers are inside; both watch the writer
+    // only.
     let third = waits_for(&server, b, &writer.node, lock(b).read_lock().lock()).await;
     let fourth = waits_for(&server, a, &writer.node, lock(a).read_lock().lock()).await;
     let last = waits_for(&server, b, &fourth.node, lock(b).write_lock().lock()).await;
@@ -231,7 +232,8 @@ async fn a_heartbeat_during_a_conversion_loses_nothing() {
     let guard = write(&client).await;
     let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
     let held = within("another lock", other.lock()).await.unwrap();
-    // Applied, and not answered. The replies of a session keep their order: the beats are sent, and not answered either.
+    // Applied, and not answered. The replies of a session keep their order: the beats are sent, and not
+    // answered either.
     let id = session(&client);
     let gate = server.hold_reply(Match::op(Op::Multi).session(id).path_contains("__READ__"));
     let converted = tokio::spawn(guard.downgrade());
@@ -338,7 +340,8 @@ async fn a_reader_that_is_alone_becomes_the_writer() {
     clean(&server, &[a, b]).await;
 }
 
-/// Neither of two readers passes the other; when one goes, the other can. What was tried leaves nothing behind.
+/// Neither of two readers passes the other; when one goes, the other can. What was tried leaves nothing
+/// behind.
 #[tokio::test]
 async fn a_reader_beside_another_gets_its_guard_back() {
     let server = start();

@@ -1,7 +1,7 @@
 //! What was wrong once and must stay right: each test is one behaviour that an earlier version did not have.
 //!
-//! Against the in-process server and its faults. The session timeouts are short; every wait is for an event, with a
-//! bound that only a failure reaches. Where nothing may happen for a period, the bound is the period.
+//! Against the in-process server and its faults. The session timeouts are short; every wait is for an event,
+//! with a bound that only a failure reaches. Where nothing may happen for a period, the bound is the period.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::net::TcpListener;
@@ -124,7 +124,8 @@ async fn an_attempt_that_was_given_up_ends_with_its_session() {
     }
 }
 
-/// The same with a create that waits for a connection, which does not come before the client gives up the session.
+/// The same with a create that waits for a connection, which does not come before the client gives up the
+/// session.
 #[tokio::test]
 async fn an_attempt_that_was_given_up_without_a_server_ends_with_its_session() {
     assert_eq!(session_panics(), [] as [&str; 0]);
@@ -257,8 +258,8 @@ async fn lost_of_a_released_guard_does_not_resolve_by_the_clock() {
     let guard = hold(&client).await;
     let (mut watched, later) = (Box::pin(guard.lost()), guard.lost());
     guard.release().await.unwrap();
-    // With nothing at stake nothing is proved any more, which would be a loss for a lock that is held: when that time has
-    // passed.
+    // With nothing at stake nothing is proved any more, which would be a loss for a lock that is held: when
+    // that time has passed.
     assert!(tokio::time::timeout(T, &mut watched).await.is_err());
     assert_pending!(task::spawn(later).poll());
     assert_eq!(client.state(), ConnectionState::Connected);
@@ -525,8 +526,8 @@ async fn participants_that_are_not_polled_do_not_keep_the_session() {
 }
 
 /// Waits for the connection to be lost, then begins to close a client on a borrowed session with a stalled
-/// connection; answers what `close` said and lets the session come back. Nothing if the machine was so slow that the
-/// session ended meanwhile.
+/// connection; answers what `close` said and lets the session come back. Nothing if the machine was so slow
+/// that the session ended meanwhile.
 async fn close_in_an_outage(server: &Server, owner: &zk::Client, client: &Client) -> Option<ReleaseError> {
     let closed = within("the close", client.close()).await;
     server.resume(owner.session_id().0);
@@ -548,8 +549,8 @@ fn interrupt(server: &Server, owner: &zk::Client) {
     server.cut(owner.session_id().0, Cut::Reset);
 }
 
-/// The time to give the session back is over before there is a server again: what was still to be deleted is deleted
-/// then, for the session lives on.
+/// The time to give the session back is over before there is a server again: what was still to be deleted is
+/// deleted then, for the session lives on.
 #[tokio::test]
 async fn a_borrowed_session_that_is_given_back_in_an_outage_keeps_no_held_node() {
     for _ in 0..3 {
@@ -634,7 +635,8 @@ fn a_borrowed_session_is_not_kept_by_a_guard_once_its_clients_runtime_is_gone() 
     assert!(!guard.is_held());
 }
 
-/// A second deletion could overtake the first, which would then report that another client had deleted the node.
+/// A second deletion could overtake the first, which would then report that another client had deleted the
+/// node.
 #[tokio::test]
 async fn a_borrowed_session_that_is_given_back_during_a_release_deletes_the_node_once() {
     let server = server();
@@ -830,7 +832,8 @@ fn close_answers_when_the_runtime_of_a_borrowed_session_has_gone_at_once() {
     assert!(matches!(block_on(mutex.lock()), Err(AcquireError::Closed { .. })));
 }
 
-/// A caller that does not want to wait for a server drops the future: the session is closed all the same when one comes.
+/// A caller that does not want to wait for a server drops the future: the session is closed all the same when
+/// one comes.
 #[tokio::test]
 async fn close_without_a_server_ends_the_guards_at_once_and_the_session_when_there_is_one() {
     let server = server();
@@ -997,8 +1000,8 @@ fn sessions_established(server: &Server) -> Vec<i64> {
     ids
 }
 
-/// How long a server may be silent is an eighth of the session timeout, of the one that was granted; the library fixes it
-/// when it connects, by the one that was asked for.
+/// How long a server may be silent is an eighth of the session timeout, of the one that was granted; the
+/// library fixes it when it connects, by the one that was asked for.
 #[tokio::test]
 async fn a_session_of_another_timeout_is_exchanged_once_for_one_with_the_right_server_timeout() {
     let server = server();
@@ -1049,8 +1052,8 @@ async fn a_session_that_cannot_be_exchanged_will_do() {
     assert_eq!(sessions_established(&server), [session(&client)]);
 }
 
-/// Writes are answered, but later than after the half second that a server may be silent: each connection is cut
-/// before that.
+/// Writes are answered, but later than after the half second that a server may be silent: each connection is
+/// cut before that.
 #[tokio::test]
 async fn a_client_becomes_usable_again_when_every_write_takes_longer_than_a_server_may_be_silent() {
     let server = server();
@@ -1069,8 +1072,8 @@ async fn a_client_becomes_usable_again_when_every_write_takes_longer_than_a_serv
     assert_eq!(sessions_established(&server).len(), 2);
 }
 
-/// A session is established by a write too. Those that are tried for one get twice the time after each try in vain; that
-/// the session is then not to be had with the usual patience must not cost it.
+/// A session is established by a write too. Those that are tried for one get twice the time after each try in
+/// vain; that the session is then not to be had with the usual patience must not cost it.
 #[tokio::test]
 async fn a_client_gets_a_session_when_that_takes_longer_than_a_server_may_be_silent() {
     let server = server();
@@ -1089,8 +1092,8 @@ async fn a_client_gets_a_session_when_that_takes_longer_than_a_server_may_be_sil
     assert_ne!(session(&client), first);
 }
 
-/// Each connection is cut at its second write, and lasts longer than a server may be silent. The first is the beat that is
-/// sent as soon as there is a connection.
+/// Each connection is cut at its second write, and lasts longer than a server may be silent. The first is the
+/// beat that is sent as soon as there is a connection.
 #[tokio::test]
 async fn a_session_is_kept_while_each_of_its_connections_answers_a_write() {
     let timeout = ms(4_000);

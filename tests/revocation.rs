@@ -86,7 +86,8 @@ async fn a_request_that_a_conversion_overtakes_is_not_lost() {
     let (a, b) = (connect(&server).await, connect(&server).await);
     let (guard, revoked) = listening_writer(&server, &a).await;
     let id = session(&a);
-    // The second look comes after the downgrade, which is sent by the same session: held before it is applied.
+    // The second look comes after the downgrade, which is sent by the same session: held before it is
+    // applied.
     let look = server.fail(Match::op(Op::GetData).session(id), -101);
     within("the request", b.attempt_revoke(&guard.node())).await.unwrap();
     within("the look", look.wait_hit()).await;
@@ -143,8 +144,8 @@ async fn what_is_lost_on_the_way_is_asked_again() {
     assert!(matches!(error, RevokeError::Closed { .. }) && !error.is_retryable(), "{error}");
 }
 
-/// A session never watches so much that it could not come back. Who cannot watch is told, and leaves nothing behind;
-/// revocation goes first, and is polled then.
+/// A session never watches so much that it could not come back. Who cannot watch is told, and leaves nothing
+/// behind; revocation goes first, and is polled then.
 #[tokio::test]
 async fn a_session_that_watches_too_much_says_so() {
     let server = start();

@@ -1,5 +1,6 @@
-//! The rules of the protocol: docs/protocol.md names the tests that show each. The server is in the process and waits at a
-//! gate where a test needs a certain moment; no test waits for time to pass where an event can be waited for.
+//! The rules of the protocol: docs/protocol.md names the tests that show each. The server is in the process
+//! and waits at a gate where a test needs a certain moment; no test waits for time to pass where an event can
+//! be waited for.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "rules/answers.rs"]

@@ -1,4 +1,5 @@
-//! Conversions and revocation in a crowd, with connections that break: what has held, and has to go on holding.
+//! Conversions and revocation in a crowd, with connections that break: what has held, and has to go on
+//! holding.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -56,7 +57,8 @@ async fn a_request_during_a_conversion_is_not_missed() {
     }
 }
 
-/// There and back many times, with readers and writers queueing meanwhile: a token for each time, in order, and nothing left.
+/// There and back many times, with readers and writers queueing meanwhile: a token for each time, in order,
+/// and nothing left.
 #[tokio::test]
 async fn there_and_back_many_times() {
     let server = start();
@@ -117,7 +119,8 @@ impl Inside {
     }
 }
 
-/// Several clients read, write, upgrade, downgrade and give up at random, with connections lost at random. No session ends.
+/// Several clients read, write, upgrade, downgrade and give up at random, with connections lost at random. No
+/// session ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_conversions() {
     use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What users build on, beyond what a lock does: the properties of the types, the texts of the errors, the defaults, and what
-//! the crate is made of.
+//! What users build on, beyond what a lock does: the properties of the types, the texts of the errors, the
+//! defaults, and what the crate is made of.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "surface/architecture.rs"]
@@ -94,7 +94,8 @@ fn types_go_anywhere() {
     }
 }
 
-/// Only has to compile: every future can be given to another thread, those of guards and locks to a task of its own.
+/// Only has to compile: every future can be given to another thread, those of guards and locks to a task of
+/// its own.
 #[expect(dead_code, reason = "it is compiled, not run")]
 fn futures_go_anywhere(client: &Client, mutex: &InterProcessMutex, guard: LockGuard, builder: ClientBuilder) {
     fn spawned<F: Future + Send + 'static>(future: F) {

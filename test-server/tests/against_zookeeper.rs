@@ -1,8 +1,8 @@
 //! Random scripts run here and against a real ZooKeeper, and every answer is compared.
 //!
-//! Compared are errors, paths, data, permissions, the sets of children, the numbers of a Stat (transactions counted from the
-//! start of the script, owners by which client they are; not the times), the transactions of the replies, and the events in
-//! their order.
+//! Compared are errors, paths, data, permissions, the sets of children, the numbers of a Stat (transactions
+//! counted from the start of the script, owners by which client they are; not the times), the transactions of
+//! the replies, and the events in their order.
 
 #[path = "raw/mod.rs"]
 mod raw;
@@ -127,7 +127,8 @@ fn odd_create() -> impl Strategy<Value = Item> {
     (ops, path(), -1..9i32).prop_map(|(op, path, flags)| Item::Create { op, path, data: None, acl: 0, flags })
 }
 
-/// One that asks for a time to live and has none makes ZooKeeper 3.8.0 trip over a cast; the test server refuses it.
+/// One that asks for a time to live and has none makes ZooKeeper 3.8.0 trip over a cast; the test server
+/// refuses it.
 fn odd_create_in_multi() -> impl Strategy<Value = Item> {
     let has_one =
         |item: &Item| !matches!(item, Item::Create { op, flags: 5 | 6, .. } if *op != op::CREATE_TTL);
@@ -400,7 +401,8 @@ impl Stage {
     }
 }
 
-/// Leaves nothing behind but nodes: a session that expired in the middle of another script would be a transaction there.
+/// Leaves nothing behind but nodes: a session that expired in the middle of another script would be a
+/// transaction there.
 impl Drop for Stage {
     fn drop(&mut self) {
         for raw in &mut self.actors {

@@ -11,8 +11,8 @@ use std::time::SystemTime;
 
 /// The workspace's example of that name, built beside this test from the sources as they are.
 ///
-/// `cargo test` builds the examples with the tests. `cargo test --test NAME` does not: where the program is missing, or
-/// older than one of the sources that it was built from, it is built here, once in a process.
+/// `cargo test` builds the examples with the tests. `cargo test --test NAME` does not: where the program is
+/// missing, or older than one of the sources that it was built from, it is built here, once in a process.
 ///
 /// # Errors
 /// If it cannot be built; what is wrong with it is on stderr.

@@ -1,4 +1,5 @@
-//! Locks of this library on a server in the same process: both ends set up, and what "queued" and "clean" mean.
+//! Locks of this library on a server in the same process: both ends set up, and what "queued" and "clean"
+//! mean.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 #![expect(clippy::missing_panics_doc, reason = "all of them panic where the test has failed")]
 
@@ -37,7 +38,8 @@ pub fn start_impatient() -> Server {
     server
 }
 
-/// Repetitions without end and almost without a pause, for tests in which the lock must be granted in the end.
+/// Repetitions without end and almost without a pause, for tests in which the lock must be granted in the
+/// end.
 pub fn eager() -> RetryPolicy {
     RetryPolicy::n_times(100_000, Duration::from_millis(5))
 }
@@ -135,7 +137,8 @@ pub struct Waiter {
     pub node: NodePath,
 }
 
-/// Puts a client into the queue, and waits until it watches the node before its own. Another contender must be there.
+/// Puts a client into the queue, and waits until it watches the node before its own. Another contender must
+/// be there.
 pub async fn enqueue(server: &Server, client: &Client) -> Waiter {
     let before = queue(server);
     let last = before.last().expect("a contender to wait for").clone();
@@ -146,8 +149,8 @@ pub async fn enqueue(server: &Server, client: &Client) -> Waiter {
     Waiter { attempt, node: node.parse().expect("a lock node") }
 }
 
-/// Waits until a handle says that its lock is not held any more: of a loss that the clock alone brings about, no event
-/// comes where the guard is not at hand.
+/// Waits until a handle says that its lock is not held any more: of a loss that the clock alone brings about,
+/// no event comes where the guard is not at hand.
 pub async fn until_lost(lock: &impl InterProcessLock) {
     let lost = async {
         while lock.is_acquired_in_this_process() {
@@ -158,8 +161,9 @@ pub async fn until_lost(lock: &impl InterProcessLock) {
     within("the loss", lost).await;
 }
 
-/// Lets time pass in which the server must not come to show something: for what only time could bring about, as a beat of
-/// the heartbeat. Where an event can show that nothing has happened, wait for that instead ([`Barrier`]).
+/// Lets time pass in which the server must not come to show something: for what only time could bring about,
+/// as a beat of the heartbeat. Where an event can show that nothing has happened, wait for that instead
+/// ([`Barrier`]).
 #[track_caller]
 pub fn never_for(
     time: Duration,
@@ -171,11 +175,11 @@ pub fn never_for(
     async move { assert!(!shown.await, "{caller}: {what}") }
 }
 
-/// Shows that a client has done all that it can do by itself: what it would do without another word of a server has
-/// happened when [`pass`](Self::pass) returns.
+/// Shows that a client has done all that it can do by itself: what it would do without another word of a
+/// server has happened when [`pass`](Self::pass) returns.
 ///
-/// It holds a lock with one place, and asks for it again. That is refused by the client itself, on the session's thread, which
-/// does one thing after the other; no server is asked.
+/// It holds a lock with one place, and asks for it again. That is refused by the client itself, on the
+/// session's thread, which does one thing after the other; no server is asked.
 #[derive(Debug)]
 pub struct Barrier {
     lock: InterProcessMutex,

@@ -1,7 +1,7 @@
 //! A hop between a client and a server that can fall silent, break, or not be there.
 //!
-//! What a proxy does to the one link that it stands in is what networks do: packets vanish in one direction or in
-//! both while the connections stay open, a router resets them, no server listens any more.
+//! What a proxy does to the one link that it stands in is what networks do: packets vanish in one direction
+//! or in both while the connections stay open, a router resets them, no server listens any more.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -36,8 +36,8 @@ pub enum Cut {
 
 /// A TCP proxy in front of one server. It passes everything on until it is told otherwise.
 ///
-/// The one who connects is the client here: between two members of an ensemble the follower, whose server is the
-/// leader. Every function acts on all connections, of the present and to come. Dropping it resets them.
+/// The one who connects is the client here: between two members of an ensemble the follower, whose server is
+/// the leader. Every function acts on all connections, of the present and to come. Dropping it resets them.
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<Shared>,
@@ -68,8 +68,8 @@ struct State {
     mute_next: usize,
 }
 
-/// A connection, and the one that was made for it. The pump that reads a side keeps it open, and so does this; a
-/// side that was cut is none.
+/// A connection, and the one that was made for it. The pump that reads a side keeps it open, and so does
+/// this; a side that was cut is none.
 #[derive(Debug)]
 struct Link {
     number: u64,
@@ -94,9 +94,9 @@ impl Proxy {
         Self::start_patient(target, Duration::ZERO)
     }
 
-    /// The same, but who connects while the target does not listen is kept waiting for so long. A member of an
-    /// ensemble dials the new leader before that listens, and tries again when it is refused, but gives up, and calls
-    /// for another election, when it is accepted and reset.
+    /// The same, but who connects while the target does not listen is kept waiting for so long. A member of
+    /// an ensemble dials the new leader before that listens, and tries again when it is refused, but gives
+    /// up, and calls for another election, when it is accepted and reset.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -125,9 +125,10 @@ impl Proxy {
         state.links.iter().filter(|link| link.client.is_some() && link.server.is_some()).count()
     }
 
-    /// Passes nothing on in this direction, neither bytes nor the end of a stream, until [`resume`](Self::resume).
-    /// Connections stay open. A new one is accepted, as by a network that is silent only later, and reaches
-    /// the server when the direction to it is open. What was being passed on when this was called may still arrive.
+    /// Passes nothing on in this direction, neither bytes nor the end of a stream, until
+    /// [`resume`](Self::resume). Connections stay open. A new one is accepted, as by a network that is silent
+    /// only later, and reaches the server when the direction to it is open. What was being passed on when
+    /// this was called may still arrive.
     pub fn stall(&self, direction: Direction) {
         let mut state = self.shared.lock();
         state.to_server_stalled |= direction != Direction::ToClient;
@@ -141,8 +142,8 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
-    /// The connections that there are fall silent both ways, for as long as they last, and so do the `next` ones to
-    /// come; those after them work. So it is when a router forgets what it has translated.
+    /// The connections that there are fall silent both ways, for as long as they last, and so do the `next`
+    /// ones to come; those after them work. So it is when a router forgets what it has translated.
     pub fn mute(&self, next: usize) {
         let mut state = self.shared.lock();
         state.mute_next = next;
@@ -158,8 +159,8 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
-    /// Ends all connections on the clients' side. The server sees silence: its connections stay open, and what it
-    /// sends is swallowed.
+    /// Ends all connections on the clients' side. The server sees silence: its connections stay open, and
+    /// what it sends is swallowed.
     pub fn cut_from_server(&self, how: Cut) {
         let mut state = self.shared.lock();
         for side in state.links.iter_mut().filter_map(|link| link.client.take()) {
@@ -272,7 +273,8 @@ impl State {
     }
 }
 
-/// Ends a connection. The reset happens when the last owner lets go of it, which the pump does that this wakes.
+/// Ends a connection. The reset happens when the last owner lets go of it, which the pump does that this
+/// wakes.
 fn end(side: &TcpStream, how: Cut) {
     // That the peer was quicker is no error.
     let _ = match how {

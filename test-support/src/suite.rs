@@ -106,8 +106,8 @@ impl Suite {
         self.limit = limit;
     }
 
-    /// How many trials run at once unless the command line says so (`--test-threads`): for trials that wait most of
-    /// the time. Default: as many as the machine has processors.
+    /// How many trials run at once unless the command line says so (`--test-threads`): for trials that wait
+    /// most of the time. Default: as many as the machine has processors.
     pub fn at_once(&mut self, trials: usize) {
         self.at_once = Some(trials);
     }

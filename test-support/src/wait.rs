@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// How long anything may take that is sure to happen, on a machine that does much else. Only a test that fails waits for
-/// it to pass.
+/// How long anything may take that is sure to happen, on a machine that does much else. Only a test that
+/// fails waits for it to pass.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// Waits for what is sure to happen.
@@ -29,8 +29,8 @@ pub fn within<F: Future>(what: &str, future: F) -> impl Future<Output = F::Outpu
     }
 }
 
-/// A future that is polled when the test says so and never otherwise, and whose wake-ups can be waited for. Where a test
-/// waits for none, `tokio_test::task` does.
+/// A future that is polled when the test says so and never otherwise, and whose wake-ups can be waited for.
+/// Where a test waits for none, `tokio_test::task` does.
 #[derive(Debug)]
 pub struct ByHand<F> {
     future: Pin<Box<F>>,

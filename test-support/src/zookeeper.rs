@@ -108,8 +108,8 @@ impl Options {
         self
     }
 
-    /// `syncLimit`, in ticks: how long leader and follower put up with silence. Default 25, so 5 s. The lower,
-    /// the sooner a stopped leader is replaced, and the sooner a busy machine looks like one.
+    /// `syncLimit`, in ticks: how long leader and follower put up with silence. Default 25, so 5 s. The
+    /// lower, the sooner a stopped leader is replaced, and the sooner a busy machine looks like one.
     #[must_use]
     pub fn sync_limit(mut self, ticks: u32) -> Self {
         self.sync_limit = ticks;

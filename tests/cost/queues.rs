@@ -11,8 +11,8 @@ use super::requests;
 use test_support::in_process::{Acquired, DIRECTORY, connect_as, fair, granted, session, until};
 use test_support::{Random, SOON, within};
 
-/// A session timeout whose sixth is longer than any of these tests on any machine: no heartbeat is among what is
-/// counted.
+/// A session timeout whose sixth is longer than any of these tests on any machine: no heartbeat is among what
+/// is counted.
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn start() -> Server {
@@ -113,7 +113,8 @@ async fn a_reader_among_readers_costs_two_requests_and_its_release_one() {
     drop(others);
 }
 
-/// Six clients, one behind the other: each release wakes the next, who looks once more, and no other does anything.
+/// Six clients, one behind the other: each release wakes the next, who looks once more, and no other does
+/// anything.
 #[tokio::test]
 async fn a_release_wakes_one_waiter_of_other_clients() {
     for kind in [Kind::Mutex, Kind::Fair, Kind::Write] {
@@ -145,8 +146,9 @@ async fn a_release_wakes_one_waiter_of_other_clients() {
     }
 }
 
-/// Six tasks of one client, each with a node of its own. A mutex's and a writer's waiters are told by the server, a
-/// fair lock's in memory: there the deletion and the hand-over are one request, and a new waiter costs its create.
+/// Six tasks of one client, each with a node of its own. A mutex's and a writer's waiters are told by the
+/// server, a fair lock's in memory: there the deletion and the hand-over are one request, and a new waiter
+/// costs its create.
 #[tokio::test]
 async fn a_release_wakes_one_waiter_of_the_same_client() {
     for kind in [Kind::Mutex, Kind::Fair, Kind::Write] {
@@ -177,12 +179,13 @@ async fn a_release_wakes_one_waiter_of_the_same_client() {
     }
 }
 
-/// How many lists thousands of fair waiters of one process may cost: one for the first, and a few where something was
-/// under way.
+/// How many lists thousands of fair waiters of one process may cost: one for the first, and a few where
+/// something was under way.
 const FEW: u64 = 5;
 
-/// A waiter that comes behind one of its own session, with the next number, knows whom to wait for; one behind a waiter
-/// that gives up waits for the one before it. Neither needs a list, which grows with their number.
+/// A waiter that comes behind one of its own session, with the next number, knows whom to wait for; one
+/// behind a waiter that gives up waits for the one before it. Neither needs a list, which grows with their
+/// number.
 #[tokio::test]
 async fn fair_waiters_come_and_give_up_without_lists() {
     const WAITERS: usize = 1_000;
@@ -252,8 +255,8 @@ async fn fair_waiters_time_out_without_lists() {
 
 const READERS: usize = 30;
 
-/// A writer holds, a second waits, and thirty readers wait for the second: the first one's release is none of theirs.
-/// (Curator's readers wait for the first: 63 requests, and all of them wait again.)
+/// A writer holds, a second waits, and thirty readers wait for the second: the first one's release is none of
+/// theirs. (Curator's readers wait for the first: 63 requests, and all of them wait again.)
 #[tokio::test]
 async fn a_writer_s_release_does_not_wake_the_readers_behind_the_next() {
     for each in [false, true] {

@@ -14,10 +14,11 @@
 //!
 //! A worker `W` is `<process>.<thread>`, a process `<side>-<number>`.
 //!
-//! A session may expire although no process was killed, where the machine lets none run for long enough: a hold that
-//! its own worker calls lost proves nothing, neither for nor against the lock, and is left out. A kill is no such
-//! excuse: until the victim is dead its hold counts. Of who was killed with the lock the parent asks the servers
-//! whether the session was still there when it was dead, and calls the hold lost if it was not.
+//! A session may expire although no process was killed, where the machine lets none run for long enough: a
+//! hold that its own worker calls lost proves nothing, neither for nor against the lock, and is left out. A
+//! kill is no such excuse: until the victim is dead its hold counts. Of who was killed with the lock the
+//! parent asks the servers whether the session was still there when it was dead, and calls the hold lost if
+//! it was not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -247,8 +248,8 @@ impl Checker {
                 *self.findings.shared.entry(side).or_default() += 1;
                 self.findings.together += usize::from(self.holds.values().any(|hold| !hold.exclusive));
             }
-            // A contender that is ahead in the queue keeps all others out, or is let in beside them: so one that comes
-            // after an exclusive hold was behind it.
+            // A contender that is ahead in the queue keeps all others out, or is let in beside them: so one
+            // that comes after an exclusive hold was behind it.
             if token <= self.highest {
                 self.violation(at, &format!("{worker} has the token {token} after {}", self.highest));
             }

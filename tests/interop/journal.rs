@@ -1,8 +1,8 @@
 //! What the workers of all languages share beside the lock: a journal to which all append, and a counter that
 //! only the lock protects.
 //!
-//! A record is one `write` to a file opened with `O_APPEND`, so that the file's order is the order of events: who
-//! holds the lock writes `enter` after the grant and `leave` before the release.
+//! A record is one `write` to a file opened with `O_APPEND`, so that the file's order is the order of events:
+//! who holds the lock writes `enter` after the grant and `leave` before the release.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -33,8 +33,8 @@ impl Journal {
         Ok(Self { file: OpenOptions::new().append(true).open(dir.join(JOURNAL))? })
     }
 
-    /// Appends a record. It begins a line of its own and ends with a full stop, so that one that a kill cut short
-    /// is told from a whole one and spoils no other.
+    /// Appends a record. It begins a line of its own and ends with a full stop, so that one that a kill cut
+    /// short is told from a whole one and spoils no other.
     pub(crate) fn append(&self, record: &str) -> io::Result<()> {
         (&self.file).write_all(format!("\n{record} .").as_bytes())
     }

@@ -1,8 +1,8 @@
 //! Our locks and those of other languages on one path of a real ZooKeeper: what `interop_curator` and
 //! `interop_kazoo` share.
 //!
-//! A pairing has worker processes of both sides contend, kills some of them, and [`check`]s the journal that all
-//! of them write.
+//! A pairing has worker processes of both sides contend, kills some of them, and [`check`]s the journal that
+//! all of them write.
 
 pub(crate) mod check;
 pub(crate) mod journal;
@@ -35,8 +35,8 @@ pub(crate) async fn connect(servers: &ZooKeeper) -> Result<Client, Failure> {
     Ok(builder.connect(&servers.connect_string()).await?)
 }
 
-/// What an acquire must answer, which names the other's node. Afterwards nothing of the attempt is left, which another
-/// recipe would have to refuse.
+/// What an acquire must answer, which names the other's node. Afterwards nothing of the attempt is left,
+/// which another recipe would have to refuse.
 pub(crate) async fn refused<T>(
     client: &Client,
     answer: impl Future<Output = Result<T, AcquireError>>,

@@ -17,8 +17,8 @@ pub(crate) async fn children(servers: &ZooKeeper, path: &str) -> Result<BTreeSet
     }
 }
 
-/// Waits until a session watches that node and no other of the lock: then its contender has seen who is ahead,
-/// and waits.
+/// Waits until a session watches that node and no other of the lock: then its contender has seen who is
+/// ahead, and waits.
 pub(crate) fn watches_only(servers: &ZooKeeper, session: &str, path: &str, node: &str) -> Outcome {
     poll_until(&format!("{session} to watch {node}"), SOON, || match servers.watches(0) {
         Ok(watches) => {

@@ -16,8 +16,8 @@ use super::outside::{children, has_nodes};
 use super::worker::Task;
 use super::{Failure, Outcome, block_on};
 
-/// The session timeout of all workers: a killed holder keeps all others waiting for as long. Short for that, and long
-/// for machines on which everything else runs too.
+/// The session timeout of all workers: a killed holder keeps all others waiting for as long. Short for that,
+/// and long for machines on which everything else runs too.
 const SESSION_MS: u64 = 1_500;
 
 type Start = Box<dyn Fn(&Task) -> Result<Command, Failure> + Send>;
@@ -109,8 +109,8 @@ pub(crate) fn run(
 }
 
 impl Finished {
-    /// What a run of read-write locks must show besides: readers of both sides, some of them together, and guards that were
-    /// converted.
+    /// What a run of read-write locks must show besides: readers of both sides, some of them together, and
+    /// guards that were converted.
     pub(crate) fn shares_and_converts(&self) -> Outcome {
         let Findings { shared, together, converted, .. } = &self.findings;
         if shared.len() == 2
@@ -124,7 +124,8 @@ impl Finished {
         Err(format!("shared {shared:?}, together {together}, converted {converted:?}").into())
     }
 
-    /// What a pairing promises: its extent, that both sides had their share, and no violation. Else the journal is kept.
+    /// What a pairing promises: its extent, that both sides had their share, and no violation. Else the
+    /// journal is kept.
     pub(crate) fn fulfils(self, sides: &[Side; 2], extent: Extent) -> Outcome {
         fulfils(&self.findings, sides, extent).map_err(|e| {
             let dir = self.dir.keep();

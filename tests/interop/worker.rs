@@ -25,13 +25,13 @@ const WORKER: &str = "interop-worker";
 
 /// What a worker process is told on its command line, in this order.
 ///
-/// Each letter of `crew` is a thread: `x` takes the lock for itself, `r` to read; ours converts its lock, too, as `c`. It
-/// repeats: acquire, `enter`, read the counter, let others run, and under an exclusive lock write it back; make sure
-/// that the lock was held until then; `leave`, release. Every so often it has no patience and goes away from
-/// the queue again.
+/// Each letter of `crew` is a thread: `x` takes the lock for itself, `r` to read; ours converts its lock,
+/// too, as `c`. It repeats: acquire, `enter`, read the counter, let others run, and under an exclusive lock
+/// write it back; make sure that the lock was held until then; `leave`, release. Every so often it has no
+/// patience and goes away from the queue again.
 ///
-/// On its stdin the line `stay P` says that the next holder that comes to the point `P` stays there ([`POINTS`]); the end
-/// of stdin says that it is enough.
+/// On its stdin the line `stay P` says that the next holder that comes to the point `P` stays there
+/// ([`POINTS`]); the end of stdin says that it is enough.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     pub(crate) servers: String,

@@ -8,8 +8,8 @@ use crate::interop::outside::{children, watches_only};
 use crate::interop::{Outcome, block_on, connect};
 use crate::java::puppet;
 
-/// CURATOR-621. Until 5.5 the read node gets a number of its own, behind the writers that wait; when the write node goes
-/// they are first.
+/// CURATOR-621. Until 5.5 the read node gets a number of its own, behind the writers that wait; when the
+/// write node goes they are first.
 pub(crate) fn curators_own_downgrade(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
     let mut curator = puppet(peer, &servers)?;

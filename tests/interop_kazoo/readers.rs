@@ -9,8 +9,8 @@ use crate::interop::outside::{children, watches_only};
 use crate::interop::{Outcome, block_on, connect};
 use crate::python::puppet;
 
-/// python-zk/kazoo#649: until 2.9 a reader waits for the last writer there is, also for one behind it, which waits for the
-/// reader. Only a timeout ends that. Ours wait for no contender behind them.
+/// python-zk/kazoo#649: until 2.9 a reader waits for the last writer there is, also for one behind it, which
+/// waits for the reader. Only a timeout ends that. Ours wait for no contender behind them.
 pub(crate) fn kazoos_readers_wait_for_writers_behind_them(peer: &KazooPeer) -> Outcome {
     let servers = shared_standalone()?;
     let mut kazoo = puppet(peer, &servers)?;

@@ -173,8 +173,8 @@ impl Cast {
         }
     }
 
-    /// The queue consists of these, in this order, and each of the pairs is a watcher and the one it watches; there
-    /// is nothing else to be seen.
+    /// The queue consists of these, in this order, and each of the pairs is a watcher and the one it watches;
+    /// there is nothing else to be seen.
     pub(crate) async fn shows(&self, queue: &[usize], watches: &[(usize, usize)]) {
         let session = |number: &usize| self.contenders[number].session;
         let seen = |number: &usize| Seen {

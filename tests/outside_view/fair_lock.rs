@@ -1,5 +1,5 @@
-//! The fair lock: a node each, but one that is behind another of the same client, whatever is in between, waits for
-//! that one in memory. Only the first of a client has a watch, on the node before its own.
+//! The fair lock: a node each, but one that is behind another of the same client, whatever is in between,
+//! waits for that one in memory. Only the first of a client has a watch, on the node before its own.
 
 use test_support::Suite;
 

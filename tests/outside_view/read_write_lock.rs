@@ -1,5 +1,5 @@
-//! The read-write lock: a reader watches the nearest writer before it and no other node, a writer the node before its
-//! own.
+//! The read-write lock: a reader watches the nearest writer before it and no other node, a writer the node
+//! before its own.
 
 use std::collections::BTreeMap;
 
@@ -146,8 +146,8 @@ async fn readers_move_on(outside: Outside) {
     cast.ends_clean().await;
 }
 
-/// A holder turns from writer to reader and back: it has one node all the time, in the same place, and those behind
-/// it watch whom they would watch if it had been there from the beginning.
+/// A holder turns from writer to reader and back: it has one node all the time, in the same place, and those
+/// behind it watch whom they would watch if it had been there from the beginning.
 async fn conversions(outside: Outside) {
     let servers = outside.servers.connect_string();
     let clients = [connect(&servers, 40).await, connect(&servers, 40).await, connect(&servers, 40).await];

@@ -164,7 +164,8 @@ impl Holder {
         Self::named(servers, &all, member, timeout, Heartbeat::default()).await
     }
 
-    /// A busy server may look like a silent one while the client connects, and the client goes on to the next.
+    /// A busy server may look like a silent one while the client connects, and the client goes on to the
+    /// next.
     async fn named(
         servers: &ZooKeeper,
         members: &[usize],
@@ -345,7 +346,8 @@ fn token(guard: &AnyGuard) -> (i64, u64) {
     (token.zxid(), token.counter())
 }
 
-/// Whether the holder believes that it holds when its rival is granted: it should not, but not every heartbeat tells.
+/// Whether the holder believes that it holds when its rival is granted: it should not, but not every
+/// heartbeat tells.
 pub(crate) async fn is_fooled(holder: &Holder, rival: Rival) -> Result<bool, Failure> {
     let (granted, _) = rival.granted().await?;
     let fooled = holder.guard.is_held();
@@ -410,8 +412,8 @@ pub(crate) async fn plain_session(servers: &str) -> Result<zk::Client, Failure> 
     within("a plain session", connector.connect(servers)).await.map_err(Failure::from)
 }
 
-/// Looks on until a session that was not heard of since the cut would be over: the holder may be in doubt in between, and
-/// keeps the lock.
+/// Looks on until a session that was not heard of since the cut would be over: the holder may be in doubt in
+/// between, and keeps the lock.
 pub(crate) async fn keeps(title: &str, cut: Instant, holder: &Holder, tick: Duration) -> Outcome {
     let over = cut + holder.timeout() + tick + SLACK;
     let mut doubt: Option<(Duration, Duration)> = None;

@@ -63,7 +63,8 @@ pub(crate) fn all_silent(title: &str) -> Outcome {
     })
 }
 
-/// The hold is shared, and work is done under it: every share is told in time, and the work is dropped in time.
+/// The hold is shared, and work is done under it: every share is told in time, and the work is dropped in
+/// time.
 pub(crate) fn silent_with_shares_and_work(title: &str, direction: Direction) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();
@@ -114,8 +115,8 @@ pub(crate) fn one_of_three_dead(title: &str) -> Outcome {
     })
 }
 
-/// Of three links the one in use falls silent, and who tries it again meets silence too: the client moves, if it does not
-/// try this member too often first, which is up to chance.
+/// Of three links the one in use falls silent, and who tries it again meets silence too: the client moves, if
+/// it does not try this member too often first, which is up to chance.
 pub(crate) fn one_of_three_silent(title: &str) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();
@@ -129,8 +130,8 @@ pub(crate) fn one_of_three_silent(title: &str) -> Outcome {
     })
 }
 
-/// No member can be reached for 3.2 s, at a session timeout of 6 s: the client is back in time, with one address as with
-/// three.
+/// No member can be reached for 3.2 s, at a session timeout of 6 s: the client is back in time, with one
+/// address as with three.
 pub(crate) fn outage(title: &str) -> Outcome {
     const LONGER: Duration = Duration::from_secs(6);
     const ROUNDS: usize = 3;
@@ -177,8 +178,8 @@ async fn away(title: &str, servers: &ZooKeeper, holder: Holder) -> Outcome {
     hand_over(holder, rival, servers).await
 }
 
-/// The network forgets the one connection that there is, which is silent from then on, and the `next` ones too: they look like
-/// connections, and nothing comes. After that it works, and the lock is kept.
+/// The network forgets the one connection that there is, which is silent from then on, and the `next` ones
+/// too: they look like connections, and nothing comes. After that it works, and the lock is kept.
 pub(crate) fn forgotten(title: &str, next: usize) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();
@@ -192,8 +193,8 @@ pub(crate) fn forgotten(title: &str, next: usize) -> Outcome {
     })
 }
 
-/// The client meets a member that accepts the connection and says nothing: there is time for another try, by the
-/// default timeouts.
+/// The client meets a member that accepts the connection and says nothing: there is time for another try, by
+/// the default timeouts.
 pub(crate) fn silent_at_first(_: &str) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();

@@ -41,8 +41,8 @@ impl Ensemble {
         Self::shared(&SHARED, || {
             let links = Links::default();
             let made = Arc::clone(&links);
-            // Votes may go round a proxy, because members tell each other where they really are; what followers and
-            // leader say to each other never does.
+            // Votes may go round a proxy, because members tell each other where they really are; what
+            // followers and leader say to each other never does.
             let options = defaults().quorum_addr(move |viewer, target, real| {
                 let proxy = Proxy::start_patient(real.quorum, LISTENS_WITHIN).expect("a port");
                 let quorum = proxy.address();
@@ -121,11 +121,12 @@ impl Ensemble {
         self.servers.wait_whole()
     }
 
-    /// Has the followers leave their leader, so that they know at once, while it sees nothing but silence, and waits
-    /// until they have another.
+    /// Has the followers leave their leader, so that they know at once, while it sees nothing but silence,
+    /// and waits until they have another.
     pub(crate) fn desert(&self, roles: Roles) -> Result<(), ServerError> {
-        // It stands still for the moment. It would still have a voice in the election, and tell each follower, before
-        // the other knows, that it leads and that the other follows: they would go back to it in turns.
+        // It stands still for the moment. It would still have a voice in the election, and tell each
+        // follower, before the other knows, that it leads and that the other follows: they would go back to
+        // it in turns.
         self.servers.pause(roles.leader)?;
         for follower in roles.followers {
             let link = self.link(follower, roles.leader);

@@ -30,7 +30,8 @@ pub(crate) fn killed(title: &str) -> Outcome {
         let elected = killed.elapsed();
         for (member, holder, _) in &crews {
             let writes = async {
-                // The first may go out before the client has noticed: then it is not known whether it was done.
+                // The first may go out before the client has noticed: then it is not known whether it was
+                // done.
                 while holder.prove().await.is_err() {
                     assert!(holder.guard().is_held(), "{title}: lost {:?} after the kill", killed.elapsed());
                 }
@@ -51,8 +52,8 @@ pub(crate) fn killed(title: &str) -> Outcome {
     })
 }
 
-/// The leader's process stands still. With the servers' own defaults the others put up with that for ten seconds; with the
-/// library's own default no lock is lost, connected to the leader or not.
+/// The leader's process stands still. With the servers' own defaults the others put up with that for ten
+/// seconds; with the library's own default no lock is lost, connected to the leader or not.
 pub(crate) fn hangs(title: &str) -> Outcome {
     const DEFAULT_T: Duration = Duration::from_secs(30);
     let ensemble = Ensemble::of_its_own()?;
@@ -83,8 +84,8 @@ pub(crate) fn hangs(title: &str) -> Outcome {
     })
 }
 
-/// The leader's process stands still for longer than the others put up with, and goes on. A holder that knows only this one is
-/// told; most that know the others too keep their lock.
+/// The leader's process stands still for longer than the others put up with, and goes on. A holder that knows
+/// only this one is told; most that know the others too keep their lock.
 pub(crate) fn stopped(title: &str) -> Outcome {
     const SHORT_T: Duration = Duration::from_secs(5);
     let ensemble = Ensemble::impatient()?;
@@ -107,8 +108,8 @@ pub(crate) fn stopped(title: &str) -> Outcome {
     })
 }
 
-/// The leader's process stands still for less than that: nothing can be written meanwhile, no leader is elected, and no holder loses
-/// a lock.
+/// The leader's process stands still for less than that: nothing can be written meanwhile, no leader is
+/// elected, and no holder loses a lock.
 pub(crate) fn stopped_for_a_moment(title: &str) -> Outcome {
     const T: Duration = Duration::from_secs(5);
     const STILL: Duration = Duration::from_millis(1_200);

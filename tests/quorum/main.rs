@@ -26,7 +26,8 @@ use self::actors::{Kind, Outcome};
 
 fn main() {
     let mut suite = Suite::new();
-    // The scenarios wait most of the time; those that share an ensemble and disturb it wait for each other too.
+    // The scenarios wait most of the time; those that share an ensemble and disturb it wait for each other
+    // too.
     suite.at_once(32);
     suite.time_limit(Duration::from_secs(240));
     let mut add = |name: &str, trial: fn(&str) -> Outcome| {

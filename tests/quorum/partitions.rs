@@ -15,8 +15,8 @@ use crate::ensemble::{Ensemble, TICK};
 const T: Duration = Duration::from_secs(5);
 const FLEET: usize = 5;
 
-/// A follower and its leader hear nothing of each other. For ten seconds the follower does not mind: it goes on answering
-/// reads, while the leader ends the sessions of its clients.
+/// A follower and its leader hear nothing of each other. For ten seconds the follower does not mind: it goes
+/// on answering reads, while the leader ends the sessions of its clients.
 pub(crate) fn follower(title: &str) -> Outcome {
     let ensemble = Ensemble::linked()?;
     let (_turn, roles) = ensemble.turn()?;
@@ -29,8 +29,8 @@ pub(crate) fn follower(title: &str) -> Outcome {
     run(partition(title, &ensemble, cut_off, [roles.leader, other], part, Still::Reads))
 }
 
-/// The followers leave their leader, which hears nothing of it, and elect another. For ten seconds the old one does not
-/// mind: it goes on answering even `sync`.
+/// The followers leave their leader, which hears nothing of it, and elect another. For ten seconds the old
+/// one does not mind: it goes on answering even `sync`.
 pub(crate) fn leader(title: &str) -> Outcome {
     let ensemble = Ensemble::linked()?;
     let (_turn, roles) = ensemble.turn()?;
@@ -55,8 +55,9 @@ impl Still {
     }
 }
 
-/// One holder knows only the member that is cut off: it is told. One that asks for less than a committed write is not. Another can go elsewhere: it keeps its lock. So do most of
-/// those that try the same member again.
+/// One holder knows only the member that is cut off: it is told. One that asks for less than a committed
+/// write is not. Another can go elsewhere: it keeps its lock. So do most of those that try the same member
+/// again.
 async fn partition(
     title: &str,
     ensemble: &Ensemble,

@@ -1,4 +1,5 @@
-//! What the answers claim: `TimedOut` and `WouldBlock` say that a live contender was seen, and nothing else becomes one.
+//! What the answers claim: `TimedOut` and `WouldBlock` say that a live contender was seen, and nothing else
+//! becomes one.
 
 use std::error::Error;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Nodes that this client has left and may not delete: what blocks all others is said, and is no live contender.
+//! Nodes that this client has left and may not delete: what blocks all others is said, and is no live
+//! contender.
 
 use std::error::Error;
 use std::time::Duration;

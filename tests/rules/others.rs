@@ -99,7 +99,8 @@ async fn data_that_no_request_can_carry_is_refused_at_build() {
         error => panic!("{error}"),
     }
     let id = session(&client);
-    // The most that is allowed does work, with a path of the greatest length and within a second set of limits too.
+    // The most that is allowed does work, with a path of the greatest length and within a second set of
+    // limits too.
     for bytes in [0, 1_000_000] {
         let mutex = with(bytes).unwrap();
         let guard = within("the grant", mutex.acquire(SOON)).await.unwrap();

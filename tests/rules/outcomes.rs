@@ -1,5 +1,5 @@
-//! What is known of a request that was not answered, and what is done about it: docs/protocol.md#unknown-outcome to
-//! docs/protocol.md#bounded-retries.
+//! What is known of a request that was not answered, and what is done about it:
+//! docs/protocol.md#unknown-outcome to docs/protocol.md#bounded-retries.
 
 use std::collections::HashSet;
 use std::error::Error as _;
@@ -22,7 +22,8 @@ async fn impatient(server: &Server) -> Client {
     connect_as(builder, server).await
 }
 
-/// Acquires and releases around whatever fault is in force: in between there is exactly one node, at the end none.
+/// Acquires and releases around whatever fault is in force: in between there is exactly one node, at the end
+/// none.
 async fn one_node_then_none(server: &Server, client: &Client, what: &str) {
     let id = session(client);
     let guard = within(what, mutex(client).lock()).await.unwrap();
@@ -79,8 +80,8 @@ async fn a_create_and_its_repetition_that_are_both_lost_leave_one_node() {
                 let what = format!("{first_applied} {second_applied} {loss:?}");
                 one_node_then_none(&server, &client, &what).await;
                 assert_eq!(faults[0].hits().len(), 1, "{what}");
-                // The repetition is not always needed: the list of the first flight may still be sent, over the next
-                // connection, and show what the create did.
+                // The repetition is not always needed: the list of the first flight may still be sent, over
+                // the next connection, and show what the create did.
                 assert!(first_applied || faults[1].hits().len() == 1, "{what}");
                 faults[1].remove();
             }

@@ -1,5 +1,5 @@
-//! The handles of one client for one path share one queue and its places for nodes: docs/protocol.md#one-path-lock and
-//! docs/protocol.md#places.
+//! The handles of one client for one path share one queue and its places for nodes:
+//! docs/protocol.md#one-path-lock and docs/protocol.md#places.
 
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -94,7 +94,8 @@ async fn a_place_is_free_when_its_node_is_gone() {
         drop(attempt);
         reply.release();
         within("the deletion", deletion.wait_hit()).await;
-        // No process has the lock, so a question waits for the place instead of being told that the lock is held.
+        // No process has the lock, so a question waits for the place instead of being told that the lock is
+        // held.
         let question = ByHand::new(mutex.try_lock()).start();
         drop(question);
         let mut next = ByHand::new(mutex.lock()).start();
@@ -227,7 +228,8 @@ async fn patient(server: &Server) -> Client {
 const THROTTLED: i32 = -127;
 const NO_NODE: i32 = -101;
 
-/// A contender that the server puts off, or whose directory keeps vanishing, comes back when its pause is over.
+/// A contender that the server puts off, or whose directory keeps vanishing, comes back when its pause is
+/// over.
 #[tokio::test]
 async fn one_that_pauses_keeps_no_other_of_its_path_waiting() {
     // Without a directory, the first repetition goes out at once.

@@ -131,7 +131,8 @@ async fn each_waiter_watches_its_predecessor_and_nothing_else() {
     assert_eq!(seen[1..], nodes);
 }
 
-/// One in the middle gives up, or its process dies: its successor watches the one before it, and no contender is granted.
+/// One in the middle gives up, or its process dies: its successor watches the one before it, and no contender
+/// is granted.
 #[tokio::test]
 async fn a_waiter_that_goes_closes_the_line() {
     for dies in [false, true] {
@@ -171,8 +172,8 @@ async fn a_waiter_that_goes_closes_the_line() {
     }
 }
 
-/// The first waiter goes while the lock is held: the second has only seen "one deleted of two", and must not take the
-/// short cut.
+/// The first waiter goes while the lock is held: the second has only seen "one deleted of two", and must not
+/// take the short cut.
 #[tokio::test]
 async fn no_short_cut_past_the_holder() {
     let server = start();
@@ -244,8 +245,8 @@ async fn a_deletion_missed_while_disconnected_is_made_up_for() {
     }
 }
 
-/// Patched servers tell of a node's end only those who may read it: a waiter without the permission would wait for ever,
-/// whichever watch it sets, so it is told at once.
+/// Patched servers tell of a node's end only those who may read it: a waiter without the permission would
+/// wait for ever, whichever watch it sets, so it is told at once.
 #[tokio::test]
 async fn a_predecessor_that_may_not_be_read_is_refused() {
     let server = start();
@@ -336,7 +337,8 @@ async fn contenders_of_other_orders_are_refused() {
     assert_clean(&server, "when they are gone").await;
 }
 
-/// A wait may be long, and deletions by hand far apart: only those in a row are counted against the retry policy.
+/// A wait may be long, and deletions by hand far apart: only those in a row are counted against the retry
+/// policy.
 #[tokio::test]
 async fn a_deletion_by_hand_is_forgotten_after_a_turn_that_went_well() {
     let server = start();

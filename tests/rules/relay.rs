@@ -1,6 +1,6 @@
-//! A session that is replaced (docs/protocol.md#replaced-session): a server that hands out another session where ours was
-//! asked for, as ClickHouse Keeper does once it has forgotten it. The test server is honest, so a relay in front of it
-//! forgets.
+//! A session that is replaced (docs/protocol.md#replaced-session): a server that hands out another session
+//! where ours was asked for, as ClickHouse Keeper does once it has forgotten it. The test server is honest,
+//! so a relay in front of it forgets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,7 +37,8 @@ impl Relay {
     }
 }
 
-/// Passes everything on, but may make of the first frame, which asks for a session, one that asks for a new one.
+/// Passes everything on, but may make of the first frame, which asks for a session, one that asks for a new
+/// one.
 async fn serve(mut client: TcpStream, server: SocketAddr, forget: bool) {
     let pass_on = async {
         let mut upstream = TcpStream::connect(server).await?;
@@ -73,7 +74,8 @@ async fn replace(server: &Server, relay: &Relay, id: i64) {
     relay.forget.store(false, Ordering::SeqCst);
 }
 
-/// Its node lives as long as its session does, which no handle keeps any more; with the node the lock is lost.
+/// Its node lives as long as its session does, which no handle keeps any more; with the node the lock is
+/// lost.
 #[tokio::test]
 async fn a_holder_whose_session_is_replaced_loses_the_lock_with_its_node() {
     let server = start_impatient();

@@ -1,5 +1,6 @@
-//! What outlives what: attempts outlive their callers (docs/protocol.md#attempt-outlives-caller), clients outlive sessions
-//! (docs/protocol.md#session-end), sessions outlive a blocked executor (docs/protocol.md#session-thread).
+//! What outlives what: attempts outlive their callers (docs/protocol.md#attempt-outlives-caller), clients
+//! outlive sessions (docs/protocol.md#session-end), sessions outlive a blocked executor
+//! (docs/protocol.md#session-thread).
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -202,7 +203,8 @@ async fn the_deadline_of_a_call_goes_on_in_the_next_session() {
     held.release().await.unwrap();
 }
 
-/// A holder whose session ends is told, and nothing of it is used afterwards: its late release deletes nothing.
+/// A holder whose session ends is told, and nothing of it is used afterwards: its late release deletes
+/// nothing.
 #[tokio::test]
 async fn a_holder_whose_session_ends_has_lost_the_lock() {
     let server = start();
@@ -323,7 +325,8 @@ async fn a_borrowed_session_is_given_back() {
     until(&server, "the end of the watch", |view| view.watches() == 0).await;
 }
 
-/// The session has a thread of its own: a user's executor that is busy for twice the session timeout loses nothing.
+/// The session has a thread of its own: a user's executor that is busy for twice the session timeout loses
+/// nothing.
 #[tokio::test(flavor = "current_thread")]
 async fn a_blocked_executor_does_not_lose_the_lock() {
     const TIMEOUT: Duration = Duration::from_secs(1);
@@ -367,7 +370,8 @@ async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_client_fr
     let waker = Waker::from(Arc::new(Broken));
     let mut context = Context::from_waker(&waker);
     let (mut broken, mut told) = (Vec::new(), Vec::new());
-    // Many, since the order in which they are woken is not ours: before, between and behind them those of others wait.
+    // Many, since the order in which they are woken is not ours: before, between and behind them those of
+    // others wait.
     for guard in guards.iter().cycle().take(60) {
         told.push(ByHand::new(guard.lost()).start());
         let mut lost = Box::pin(guard.lost());

@@ -149,7 +149,8 @@ async fn a_node_that_we_may_delete_later_is_deleted(env: &Env) {
     assert!(env.children(&path).await.is_empty());
 }
 
-/// With two nodes it would be neither a reader nor the writer; and what it leaves is no writer that readers wait for.
+/// With two nodes it would be neither a reader nor the writer; and what it leaves is no writer that readers
+/// wait for.
 async fn a_conversion_that_we_may_not_take_back_is_a_lost_lock(env: &Env) {
     let path = env.lock_path();
     directory(env, &path, zk::Permission::ALL).await;

@@ -74,7 +74,8 @@ async fn before_the_first_poll_does_nothing(env: &Env) {
     assert!(env.stat(&env.lock_path()).await.is_none());
 }
 
-/// Begins to acquire a lock whose directory exists, lets it go on until the gate has hit, and drops the future.
+/// Begins to acquire a lock whose directory exists, lets it go on until the gate has hit, and drops the
+/// future.
 async fn cancel_at(env: &Env, gate: impl FnOnce(&str) -> Gate, question: bool) {
     let client = env.client().await;
     let path = env.lock_path();

@@ -162,8 +162,8 @@ async fn it_keeps_the_session_alive_by_itself(env: &Env) {
     };
     assert!(theirs.try_lock().await.is_err());
     assert!(guard.is_held() && env.knows_session(session).await);
-    // Nothing else can know that nothing is about to happen: whatever the drops above have set off has had a flight to
-    // the servers and back to happen in.
+    // Nothing else can know that nothing is about to happen: whatever the drops above have set off has had a
+    // flight to the servers and back to happen in.
     assert_eq!(theirs.participants().await.unwrap(), [guard.node()]);
     drop(guard);
     within("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();

@@ -52,7 +52,8 @@ impl Layer {
     }
 }
 
-/// One import, or one use of a path that starts at `crate`, `self`, `super`, a child module or an imported module.
+/// One import, or one use of a path that starts at `crate`, `self`, `super`, a child module or an imported
+/// module.
 #[derive(Clone, Debug)]
 struct Import {
     from: String,
@@ -191,7 +192,8 @@ impl Modules {
         }
     }
 
-    /// The module that a relative path in `module` starts in, and what is left of it. `None` if it is another crate's.
+    /// The module that a relative path in `module` starts in, and what is left of it. `None` if it is another
+    /// crate's.
     fn absolute(&self, module: &[String], segments: &[String]) -> Option<Vec<String>> {
         let mut base = module.to_vec();
         let mut rest = segments;

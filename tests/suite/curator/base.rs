@@ -85,8 +85,8 @@ async fn test_waiting_process_killed_server(stage: &Stage<'_>) {
     assert_eq!(critical.visits(), 3);
 }
 
-/// Holder and waiter share the session that is killed: the waiter gets the lock in the next one, and the holder is
-/// told that it has lost it, which Curator's is not.
+/// Holder and waiter share the session that is killed: the waiter gets the lock in the next one, and the
+/// holder is told that it has lost it, which Curator's is not.
 async fn test_killed_session(stage: &Stage<'_>) {
     let (client, link) = stage.linked().await;
     let lock = stage.lock(&client);
@@ -171,8 +171,8 @@ async fn test_reentrant_single_lock(stage: &Stage<'_>) {
     assert_eq!(critical.visits(), 10);
 }
 
-/// Who has entered three times keeps the other out until it has left three times. What the other finds when it comes
-/// in is looked at: the failure of Curator's second thread is not.
+/// Who has entered three times keeps the other out until it has left three times. What the other finds when
+/// it comes in is looked at: the failure of Curator's second thread is not.
 async fn test_reentrant_2_threads(stage: &Stage<'_>) {
     let client = stage.client().await;
     for theirs in [stage.lock(&client), stage.newcomer().await] {

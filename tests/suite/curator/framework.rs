@@ -1,5 +1,5 @@
-//! What of the tests of curator-framework a lock can be held to: TestFrameworkEdges on creates whose outcome is
-//! unknown, TestFailedDeleteManager on deletes that must happen.
+//! What of the tests of curator-framework a lock can be held to: TestFrameworkEdges on creates whose outcome
+//! is unknown, TestFailedDeleteManager on deletes that must happen.
 
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ fn spawn(
     tokio::spawn(async move { lock.lock().await })
 }
 
-/// The node of a session that is over can still be seen where the next session looks, as on a member that lags
-/// behind. It is not taken for the next one's, whatever its name says, but waited for.
+/// The node of a session that is over can still be seen where the next session looks, as on a member that
+/// lags behind. It is not taken for the next one's, whatever its name says, but waited for.
 async fn test_protection_with_killed_session(stage: &Stage<'_>) {
     let client = stage.client().await;
     let server = stage.env.server();
@@ -70,8 +70,8 @@ async fn test_protection_with_killed_session(stage: &Stage<'_>) {
     guard.release().await.unwrap();
 }
 
-/// The session ends at some moment of an attempt on real servers; what is granted is the next session's own node, and
-/// the only one.
+/// The session ends at some moment of an attempt on real servers; what is granted is the next session's own
+/// node, and the only one.
 async fn test_protection_with_killed_session_on_servers(stage: &Stage<'_>) {
     let (client, link) = stage.linked().await;
     let path = stage.env.lock_path();
@@ -99,8 +99,8 @@ async fn test_protection_with_killed_session_on_servers(stage: &Stage<'_>) {
     guard.release().await.unwrap();
 }
 
-/// A create whose reply is lost, without a second try: the caller hears of the connection, and the node is found and
-/// deleted, although looking for it fails at first. With and without a namespace.
+/// A create whose reply is lost, without a second try: the caller hears of the connection, and the node is
+/// found and deleted, although looking for it fails at first. With and without a namespace.
 async fn test_protected_create_node_deletion(stage: &Stage<'_>) {
     let server = stage.env.server();
     let no_retry = || stage.env.builder().retry_policy(RetryPolicy::n_times(0, Duration::ZERO));
@@ -128,8 +128,8 @@ async fn test_protected_create_node_deletion(stage: &Stage<'_>) {
     }
 }
 
-/// What a guard says its node is, is the node: after a create that went well, after one whose reply was lost, and
-/// after one that was lost itself.
+/// What a guard says its node is, is the node: after a create that went well, after one whose reply was lost,
+/// and after one that was lost itself.
 async fn test_paths_from_protecting_in_background(stage: &Stage<'_>) {
     let client = stage.client().await;
     let server = stage.env.server();
@@ -157,8 +157,8 @@ async fn test_paths_from_protecting_in_background(stage: &Stage<'_>) {
     }
 }
 
-/// A release without a server, whose session ends before there is one again: it ends, and with it what was to be
-/// deleted.
+/// A release without a server, whose session ends before there is one again: it ends, and with it what was to
+/// be deleted.
 async fn lost_session(
     stage: &Stage<'_>,
     client: &Client,

@@ -46,8 +46,8 @@ async fn test_lock_acls(stage: &Stage<'_>) {
     reader.release().await.unwrap();
 }
 
-/// A directory with another ACL than what is made below it. (Curator asks an object for the ACL of each path; here
-/// who wants another one for a parent makes that first.)
+/// A directory with another ACL than what is made below it. (Curator asks an object for the ACL of each path;
+/// here who wants another one for a parent makes that first.)
 async fn test_acls_creating_parents(stage: &Stage<'_>) {
     let less = zk::Permission::CREATE | zk::Permission::READ;
     let acls = [zk::Acl::new(less, zk::AuthId::new("ip", "127.0.0.1"))];

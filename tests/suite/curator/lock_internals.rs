@@ -21,7 +21,8 @@ pub(crate) fn all() -> Vec<Behaviour> {
     ]
 }
 
-/// The contender's node is gone when it looks, and nothing is tried again: the answer says so, and nothing is left.
+/// The contender's node is gone when it looks, and nothing is tried again: the answer says so, and nothing is
+/// left.
 async fn test_node_deleted_cleanly_with_faults(stage: &Stage<'_>) {
     let client =
         stage.connect(stage.env.builder().retry_policy(RetryPolicy::n_times(0, Duration::ZERO))).await;
@@ -55,8 +56,8 @@ async fn test_node_deleted_cleanly_with_faults(stage: &Stage<'_>) {
     within("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
 }
 
-/// What went wrong first is what the caller hears, although the deletion of its node goes wrong as well; and the node
-/// goes when the server comes to its senses.
+/// What went wrong first is what the caller hears, although the deletion of its node goes wrong as well; and
+/// the node goes when the server comes to its senses.
 async fn test_attempt_lock_failed_exception(stage: &Stage<'_>) {
     let client =
         stage.connect(stage.env.builder().retry_policy(RetryPolicy::n_times(0, Duration::ZERO))).await;

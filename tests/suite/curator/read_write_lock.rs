@@ -80,8 +80,8 @@ async fn test_get_participant_nodes(stage: &Stage<'_>) {
     }
 }
 
-/// Who holds a read lock and waits for the write lock waits for itself. Converting the guard says at once whether it
-/// can be done.
+/// Who holds a read lock and waits for the write lock waits for itself. Converting the guard says at once
+/// whether it can be done.
 async fn test_that_upgrading_is_disallowed(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let (read, write) = pair(stage, &ours);
@@ -137,8 +137,8 @@ async fn test_that_downgrading_respects_threads(stage: &Stage<'_>) {
     within("a free lock", read.lock()).await.unwrap().release().await.unwrap();
 }
 
-/// Write, read, release the write lock, release the read lock. Until then the lock is exclusive: reading inside is a
-/// share of the writer's hold.
+/// Write, read, release the write lock, release the read lock. Until then the lock is exclusive: reading
+/// inside is a share of the writer's hold.
 async fn test_downgrading(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let (read, write) = pair(stage, &theirs);
@@ -155,7 +155,8 @@ async fn test_downgrading(stage: &Stage<'_>) {
     within("a free lock", write.try_lock()).await.unwrap().release().await.unwrap();
 }
 
-/// The same with the guard itself turned into a reader's: other readers come in, no writer does, and the token stays.
+/// The same with the guard itself turned into a reader's: other readers come in, no writer does, and the
+/// token stays.
 async fn test_downgrading_at_once(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let path = stage.env.lock_path();
@@ -178,8 +179,8 @@ async fn test_downgrading_at_once(stage: &Stage<'_>) {
     within("a free lock", write.try_lock()).await.unwrap().release().await.unwrap();
 }
 
-/// A writer that queues while another writes does not come in when that one goes on as a reader: in Curator before
-/// 5.5.0 it did.
+/// A writer that queues while another writes does not come in when that one goes on as a reader: in Curator
+/// before 5.5.0 it did.
 async fn test_contending_downgrading(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let path = stage.env.lock_path();
@@ -233,8 +234,8 @@ impl Room {
     }
 }
 
-/// Being inside takes a question to the servers, in which others may come in that must not; the holder must be among
-/// those that the answer names.
+/// Being inside takes a question to the servers, in which others may come in that must not; the holder must
+/// be among those that the answer names.
 fn stay(node: &NodePath, participants: &[NodePath]) {
     assert!(participants.contains(node), "{node} is not among {participants:?}");
 }
@@ -373,8 +374,8 @@ async fn readers_and_writers_of_one_client_keep_apart(stage: &Stage<'_>) {
     assert_eq!(room.most_readers.load(Ordering::SeqCst), 4);
 }
 
-/// An upgrade that cannot be done leaves neither a writer's node nor a watch, and those who come later are not kept
-/// out.
+/// An upgrade that cannot be done leaves neither a writer's node nor a watch, and those who come later are
+/// not kept out.
 async fn an_upgrade_that_failed_leaves_the_reader_and_nothing_else(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let mut reader = within("a free lock", pair(stage, &ours).0.lock()).await.unwrap();
@@ -391,7 +392,8 @@ async fn an_upgrade_that_failed_leaves_the_reader_and_nothing_else(stage: &Stage
     writer.release().await.unwrap();
 }
 
-/// Four clients that write, read on, and write again if they can, beside two that only read and two that only write.
+/// Four clients that write, read on, and write again if they can, beside two that only read and two that only
+/// write.
 async fn conversions_keep_writers_alone(stage: &Stage<'_>) {
     let room = Arc::new(Room::default());
     let mut tasks = JoinSet::new();
@@ -477,8 +479,8 @@ async fn a_conversion_keeps_those_who_listen(stage: &Stage<'_>) {
     drop(reader);
 }
 
-/// A client that may have one contender at a time: who has been let in does not take the place of those who wait,
-/// whatever it turns into.
+/// A client that may have one contender at a time: who has been let in does not take the place of those who
+/// wait, whatever it turns into.
 async fn conversions_need_no_place_in_the_queue(stage: &Stage<'_>) {
     let client = stage.client().await;
     let lock =
@@ -493,7 +495,8 @@ async fn conversions_need_no_place_in_the_queue(stage: &Stage<'_>) {
         let waiter = tokio::spawn(read.lock());
         let reader = within("the downgrade", writer.downgrade()).await.unwrap();
         within("the waiting reader's grant", waiter).await.unwrap().unwrap().release().await.unwrap();
-        // The one place is a writer's, who waits: the reader that it waits for can still become a writer and go.
+        // The one place is a writer's, who waits: the reader that it waits for can still become a writer and
+        // go.
         let next = tokio::spawn(write.lock());
         stage.env.wait_watchers(&reader.node(), 1).await;
         let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();

@@ -1,5 +1,5 @@
-//! TestInterProcessMutex.testRevoking, for every lock: a holder is asked for the lock, gives it back, and another one
-//! gets it.
+//! TestInterProcessMutex.testRevoking, for every lock: a holder is asked for the lock, gives it back, and
+//! another one gets it.
 
 use test_support::within;
 use zookeeper_recipes::{AnyGuard, NodePath};

@@ -1,4 +1,5 @@
-//! What a ported test runs on: an environment, and clients that are still there when it is looked for what is left.
+//! What a ported test runs on: an environment, and clients that are still there when it is looked for what is
+//! left.
 
 use std::sync::{Arc, Mutex};
 
@@ -104,7 +105,8 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Writes ported tests down: `ported![Kind::Mutex; test_locker = "testLocker".needs(..), ..]`; each is looked after.
+/// Writes ported tests down: `ported![Kind::Mutex; test_locker = "testLocker".needs(..), ..]`; each is looked
+/// after.
 macro_rules! ported {
     ($kind:expr; $($function:ident $(= $test:literal)? $(.$option:ident($($argument:expr),*))*),* $(,)?) => {
         vec![$(

@@ -61,8 +61,8 @@ fn spawn(lock: &Lock) -> JoinHandle<Result<AnyGuard, AcquireError>> {
     tokio::spawn(async move { lock.lock().await })
 }
 
-/// After the end of the session nothing can be had of the hold any more, whether another client holds the lock by then
-/// or not. (In Curator a re-entrant `acquire` says yes while another client holds the lock.)
+/// After the end of the session nothing can be had of the hold any more, whether another client holds the
+/// lock by then or not. (In Curator a re-entrant `acquire` says yes while another client holds the lock.)
 async fn re_entry_after_session_loss(stage: &Stage<'_>) {
     let theirs = stage.rival().await;
     for contended in [false, true] {
@@ -82,7 +82,8 @@ async fn re_entry_after_session_loss(stage: &Stage<'_>) {
             Some(waiter) => Some(within("the second in line", waiter).await.unwrap().unwrap()),
             None => None,
         };
-        // Not before it has been told, with a server that needs no time to end a session; on a real one long before.
+        // Not before it has been told, with a server that needs no time to end a session; on a real one long
+        // before.
         within("the loss", guard.lost()).await;
         for guard in [&guard, &again] {
             assert!(!guard.is_held());
@@ -172,9 +173,9 @@ async fn sequence_overflow(stage: &Stage<'_>) {
     within("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
 }
 
-/// ZooKeeper 3.8 gives no numbers beyond the last: every further sequential create is refused, because "the node
-/// exists". A name with an id of its own cannot exist, so this has no other cause, and the remedy is that of the
-/// other test.
+/// ZooKeeper 3.8 gives no numbers beyond the last: every further sequential create is refused, because "the
+/// node exists". A name with an id of its own cannot exist, so this has no other cause, and the remedy is
+/// that of the other test.
 async fn sequence_overflow_as_servers_refuse_it(stage: &Stage<'_>) {
     let ours = stage.newcomer().await;
     let path = stage.env.lock_path();
@@ -224,7 +225,8 @@ async fn watch_leak_on_cancellation(stage: &Stage<'_>) {
     guard.release().await.unwrap();
 }
 
-/// The holder's node is deleted by hand: the holder is told, and the next in line gets the lock, of whichever client it is.
+/// The holder's node is deleted by hand: the holder is told, and the next in line gets the lock, of whichever
+/// client it is.
 async fn a_holder_deleted_by_hand(stage: &Stage<'_>) {
     let builder = stage.env.builder().session_timeout(Duration::from_secs(6));
     let client = stage.connect(builder).await;
@@ -265,8 +267,8 @@ async fn the_end_of_a_client(stage: &Stage<'_>) {
     next.release().await.unwrap();
 }
 
-/// Some stay until they are served, some give up, some are cancelled; never are two inside, and those who stay are
-/// all served.
+/// Some stay until they are served, some give up, some are cancelled; never are two inside, and those who
+/// stay are all served.
 async fn comings_and_goings(stage: &Stage<'_>) {
     const ROUNDS: u64 = 8;
     let critical = Arc::new(CriticalSection::default());

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A place that only one may be in, and a counter that loses increments when two are. It looks, and protects nothing.
+/// A place that only one may be in, and a counter that loses increments when two are. It looks, and protects
+/// nothing.
 #[derive(Debug, Default)]
 pub(crate) struct CriticalSection {
     inside: AtomicUsize,

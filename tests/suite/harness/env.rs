@@ -14,7 +14,8 @@ use super::backend::{Backend, Servers};
 use super::random;
 use super::saboteur::Saboteur;
 
-/// Servers, a place on them that no other behaviour uses, and an outsider that looks on, makes and deletes nodes.
+/// Servers, a place on them that no other behaviour uses, and an outsider that looks on, makes and deletes
+/// nodes.
 #[derive(Debug)]
 pub(crate) struct Env {
     servers: Servers,
@@ -131,8 +132,8 @@ impl Env {
         }
     }
 
-    /// Whether this is how a holder hears of [`expire`](Self::expire): one that is cut off gives up before the servers
-    /// may give the lock to another client.
+    /// Whether this is how a holder hears of [`expire`](Self::expire): one that is cut off gives up before
+    /// the servers may give the lock to another client.
     pub(crate) fn is_loss(&self, reason: LostReason) -> bool {
         match &self.servers {
             Servers::Ours(_) => reason == LostReason::SessionExpired,
@@ -354,7 +355,8 @@ impl Env {
         tokio::join!(synced, stat).1.unwrap()
     }
 
-    /// Has the outsider make a node that every client may do anything with, and its parents; returns its path.
+    /// Has the outsider make a node that every client may do anything with, and its parents; returns its
+    /// path.
     pub(crate) async fn create(&self, path: &str, mode: zk::CreateMode) -> String {
         self.create_with(path, &mode.with_acls(zk::Acls::anyone_all())).await
     }

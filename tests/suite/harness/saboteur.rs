@@ -17,7 +17,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Cuts connections, loses requests and replies, and delays replies: whose, when and how is random.
 ///
-/// It goes by the requests that the server sees, so that the same seed does much the same to the same behaviour.
+/// It goes by the requests that the server sees, so that the same seed does much the same to the same
+/// behaviour.
 #[derive(Debug)]
 pub(crate) struct Saboteur {
     stop: Arc<AtomicBool>,
@@ -26,8 +27,8 @@ pub(crate) struct Saboteur {
 }
 
 impl Saboteur {
-    /// Starts; `spared` is the session that nothing happens to, and below `root` the reply to one of the first creates
-    /// is lost in any case, however quick the behaviour is.
+    /// Starts; `spared` is the session that nothing happens to, and below `root` the reply to one of the
+    /// first creates is lost in any case, however quick the behaviour is.
     pub(crate) fn start(server: Arc<Server>, spared: i64, root: &str, name: &str) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (mut random, stopped) = (random::named(name), Arc::clone(&stop));
