@@ -112,7 +112,9 @@ fn deleted(times: u32) -> String {
 /// Error of acquiring a lock.
 ///
 /// After any of these the attempt keeps no place in the queue: a node that could not be deleted yet is
-/// deleted in the background, which [`Client::flush`](crate::Client::flush) waits for.
+/// deleted in the background, which [`Client::flush`](crate::Client::flush) waits for. The exception is
+/// [`QueuedLock::acquire`](crate::QueuedLock::acquire), which keeps its place after `TimedOut`, and in some
+/// cases after `Connection`.
 ///
 /// # Examples
 /// ```
@@ -163,7 +165,7 @@ pub enum AcquireError {
         /// The path of the first of their nodes, without the client's namespace. `None` if the call needed no
         /// list because it waited for another contender of this client.
         first: Option<NodePath>,
-        /// This client's own hold, if that is what was in the way.
+        /// The hold that is in the way, if a lock of this type and this client acquired it.
         holder: Option<LocalHolder>,
     },
     /// No server answered for as long as the retry policy allows, or for the time given if that is shorter.
@@ -265,7 +267,9 @@ pub enum AcquireError {
         /// The lock's path.
         path: String,
     },
-    /// Another process deleted this contender's own node, again and again.
+    /// Another process deleted this contender's own node: more often than the retry policy allows, or at
+    /// least once if the deadline passed before the node was replaced. From
+    /// [`QueuedLock::position`](crate::QueuedLock::position): the node has not been replaced yet.
     #[error("this client's node for the lock {path} was deleted {}", deleted(*times), path = Quoted(path))]
     #[non_exhaustive]
     NodeDeleted {
@@ -294,8 +298,12 @@ pub enum AcquireError {
         /// The lock's path.
         path: String,
     },
-    /// The client was closed, or the session that it borrowed has ended.
-    #[error("cannot acquire the lock {path}: its client is closed", path = Quoted(path))]
+    /// The client was closed, the session that it borrowed has ended, or a
+    /// [`QueuedLock`](crate::QueuedLock) had already returned its guard or its error.
+    #[error(
+        "cannot acquire the lock {path}: its client is closed, or the place in its queue has been used",
+        path = Quoted(path)
+    )]
     #[non_exhaustive]
     Closed {
         /// The lock's path.
@@ -372,12 +380,12 @@ pub enum TryLockError {
     WouldBlock {
         /// The lock's path.
         path: String,
-        /// The number of contenders known to be ahead, at least 1.
+        /// The number of contenders known to be ahead, at least 1. The message does not print it.
         ahead: usize,
         /// The path of the first node in the queue, without the client's namespace. `None` if this client
         /// already has as many nodes as it may have, and no server was asked.
         first: Option<NodePath>,
-        /// This client's own hold, if that is what is in the way.
+        /// The hold that is in the way, if a lock of this type and this client acquired it.
         holder: Option<LocalHolder>,
     },
     /// The lock could not be asked for.

@@ -77,7 +77,8 @@ impl InvalidPath {
 #[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// ZooKeeper would refuse the path.
+    /// ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or longer than 16 KiB with the
+    /// namespace.
     #[error(transparent)]
     InvalidPath(#[from] InvalidPath),
     /// An option has a value that cannot work.

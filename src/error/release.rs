@@ -45,8 +45,10 @@ fn and_others(others: usize) -> String {
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The lock had been lost before the release: what was done under it since then may have overlapped with
-    /// another holder.
+    /// The lock was lost before the release, or its session ended before a server confirmed the release. In
+    /// the first case, what was done since the loss may have overlapped with another holder; in the second
+    /// case the lock was held until the release. [`LockGuard::is_held`](crate::LockGuard::is_held) right
+    /// before the release tells them apart.
     #[error("the lock {} was released too late: {}", Quoted(_0.path()), _0.reason())]
     Lost(#[from] Lost),
     /// The servers refused to delete the node: the ACL of the lock's directory denies this client DELETE. The
@@ -79,7 +81,9 @@ pub enum ReleaseError {
         /// The time that was given.
         waited: Duration,
     },
-    /// No server confirmed in time that the session is closed. It ends, with its nodes, when it expires.
+    /// No server confirmed in time that the session is closed. It ends, with its nodes, when it expires. A
+    /// borrowed session ([`Client::from_session`](crate::Client::from_session)) stays open, and the deletion
+    /// of this client's nodes goes on in it.
     #[non_exhaustive]
     #[error(
         "no server confirmed the end of the session within {waited:?}; it ends, with its nodes, when it \

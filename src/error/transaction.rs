@@ -46,7 +46,8 @@ pub enum TransactionError {
     )]
     #[non_exhaustive]
     Rejected {
-        /// The index of the operation, from 0.
+        /// The index of the operation, from 0. It is 0 as well, with the lock node in `path`, if the ACL of
+        /// the lock node hides it from its own client.
         index: usize,
         /// The path of the operation.
         path: String,
