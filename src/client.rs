@@ -392,7 +392,7 @@ impl Client {
     ///
     /// # Errors
     /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed it in time: the nodes go when the
-    /// session expires.
+    /// session expires. A borrowed session stays open, and their deletion goes on in it.
     ///
     /// # Cancel safety
     /// The client is closed from the first poll on. If the future is dropped, only the result is lost.
@@ -408,11 +408,14 @@ impl Client {
     /// use tokio::sync::watch;
     /// use zookeeper_recipes::InterProcessMutex;
     ///
-    /// let (stop, stopped) = watch::channel(false);
+    /// let (stop, mut stopped) = watch::channel(false);
     /// let mutex = InterProcessMutex::new(&client, "/jobs/queue")?;
     /// let worker = tokio::spawn(async move {
     ///     while !*stopped.borrow() {
-    ///         let guard = mutex.lock().await?;
+    ///         let guard = tokio::select! {
+    ///             guard = mutex.lock() => guard?,
+    ///             _ = stopped.changed() => break, // while it waits, too
+    ///         };
     ///         // One piece of work.
     ///         guard.release().await?;
     ///     }
@@ -506,7 +509,7 @@ impl ClientBuilder {
     ///   reconnecting included: a lease lasts 2T/3 from its last renewal (with the [default
     ///   margin](Margin::Standard)), which may be T/6 old when the outage begins.
     ///
-    /// | T | a crashed holder blocks others for up to | no lock is lost by an outage of up to | leader killed | leader hangs |
+    /// | T | a crashed holder blocks others for up to | an outage costs no lock if a write commits again within | leader killed | leader hangs |
     /// |---|---|---|---|---|
     /// | 6 s | 8 s | 3 s | may be lost | lost |
     /// | 15 s | 17 s | 7.5 s | kept | lost |

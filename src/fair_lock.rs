@@ -29,8 +29,8 @@ use crate::protocol::node_name::Kind;
 ///   its [`position`](QueuedLock::position) and can be awaited later.
 /// - **Thousands of waiters in one process** set one watch: a waiter behind a waiter of the same session is
 ///   woken in memory, and only the first one watches the server. The transaction that deletes the holder's
-///   node hands the lock over to the next node of the same session, if that exists. Neither arriving behind a
-///   waiter of the same session nor giving up lists the directory.
+///   node hands the lock over to the next node of the same session, if that exists. Arriving directly behind
+///   a waiter of the same session costs no list of the directory; those that need one share it.
 ///
 /// A place is kept for as long as its session lives. If the session expires, its waiters queue again at the
 /// back of the queue, in the order among themselves.
@@ -67,8 +67,10 @@ impl InterProcessFairLock {
     /// It has the options of the handles that this client already has for the path, or the defaults.
     ///
     /// # Errors
-    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path.
-    /// - [`BuildError::MixedRecipes`] if a live handle of this client uses the path for a read-write lock.
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
+    ///   longer than 16 KiB with the namespace.
+    /// - [`BuildError::MixedRecipes`] if this client uses the path for a read-write lock: there is a
+    ///   live handle or guard, or a call whose nodes are still being deleted.
     ///
     /// # Examples
     /// ```
@@ -199,7 +201,8 @@ impl InterProcessFairLockBuilder {
     /// [`AcquireError::TooManyWaiters`].
     ///
     /// From 1 to 15,000, by default 5,000. A directory of 17,000 nodes is more than other clients read in one
-    /// reply (the limit in Java is 1 MiB), and that is the number of all processes together.
+    /// reply (the limit in Java is 1 MiB). The 17,000 counts the waiters of all processes: with n of them
+    /// keep `max_waiters` below 17,000 / n (the default suits three).
     pub fn max_waiters(mut self, waiters: usize) -> Self {
         self.asked.max_nodes = Some(waiters);
         self
@@ -290,9 +293,14 @@ impl QueuedLock {
 
     /// Waits for the lock at most for `timeout`; a duration over a year is no deadline.
     ///
+    /// [`Duration::ZERO`] returns the lock only if it has been granted already. Unlike
+    /// [`InterProcessFairLock::acquire`] it does not wait for the servers then.
+    ///
     /// # Errors
-    /// - [`AcquireError::TimedOut`] if the lock was not free in time. The place is kept, and
-    ///   can be awaited again.
+    /// - [`AcquireError::Closed`] if the place has already returned a guard or an error, or the client is
+    ///   closed.
+    /// - [`AcquireError::TimedOut`] if the lock was not free in time. The place is kept, and can be awaited
+    ///   again.
     /// - [`AcquireError::Connection`] if the time passed without an answer of a server. The place is kept. If
     ///   the retry policy is exhausted, the error is the same, and the place is gone.
     /// - See [`AcquireError`] for the other variants, after which the place is gone.

@@ -66,8 +66,10 @@ use crate::token::{FencingToken, ReadToken, Token};
 /// ```
 ///
 /// The parameters are the key and the two numbers of the guard's token, which converts into `(i64, i64)`.
-/// SQLite, PostgreSQL and MySQL compare pairs like that; for other databases write
-/// `a < ?2 OR (a = ?2 AND b <= ?3)`.
+/// SQLite, PostgreSQL and MySQL compare pairs like that. For other databases write
+/// `(a < ?2 OR (a = ?2 AND b <= ?3))` for each `<=`, with the outer parentheses, and
+/// `(a < ?2 OR (a = ?2 AND b < ?3))` for the `<` in the `CASE` of the reader. The placeholders are SQLite's;
+/// PostgreSQL writes `$2`, and MySQL `?`, once for each use.
 ///
 /// What counts is the number of rows *matched*. A MySQL client returns rows changed, and so refuses a holder
 /// that shows its token twice, unless it connects with `CLIENT_FOUND_ROWS` (`useAffectedRows=false` in JDBC).

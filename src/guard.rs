@@ -32,13 +32,13 @@ use crate::transaction::Transaction;
 /// there are; [`mode`](crate::mode) shows code for guards of every mode.
 ///
 /// # What it proves, and what it does not
-/// While a lock is held, the client renews its lease every sixth of the session timeout: by a transaction
-/// that a quorum of the servers has to commit. Once the last renewal is two thirds of the session timeout old
+/// While a lock is held, the client renews its lease every sixth of the session timeout (by default): by a
+/// transaction that a quorum of the servers has to commit. Once the last renewal is two thirds of the session timeout old
 /// (less with [`Margin::Strict`](crate::Margin::Strict)), the guard is [lost](Self::lost). The servers give
 /// the lock to no other process before the session expires, so whatever has failed, the holder is told first.
 /// The remaining third is the holder's, to stop in: the lock node stays until the last guard is dropped or
 /// released, or that time is over. The exception is a lock node that another process deletes: the holder is
-/// told within a sixth of the session timeout.
+/// told within a sixth of the session timeout (by default).
 ///
 /// No clock in this process helps if the process itself is paused, and goes on writing when it continues. For
 /// that case pass the [`fencing_token`](Self::fencing_token) to the resource, which refuses smaller ones
@@ -271,8 +271,11 @@ impl<M: Mode> LockGuard<M> {
     /// Returns a future that resolves when the lock is lost.
     ///
     /// It resolves when the lease or the session has expired, when the client is closed, or when the lock
-    /// node was deleted by another process, which is noticed within a sixth of the session timeout. A release
-    /// does not resolve it. The future does not borrow the guard, so another task can wait for it.
+    /// node was deleted by another process, which is noticed within a sixth of the session timeout (by
+    /// default). The future does not borrow the guard, so another task can wait for it.
+    ///
+    /// After a release it stays pending until the session ends, and then resolves although nothing was lost:
+    /// drop it when you release the lock.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing is lost: the next one resolves at once if the lock was lost in
@@ -290,6 +293,23 @@ impl<M: Mode> LockGuard<M> {
     ///     lost = guard.lost() => eprintln!("stop at once: {lost}"),
     ///     () = sell() => guard.release().await?,
     /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// In a test, with the server of `zookeeper-test-server`:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use zookeeper_recipes::{Client, InterProcessMutex, LostReason};
+    ///
+    /// let server = zookeeper_test_server::Server::start()?;
+    /// let client = Client::connect(&server.connect_string()).await?;
+    /// let guard = InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    ///
+    /// server.expire_session(client.session_id().unwrap());
+    /// assert_eq!(guard.lost().await.reason(), LostReason::SessionExpired);
     /// # Ok(())
     /// # }
     /// ```
@@ -583,15 +603,19 @@ impl<M: Mode> LockGuard<M> {
     /// While other guards [share](Self::reenter) the hold, it only gives up this share, without a request.
     ///
     /// With no server in reach it waits until the session is over, which takes about 1.4 times the session
-    /// timeout. To wait less, wrap it in [`tokio::time::timeout`]: the release goes on. If the lock is lost
-    /// already, it returns at once, and the node is deleted in the background.
+    /// timeout, and returns [`ReleaseError::Lost`]. To wait less, wrap it in [`tokio::time::timeout`]: the
+    /// release goes on. If the lock is lost already, it returns at once, and the node is deleted in the
+    /// background.
     ///
     /// # Errors
-    /// - [`ReleaseError::Lost`] if the lock had been lost before. What was done under it since may have
-    ///   overlapped with another holder.
+    /// - [`ReleaseError::Lost`] if the lock was lost before the call, or if the session ended before a server
+    ///   confirmed the release. In the first case, what was done since the loss may have overlapped with
+    ///   another holder; in the second case the lock was held until the call. To tell them apart, ask
+    ///   [`is_held`](Self::is_held) right before the release.
     /// - [`ReleaseError::Refused`] if the ACL does not allow this client to delete its own node.
     ///
-    /// There is nothing to repeat after either.
+    /// There is nothing to repeat after either. Once DELETE is granted,
+    /// [`Client::flush`](crate::Client::flush) tries a refused deletion again.
     ///
     /// # Cancel safety
     /// The lock is released in any case, from the moment of the call. If the future is dropped, the outcome
@@ -607,8 +631,11 @@ impl<M: Mode> LockGuard<M> {
     /// use zookeeper_recipes::ReleaseError;
     ///
     /// let guard = mutex.lock().await?;
+    /// // The work.
+    /// let held = guard.is_held();
     /// match guard.release().await {
     ///     Ok(()) => println!("released"),
+    ///     Err(ReleaseError::Lost(lost)) if held => println!("held until the release: {lost}"),
     ///     Err(ReleaseError::Lost(lost)) => println!("what was just done may have to be undone: {lost}"),
     ///     Err(error) => return Err(error.into()),
     /// }

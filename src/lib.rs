@@ -29,7 +29,7 @@
 //! # Which recipe
 //! | you want | use |
 //! |---|---|
-//! | one holder at a time, first come, first served | [`InterProcessMutex`] |
+//! | one holder at a time | [`InterProcessMutex`] |
 //! | the same with thousands of waiters in the order of arrival across processes, or with a place in the queue to look at | [`InterProcessFairLock`] |
 //! | many readers or one writer | [`InterProcessReadWriteLock`] |
 //! | any of these, in generic code | [`InterProcessLock`] |
@@ -42,9 +42,9 @@
 //!
 //! # What a lock proves
 //! While the session that holds a lock lives, ZooKeeper grants the lock to no other session. The client
-//! renews the lease on its locks every sixth of the session timeout, by a committed transaction. (Reads,
-//! pings and `sync` are no proof: a server that is cut off from the others answers them while those grant the
-//! lock elsewhere.) When the last renewal is two thirds of the session timeout old, the guard reports the
+//! renews the lease on its locks every sixth of the session timeout (by default), by a committed transaction.
+//! (Reads, pings and `sync` are no proof: a server that is cut off from the others answers them while those
+//! grant the lock elsewhere.) When the last renewal is two thirds of the session timeout old, the guard reports the
 //! loss, before the servers can expire the session. So when the network or servers fail, the holder is told
 //! before another is granted the lock.
 //!
@@ -55,7 +55,8 @@
 //!   highest [`ReadToken`]), and reject reads and writes with a lower one in the same transaction.
 //!   [`FenceGate`] has the rule and its SQL.
 //! * **A transaction** ([`LockGuard::transaction`]) for data in ZooKeeper: the servers check in the same step
-//!   that the lock node still exists. What was read before is protected by its version, as always.
+//!   that the lock node still exists. A value that you read earlier may be stale: pass its version to
+//!   [`set_data`](Transaction::set_data) or [`check`](Transaction::check).
 //!
 //! For long work, [`LockGuard::while_held`] drops a future when the lock is lost, [`LockGuard::lost`] is a
 //! future for `select!`, and [`LockGuard::state`] shows an interruption before it becomes a loss.
@@ -65,9 +66,9 @@
 //!
 //! # How it behaves
 //! * **Timeouts cover the whole call.** After `TimedOut` the lock is not granted any more.
-//! * **Cancelling is safe.** Drop any future at any time, or wrap it in [`tokio::time::timeout`] or
-//!   `select!`: nodes that it created are deleted in the background, even if the servers had not answered
-//!   yet.
+//! * **Cancelling is safe.** Drop a call that acquires a lock at any time, or wrap it in
+//!   [`tokio::time::timeout`] or `select!`: nodes that it created are deleted in the background, even if the
+//!   servers had not answered yet. Other calls say under *Cancel safety* what a drop does.
 //! * **A lock belongs to its guard**, not to a thread or a task. Any task that has the guard can release it.
 //! * **Thousands of tasks of one process may wait for one lock.** They queue in memory, in order, behind at
 //!   most [`max_znodes`](InterProcessMutexBuilder::max_znodes) nodes at the servers.
@@ -87,6 +88,7 @@
 //! | `RwLock::read`, `RwLock::write` | [`InterProcessReadWriteLock::read_lock`] and [`write_lock`](InterProcessReadWriteLock::write_lock) return locks with the methods of the mutex |
 //! | `RwLockWriteGuard::downgrade` | [`WriteGuard::downgrade`], asynchronous |
 //! | (none) | [`ReadGuard::try_upgrade`] |
+//! | `Mutex::blocking_lock` | `tokio::runtime::Handle::block_on(mutex.lock())`, outside of asynchronous code |
 //! | `Semaphore` | does not exist yet |
 //! | `TryLockError` | [`TryLockError::WouldBlock`] |
 //!
@@ -100,8 +102,9 @@
 //!   expires.
 //! * **Cancelling** a waiting call loses its place in the queue, as in tokio, and leaves a node to be
 //!   deleted: [`Client::flush`] waits for that.
-//! * **Waiters are served in order** in both. Here that holds across processes, and as long as the sessions
-//!   live.
+//! * **Waiters are served in order** in both. Here that holds as long as the session lives: within a process
+//!   always, across processes among those that have a node (of a mutex 64 per client by default).
+//!   [`InterProcessFairLock`] keeps the order across processes for all.
 //!
 //! # Coming from Curator
 //! | Curator | here |
@@ -121,10 +124,11 @@
 //! | `getLockNodeBytes()` | [`InterProcessMutexBuilder::data`] |
 //! | `InterProcessReadWriteLock.readLock()`, `writeLock()` | [`InterProcessReadWriteLock::read_lock`], [`write_lock`](InterProcessReadWriteLock::write_lock) |
 //! | downgrade: acquire write, acquire read, release write | [`WriteGuard::downgrade`] |
-//! | upgrade: waits for itself, for ever | [`ReadGuard::try_upgrade`], which returns at once |
+//! | upgrade: waits for itself, for ever | [`ReadGuard::try_upgrade`], which does not wait for other contenders |
 //! | a read lock while holding the write lock | by value: [`WriteGuard::read`] |
 //! | `makeRevocable(listener)` | [`LockGuard::revoked`], a future |
 //! | `Revoker.attemptRevoke(client, path)` | [`Client::attempt_revoke`] |
+//! | `LeaderLatch`, `LeaderSelector` | [`InterProcessMutex`]: the leader holds the lock, and works in [`LockGuard::while_held`] |
 //! | `LockInternals` and its driver | not public |
 //!
 //! Curator's and go-zookeeper's mutexes use the same node names, and all queue in the same line. So do
@@ -136,6 +140,11 @@
 //! [`TryLockError`], [`ReleaseError`], [`ConversionError`], [`TransactionError`] and [`RevokeError`]. Each
 //! has `is_retryable()` and `path()`, and its message says what to do where something can be done. A loss is
 //! not an error of a call, but a state of the guard: [`Lost`].
+//!
+//! # Logging
+//! Events are emitted with `tracing`, from targets that begin with `zookeeper_recipes`. `ERROR`: the client is
+//! closed, it has no session, or a node is left that blocks a lock. `WARN`: a lock is lost, or connecting
+//! fails. `INFO`: a session begins or ends. `DEBUG`: requests that failed, and what was done about them.
 //!
 //! # Features
 //! None is on by default. `tls`, `sasl-digest-md5` and `sasl-gssapi` enable the features of

@@ -113,7 +113,10 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     /// See [`acquire`](Self::acquire).
     async fn try_lock(&self) -> Result<AnyGuard, TryLockError>;
 
-    /// Returns the paths of the nodes in the lock's queue, in order; the first one holds the lock.
+    /// Returns the paths of the nodes in the lock's queue, in order.
+    ///
+    /// Of a mutex or a fair lock the first one holds the lock, or is about to. For a read lock these are only
+    /// the readers, for a write lock only the writers.
     ///
     /// # Errors
     /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
@@ -122,7 +125,7 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     /// It only reads.
     async fn participants(&self) -> Result<Vec<NodePath>, AcquireError>;
 
-    /// Returns `true` if a guard of this client holds the lock.
+    /// Returns `true` if the lock is held by a guard that a lock of this type and this client acquired.
     fn is_acquired_in_this_process(&self) -> bool;
 
     /// Returns the path of the lock, as it was given.
@@ -222,7 +225,8 @@ macro_rules! lock_methods {
             ///
             /// The timeout covers everything: creating the lock's directory, retries, reconnects, and waiting
             /// for other contenders. [`Duration::ZERO`](std::time::Duration::ZERO) does not wait for other
-            /// contenders, as [`try_lock`](Self::try_lock); a duration over a year is no deadline.
+            /// contenders, as [`try_lock`](Self::try_lock), but it does wait for the servers, up to the
+            /// connect timeout. A duration over a year is no deadline.
             ///
             /// # Errors
             /// - [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) if the lock was not free in time:
@@ -270,7 +274,8 @@ macro_rules! lock_methods {
 
             /// Acquires the lock, waiting at most until `deadline`.
             ///
-            /// One that has passed does not wait for other contenders, as [`try_lock`](Self::try_lock).
+            /// One that has passed does not wait for other contenders, as [`try_lock`](Self::try_lock), but it
+            /// does wait for the servers, up to the connect timeout.
             ///
             /// # Errors
             /// See [`acquire`](Self::acquire).
@@ -346,9 +351,13 @@ macro_rules! lock_methods {
             /// Acquires the lock if it is free.
             ///
             /// If contended, creates no node: reads the queue, and confirms it after a `sync`, because a
-            /// member of the ensemble may lag behind. If live contenders of this client already have all its
-            /// places for nodes, returns without a request. Nodes of this client that are still being deleted
-            /// are waited for.
+            /// member of the ensemble may lag behind. Nodes of this client that are still being deleted are
+            /// waited for.
+            ///
+            /// If live contenders of this client already have all its places for nodes, a mutex or a writer
+            /// returns `WouldBlock` without a request, and a reader reads the queue. A fair lock with
+            /// `max_waiters` nodes of this client returns
+            /// [`TooManyWaiters`](crate::AcquireError::TooManyWaiters), also if the lock is free.
             ///
             /// # Errors
             /// - [`TryLockError::WouldBlock`](crate::TryLockError::WouldBlock) if a live contender is in the
@@ -388,11 +397,12 @@ macro_rules! lock_methods {
                 async move { hold.await.map($guard::new) }
             }
 
-            /// Returns the paths of the nodes in the lock's queue, of all processes and in order; the first
-            /// one holds the lock.
+            /// Returns the paths of the nodes in the lock's queue, of all processes and in order.
             ///
-            /// Empty if the lock is free. For a read lock these are the readers, for a write lock the
-            /// writers, as in Curator. The queue may have changed by the time that this returns.
+            /// Of a mutex or a fair lock the first one holds the lock, or is about to. For a read lock these
+            /// are only the readers, for a write lock only the writers, as in Curator:
+            /// [`InterProcessReadWriteLock::participants`](crate::InterProcessReadWriteLock::participants)
+            /// returns both. The queue may have changed by the time that this returns.
             ///
             /// # Errors
             /// See [`AcquireError`](crate::AcquireError); never
@@ -422,7 +432,8 @@ macro_rules! lock_methods {
                 $crate::lock::participants(std::sync::Arc::clone(&self.path_lock), $listed).await
             }
 
-            /// Returns `true` if a guard of this client holds the lock, by the clock.
+            /// Returns `true` if the lock is held, by the clock, by a guard that a lock of this type and this
+            /// client acquired.
             ///
             /// # Examples
             /// ```
@@ -554,13 +565,16 @@ macro_rules! lock_builder {
             ///
             /// # Errors
             /// - [`BuildError::InvalidPath`](crate::BuildError::InvalidPath) if ZooKeeper would refuse the
-            ///   path.
+            ///   path, or it is `/`, below `/zookeeper`, or longer than 16 KiB with the namespace.
             /// - [`BuildError::InvalidOption`](crate::BuildError::InvalidOption) if an option has a value
             ///   that cannot work.
-            /// - [`BuildError::ConflictingOptions`](crate::BuildError::ConflictingOptions) if a live handle
-            ///   of the same client for the same path was built with another value of an option.
-            /// - [`BuildError::MixedRecipes`](crate::BuildError::MixedRecipes) if a live handle of the same
-            ///   client uses the path for a recipe with another kind of queue.
+            /// - [`BuildError::ConflictingOptions`](crate::BuildError::ConflictingOptions) if the same client
+            ///   uses the path with another value of an option.
+            /// - [`BuildError::MixedRecipes`](crate::BuildError::MixedRecipes) if the same client uses the
+            ///   path for a recipe with another kind of queue.
+            ///
+            /// A client uses a path while there is a live handle or guard, or a call whose nodes are still
+            /// being deleted.
             pub fn build(self) -> Result<$lock, crate::BuildError> {
                 let path_lock = self.client.path_lock(&self.path, $recipe, &self.asked)?;
                 Ok($lock { path_lock })

@@ -10,7 +10,7 @@ use crate::guard::LockGuard;
 use crate::lock::{lock_builder, lock_methods};
 use crate::protocol::node_name::Kind;
 
-/// A mutual exclusion lock across processes, first come, first served.
+/// A mutual exclusion lock across processes.
 ///
 /// Excludes all contenders that use the same path in the same ensemble. It is Curator's class of that name,
 /// in Curator's znode dialect: each contender creates an ephemeral sequential node below the path, the lowest
@@ -21,7 +21,9 @@ use crate::protocol::node_name::Kind;
 ///
 /// The value is a handle: it is cheap to clone, and does no I/O until it is used. All handles of one client
 /// for one path share one queue, of which at most [`max_znodes`](InterProcessMutexBuilder::max_znodes)
-/// contenders have a node at the servers.
+/// contenders have a node at the servers. Waiters are served in order: within a process always, across
+/// processes among those that have a node. [`InterProcessFairLock`](crate::InterProcessFairLock) keeps the
+/// order across processes for all.
 ///
 /// Leader election is the same thing: the leader is the process that holds the lock, and works
 /// [while it is held](LockGuard::while_held).
@@ -52,6 +54,28 @@ use crate::protocol::node_name::Kind;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// Leader election:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # async fn lead() {}
+/// use zookeeper_recipes::InterProcessMutex;
+///
+/// let leadership = InterProcessMutex::new(&client, "/scheduler/leader")?;
+/// loop {
+///     let guard = leadership.lock().await?;
+///     match guard.while_held(lead()).await {
+///         Ok(()) => break guard.release().await?,
+///         Err(lost) => eprintln!("no longer the leader: {lost}"), // a candidate again
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[doc(alias = "Mutex")]
 #[doc(alias = "InterProcessSemaphoreMutex")]
 #[doc(alias = "LeaderLatch")]
@@ -68,8 +92,10 @@ impl InterProcessMutex {
     /// It has the options of the handles that this client already has for the path, or the defaults.
     ///
     /// # Errors
-    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path.
-    /// - [`BuildError::MixedRecipes`] if a live handle of this client uses the path for a read-write lock.
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
+    ///   longer than 16 KiB with the namespace.
+    /// - [`BuildError::MixedRecipes`] if this client uses the path for a read-write lock: there is a
+    ///   live handle or guard, or a call whose nodes are still being deleted.
     ///
     /// # Examples
     /// ```
@@ -154,7 +180,7 @@ lock_builder! {
 }
 
 impl InterProcessMutexBuilder {
-    /// Sets the maximum number of nodes that this client has in the queue; further contenders wait in memory,
+    /// Sets the maximum number of nodes that this client has in the queue; further waiters wait in memory,
     /// in order.
     ///
     /// From 1 to 10,000, by default 64: enough that the queue at the servers is the real one of all but the

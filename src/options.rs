@@ -6,7 +6,8 @@ use std::fmt;
 ///
 /// The default is [`Acl::open`], as in Curator: anyone may do anything. All processes that share a lock need
 /// CREATE, DELETE and READ on its directory, and READ on each other's nodes: a waiter watches its
-/// predecessor, and ZooKeeper does not report changes of a node to a session that may not read it.
+/// predecessor, and ZooKeeper does not report changes of a node to a session that may not read it. For
+/// [`Client::attempt_revoke`](crate::Client::attempt_revoke) they need WRITE on each other's nodes, too.
 ///
 /// # Examples
 /// ```

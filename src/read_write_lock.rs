@@ -33,8 +33,8 @@ use crate::protocol::node_name::Kind;
 /// # Not re-entrant
 /// A task that holds the read lock and acquires the write lock of the same path waits for itself, until its
 /// timeout; the error names the line that acquired the lock. What a guard does by itself waits for no other
-/// contender: [`try_upgrade`](ReadGuard::try_upgrade) returns at once, [`WriteGuard::read`] shares the hold,
-/// and a conversion that would have to wait for another guard of the same hold returns
+/// contender: [`try_upgrade`](ReadGuard::try_upgrade) succeeds or fails at the servers, [`WriteGuard::read`]
+/// shares the hold, and a conversion that would have to wait for another guard of the same hold returns
 /// [`ConversionFailure::WouldDeadlock`].
 ///
 /// # Curator before 5.5
@@ -73,9 +73,10 @@ impl InterProcessReadWriteLock {
     /// It has the options of the handles that this client already has for the path, or the defaults.
     ///
     /// # Errors
-    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path.
-    /// - [`BuildError::MixedRecipes`] if a live handle of this client uses the path for a mutex or a fair
-    ///   lock.
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
+    ///   longer than 16 KiB with the namespace.
+    /// - [`BuildError::MixedRecipes`] if this client uses the path for a mutex or a fair lock: there is a
+    ///   live handle or guard, or a call whose nodes are still being deleted.
     ///
     /// # Examples
     /// ```

@@ -201,10 +201,10 @@ token! {
 token! {
     /// The fencing token of a read lock.
     ///
-    /// It is greater than the [`FencingToken`] of every earlier writer, and smaller than that of every later
-    /// one. The tokens of readers that hold the lock together have no meaningful order, so a resource
-    /// compares a reader only with the highest writer ([`FenceGate`](crate::FenceGate)). For that reason the
-    /// type is another one.
+    /// It is greater than the [`FencingToken`] of every earlier writer but the one that it was downgraded
+    /// from, to which it is equal, and smaller than that of every later one. The tokens of readers that hold
+    /// the lock together have no meaningful order, so a resource compares a reader only with the highest
+    /// writer ([`FenceGate`](crate::FenceGate)). For that reason the type is another one.
     ///
     /// After a [downgrade](crate::WriteGuard::downgrade), and in a guard by
     /// [`read`](crate::WriteGuard::read), it has the numbers of the writer's token.

@@ -16,8 +16,8 @@ use crate::shown::Quoted;
 ///
 /// Built by [`LockGuard::transaction`](crate::LockGuard::transaction). Writes are applied in the order in
 /// which they were added, all or none. Paths are below the client's
-/// [namespace](crate::ClientBuilder::namespace). At most about 1,000,000 bytes are accepted, because
-/// ZooKeeper closes the connection at a request over 1 MiB.
+/// [namespace](crate::ClientBuilder::namespace); an invalid one is reported by [`commit`](Self::commit). At
+/// most about 1,000,000 bytes are accepted, because ZooKeeper closes the connection at a request over 1 MiB.
 ///
 /// # Examples
 /// ```
