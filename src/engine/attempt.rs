@@ -476,7 +476,7 @@ impl Attempt {
     fn not_granted(&self, here: &mut InSession<'_>, why: &NoGrant, orphans: &Orphans) -> End {
         let path = || self.path_lock.path().user().to_owned();
         End::from(match why {
-            NoGrant::SessionOver => return End::Again,
+            NoGrant::SessionGone => return End::Again,
             NoGrant::WouldBlock => {
                 let own = orphans.names.last().map(String::as_str);
                 let list = here.acquiring.take_list();
@@ -657,7 +657,7 @@ async fn until_next(seat: Seat<'_>) {
 async fn refused_in(path_lock: &PathLock, session: &Session, refusals: &mut watch::Receiver<u64>) {
     // An error is impossible: the session has the sender.
     while refusals.changed().await.is_ok() {
-        if !session.orphans(Some(path_lock.path())).is_empty() {
+        if !session.refused_orphans(Some(path_lock.path())).is_empty() {
             return;
         }
     }

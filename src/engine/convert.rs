@@ -19,7 +19,7 @@ use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Unusable;
 use crate::session::cleanup::{Done, Item, Orphan};
 use crate::session::retry::clean_up_pause;
-use crate::session::zk_session::SessionOver;
+use crate::session::zk_session::SessionGone;
 
 /// A hold after a conversion, or as it was with the reason.
 pub(crate) type ConversionOutcome = Result<Hold, (Hold, ConversionFailure)>;
@@ -80,14 +80,14 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
                 let requests = &mut requests;
                 match session.request(|handle| requests.perform(handle, request, &hold)).await {
                     Ok(event) => event,
-                    Err(SessionOver) => break Converted::SessionOver,
+                    Err(SessionGone) => break Converted::SessionGone,
                 }
             }
             ConvertStep::Pause { failures } => {
                 let pause = clean_up_pause(failures);
                 tokio::select! {
                     () = tokio::time::sleep(pause) => ConvertEvent::Retry,
-                    () = session.gone() => break Converted::SessionOver,
+                    () = session.gone() => break Converted::SessionGone,
                 }
             }
         };
@@ -142,7 +142,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
             delete(&hold, leave).await;
             reason
         }
-        Converted::SessionOver => session.end_reason().unwrap_or(LostReason::Closed),
+        Converted::SessionGone => session.end_reason().unwrap_or(LostReason::Closed),
     };
     held.conversion_over(reason);
     let reason = hold.lost().unwrap_or(reason);

@@ -340,10 +340,10 @@ mod tests {
         session.lease().renewed(clock::now());
         assert!(!held.end_conversion("other", Kind::Shared));
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
-        assert!(session.has_holds(), "until the conversion has cleaned up");
+        assert!(session.has_active_holds(), "until the conversion has cleaned up");
         held.conversion_over(LostReason::Closed);
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
-        assert!(!session.has_holds());
+        assert!(!session.has_active_holds());
     }
 
     #[tokio::test]

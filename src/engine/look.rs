@@ -112,7 +112,7 @@ pub(super) async fn orphaned(
     kind: Kind,
     ahead: Option<(&Queue, Option<&str>)>,
 ) -> Option<AcquireError> {
-    let mut orphans = session.orphans(Some(path_lock.path()));
+    let mut orphans = session.refused_orphans(Some(path_lock.path()));
     if orphans.is_empty() {
         return None;
     }

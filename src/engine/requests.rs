@@ -24,7 +24,7 @@ use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
 use crate::session::watches::WatchUse;
 use crate::session::window::Slot;
-use crate::session::zk_session::{Handle, Session, SessionOver};
+use crate::session::zk_session::{Handle, Session, SessionGone};
 
 /// Returns a fresh id for one create request (docs/protocol.md#one-id-per-create), as the dialect writes it.
 pub(super) fn new_id(naming: Naming) -> String {
@@ -75,10 +75,10 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
         tokio::join!(create, list)
     });
     let Ok((create, list)) = both.await else {
-        let list = list_too.then(|| Answer::no(FailureKind::SessionOver));
+        let list = list_too.then(|| Answer::no(FailureKind::SessionGone));
         return AcquireEvent::Created {
             id,
-            create: Answer::no(FailureKind::SessionOver),
+            create: Answer::no(FailureKind::SessionGone),
             list,
             before: None,
         };
@@ -254,17 +254,17 @@ fn owned(session: &Arc<Session>, name: String, stat: &zk::Stat) -> Answer<OwnNod
         // (docs/protocol.md#replaced-session). The new node belongs to that other session, and is deleted
         // when the connection is closed, which the end of this session does.
         session.end(LostReason::SessionReplaced);
-        return Answer::no(FailureKind::SessionOver);
+        return Answer::no(FailureKind::SessionGone);
     }
     Answer::Is(OwnNode { name, czxid: Some(stat.czxid) })
 }
 
 /// Returns the answer to a request.
-pub(super) fn answer<T>(session: &Session, result: Result<Result<T, zk::Error>, SessionOver>) -> Answer<T> {
+pub(super) fn answer<T>(session: &Session, result: Result<Result<T, zk::Error>, SessionGone>) -> Answer<T> {
     match result {
         Ok(Ok(answer)) => Answer::Is(answer),
         Ok(Err(error)) => Answer::No(session.failure(error)),
-        Err(SessionOver) => Answer::no(FailureKind::SessionOver),
+        Err(SessionGone) => Answer::no(FailureKind::SessionGone),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::error::{Lost, LostReason};
 use crate::path::LockPath;
 use crate::protocol::failure::FailureKind;
 use crate::session::clock;
-use crate::session::zk_session::{SessionOver, cause};
+use crate::session::zk_session::{SessionGone, cause};
 use crate::shown::Quoted;
 
 /// One operation of a transaction.
@@ -147,10 +147,10 @@ async fn commit(
     let result = match reply.await {
         Ok(result) => result,
         // The session has ended while the request was under way.
-        Err(SessionOver) if write.sent.load(Ordering::Acquire) => {
+        Err(SessionGone) if write.sent.load(Ordering::Acquire) => {
             return Err(unknown(zk::Error::ClientClosed));
         }
-        Err(SessionOver) => return Err(lost(session.end_reason().unwrap_or(LostReason::Closed))),
+        Err(SessionGone) => return Err(lost(session.end_reason().unwrap_or(LostReason::Closed))),
     };
     write.known = matches!(result, Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. }));
     match result {
@@ -161,7 +161,7 @@ async fn commit(
         Ok(_) => Err(unknown(zk::Error::UnexpectedError("an answer of another length".to_owned()))),
         Err(zk::MultiWriteError::OperationFailed { index, source }) => {
             session.lease().renewed_by_check(moment, &source);
-            if session.judge(&source) == FailureKind::SessionOver {
+            if session.judge(&source) == FailureKind::SessionGone {
                 return Err(lost(hold.lost().unwrap_or(LostReason::SessionExpired)));
             }
             match index.checked_sub(1).and_then(|index| Some((index, operations.get(index)?))) {

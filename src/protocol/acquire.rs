@@ -132,7 +132,7 @@ pub(crate) enum NoGrant {
     /// The predecessor cannot be watched, because the session can watch no more.
     TooManyWatches,
     /// The session is over.
-    SessionOver,
+    SessionGone,
 }
 
 /// The nodes that an attempt may leave in the directory.
@@ -377,8 +377,8 @@ impl Acquiring {
                         AcquireStep::Do(AcquireRequest::List)
                     }
                     Some(Answer::Is(listing)) if self.finds_itself(&listing) => self.look(listing, ours),
-                    Some(Answer::No(Failure { kind: FailureKind::SessionOver, .. })) => {
-                        self.end(NoGrant::SessionOver)
+                    Some(Answer::No(Failure { kind: FailureKind::SessionGone, .. })) => {
+                        self.end(NoGrant::SessionGone)
                     }
                     Some(_) => self.failed(failure, AfterPause::Create),
                 }
@@ -506,7 +506,7 @@ impl Acquiring {
 
     fn failed(&mut self, failure: Failure, then: AfterPause) -> AcquireStep {
         let step = match failure.kind {
-            FailureKind::SessionOver => return self.end(NoGrant::SessionOver),
+            FailureKind::SessionGone => return self.end(NoGrant::SessionGone),
             FailureKind::Refused(_) => return self.end(NoGrant::Refused(failure)),
             FailureKind::TooManyWatches => return self.end(NoGrant::TooManyWatches),
             FailureKind::NoNode | FailureKind::Unknown => self.pause(then),
@@ -890,7 +890,7 @@ mod tests {
         let refused = leave(created(A, Answer::no(FailureKind::NoNode), Answer::no(FailureKind::NoNode)));
         assert_eq!(refused, Orphans::default());
         let over =
-            leave(created(A, Answer::no(FailureKind::SessionOver), Answer::no(FailureKind::SessionOver)));
+            leave(created(A, Answer::no(FailureKind::SessionGone), Answer::no(FailureKind::SessionGone)));
         assert_eq!(over, Orphans::default());
     }
 
@@ -942,17 +942,17 @@ mod tests {
 
     #[test]
     fn the_end_of_the_session_ends_it_everywhere() {
-        let over = || FailureKind::SessionOver;
+        let over = || FailureKind::SessionGone;
         let mut contender = waiting();
         assert_eq!(
             contender.step(created(A, Answer::no(over()), Answer::no(over()))),
-            ended(NoGrant::SessionOver, &[], &[])
+            ended(NoGrant::SessionGone, &[], &[])
         );
         let mut contender = waiting();
         contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
         assert_eq!(
             contender.step(AcquireEvent::WatchFailed(over().into())),
-            ended(NoGrant::SessionOver, &[name(A, 3)], &[])
+            ended(NoGrant::SessionGone, &[name(A, 3)], &[])
         );
     }
 }

@@ -96,7 +96,7 @@ pub(crate) enum Converted {
     /// The nodes in `leave` are to be deleted, one after the other.
     Lost { gone: bool, leave: Vec<String> },
     /// The session has ended.
-    SessionOver,
+    SessionGone,
 }
 
 /// Why a lock could not be converted.
@@ -242,7 +242,7 @@ impl Conversion {
         refused: impl FnOnce(&mut Self, NotConverted) -> ConvertStep,
     ) -> ConvertStep {
         match failure.kind {
-            FailureKind::SessionOver => ConvertStep::Finish(Converted::SessionOver),
+            FailureKind::SessionGone => ConvertStep::Finish(Converted::SessionGone),
             FailureKind::Refused(_) | FailureKind::TooManyWatches => {
                 refused(self, NotConverted::Refused(failure))
             }
@@ -580,8 +580,8 @@ mod tests {
 
     #[test]
     fn the_end_of_the_session_ends_it() {
-        let over = || FailureKind::SessionOver;
-        let ended = ConvertStep::Finish(Converted::SessionOver);
+        let over = || FailureKind::SessionGone;
+        let ended = ConvertStep::Finish(Converted::SessionGone);
         assert_eq!(downgrade().on(ConvertEvent::Created(Created::Failed(over().into()))), ended);
         let mut conversion = upgrade();
         conversion.on(made());

@@ -66,7 +66,7 @@ pub(crate) enum FailureKind {
     Unknown,
     /// The session has ended.
     #[error("the session is over")]
-    SessionOver,
+    SessionGone,
     /// Not sent: the session can watch no more.
     #[error("the session watches too many nodes")]
     TooManyWatches,

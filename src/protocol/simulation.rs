@@ -945,7 +945,7 @@ impl World<'_> {
                 }
                 self.end_hold(i);
             }
-            Converted::SessionOver => panic!("sessions end by `expire` here"),
+            Converted::SessionGone => panic!("sessions end by `expire` here"),
         }
     }
 

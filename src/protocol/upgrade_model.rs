@@ -374,7 +374,7 @@ impl ModelState {
             }
             Converted::Kept(_) => Activity::Hold,
             Converted::Lost { leave, .. } => return self.release(i, &leave),
-            Converted::SessionOver => panic!("a session of the model ends by `end` only"),
+            Converted::SessionGone => panic!("a session of the model ends by `end` only"),
         };
     }
 }

@@ -6,7 +6,7 @@ use zookeeper_client as zk;
 
 use super::retry::RetryPolicy;
 use super::window::Window;
-use super::zk_session::{Handle, Session, SessionOver};
+use super::zk_session::{Handle, Session, SessionGone};
 use crate::protocol::failure::{Failure, FailureKind};
 
 /// Why a request has no answer.
@@ -45,7 +45,7 @@ impl<'a> Repetition<'a> {
         &mut self,
         session: &Session,
         mut request: impl FnMut(Handle) -> F,
-    ) -> Result<T, Unanswered<SessionOver>>
+    ) -> Result<T, Unanswered<SessionGone>>
     where
         F: Future<Output = Result<T, zk::Error>>,
     {
@@ -64,19 +64,19 @@ impl<'a> Repetition<'a> {
                 Next::Again(pause) => pause,
                 Next::GiveUp => return Err(Unanswered::GaveUp(failure)),
                 Next::Refused => return Err(Unanswered::Refused(failure)),
-                Next::SessionOver => return Err(Unanswered::NoSession(SessionOver)),
+                Next::SessionGone => return Err(Unanswered::NoSession(SessionGone)),
             };
             self.failures = self.failures.saturating_add(1);
             // The end of the session ends the pause too.
             if self.window.is_some() {
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
-                    () = session.gone() => return Err(Unanswered::NoSession(SessionOver)),
+                    () = session.gone() => return Err(Unanswered::NoSession(SessionGone)),
                 }
             } else {
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
-                    _ = session.ended() => return Err(Unanswered::NoSession(SessionOver)),
+                    _ = session.ended() => return Err(Unanswered::NoSession(SessionGone)),
                 }
             }
         }
@@ -89,13 +89,13 @@ enum Next {
     Again(Duration),
     GiveUp,
     Refused,
-    SessionOver,
+    SessionGone,
 }
 
 fn after(failure: FailureKind, policy: &RetryPolicy, failures: u32, elapsed: Duration) -> Next {
     match failure {
         FailureKind::Refused(_) | FailureKind::TooManyWatches => Next::Refused,
-        FailureKind::SessionOver => Next::SessionOver,
+        FailureKind::SessionGone => Next::SessionGone,
         FailureKind::NoNode | FailureKind::NotNow | FailureKind::Unknown => {
             policy.pause(failures, elapsed).map_or(Next::GiveUp, Next::Again)
         }
@@ -117,7 +117,7 @@ mod tests {
             assert_eq!(next(kind, 2), Next::GiveUp);
         }
         assert_eq!(next(FailureKind::Refused(Refusal::NoAuth), 0), Next::Refused);
-        assert_eq!(next(FailureKind::SessionOver, 2), Next::SessionOver);
+        assert_eq!(next(FailureKind::SessionGone, 2), Next::SessionGone);
     }
 
     #[test]

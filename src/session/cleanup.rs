@@ -41,7 +41,7 @@ pub(crate) struct Item {
     pub(crate) done: Option<Done>,
 }
 
-/// The receiver of an item's result.
+/// Where the result of an item is sent.
 pub(crate) type Done = oneshot::Sender<Result<(), ReleaseError>>;
 
 /// The items to delete, each with the ticket that counts it.

@@ -14,7 +14,7 @@ use super::deletion::delete_orphans;
 use super::retry::RetryPolicy;
 use super::supervisor::{CloseReason, ConnectionState, Phase, Shared};
 use super::waker;
-use super::zk_session::{self, Session, SessionOver};
+use super::zk_session::{self, Session, SessionGone};
 use crate::error::{AcquireError, ConnectError, ReleaseError};
 use crate::options::Acl;
 use crate::path::LockPath;
@@ -129,7 +129,7 @@ impl Core {
             Some(Ok(flushed)) => flushed,
             Some(Err(_)) => {
                 let pending = self.cleanup.pending().borrow().count_before(limit);
-                let refused = session.map_or(0, |session| session.orphans(None).len());
+                let refused = session.map_or(0, |session| session.refused_orphans(None).len());
                 match pending + refused {
                     // The answers have come in the meantime.
                     0 => Ok(()),
@@ -191,7 +191,7 @@ impl Core {
             let session = self.session().await.map_err(Unanswered::NoSession)?;
             match repetition.ask(&session, |handle| request(Arc::clone(&session), handle)).await {
                 Ok(answer) => return Ok(answer),
-                Err(Unanswered::NoSession(SessionOver)) => {}
+                Err(Unanswered::NoSession(SessionGone)) => {}
                 Err(Unanswered::Refused(failure)) => return Err(Unanswered::Refused(failure)),
                 Err(Unanswered::GaveUp(failure)) => return Err(Unanswered::GaveUp(failure)),
             }
@@ -230,7 +230,7 @@ impl Core {
                 }
                 Phase::Down { round, .. } if before == Some(*round) => {}
                 Phase::Down { error, .. } => return Err(NoSession::Unreachable(error.clone())),
-                Phase::Closed(CloseReason::Requested) => return Err(NoSession::Closed),
+                Phase::Closed(CloseReason::Closed) => return Err(NoSession::Closed),
                 Phase::Closed(CloseReason::AuthFailed) => return Err(NoSession::AuthFailed),
             }
             first = false;

@@ -12,14 +12,14 @@ use crate::session::cleanup::lost;
 use crate::session::clock;
 use crate::session::nodes::RefusedOrphan;
 use crate::session::window::Window;
-use crate::session::zk_session::{Handle, Session, SessionOver};
+use crate::session::zk_session::{Handle, Session, SessionGone};
 
 /// Asks once more for the deletion of a session's refused orphans.
 ///
 /// # Errors
 /// `Refused` with the first node whose deletion is refused again, and the number of the others.
 pub(crate) async fn delete_orphans(session: &Session) -> Result<(), ReleaseError> {
-    let mut orphans = session.orphans(None).into_iter();
+    let mut orphans = session.refused_orphans(None).into_iter();
     let Some((first, source)) = first_refused(session, orphans.by_ref()).await else { return Ok(()) };
     let mut others = 0;
     while first_refused(session, orphans.by_ref()).await.is_some() {
@@ -108,7 +108,7 @@ pub(super) async fn hand_over(
             // The node of the next attempt, or the released one, does not exist; or the former may not be
             // read.
             return match session.judge(&source) {
-                FailureKind::SessionOver => over(session, directory),
+                FailureKind::SessionGone => over(session, directory),
                 _ => Ok(HandOver::NotDone),
             };
         }
@@ -116,7 +116,7 @@ pub(super) async fn hand_over(
     };
     tracing::debug!(path = own, %error, "not handed over");
     match session.judge(&error) {
-        FailureKind::SessionOver => over(session, directory),
+        FailureKind::SessionGone => over(session, directory),
         FailureKind::Refused(_) | FailureKind::NotNow | FailureKind::NoNode => Ok(HandOver::NotDone),
         FailureKind::Unknown | FailureKind::TooManyWatches => Ok(HandOver::Unknown),
     }
@@ -192,7 +192,7 @@ where
 {
     match Repetition::for_cleanup(window).ask(session, request).await {
         Ok(answer) => Ok(answer),
-        Err(Unanswered::NoSession(SessionOver)) => over(session, directory),
+        Err(Unanswered::NoSession(SessionGone)) => over(session, directory),
         // The policy of cleanup is never exhausted.
         Err(Unanswered::Refused(failure) | Unanswered::GaveUp(failure)) => {
             Err(ReleaseError::Refused { node: directory.to_user(path), others: 0, source: failure.cause })

@@ -73,7 +73,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
     let Some(mut states) = session.states() else { return };
     let mut connected = states.peek_state() != zk::SessionState::Disconnected;
-    let mut live_nodes = session.live_nodes();
+    let mut live_nodes = session.node_count();
     let mut heartbeats = JoinSet::new();
     let reads_together = Arc::new(AtomicBool::new(true));
     let mut sent: Option<Moment> = None;
@@ -83,7 +83,7 @@ pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
         let kept = session.release_overdue();
         session.log().write();
         let has_nodes = *live_nodes.borrow_and_update() > 0;
-        if sent.is_none() && session.has_holds() {
+        if sent.is_none() && session.has_active_holds() {
             // The create of the node renewed the lease. From here on heartbeats check the node.
             sent = session.lease().last_renewal();
         }
@@ -133,7 +133,7 @@ fn pause(session: &Session, sent: Option<Moment>, is_beating: bool) -> Duration 
     // Any answered write renews the lease, so a session that only waits needs no heartbeat after one. Only a
     // heartbeat shows that the node of a held lock exists.
     let quiet = match age(sent) {
-        Some(sent) if session.has_holds() => Some(sent),
+        Some(sent) if session.has_active_holds() => Some(sent),
         sent => age(session.lease().last_renewal()).into_iter().chain(sent).min(),
     };
     let Some(quiet) = quiet else { return Duration::ZERO };

@@ -57,8 +57,9 @@ pub(super) struct Holds(Mutex<Registered>);
 
 #[derive(Debug, Default)]
 struct Registered {
-    /// Held locks. Heartbeats and the clock go over these only, so that lost locks do not make them slower.
-    watched: HashMap<u64, Arc<dyn HeldLock>>,
+    /// Locks that are held, or lost with a node that the session or a conversion has. Heartbeats and the
+    /// clock go over these only, so that other lost locks do not make them slower.
+    active: HashMap<u64, Arc<dyn HeldLock>>,
     /// Lost locks whose nodes are kept until this moment.
     kept: HashMap<u64, (Moment, Arc<dyn HeldLock>)>,
 }
@@ -73,45 +74,45 @@ impl Holds {
     pub(super) fn update(&self, lock: &Arc<dyn HeldLock>) -> bool {
         let number = lock.number();
         let mut state = self.lock();
-        let none = state.watched.is_empty();
+        let none = state.active.is_empty();
         // Read under the mutex: if two threads have changed it, the later one sees both changes.
         match lock.care() {
             Care::Watch => {
                 state.kept.remove(&number);
-                state.watched.insert(number, Arc::clone(lock));
+                state.active.insert(number, Arc::clone(lock));
             }
             Care::Keep { until } => {
-                state.watched.remove(&number);
+                state.active.remove(&number);
                 state.kept.insert(number, (until, Arc::clone(lock)));
             }
             Care::Nothing => {
                 state.kept.remove(&number);
-                state.watched.remove(&number);
+                state.active.remove(&number);
             }
         }
-        none && !state.watched.is_empty()
+        none && !state.active.is_empty()
     }
 
     /// Returns whether any lock is held.
     pub(super) fn any(&self) -> bool {
-        !self.lock().watched.is_empty()
+        !self.lock().active.is_empty()
     }
 
     /// Returns the held locks.
-    pub(super) fn watched(&self) -> Vec<Arc<dyn HeldLock>> {
-        self.lock().watched.values().map(Arc::clone).collect()
+    pub(super) fn active(&self) -> Vec<Arc<dyn HeldLock>> {
+        self.lock().active.values().map(Arc::clone).collect()
     }
 
     /// Returns the nodes of the held locks.
     pub(super) fn nodes(&self) -> Vec<HeldNode> {
-        self.lock().watched.values().map(HeldNode::new).collect()
+        self.lock().active.values().map(HeldNode::new).collect()
     }
 
     /// Returns the nodes of all locks, including those of lost locks that are kept.
     pub(super) fn all(&self) -> Vec<HeldNode> {
         let state = self.lock();
         let kept = state.kept.values().map(|(_, lock)| lock);
-        state.watched.values().chain(kept).map(HeldNode::new).collect()
+        state.active.values().chain(kept).map(HeldNode::new).collect()
     }
 
     /// Returns the lost locks whose nodes need not be kept any longer, and how long until the next one.

@@ -35,17 +35,17 @@ impl Session {
             zk::Error::Throttled | zk::Error::NotReadOnly => FailureKind::NotNow,
             zk::Error::SessionExpired => {
                 self.end(LostReason::SessionExpired);
-                FailureKind::SessionOver
+                FailureKind::SessionGone
             }
             zk::Error::AuthFailed | zk::Error::ClientClosed => {
                 self.end(LostReason::Closed);
-                FailureKind::SessionOver
+                FailureKind::SessionGone
             }
             zk::Error::UnexpectedError(_) => {
                 self.end_if_dead();
                 // Not `ended`: in a borrowed session that the client is leaving, the request is lost but the
                 // session is not.
-                if self.handle().is_none() { FailureKind::SessionOver } else { FailureKind::Unknown }
+                if self.handle().is_none() { FailureKind::SessionGone } else { FailureKind::Unknown }
             }
             // ConnectionLoss, Custom, an unknown code, anything a later version adds.
             _ => FailureKind::Unknown,

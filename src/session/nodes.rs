@@ -12,7 +12,7 @@ use crate::protocol::local_queue::Gone;
 /// The owner of a node. Kept weakly: without contenders there is nothing to tell it.
 pub(crate) trait NodeOwner: fmt::Debug + Send + Sync {
     /// Tells that the node `name` of the session with this number is gone, or that its deletion is refused.
-    /// Called at least once for each node, and without any mutex of the session.
+    /// Called without any mutex of the session; not for nodes that go with it.
     fn gone(&self, session: u64, name: &str, how: Gone<'_>);
 
     /// Returns the node to which a lock held by the node `name` can be handed over. `None` if there is none.

@@ -34,8 +34,9 @@ pub(crate) enum Phase {
 /// Why a client is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseReason {
-    /// By `close`, by the drop of the client, or because its borrowed session ended.
-    Requested,
+    /// By `close`, by the drop of the client, because its borrowed session ended, or because its supervisor
+    /// panicked.
+    Closed,
     /// The servers refused the credentials.
     AuthFailed,
 }
@@ -153,11 +154,11 @@ impl Drop for CloseOnDrop {
         if self.0.session_closed.borrow().is_some() {
             return;
         }
-        let phase = self.0.phase.send_replace(Phase::Closed(CloseReason::Requested));
+        let phase = self.0.phase.send_replace(Phase::Closed(CloseReason::Closed));
         if let Phase::Live(session) = phase {
             session.end(LostReason::Closed);
         }
-        self.0.close(CloseReason::Requested, false);
+        self.0.close(CloseReason::Closed, false);
     }
 }
 
@@ -216,7 +217,7 @@ async fn run(
                 // The heartbeat would log the losses, which `close` does later.
                 heartbeat.abort();
                 let confirmed = close(&session).await;
-                return shared.close(CloseReason::Requested, confirmed);
+                return shared.close(CloseReason::Closed, confirmed);
             }
             (SessionEnd::Stopped, None) => return release(&shared, &session, &cleanup).await,
             (SessionEnd::AuthFailed, _) => {
@@ -225,11 +226,11 @@ async fn run(
                 return shared.close(CloseReason::AuthFailed, false);
             }
             (SessionEnd::Ended | SessionEnd::Stalled, None) => {
-                return shared.close(CloseReason::Requested, true);
+                return shared.close(CloseReason::Closed, true);
             }
             // Not confirmed: the session and this client's nodes may live on. Most likely its runtime is
             // shutting down.
-            (SessionEnd::Unattended, None) => return shared.close(CloseReason::Requested, false),
+            (SessionEnd::Unattended, None) => return shared.close(CloseReason::Closed, false),
             (end, Some(dialer)) => {
                 shared.tell_state(ConnectionState::Lost);
                 match end {
@@ -245,7 +246,7 @@ async fn run(
                         None => return shared.close(CloseReason::AuthFailed, true),
                     },
                     // There is no session to close.
-                    _ = stop.wait_for(|stop| *stop) => return shared.close(CloseReason::Requested, true),
+                    _ = stop.wait_for(|stop| *stop) => return shared.close(CloseReason::Closed, true),
                 };
                 session = Session::new(session.number() + 1, handle, lease.margin);
                 shared.begin(&session);
@@ -393,7 +394,7 @@ impl Drop for EndOnDrop<'_> {
 /// and goes on: as long as the session lives, no other process would do it
 /// (docs/protocol.md#borrowed-session).
 async fn release(shared: &Shared, session: &Arc<Session>, cleanup: &Cleanup) {
-    let Some(over) = session.states() else { return shared.close(CloseReason::Requested, true) };
+    let Some(over) = session.states() else { return shared.close(CloseReason::Closed, true) };
     let ended = over.peek_state().is_terminated();
     session.log().expect_end();
     session.end_softly(LostReason::Closed);
@@ -428,10 +429,10 @@ async fn release(shared: &Shared, session: &Arc<Session>, cleanup: &Cleanup) {
     match confirmed {
         Ok(confirmed) => {
             drop(end);
-            shared.close(CloseReason::Requested, confirmed);
+            shared.close(CloseReason::Closed, confirmed);
         }
         Err(_) => {
-            shared.close(CloseReason::Requested, false);
+            shared.close(CloseReason::Closed, false);
             settled.await;
         }
     }

@@ -24,8 +24,8 @@ use crate::session::lease::SessionLease;
 use crate::session::lease_timer::{self, Leased};
 use crate::session::log::SessionLog;
 use crate::session::nodes::{NodeOwner, Nodes, RefusedOrphan};
-use crate::session::orphans::UnknownCreates;
 use crate::session::running::{Running, RunningCount};
+use crate::session::unknown_creates::UnknownCreates;
 use crate::session::watches::{WatchLimit, WatchUse, Watching};
 use crate::session::window::Windows;
 
@@ -53,9 +53,9 @@ pub(crate) struct Session {
     log: SessionLog,
 }
 
-/// The session has ended, so no request can be sent in it.
+/// The session is gone: no request can be sent in it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SessionOver;
+pub(crate) struct SessionGone;
 
 /// The client library's handle of a session, lent for one piece of I/O; see [`Session::request`].
 pub(crate) struct Handle(zk::Client);
@@ -113,12 +113,12 @@ impl Session {
     pub(crate) async fn request<F: Future>(
         &self,
         work: impl FnOnce(Handle) -> F,
-    ) -> Result<F::Output, SessionOver> {
-        let handle = self.handle().ok_or(SessionOver)?;
+    ) -> Result<F::Output, SessionGone> {
+        let handle = self.handle().ok_or(SessionGone)?;
         tokio::select! {
             biased;
             answer = work(Handle(handle)) => Ok(answer),
-            () = self.gone() => Err(SessionOver),
+            () = self.gone() => Err(SessionGone),
         }
     }
 
@@ -172,7 +172,7 @@ impl Session {
     pub(crate) fn end_softly(&self, reason: LostReason) {
         if self.end_reason().is_none() {
             // First, so that no task that is told of the end finds a guard that still reports `Held`.
-            for lock in self.holds.watched() {
+            for lock in self.holds.active() {
                 lock.on(HoldEvent::SessionEnding(reason));
             }
         }
@@ -216,7 +216,7 @@ impl Session {
     pub(crate) fn tell_time(&self) -> Duration {
         self.lease.tell();
         if self.lease.state() == LeaseState::Expired {
-            for lock in self.holds.watched() {
+            for lock in self.holds.active() {
                 // Checked again for each lock, after it was registered: one that was granted by a renewal of
                 // this very moment is not lost.
                 if self.lease.state() == LeaseState::Expired {
@@ -247,8 +247,8 @@ impl Session {
         self.watches.watch(path, use_of)
     }
 
-    /// Returns whether any lock is held in this session.
-    pub(crate) fn has_holds(&self) -> bool {
+    /// Returns whether there are locks that are held, or lost with a node that the session or a conversion has.
+    pub(crate) fn has_active_holds(&self) -> bool {
         self.holds.any()
     }
 
@@ -263,14 +263,14 @@ impl Session {
     }
 
     /// Returns a receiver of the number of nodes.
-    pub(crate) fn live_nodes(&self) -> watch::Receiver<usize> {
+    pub(crate) fn node_count(&self) -> watch::Receiver<usize> {
         self.nodes.count()
     }
 
     /// Returns whether there is anything to write in the session: heartbeats, while there are nodes, or
     /// creates.
     pub(crate) fn is_wanted(&self) -> bool {
-        *self.live_nodes().borrow() > 0 || *self.running.watch().borrow() > 0
+        *self.node_count().borrow() > 0 || *self.running.watch().borrow() > 0
     }
 
     /// Counts an attempt or a conversion until the result is dropped.
@@ -304,7 +304,7 @@ impl Session {
     }
 
     /// Returns the nodes that the servers refused to delete: all of them, or those of one directory.
-    pub(crate) fn orphans(&self, directory: Option<&LockPath>) -> Vec<RefusedOrphan> {
+    pub(crate) fn refused_orphans(&self, directory: Option<&LockPath>) -> Vec<RefusedOrphan> {
         self.nodes.refused_orphans(directory)
     }
 
@@ -361,7 +361,7 @@ impl Leased for Session {
     fn is_watched(&self) -> bool {
         // The end of the session has told its locks, and a lock that is registered later finds it out by
         // itself. The guards may be kept for long after that.
-        self.has_holds() && self.end_reason().is_none()
+        self.has_active_holds() && self.end_reason().is_none()
     }
 }
 
