@@ -55,6 +55,25 @@ use crate::protocol::node_name::Kind;
 /// # }
 /// ```
 ///
+/// A lock for each key: handles are cheap, so make one for each request.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{Client, InterProcessMutex};
+///
+/// async fn sell(client: &Client, sku: u64) -> Result<(), Box<dyn std::error::Error>> {
+///     let guard = InterProcessMutex::new(client, &format!("/inventory/{sku}"))?.lock().await?;
+///     // Read the stock, decide, write.
+///     Ok(guard.release().await?)
+/// }
+/// sell(&client, 42).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
 /// Leader election:
 ///
 /// ```
