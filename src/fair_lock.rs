@@ -279,7 +279,7 @@ impl QueuedLock {
                 Some(Err(error)) => return Err(error.clone()),
                 // Granted.
                 Some(Ok(_)) => return Ok(0),
-                None if self.pending.is_over() => return Err(self.pending.closed()),
+                None if self.pending.result_taken() => return Err(self.pending.closed()),
                 None => {}
             }
             if let Some(position) = self.pending.position().await? {

@@ -441,17 +441,17 @@ where
         // A read guard by `WriteGuard::read`, the last of its hold.
         return Ok(LockGuard::new(hold));
     }
-    // If the client is closed, the task ends with it, and drops the hold, which is lost as well: its shadow
-    // is returned.
-    let shadow = hold.shadow();
+    // If the client is closed, the task ends with it, and drops the hold, which is lost as well: the one that
+    // releases nothing is returned.
+    let without_release = hold.without_release();
     match work(hold).await {
         Some(Ok(hold)) => Ok(LockGuard::new(hold)),
         Some(Err((hold, reason))) => Err(ConversionError::new(LockGuard::new(hold), &path, reason)),
         None => {
-            shadow.held().client_over();
-            let reason = shadow.lost().unwrap_or(LostReason::Closed);
+            without_release.held().client_ended();
+            let reason = without_release.lost().unwrap_or(LostReason::Closed);
             let lost = Lost { path: path.as_str().into(), reason };
-            Err(ConversionError::new(LockGuard::new(shadow), &path, lost.into()))
+            Err(ConversionError::new(LockGuard::new(without_release), &path, lost.into()))
         }
     }
 }

@@ -42,8 +42,8 @@ pub(crate) async fn enter(
             Arrival::Waits => match told.await {
                 Ok(Notice::Place) => return Ok(place),
                 Ok(Notice::Busy(in_the_way)) => in_the_way,
-                // The other notices are for attempts that have a place. The queue drops the waker only when
-                // the client ends.
+                // `Look` comes only if this wait was replaced or given up, so not while this listens. An
+                // error means that the client has ended.
                 Ok(_) | Err(_) => return Err(path_lock.client().why_ended(path_lock.path()).into()),
             },
         };

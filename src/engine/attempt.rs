@@ -91,7 +91,7 @@ struct Attempt {
     kind: Kind,
     budget: Budget,
     admission: Admission,
-    /// Determines its turn in the order of arrival, and identifies what it leaves to cleanup; see
+    /// Its position in the order of arrival; also identifies what it leaves to cleanup; see
     /// [`Tickets`](crate::session::tickets::Tickets).
     number: u64,
     /// Where the caller asked for the lock.
@@ -119,7 +119,8 @@ struct InSession<'a> {
     failing_since: Instant,
 }
 
-/// How an attempt, or its part in one session, ended.
+/// How an attempt, or its part in one session, ended. It travels as the `Err` of a step, even if it is a
+/// grant, since only a step that goes on has an event.
 enum End {
     Granted(Hold),
     Denied(TryLockError),
@@ -186,7 +187,7 @@ impl Attempt {
                 Err(end) => return drop(self.tell(end)),
             };
             self.progress.set_node(None);
-            // Not live any more, if a hold was lost before its caller had it.
+            // Live again: it is not, if a hold was lost before its caller had it.
             place.set_live(true);
             let seat =
                 Seat { path_lock: &path_lock, session: &session, number: self.number, kind: self.kind };
@@ -225,7 +226,7 @@ impl Attempt {
                 AcquireStep::Do(request) => self.request(here, request).await,
                 AcquireStep::Pause { failures, why } => self.pause(here, *failures, *why).await,
                 AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also }) => {
-                    clean_up(here.seat, here.place, std::mem::take(also));
+                    leave_to_cleanup(here.seat, here.place, std::mem::take(also));
                     Err(self.grant(here, name, *czxid).await)
                 }
                 AcquireStep::Finish(AcquireOutcome::NotGranted { why, orphans }) => {
@@ -237,10 +238,10 @@ impl Attempt {
                 Err(end) => return end,
             };
             let Seat { path_lock, session, .. } = here.seat;
-            let ours = |name: &str| path_lock.queue().with(|queue| queue.knows(session.number(), name));
-            *step = here.acquiring.on(event, &ours);
+            let waitable = |name: &str| path_lock.queue().with(|queue| queue.knows(session.number(), name));
+            *step = here.acquiring.on(event, &waitable);
             let orphans = here.acquiring.take_orphans();
-            clean_up(here.seat, here.place, orphans);
+            leave_to_cleanup(here.seat, here.place, orphans);
         }
     }
 
@@ -264,13 +265,13 @@ impl Attempt {
         place.set_live(false);
         let Some(create) = here.create.take() else {
             // Before the answer: the caller's next try must not find its own node in the way.
-            clean_up(seat, place, here.acquiring.leave(step));
+            leave_to_cleanup(seat, place, here.acquiring.leave(step));
             return drop(self.tell(end));
         };
         // The answer does not wait for the outcome of a create.
         let ticket = self.tell(end);
         step = here.acquiring.on(create.await, &|_| false);
-        clean_up(seat, place, here.acquiring.leave(step));
+        leave_to_cleanup(seat, place, here.acquiring.leave(step));
         drop(ticket);
     }
 
@@ -349,7 +350,7 @@ impl Attempt {
                 self.progress.set_waits_for(WaitsFor::List);
                 self.progress.set_node(own);
                 here.subject = Subject::Directory;
-                here.wait(Box::pin(requests::look(seat, own))).await
+                here.wait(Box::pin(requests::list_own(seat, own))).await
             }
             AcquireRequest::Inspect { name } => {
                 self.progress.set_waits_for(WaitsFor::List);
@@ -387,7 +388,7 @@ impl Attempt {
             Some(list) => {
                 let ahead = live_ahead(here.seat, &list, own);
                 if let (Some(own), Some(ahead)) = (own, &ahead) {
-                    path_lock.queue().with(|queue| queue.looked(session.number(), own, ahead.count));
+                    path_lock.queue().with(|queue| queue.set_ahead(session.number(), own, ahead.count));
                 }
                 self.saw_ahead(here.place, ahead);
                 let orphaned = orphaned(path_lock, session, kind, Some((&list, own)));
@@ -464,7 +465,7 @@ impl Attempt {
             Kind::Shared => None,
             Kind::Exclusive => Some(Arc::clone(here.place)),
         };
-        path_lock.queue().with(|queue| queue.settled(session.number(), name));
+        path_lock.queue().with(|queue| queue.stop_waiting(session.number(), name));
         let state = HoldState::new(name.into(), kind, place);
         let held = Held::new(session, path_lock.client().cleanup(), path_lock.path().clone(), number, state);
         // Registered before the caller is told, so that the end of the session from here on marks the hold as
@@ -598,7 +599,7 @@ async fn wait<T>(seat: Seat<'_>, work: impl Future<Output = T>, stop: &mut Stop)
 }
 
 /// Leaves orphans to cleanup, which keeps the place until they are deleted.
-fn clean_up(seat: Seat<'_>, place: &Arc<Place>, orphans: Orphans) {
+fn leave_to_cleanup(seat: Seat<'_>, place: &Arc<Place>, orphans: Orphans) {
     let Seat { path_lock, session, number, kind } = seat;
     let nodes = orphans.names.into_iter().map(Orphan::Node);
     let unknown = orphans.ids.into_iter().map(|id| {

@@ -71,7 +71,7 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
         Kind::Shared => Conversion::downgrade(own.clone(), new.clone()),
         Kind::Exclusive => Conversion::upgrade(own.clone(), new.clone()),
     };
-    let mut unfinished = Unfinished { shadow: hold.shadow(), own, new, settled: false };
+    let mut unfinished = Unfinished { hold: hold.without_release(), own, new, finished: false };
     let mut requests = ConversionRequests::new(&path_lock, &session);
     let converted = loop {
         let event = match step {
@@ -94,7 +94,7 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
         step = conversion.on(event);
     };
     let outcome = finish(hold, &unfinished.own, kind, converted).await;
-    unfinished.settled = true;
+    unfinished.finished = true;
     outcome
 }
 
@@ -190,16 +190,16 @@ fn submit(hold: &Hold, names: Vec<String>, done: Option<Done>) {
 /// subscriber) or with its runtime, the lock is lost, and its nodes are deleted, the new one first
 /// (docs/protocol.md#conversion-ends).
 struct Unfinished {
-    shadow: Hold,
+    hold: Hold,
     own: String,
     new: String,
-    settled: bool,
+    finished: bool,
 }
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        if !self.settled {
-            let hold = &self.shadow;
+        if !self.finished {
+            let hold = &self.hold;
             hold.held().conversion_over(LostReason::Closed);
             submit(hold, vec![std::mem::take(&mut self.new), std::mem::take(&mut self.own)], None);
         }

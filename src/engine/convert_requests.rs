@@ -15,7 +15,7 @@ use crate::session::zk_session::{Handle, Session};
 
 /// How often a node that another client writes to is read before it is deleted. Without a limit, a client
 /// that keeps writing to it would keep the conversion from ending.
-const READINGS: u32 = 3;
+const MAX_READS: u32 = 3;
 
 /// An own node that another client has written to.
 struct WrittenNode {
@@ -23,7 +23,7 @@ struct WrittenNode {
     /// The version that was read.
     version: i32,
     /// How often it was read.
-    readings: u32,
+    reads: u32,
 }
 
 /// The requests of one conversion.
@@ -77,7 +77,7 @@ impl<'a> ConversionRequests<'a> {
                                 self.session.disown(&path);
                                 FailureKind::NoNode.into()
                             }
-                            zk::Error::BadVersion => self.read_request(&handle, &path, hold).await,
+                            zk::Error::BadVersion => self.read_revocation(&handle, &path, hold).await,
                             error => self.session.failure(error),
                         })
                     }
@@ -94,32 +94,33 @@ impl<'a> ConversionRequests<'a> {
             return None;
         }
         match self.written.as_ref().filter(|written| written.path == path) {
-            Some(written) if written.readings >= READINGS => None,
+            Some(written) if written.reads >= MAX_READS => None,
             Some(written) => Some(written.version),
             None => Some(0),
         }
     }
 
     /// Reads an own node that another client has written to.
-    async fn read_request(&mut self, handle: &zk::Client, path: &str, hold: &Hold) -> Failure {
+    async fn read_revocation(&mut self, handle: &zk::Client, path: &str, hold: &Hold) -> Failure {
         let before = self.written.take().filter(|written| written.path == path);
-        let readings = before.as_ref().map_or(0, |written| written.readings);
+        let reads = before.as_ref().map_or(0, |written| written.reads);
         self.written = match handle.get_data(path).await {
             Ok((data, stat)) => {
                 if data == MARKER {
                     hold.held().request_revocation();
                 }
-                Some(WrittenNode { path: path.to_owned(), version: stat.version, readings: readings + 1 })
+                Some(WrittenNode { path: path.to_owned(), version: stat.version, reads: reads + 1 })
             }
             // The ACL of the lock does not allow it, so that requests cannot be noticed anyway.
             Err(zk::Error::NoAuth) => {
-                Some(WrittenNode { path: path.to_owned(), version: -1, readings: READINGS })
+                Some(WrittenNode { path: path.to_owned(), version: -1, reads: MAX_READS })
             }
             Err(error) => {
                 tracing::debug!(path, %error, "what another client wrote to a lock node is read again");
                 before
             }
         };
+        // So that the conversion repeats the deletion.
         FailureKind::NotNow.into()
     }
 
@@ -155,7 +156,7 @@ impl<'a> ConversionRequests<'a> {
                 Created::Exists
             }
             zk::Error::NoNode => Created::Missing,
-            zk::Error::BadVersion => Created::Failed(self.read_request(handle, &delete, hold).await),
+            zk::Error::BadVersion => Created::Failed(self.read_revocation(handle, &delete, hold).await),
             error => Created::Failed(self.session.failure(error)),
         }
     }

@@ -153,8 +153,8 @@ impl Held {
     }
 
     /// Returns whether it is lost or released.
-    pub(crate) fn is_over(&self) -> bool {
-        self.state.borrow().is_over()
+    pub(crate) fn is_lost_or_released(&self) -> bool {
+        self.state.borrow().is_lost_or_released()
     }
 
     /// Notes that the servers say that this node of the lock does not exist.
@@ -185,8 +185,8 @@ impl Held {
     }
 
     /// Notes that the client has ended, and its conversion with it.
-    pub(crate) fn client_over(self: &Arc<Self>) {
-        self.apply(HoldEvent::ClientOver, None);
+    pub(crate) fn client_ended(self: &Arc<Self>) {
+        self.apply(HoldEvent::ClientEnded, None);
     }
 
     /// Releases the lock: has its node deleted, once. `done` receives the result.

@@ -40,8 +40,8 @@ impl Hold {
         Self { path_lock, session, held, token, released: false }
     }
 
-    /// The same hold once more, for one that gives nothing back.
-    pub(crate) fn shadow(&self) -> Self {
+    /// Returns the same hold; its drop does not release the lock.
+    pub(crate) fn without_release(&self) -> Self {
         Self {
             path_lock: Arc::clone(&self.path_lock),
             session: Arc::clone(&self.session),

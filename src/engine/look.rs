@@ -22,7 +22,7 @@ pub(crate) async fn participants(
     path_lock: &Arc<PathLock>,
     kind: Option<Kind>,
 ) -> Result<Vec<NodePath>, AcquireError> {
-    let queue = look(path_lock).await?;
+    let queue = list_queue(path_lock).await?;
     if let Some(queue) = &queue {
         queue.usable().map_err(|unusable| unusable_directory(path_lock, unusable))?;
     }
@@ -32,13 +32,13 @@ pub(crate) async fn participants(
 
 /// Returns how many contenders are before the node `name`. `None` if it is not in the queue.
 pub(crate) async fn position(path_lock: &Arc<PathLock>, name: &str) -> Result<Option<usize>, AcquireError> {
-    let Some(queue) = look(path_lock).await? else { return Ok(None) };
+    let Some(queue) = list_queue(path_lock).await? else { return Ok(None) };
     queue.usable_by(name).map_err(|unusable| unusable_directory(path_lock, unusable))?;
     Ok(queue.rank(name))
 }
 
 /// Returns the queue as it is now. `None` if the directory does not exist.
-async fn look(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, AcquireError> {
+async fn list_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, AcquireError> {
     let path = path_lock.path();
     let listing = path_lock.client().ask(|session, handle| async move {
         match list(path_lock, &session, &handle).await {

@@ -1,7 +1,5 @@
 //! What the handles of one client for one path and recipe share: their queue, and the local holders.
 
-use crate::engine::registry::Registry;
-use crate::error::BuildError;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::Location;
@@ -12,7 +10,9 @@ use std::time::{Duration, Instant};
 use crate::engine::held::Held;
 use crate::engine::lock_options::{LockOptions, Recipe, RequestedOptions};
 use crate::engine::progress::Ahead;
+use crate::engine::registry::Registry;
 use crate::engine::shared_queue::SharedQueue;
+use crate::error::BuildError;
 use crate::error::{AcquireError, LocalHolder, Lost, LostReason, TryLockError};
 use crate::path::LockPath;
 use crate::protocol::local_queue::{Census, Limit};

@@ -1,7 +1,6 @@
 //! An attempt under way, as its caller has it: to wait for its result or its position in the queue, or to
 //! cancel it.
 
-use crate::engine::progress::{NoAnswer, Progress};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use tokio::sync::{oneshot, watch};
 use crate::engine::hold::Hold;
 use crate::engine::look;
 use crate::engine::path_lock::PathLock;
+use crate::engine::progress::{NoAnswer, Progress};
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::node_name::Kind;
 use crate::session::cleanup::Cleanup;
@@ -58,7 +58,7 @@ impl Pending {
     }
 
     /// Returns whether the result has been taken.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn result_taken(&self) -> bool {
         self.granted.is_none()
     }
 
@@ -116,7 +116,7 @@ impl Pending {
                     return Ok(Some(position));
                 }
                 // Deleted in the meantime: with its session, in which case the attempt creates another soon,
-                // or by another process, which the attempt notices when it is its turn.
+                // or by another process, which the attempt notices with its next list.
                 match tokio::time::timeout(ANOTHER_NODE, node.changed()).await {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return Ok(None),

@@ -49,7 +49,7 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
     let sent = clock::now();
     let (path, options, beginning) = (&path, &options, &beginning);
     let queue = path_lock.queue();
-    let list_too = !path_lock.waits_in_memory() || !queue.with(|queue| queue.has_nodes(session.number()));
+    let list_too = !path_lock.waits_in_memory() || !queue.with(|queue| queue.may_skip_list(session.number()));
     let both = session.request(|handle| async move {
         let create = handle.create(path, &path_lock.options().data, options);
         queue.with(|queue| queue.create_sent(number, session.number()));
@@ -63,7 +63,7 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
                 let name = format!("{beginning}{sequence}");
                 session.adopt(path_lock.path().child(&name), path_lock.as_owner());
                 let before = created(path_lock, session, &name);
-                (owned(session, name, &stat), before)
+                (check_owner(session, name, &stat), before)
             })
         };
         let list = async move {
@@ -90,7 +90,7 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
             let failure = session.failure(error);
             if failure.kind == FailureKind::NoNode {
                 // Before the directory can be made: those that come later must not be in it first.
-                queue.with(|queue| queue.create_failed(number, session.number()));
+                queue.with(|queue| queue.directory_missing(number, session.number()));
             }
             (Answer::No(failure), None)
         }
@@ -118,8 +118,8 @@ fn created(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighb
 pub(super) type UnderWay<'a> = Pin<Box<dyn Future<Output = AcquireEvent> + Send + 'a>>;
 
 /// Sends a create, and the list with it; see
-/// [`AcquireRequest::Create`](crate::protocol::acquire::AcquireRequest::Create). Like all requests, it is
-/// sent by the first poll.
+/// [`AcquireRequest::Create`](crate::protocol::acquire::AcquireRequest::Create). It is sent by the
+/// first poll; only `list` and `list_alone` send when they are called.
 pub(super) fn create(seat: Seat<'_>, slot: Slot) -> UnderWay<'_> {
     Box::pin(send_create(seat, slot))
 }
@@ -131,10 +131,10 @@ pub(super) async fn make_parents(Seat { path_lock, session, .. }: Seat<'_>) -> A
 }
 
 /// Lists the directory for the contender with the node `own`, if it has one.
-pub(super) async fn look(seat: Seat<'_>, own: Option<&str>) -> AcquireEvent {
+pub(super) async fn list_own(seat: Seat<'_>, own: Option<&str>) -> AcquireEvent {
     let Seat { path_lock, session, .. } = seat;
     if let Some(own) = own {
-        path_lock.queue().with(|queue| queue.settled(session.number(), own));
+        path_lock.queue().with(|queue| queue.stop_waiting(session.number(), own));
     }
     let list = session.request(|handle| async move { list(path_lock, session, &handle).await }).await;
     AcquireEvent::Listed(answer(session, list))
@@ -151,7 +151,7 @@ pub(super) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &st
             if path_lock.naming().family == Family::Exclusive {
                 path_lock.queue().with(|queue| queue.know(session.number(), name));
             }
-            owned(session, name.to_owned(), &stat)
+            check_owner(session, name.to_owned(), &stat)
         }
         Answer::No(failure) => Answer::No(failure),
     })
@@ -204,8 +204,8 @@ pub(super) async fn wait_for(seat: Seat<'_>, own: Option<&str>, before: &Neighbo
     }
 }
 
-/// Lists the directory. A list of its own is sent by this call; a shared one after everything that the caller
-/// has sent.
+/// Lists the directory. A list of its own is sent when this is called; a shared one after everything that the
+/// caller has sent.
 pub(super) fn list<'a>(
     path_lock: &'a Arc<PathLock>,
     session: &'a Arc<Session>,
@@ -226,7 +226,7 @@ pub(super) fn list<'a>(
     }))
 }
 
-/// Lists the directory. The request is sent by this call.
+/// Lists the directory. The request is sent when this is called.
 pub(super) fn list_alone(
     path_lock: &Arc<PathLock>,
     session: &Arc<Session>,
@@ -245,7 +245,7 @@ pub(super) fn list_alone(
 }
 
 /// Checks that an existing node is this session's, and ends the session if it is another's.
-fn owned(session: &Arc<Session>, name: String, stat: &zk::Stat) -> Answer<OwnNode> {
+fn check_owner(session: &Arc<Session>, name: String, stat: &zk::Stat) -> Answer<OwnNode> {
     if stat.is_invalid() {
         return Answer::Is(OwnNode { name, czxid: None });
     }

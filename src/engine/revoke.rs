@@ -3,13 +3,13 @@
 //! lock.
 
 use std::pin::pin;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use zookeeper_client as zk;
 
 use crate::engine::held::Held;
 use crate::engine::requests::changed;
-use crate::error::RevokeError;
+use crate::error::{AcquireError, RevokeError};
 use crate::path::{LockPath, NodePath};
 use crate::session::ask::Unanswered;
 use crate::session::core::Core;
@@ -25,13 +25,13 @@ pub(super) const MARKER: &[u8] = b"__REVOKE__";
 pub(crate) async fn revocation_requested(
     session: Weak<Session>,
     directory: LockPath,
-    held: std::sync::Arc<Held>,
+    held: Arc<Held>,
 ) -> bool {
     loop {
         if held.is_revocation_requested() {
             return true;
         }
-        let Some(session) = session.upgrade().filter(|_| !held.is_over()) else { return false };
+        let Some(session) = session.upgrade().filter(|_| !held.is_lost_or_released()) else { return false };
         let path = directory.child(&held.name());
         let period = session.lease().heartbeat_interval();
         let watching = session.watch(&path, WatchUse::Revocation);
@@ -90,9 +90,7 @@ pub(crate) async fn request_revocation(client: &Core, node: &NodePath) -> Result
     });
     asked.await.map_err(|unanswered| match unanswered {
         Unanswered::NoSession(no_session) => match no_session.into_error(path) {
-            crate::AcquireError::Connection { source, .. } => {
-                RevokeError::Connection { node: node(), source }
-            }
+            AcquireError::Connection { source, .. } => RevokeError::Connection { node: node(), source },
             _ => RevokeError::Closed { node: node() },
         },
         Unanswered::Refused(failure) => RevokeError::Refused { node: node(), source: failure.cause },

@@ -6,7 +6,7 @@ use crate::engine::path_lock::PathLock;
 use crate::protocol::node_name::Kind;
 use crate::session::zk_session::Session;
 
-/// The lock, the session and the attempt that a request is sent for.
+/// The context of a request: the lock, the session and the attempt that it is sent for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seat<'a> {
     pub(super) path_lock: &'a Arc<PathLock>,

@@ -9,8 +9,7 @@ use zookeeper_client as zk;
 use crate::engine::held::Held;
 use crate::engine::hold::Hold;
 use crate::engine::requests::to_library;
-use crate::error::TransactionError;
-use crate::error::{Lost, LostReason};
+use crate::error::{Lost, LostReason, TransactionError};
 use crate::path::LockPath;
 use crate::protocol::failure::FailureKind;
 use crate::session::clock;
@@ -72,11 +71,11 @@ pub(crate) async fn transact(hold: &Hold, operations: Vec<Operation>) -> Result<
         return Err(lost(reason));
     }
     let write = PendingWrite::begin(hold.held());
-    let sent = Arc::clone(&write.sent);
-    match hold.path_lock().client().run(commit(hold.shadow(), operations, write)).await {
+    let was_sent = Arc::clone(&write.was_sent);
+    match hold.path_lock().client().run(commit(hold.without_release(), operations, write)).await {
         Some(result) => result,
         // The client has ended, and the task with it.
-        None if sent.load(Ordering::Acquire) => Err(unknown(hold, zk::Error::ClientClosed)),
+        None if was_sent.load(Ordering::Acquire) => Err(unknown(hold, zk::Error::ClientClosed)),
         None => Err(lost(hold.lost().unwrap_or(LostReason::Closed))),
     }
 }
@@ -89,7 +88,7 @@ fn unknown(hold: &Hold, error: zk::Error) -> TransactionError {
 /// the lock is not handed over in memory: the next holder would come in before the write.
 struct PendingWrite {
     held: Arc<Held>,
-    sent: Arc<AtomicBool>,
+    was_sent: Arc<AtomicBool>,
     /// Whether its outcome is known.
     known: bool,
 }
@@ -97,13 +96,13 @@ struct PendingWrite {
 impl PendingWrite {
     fn begin(held: &Arc<Held>) -> Self {
         held.begin_write();
-        Self { held: Arc::clone(held), sent: Arc::default(), known: false }
+        Self { held: Arc::clone(held), was_sent: Arc::default(), known: false }
     }
 }
 
 impl Drop for PendingWrite {
     fn drop(&mut self) {
-        if self.known || !self.sent.load(Ordering::Acquire) {
+        if self.known || !self.was_sent.load(Ordering::Acquire) {
             self.held.end_write();
         }
     }
@@ -121,12 +120,12 @@ async fn commit(
     let acls = to_library(&hold.path_lock().options().acl);
     let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
     let node = hold.node();
-    let guard = path.child(&node);
-    let moment = clock::now();
-    let (options, operations, begun) = (&options, &operations, &write.sent);
+    let lock_node = path.child(&node);
+    let sent_at = clock::now();
+    let (options, operations, was_sent) = (&options, &operations, &write.was_sent);
     let reply = session.request(|handle| async move {
         let mut writer = handle.new_multi_writer();
-        let mut put = writer.add_check_version(&guard, -1);
+        let mut put = writer.add_check_version(&lock_node, -1);
         for operation in operations {
             put = put.and_then(|()| match operation {
                 Operation::Create { path, data } => writer.add_create(path.server(), data, options),
@@ -141,13 +140,13 @@ async fn commit(
         }
         // An error is not expected: the paths have been checked, and the ACL is not empty.
         put.map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
-        begun.store(true, Ordering::Release);
+        was_sent.store(true, Ordering::Release);
         writer.commit().await
     });
     let result = match reply.await {
         Ok(result) => result,
         // The session has ended while the request was under way.
-        Err(SessionGone) if write.sent.load(Ordering::Acquire) => {
+        Err(SessionGone) if write.was_sent.load(Ordering::Acquire) => {
             return Err(unknown(zk::Error::ClientClosed));
         }
         Err(SessionGone) => return Err(lost(session.end_reason().unwrap_or(LostReason::Closed))),
@@ -155,12 +154,12 @@ async fn commit(
     write.known = matches!(result, Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. }));
     match result {
         Ok(results) if results.len() == operations.len() + 1 => {
-            session.lease().renewed(moment);
+            session.lease().renewed(sent_at);
             Ok(())
         }
         Ok(_) => Err(unknown(zk::Error::UnexpectedError("an answer of another length".to_owned()))),
         Err(zk::MultiWriteError::OperationFailed { index, source }) => {
-            session.lease().renewed_by_check(moment, &source);
+            session.lease().renewed_by_check(sent_at, &source);
             if session.judge(&source) == FailureKind::SessionGone {
                 return Err(lost(hold.lost().unwrap_or(LostReason::SessionExpired)));
             }

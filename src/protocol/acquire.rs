@@ -255,17 +255,17 @@ impl Acquiring {
         Orphans { names: std::mem::take(&mut self.orphans), ids: Vec::new() }
     }
 
-    /// Handles the result of the last step. Returns the next step. `ours` returns whether the node of a name
-    /// is one of this session that can be waited for in memory.
-    pub(crate) fn on(&mut self, event: AcquireEvent, ours: &dyn Fn(&str) -> bool) -> AcquireStep {
+    /// Handles the result of the last step. Returns the next step. `waitable` returns whether the node of a
+    /// name is one of this session that can be waited for in memory.
+    pub(crate) fn on(&mut self, event: AcquireEvent, waitable: &dyn Fn(&str) -> bool) -> AcquireStep {
         match event {
             AcquireEvent::Created { id, create, list, before } => {
-                self.created(id, create, list, before, ours)
+                self.created(id, create, list, before, waitable)
             }
             AcquireEvent::ParentsMade(Answer::Is(())) => AcquireStep::Do(AcquireRequest::Create),
             // Also NoNode: a directory above, just created or found, has been removed, as containers are.
             AcquireEvent::ParentsMade(Answer::No(failure)) => self.failed(failure, AfterPause::Parents),
-            AcquireEvent::Listed(Answer::Is(listing)) => self.look(listing, ours),
+            AcquireEvent::Listed(Answer::Is(listing)) => self.judge(listing, waitable),
             AcquireEvent::Listed(Answer::No(failure)) => match (failure.kind, &self.node) {
                 (FailureKind::NoNode, None) => self.failed(failure, AfterPause::Create),
                 // The directory can be deleted only after the own node.
@@ -332,7 +332,7 @@ impl Acquiring {
         create: Answer<OwnNode>,
         list: Option<Answer<Listing>>,
         before: Option<Neighbour>,
-        ours: &dyn Fn(&str) -> bool,
+        waitable: &dyn Fn(&str) -> bool,
     ) -> AcquireStep {
         match create {
             Answer::Is(node) => {
@@ -341,10 +341,10 @@ impl Acquiring {
                     self.orphans.push(earlier.name);
                 }
             }
-            Answer::No(failure) => return self.not_created(id, failure, list, ours),
+            Answer::No(failure) => return self.not_created(id, failure, list, waitable),
         }
         match (list, before) {
-            (Some(Answer::Is(listing)), _) => self.look(listing, ours),
+            (Some(Answer::Is(listing)), _) => self.judge(listing, waitable),
             (Some(Answer::No(failure)), _) => match failure.kind {
                 FailureKind::NoNode => self.own_node_deleted(),
                 _ => self.failed(failure, AfterPause::Look),
@@ -363,7 +363,7 @@ impl Acquiring {
         id: String,
         failure: Failure,
         list: Option<Answer<Listing>>,
-        ours: &dyn Fn(&str) -> bool,
+        waitable: &dyn Fn(&str) -> bool,
     ) -> AcquireStep {
         match failure.kind {
             FailureKind::Unknown => {
@@ -376,7 +376,7 @@ impl Acquiring {
                         self.last_failure = Some(failure);
                         AcquireStep::Do(AcquireRequest::List)
                     }
-                    Some(Answer::Is(listing)) if self.finds_itself(&listing) => self.look(listing, ours),
+                    Some(Answer::Is(listing)) if self.finds_itself(&listing) => self.judge(listing, waitable),
                     Some(Answer::No(Failure { kind: FailureKind::SessionGone, .. })) => {
                         self.end(NoGrant::SessionGone)
                     }
@@ -405,7 +405,7 @@ impl Acquiring {
     }
 
     /// Decides the next step by a list of the directory.
-    fn look(&mut self, listing: Listing, ours: &dyn Fn(&str) -> bool) -> AcquireStep {
+    fn judge(&mut self, listing: Listing, waitable: &dyn Fn(&str) -> bool) -> AcquireStep {
         let queue = match listing {
             Ok(queue) => queue,
             Err(unusable) => return self.end(NoGrant::Unusable(unusable)),
@@ -452,7 +452,7 @@ impl Acquiring {
                 let own = match self.own_predecessor {
                     OwnPredecessor::Watched => None,
                     OwnPredecessor::InMemory => {
-                        queue.before(&node.name).enumerate().find(|(_, name)| ours(name))
+                        queue.before(&node.name).enumerate().find(|(_, name)| waitable(name))
                     }
                 };
                 let request = match own {
@@ -620,16 +620,16 @@ mod tests {
     #[test]
     fn the_nearest_node_of_the_session_is_waited_for_in_memory() {
         let all = [name(A, 5), name("theirs", 4), name("ours", 3), name("ours", 2), name("theirs", 1)];
-        let ours = |name: &str| name.contains("ours");
+        let waitable = |name: &str| name.contains("ours");
         let mut contender = in_memory(IfBusy::Wait);
-        let step = contender.on(created(A, Answer::Is(node(A, 5)), list(&all)), &ours);
+        let step = contender.on(created(A, Answer::Is(node(A, 5)), list(&all)), &waitable);
         assert_eq!(step, wait_for(&name("ours", 3), false));
-        assert_eq!(contender.on(AcquireEvent::Changed, &ours), AcquireStep::Do(AcquireRequest::List));
-        let step = contender.on(AcquireEvent::Listed(list(&[name(A, 5), name("ours", 2)])), &ours);
+        assert_eq!(contender.on(AcquireEvent::Changed, &waitable), AcquireStep::Do(AcquireRequest::List));
+        let step = contender.on(AcquireEvent::Listed(list(&[name(A, 5), name("ours", 2)])), &waitable);
         assert_eq!(step, wait_for(&name("ours", 2), true));
         let (mut elsewhere, _) =
             Acquiring::new(MUTEX, Kind::Exclusive, IfBusy::Wait, OwnPredecessor::Watched);
-        let step = elsewhere.on(created(A, Answer::Is(node(A, 5)), list(&all)), &ours);
+        let step = elsewhere.on(created(A, Answer::Is(node(A, 5)), list(&all)), &waitable);
         assert_eq!(step, AcquireStep::Do(AcquireRequest::Watch { predecessor: name("theirs", 4) }));
     }
 
@@ -847,21 +847,21 @@ mod tests {
             assert_eq!(contender.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
             all
         };
-        let robbed = |contender: &mut Acquiring, failures| {
+        let deleted_by_hand = |contender: &mut Acquiring, failures| {
             let step = contender.step(AcquireEvent::Listed(list(&[name(B, 2)])));
             assert_eq!(step, AcquireStep::Pause { failures, why: PauseReason::NodeDeleted });
             assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
         };
         queue(&mut contender, 3);
-        robbed(&mut contender, 0);
+        deleted_by_hand(&mut contender, 0);
         // Each time at once: the retry policy ends it.
         queue(&mut contender, 4);
-        robbed(&mut contender, 1);
+        deleted_by_hand(&mut contender, 1);
         let all = queue(&mut contender, 5);
         let step = contender.step(AcquireEvent::Listed(list(&all)));
         assert_eq!(step, AcquireStep::Do(AcquireRequest::Watch { predecessor: name(B, 2) }));
         assert_eq!(contender.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
-        robbed(&mut contender, 0);
+        deleted_by_hand(&mut contender, 0);
         assert_eq!(contender.times_deleted(), 1);
     }
 

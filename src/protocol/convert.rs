@@ -227,9 +227,9 @@ impl Conversion {
                 _ => self.failed_or_retreat(failure),
             },
             ConvertEvent::Inspected(answer) => self.weighed(answer),
-            ConvertEvent::Deleted(Answer::Is(())) => self.settled(),
+            ConvertEvent::Deleted(Answer::Is(())) => self.finished(),
             ConvertEvent::Deleted(Answer::No(failure)) => match failure.kind {
-                FailureKind::NoNode => self.settled(),
+                FailureKind::NoNode => self.finished(),
                 // With both nodes the hold would be neither a reader nor a writer.
                 _ => self.failed(failure, |conversion, _| conversion.stuck()),
             },
@@ -298,7 +298,7 @@ impl Conversion {
     }
 
     /// One of the two nodes is gone.
-    fn settled(&self) -> ConvertStep {
+    fn finished(&self) -> ConvertStep {
         match &self.phase {
             ConversionPhase::Retreat(why) => ConvertStep::Finish(Converted::Kept(why.clone())),
             _ => self.done(),

@@ -5,7 +5,7 @@
 //!                 EndConversion               Release
 //!      Converting ------------> Held ----------------------> Released: its node is deleted, or handed over
 //!          |      <------------  |
-//!          |    BeginConversion  |--- LeaseExpired ---------> Lost, its node kept for the holder until then
+//!          |    BeginConversion  |--- LeaseExpired ---------> Lost, its node kept until `until`
 //!          |                     |--- SessionEnding, -Ended > Lost, its node goes with the session
 //!          |                     '--- NodeDeleted ----------> Lost, its node gone
 //!          |
@@ -110,7 +110,7 @@ pub(crate) enum HoldEvent {
     /// The time for which its node was kept is over.
     GraceOver,
     /// Its client has ended, and its conversion with it.
-    ClientOver,
+    ClientEnded,
     /// Its last guard is dropped or released, or its client is being closed.
     Release { lease: LeaseState },
     /// A conversion begins.
@@ -219,7 +219,7 @@ impl<P> HoldState<P> {
     }
 
     /// Returns whether it is lost or released.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_lost_or_released(&self) -> bool {
         !matches!(self.stage, Stage::Held | Stage::Converting)
     }
 
@@ -267,7 +267,7 @@ impl<P> HoldState<P> {
                     effects.delete = Some(self.deletion(false));
                 }
             }
-            HoldEvent::ClientOver => {
+            HoldEvent::ClientEnded => {
                 effects.lost = match self.stage {
                     // Its conversion was dropped and has released it, which the waiting guard does not know.
                     Stage::Released => self.lose(LostReason::Closed, Leftover::None),
@@ -408,7 +408,7 @@ mod tests {
     #[test]
     fn what_comes_of_each_event() {
         use HoldEvent::{
-            BeginConversion, ClientOver, ConversionLost, ConversionOver, GraceOver, SessionEnded,
+            BeginConversion, ClientEnded, ConversionLost, ConversionOver, GraceOver, SessionEnded,
             SessionEnding,
         };
         use LostReason::{Closed, LeaseExpired, NodeDeleted, NotConverted, SessionExpired};
@@ -453,7 +453,7 @@ mod tests {
                 Effects { free: Some(Place), ..lost(NodeDeleted) },
                 Care::Nothing,
             ),
-            (converting, ClientOver, lost(Closed), Care::Watch),
+            (converting, ClientEnded, lost(Closed), Care::Watch),
             (kept, expired(), none(), Care::Keep { until: UNTIL }),
             (kept, deleted("own"), none(), Care::Keep { until: UNTIL }),
             (kept, SessionEnding(Closed), none(), Care::Keep { until: UNTIL }),
@@ -480,7 +480,7 @@ mod tests {
             (released, deleted("own"), none(), Care::Nothing),
             (released, release(), none(), Care::Nothing),
             (released, BeginConversion, refused(), Care::Nothing),
-            (released, ClientOver, lost(Closed), Care::Nothing),
+            (released, ClientEnded, lost(Closed), Care::Nothing),
         ];
         for (before, event, effects, care) in table {
             let mut hold = after(before);
@@ -553,7 +553,7 @@ mod tests {
             reason.clone().prop_map(HoldEvent::SessionEnded),
             node.clone().prop_map(deleted),
             Just(HoldEvent::GraceOver),
-            Just(HoldEvent::ClientOver),
+            Just(HoldEvent::ClientEnded),
             lease.prop_map(|lease| HoldEvent::Release { lease }),
             Just(HoldEvent::BeginConversion),
             (node, kind).prop_map(|(node, kind)| HoldEvent::EndConversion { node: node.into(), kind }),

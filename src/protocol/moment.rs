@@ -23,7 +23,7 @@ impl Moment {
     }
 
     /// Returns the time since the clock's origin.
-    pub(crate) fn elapsed(self) -> Duration {
+    pub(crate) fn since_origin(self) -> Duration {
         self.0
     }
 }

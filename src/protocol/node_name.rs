@@ -46,7 +46,7 @@ pub enum Dialect {
 /// The recipes that may share a directory, because they order its contenders in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Family {
-    /// Mutex, fair lock and multi-lock: every contender excludes every other.
+    /// Mutex and fair lock: every contender excludes every other.
     Exclusive,
     /// Readers exclude writers only.
     ReadWrite,

@@ -67,7 +67,7 @@ struct Directory {
     /// Nodes of readers that hold the lock, and of conversions.
     placeless: BTreeSet<String>,
     /// When other processes deleted nodes.
-    robbed: BTreeMap<String, usize>,
+    deleted_by_hand: BTreeMap<String, usize>,
     clock: usize,
 }
 
@@ -161,7 +161,7 @@ struct Caller {
     ids: u32,
     /// Whether another process has deleted one of its nodes: a grant by a node that does not exist is no
     /// error then.
-    robbed: bool,
+    deleted_by_hand: bool,
     /// Whether a conversion was refused a deletion.
     refused: bool,
     /// The last notice, and the question that it answers.
@@ -321,14 +321,14 @@ impl World<'_> {
     fn clean(&mut self, i: usize, orphans: Orphans) {
         let number = Some(self.callers[i].number);
         for name in orphans.names {
-            self.clean_up(i, name, number, false);
+            self.leave_to_cleanup(i, name, number, false);
         }
         for id in orphans.ids {
             // Cleanup's write decides the creates under way, then it lists.
             self.settle_late(i);
             let beginning = self.directory.naming.prefix(&id, self.callers[i].kind);
             let found = self.directory.nodes.keys().find(|name| name.starts_with(&beginning)).cloned();
-            found.into_iter().for_each(|name| self.clean_up(i, name, number, false));
+            found.into_iter().for_each(|name| self.leave_to_cleanup(i, name, number, false));
         }
     }
 
@@ -336,7 +336,7 @@ impl World<'_> {
         self.directory.naming.family == Family::Exclusive
     }
 
-    fn clean_up(&mut self, i: usize, name: String, place: Option<u64>, hand_over: bool) {
+    fn leave_to_cleanup(&mut self, i: usize, name: String, place: Option<u64>, hand_over: bool) {
         let client = CLIENT[i];
         if let Some(number) = place {
             self.keep_place(client, number);
@@ -436,7 +436,7 @@ impl World<'_> {
         caller.kind = if reads { Kind::Shared } else { Kind::Exclusive };
         caller.number = self.attempts;
         caller.placed = true;
-        caller.robbed = false;
+        caller.deleted_by_hand = false;
         caller.refused = false;
         let limit = if fair { Limit::MaxWaiters } else { Limit::MaxZnodes };
         self.clients[CLIENT[i]].places.insert(self.attempts, (1, false, limit));
@@ -634,7 +634,7 @@ impl World<'_> {
             }
             AcquireRequest::List => {
                 if let Some(own) = own.filter(|_| in_memory) {
-                    self.queue(CLIENT[i], |queue, session| queue.settled(session, &own));
+                    self.queue(CLIENT[i], |queue, session| queue.stop_waiting(session, &own));
                 }
                 if fair || !in_memory {
                     return self.ask_list(i, contender, None);
@@ -715,12 +715,12 @@ impl World<'_> {
         let ModelClient { queue, session, .. } = &self.clients[c];
         let step = contender.on(event, &|name| queue.knows(*session, name));
         for name in contender.take_orphans().names {
-            self.clean_up(i, name, Some(number), false);
+            self.leave_to_cleanup(i, name, Some(number), false);
         }
         if let (Some(list), Some(own)) = (contender.take_list(), contender.queued_as()) {
             let ahead = list.in_the_way(Some(own), kind).0;
             self.queue(c, |queue, session| {
-                queue.looked(session, own, ahead);
+                queue.set_ahead(session, own, ahead);
                 queue.set_waits(number, ahead > 0);
             });
         }
@@ -762,7 +762,7 @@ impl World<'_> {
         }
         let id = self.new_id(i);
         let beginning = self.directory.naming.prefix(&id, self.callers[i].kind);
-        let list_too = self.queue(c, |queue, session| !fair || !queue.has_nodes(session));
+        let list_too = self.queue(c, |queue, session| !fair || !queue.may_skip_list(session));
         self.queue(c, |queue, session| queue.create_sent(number, session));
         let mut before = None;
         let create = if lost {
@@ -777,7 +777,7 @@ impl World<'_> {
             if let Some(created) = self.clients[c].contending.get_mut(&number) {
                 *created = 0;
             }
-            self.queue(c, |queue, session| queue.create_failed(number, session));
+            self.queue(c, |queue, session| queue.directory_missing(number, session));
             Answer::no(FailureKind::NoNode)
         } else {
             let node = self.directory.create(self.owner(i), &beginning);
@@ -820,15 +820,15 @@ impl World<'_> {
                 self.clean(i, also);
                 let number = self.callers[i].number;
                 self.queue(CLIENT[i], |queue, session| {
-                    queue.settled(session, &name);
+                    queue.stop_waiting(session, &name);
                     queue.set_waits(number, false);
                     queue.leave(number);
                 });
                 self.clients[CLIENT[i]].contending.remove(&number);
                 if !self.directory.nodes.contains_key(&name) {
                     // It existed when the servers handed the lock over to it.
-                    let robbed = self.directory.robbed.get(&name);
-                    let in_time = robbed.is_some_and(|robbed| *robbed > self.callers[i].handed_over);
+                    let deleted_by_hand = self.directory.deleted_by_hand.get(&name);
+                    let in_time = deleted_by_hand.is_some_and(|at| *at > self.callers[i].handed_over);
                     assert!(in_time, "granted by a node that is not there");
                 }
                 if self.callers[i].kind == Kind::Shared {
@@ -849,7 +849,7 @@ impl World<'_> {
     fn release(&mut self, i: usize, name: String, hand_over: bool) {
         let number = self.callers[i].number;
         let place = self.callers[i].placed.then_some(number);
-        self.clean_up(i, name, place, hand_over);
+        self.leave_to_cleanup(i, name, place, hand_over);
         self.end_hold(i);
     }
 
@@ -935,7 +935,7 @@ impl World<'_> {
             Converted::Kept(_) => self.callers[i].doing = Doing::Holding { name },
             Converted::Lost { leave, .. } => {
                 let caller = &self.callers[i];
-                assert!(caller.robbed || caller.refused, "lost without a reason");
+                assert!(caller.deleted_by_hand || caller.refused, "lost without a reason");
                 for name in &leave {
                     if self.callers[i].refused && self.choices.chance(100) {
                         self.directory.stuck.insert(name.clone());
@@ -985,7 +985,7 @@ impl World<'_> {
         }
     }
 
-    fn rob(&mut self) {
+    fn delete_by_hand(&mut self) {
         let count = self.directory.nodes.len();
         // One node, or the directory with all nodes, which is created again then.
         let all = self.in_memory() && self.choices.chance(40);
@@ -998,9 +998,9 @@ impl World<'_> {
         }
         for name in names {
             if let Some((owner, _)) = self.directory.nodes.remove(&name) {
-                self.callers[owner].robbed = true;
+                self.callers[owner].deleted_by_hand = true;
             }
-            self.directory.robbed.insert(name, self.directory.clock);
+            self.directory.deleted_by_hand.insert(name, self.directory.clock);
         }
     }
 
@@ -1067,7 +1067,7 @@ fn simulate(bytes: &[u8], family: Family) {
         placed: false,
         late: None,
         ids: 0,
-        robbed: false,
+        deleted_by_hand: false,
         refused: false,
         told: None,
         listed: None,
@@ -1087,7 +1087,7 @@ fn simulate(bytes: &[u8], family: Family) {
             missing: false,
             stuck: BTreeSet::new(),
             placeless: BTreeSet::new(),
-            robbed: BTreeMap::new(),
+            deleted_by_hand: BTreeMap::new(),
             clock: 0,
         },
         callers: (0..CALLERS).map(|_| caller()).collect(),
@@ -1101,7 +1101,7 @@ fn simulate(bytes: &[u8], family: Family) {
     while world.choices.bytes.len() > 0 {
         world.directory.clock += 1;
         match world.choices.next() {
-            0..3 => world.rob(),
+            0..3 => world.delete_by_hand(),
             3..6 => {
                 let c = world.choices.below(CLIENTS);
                 world.expire(c);

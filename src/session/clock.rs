@@ -34,7 +34,8 @@ impl Latest {
     /// Records a moment.
     pub(crate) fn raise(&self, moment: Moment) {
         // 64 bits of nanoseconds are 584 years.
-        self.0.fetch_max(u64::try_from(moment.elapsed().as_nanos()).unwrap_or(u64::MAX), Ordering::AcqRel);
+        self.0
+            .fetch_max(u64::try_from(moment.since_origin().as_nanos()).unwrap_or(u64::MAX), Ordering::AcqRel);
     }
 
     /// Returns the latest moment; `None` if none was recorded.
@@ -86,7 +87,7 @@ mod tests {
         // Its resolution is a hundredth of a second.
         let hundredth = Duration::from_millis(10);
         let (before, now, after) = (uptime(), now(), uptime());
-        assert!(now.elapsed() + hundredth >= before, "{before:?} {now:?}");
-        assert!(now.elapsed() <= after + hundredth, "{now:?} {after:?}");
+        assert!(now.since_origin() + hundredth >= before, "{before:?} {now:?}");
+        assert!(now.since_origin() <= after + hundredth, "{now:?} {after:?}");
     }
 }

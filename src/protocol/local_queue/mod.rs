@@ -107,7 +107,7 @@ pub(crate) enum Arrival {
     Admitted,
     /// It waits for [`Notice::Place`] or, if it is a try, [`Notice::Busy`].
     Waits,
-    /// It is a try, and live contenders are in its way. It may ask again, and keeps its turn among the
+    /// It is a try, and live contenders are in its way. It may ask again, and keeps its position among the
     /// waiting attempts until it leaves ([`LocalQueue::free`]).
     Busy(Count),
     /// All places are taken. The attempt has been removed.
@@ -352,7 +352,7 @@ impl<W, L> LocalQueue<W, L> {
     /// Returns whether an attempt with a place may create a node in a session now. If not, `wake` is kept,
     /// and gets a notice when to ask again.
     pub(crate) fn may_create(&mut self, number: u64, session: u64, wake: W) -> bool {
-        self.enter(session);
+        self.begin_session(session);
         let Some(attempt) = self.attempts.get_mut(&number) else { return true };
         if let Turn::None = attempt.turn {
             attempt.turn = Turn::ToCreate { wake: None };
@@ -376,7 +376,7 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Notes that the create of an attempt failed because the directory is missing: the attempts that have
     /// not sent theirs wait until it has tried again, or steps aside.
-    pub(crate) fn create_failed(&mut self, number: u64, session: u64) {
+    pub(crate) fn directory_missing(&mut self, number: u64, session: u64) {
         if session != self.session {
             return;
         }
@@ -417,7 +417,7 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Begins a newer session, if it is one: forgets everything about the last one, and all contending
     /// attempts create again.
-    fn enter(&mut self, session: u64) {
+    fn begin_session(&mut self, session: u64) {
         if session <= self.session {
             return;
         }
@@ -436,9 +436,9 @@ impl<W, L> LocalQueue<W, L> {
         self.drop_lists();
     }
 
-    /// Returns whether a session is current, and not an older one. Begins it if it is newer.
-    fn is_current(&mut self, session: u64) -> bool {
-        self.enter(session);
+    /// Begins a session if it is newer than the current one. Returns whether it is current now.
+    fn enter_if_current(&mut self, session: u64) -> bool {
+        self.begin_session(session);
         session == self.session
     }
 }
@@ -447,7 +447,7 @@ impl<W, L> LocalQueue<W, L> {
 impl<W, L> LocalQueue<W, L> {
     /// Asks for a list that is sent after this call. Returns `None` if the session is not current.
     pub(crate) fn ask_list(&mut self, session: u64, tell: L) -> Option<ListAsked> {
-        if !self.is_current(session) {
+        if !self.enter_if_current(session) {
             return None;
         }
         self.lists.last += 1;
@@ -486,14 +486,14 @@ impl<W, L> LocalQueue<W, L> {
 /// Nodes, and the waits in memory.
 impl<W, L> LocalQueue<W, L> {
     /// Returns whether a node of the session is known to exist: then the next one may need no list.
-    pub(crate) fn has_nodes(&self, session: u64) -> bool {
+    pub(crate) fn may_skip_list(&self, session: u64) -> bool {
         session == self.session && self.nodes.has_last()
     }
 
     /// Adds a created node. Returns the node of the session right before it, if that is certain without a
     /// list.
     pub(crate) fn created(&mut self, session: u64, name: &str, sequence: i32) -> Option<Neighbour> {
-        if !self.is_current(session) {
+        if !self.enter_if_current(session) {
             return None;
         }
         self.nodes.created(name, sequence)
@@ -501,7 +501,7 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Adds a node of the session that is known from a list.
     pub(crate) fn know(&mut self, session: u64, name: &str) {
-        if self.is_current(session) {
+        if self.enter_if_current(session) {
             self.nodes.know(name);
         }
     }
@@ -512,9 +512,9 @@ impl<W, L> LocalQueue<W, L> {
     }
 
     /// Notes how many contenders a list shows before a node.
-    pub(crate) fn looked(&mut self, session: u64, name: &str, ahead: usize) {
+    pub(crate) fn set_ahead(&mut self, session: u64, name: &str, ahead: usize) {
         if session == self.session {
-            self.nodes.looked(name, ahead);
+            self.nodes.set_ahead(name, ahead);
         }
     }
 
@@ -532,26 +532,26 @@ impl<W, L> LocalQueue<W, L> {
     /// Lets the node `own` wait for another node of its session. Returns `false` if that node is not known;
     /// otherwise `wake` gets a notice when it is gone.
     pub(crate) fn wait(&mut self, session: u64, own: &str, before: &Neighbour, wake: W) -> bool {
-        if !self.is_current(session) {
+        if !self.enter_if_current(session) {
             return false;
         }
         self.nodes.know(own);
-        self.settled(session, own);
+        self.stop_waiting(session, own);
         self.nodes.wait(own, before, wake)
     }
 
     /// Notes that the attempt with the node `own` watches a node of another session.
     pub(crate) fn watch(&mut self, session: u64, own: &str, predecessor: &str) {
-        self.settled(session, own);
+        self.stop_waiting(session, own);
         if session == self.session {
             self.nodes.watch(own, predecessor);
         }
     }
 
     /// Notes that the attempt with the node `own` waits for no node: it lists the directory, or has the lock.
-    pub(crate) fn settled(&mut self, session: u64, own: &str) {
+    pub(crate) fn stop_waiting(&mut self, session: u64, own: &str) {
         if session == self.session {
-            let wake = self.nodes.settle(own);
+            let wake = self.nodes.stop_waiting(own);
             self.told.tell(wake, Notice::Look);
         }
     }
@@ -801,24 +801,24 @@ mod tests {
             queue.create_sent(number, 1);
         }
         // The directory was missing, for both.
-        queue.create_failed(1, 1);
-        queue.create_failed(2, 1);
+        queue.directory_missing(1, 1);
+        queue.directory_missing(2, 1);
         assert!(!queue.may_create(3, 1, "third") && !queue.may_create(2, 1, "second"));
         assert!(queue.may_create(1, 1, ""));
         queue.create_sent(1, 1);
         assert_eq!(queue.notices(), [("second", Notice::Turn)]);
         assert!(queue.may_create(2, 1, "") && !queue.may_create(3, 1, "third"));
         // It fails again, and pauses.
-        queue.create_failed(1, 1);
+        queue.directory_missing(1, 1);
         assert!(!queue.may_create(3, 1, "third"));
         queue.step_aside(1, 1);
         queue.create_sent(2, 1);
         assert!(queue.may_create(3, 1, "third"));
         assert!(queue.may_create(1, 1, "first"), "and does not wait for those that passed it");
         queue.create_sent(1, 1);
-        queue.create_failed(2, 1);
+        queue.directory_missing(2, 1);
         // Of a session that is over.
-        queue.create_failed(1, 0);
+        queue.directory_missing(1, 0);
         queue.create_sent(2, 1);
         assert!(queue.may_create(3, 1, "third"));
         // One that pauses in a session that is over keeps its turn in the next.
@@ -856,13 +856,13 @@ mod tests {
             assert!(before.is_none_or(|before| queue.wait(1, name, &before, "waits in memory")));
         }
         assert_eq!(queue.ask_list(1, "list").map(|asked| asked.start), Some(true));
-        queue.create_failed(1, 1);
+        queue.directory_missing(1, 1);
         assert!(!queue.may_create(3, 1, "waits for its turn"));
         assert!(!queue.may_create(2, 2, "second"));
         let Told { notices, no_list } = queue.take_told();
         assert_eq!(notices, [("waits for its turn", Notice::Turn), ("waits in memory", Notice::Look)]);
         assert_eq!(no_list, ["list"]);
-        assert!(!queue.knows(2, "a") && !queue.knows(1, "a") && !queue.has_nodes(2));
+        assert!(!queue.knows(2, "a") && !queue.knows(1, "a") && !queue.may_skip_list(2));
         assert_eq!((queue.ahead(1, "b"), queue.ahead(2, "b")), (0, 0));
         // Late calls change nothing.
         queue.gone(1, "a", Gone::Deleted);

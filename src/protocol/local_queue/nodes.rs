@@ -94,7 +94,7 @@ impl<W> LocalNodes<W> {
         let before =
             before.filter(|last| last.sequence.checked_add(1) == Some(sequence)).map(|last| last.node)?;
         let ahead = self.all.get(&before.name)?.ahead.saturating_add(1);
-        self.looked(&name, ahead);
+        self.set_ahead(&name, ahead);
         Some(before)
     }
 
@@ -111,7 +111,7 @@ impl<W> LocalNodes<W> {
         self.all.contains_key(name)
     }
 
-    pub(super) fn looked(&mut self, name: &str, ahead: usize) {
+    pub(super) fn set_ahead(&mut self, name: &str, ahead: usize) {
         if let Some(node) = self.all.get_mut(name) {
             node.ahead = ahead;
         }
@@ -146,7 +146,7 @@ impl<W> LocalNodes<W> {
     }
 
     /// Ends the wait of a node. Returns its waker.
-    pub(super) fn settle(&mut self, own: &str) -> Option<W> {
+    pub(super) fn stop_waiting(&mut self, own: &str) -> Option<W> {
         match self.all.get_mut(own)?.behind.take()? {
             Behind::Own(before) => self.forget_follower(&before.name, own),
             Behind::Other(_) => None,
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn how_many_are_ahead_is_counted_from_the_last_look() {
         let mut nodes = nodes(2);
-        nodes.looked("n1", 12);
+        nodes.set_ahead("n1", 12);
         assert_eq!(nodes.created("n2", 2), Some(neighbour("n1", true)));
         assert_eq!((nodes.ahead("n1"), nodes.ahead("n2"), nodes.ahead("n3")), (12, 13, 0));
     }
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(gone(&mut nodes, "n0", Gone::Deleted), [("wake n1", watch.clone())]);
         // It has given up too, without having read the notice.
         assert_eq!(gone(&mut nodes, "n1", Gone::Deleted), [("wake n2", watch)]);
-        nodes.settle("n2");
+        nodes.stop_waiting("n2");
         let look = [("wake n3", Notice::Look)];
         assert_eq!(gone(&mut nodes, "n2", Gone::Deleted), look, "it was about to look");
     }
