@@ -204,7 +204,7 @@ impl InterProcessFairLockBuilder {
     /// reply (the limit in Java is 1 MiB). The 17,000 counts the waiters of all processes: with n of them
     /// keep `max_waiters` below 17,000 / n (the default suits three).
     pub fn max_waiters(mut self, waiters: usize) -> Self {
-        self.asked.max_nodes = Some(waiters);
+        self.asked.node_limit = Some(waiters);
         self
     }
 }

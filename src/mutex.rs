@@ -206,7 +206,7 @@ impl InterProcessMutexBuilder {
     /// most crowded locks, and few enough that listing it stays cheap. With 1, the tasks of this process
     /// queue as one contender.
     pub fn max_znodes(mut self, nodes: usize) -> Self {
-        self.asked.max_nodes = Some(nodes);
+        self.asked.node_limit = Some(nodes);
         self
     }
 }

@@ -233,7 +233,7 @@ impl InterProcessReadWriteLockBuilder {
     /// A reader gives its place up when the lock is granted, so this does not limit how many readers hold the
     /// lock. From 1 to 10,000, by default 64.
     pub fn max_znodes(mut self, nodes: usize) -> Self {
-        self.asked.max_nodes = Some(nodes);
+        self.asked.node_limit = Some(nodes);
         self
     }
 }

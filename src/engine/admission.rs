@@ -35,7 +35,7 @@ pub(crate) async fn enter(
         let in_the_way = match queue.with(|queue| queue.arrive(newcomer, wake)) {
             Arrival::Admitted => return Ok(place),
             Arrival::Refused => {
-                let (path, max) = (path_lock.path().user().to_owned(), path_lock.options().max_nodes);
+                let (path, max) = (path_lock.path().user().to_owned(), path_lock.options().node_limit);
                 return Err(AcquireError::TooManyWaiters { path, max }.into());
             }
             Arrival::Busy(in_the_way) => in_the_way,

@@ -61,7 +61,7 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
     if let Some(reason) = hold.lost() {
         return lost(hold, reason);
     }
-    let new = naming.beside(&own, &new_id(naming), kind);
+    let new = naming.converted_name(&own, &new_id(naming), kind);
     let Some(new) = new.filter(|_| hold.held().begin_conversion()) else {
         let reason = hold.lost().unwrap_or(LostReason::Closed);
         return lost(hold, reason);
@@ -132,14 +132,14 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
             delete(&hold, vec![own.to_owned()]).await;
             LostReason::LeaseExpired
         }
-        Converted::Lost { gone, leave } => {
+        Converted::Lost { gone, delete: nodes } => {
             let reason = if gone { LostReason::NodeDeleted } else { LostReason::NotConverted };
             // Told before the rest is deleted, which may take long.
             held.conversion_lost(reason);
             if gone {
                 session.disown(&hold.path_lock().path().child(own));
             }
-            delete(&hold, leave).await;
+            delete(&hold, nodes).await;
             reason
         }
         Converted::SessionGone => session.end_reason().unwrap_or(LostReason::Closed),

@@ -45,7 +45,7 @@ impl Recipe {
 /// The options of one handle. Those that it leaves open are taken from the path lock, or are the defaults.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestedOptions {
-    pub(crate) max_nodes: Option<usize>,
+    pub(crate) node_limit: Option<usize>,
     pub(crate) data: Option<Arc<[u8]>>,
     pub(crate) acl: Option<Arc<[Acl]>>,
     pub(crate) parents: Option<Parents>,
@@ -57,7 +57,7 @@ pub(crate) struct RequestedOptions {
 pub(crate) struct LockOptions {
     pub(crate) recipe: Recipe,
     /// How many contenders of the path lock may have a node.
-    pub(crate) max_nodes: usize,
+    pub(crate) node_limit: usize,
     pub(crate) data: Arc<[u8]>,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) parents: Parents,
@@ -82,8 +82,8 @@ impl RequestedOptions {
         let invalid =
             |option, reason| Err(BuildError::InvalidOption { path: path.user().to_owned(), option, reason });
         let (option, default, most, range) = recipe.nodes();
-        let max_nodes = self.max_nodes.unwrap_or(default);
-        if max_nodes == 0 || max_nodes > most {
+        let node_limit = self.node_limit.unwrap_or(default);
+        if node_limit == 0 || node_limit > most {
             return invalid(option, range);
         }
         let data = self.data.clone().unwrap_or_else(|| DEFAULT_DATA.into());
@@ -105,7 +105,7 @@ impl RequestedOptions {
             Dialect::Curator => Parents::Container,
             Dialect::Kazoo => Parents::Persistent,
         });
-        Ok(LockOptions { recipe, max_nodes, data, acl, parents, dialect })
+        Ok(LockOptions { recipe, node_limit, data, acl, parents, dialect })
     }
 
     /// Returns whether a path lock with the options `path_lock` serves this handle too. The error is the
@@ -114,7 +114,7 @@ impl RequestedOptions {
         fn same<T: PartialEq + ?Sized>(asked: Option<&T>, path_lock: &T) -> bool {
             asked.is_none_or(|asked| asked == path_lock)
         }
-        if !same(self.max_nodes.as_ref(), &path_lock.max_nodes) {
+        if !same(self.node_limit.as_ref(), &path_lock.node_limit) {
             Err(path_lock.recipe.nodes().0)
         } else if !same(self.data.as_ref(), &path_lock.data) {
             Err("data")
@@ -145,22 +145,22 @@ mod tests {
     #[test]
     fn defaults() {
         let options = RequestedOptions::default().resolve(&path(), Recipe::Mutex, &open(), None).unwrap();
-        assert_eq!(options.max_nodes, 64);
+        assert_eq!(options.node_limit, 64);
         assert_eq!(options.parents, Parents::Container);
         assert_eq!(*options.acl, [Acl::open()]);
         assert_eq!(options.dialect, Dialect::Curator);
         let fair = RequestedOptions::default().resolve(&path(), Recipe::FairLock, &open(), None).unwrap();
-        assert_eq!(fair.max_nodes, 5_000);
+        assert_eq!(fair.node_limit, 5_000);
         let kazoo = RequestedOptions { dialect: Some(Dialect::Kazoo), ..RequestedOptions::default() };
         let kazoo = kazoo.resolve(&path(), Recipe::ReadWriteLock, &open(), None).unwrap();
-        assert_eq!((kazoo.parents, kazoo.max_nodes), (Parents::Persistent, 64));
+        assert_eq!((kazoo.parents, kazoo.node_limit), (Parents::Persistent, 64));
     }
 
     #[test]
     fn values_that_cannot_work_are_refused_by_name() {
         let bad = [
-            (RequestedOptions { max_nodes: Some(0), ..RequestedOptions::default() }, "max_znodes"),
-            (RequestedOptions { max_nodes: Some(10_001), ..RequestedOptions::default() }, "max_znodes"),
+            (RequestedOptions { node_limit: Some(0), ..RequestedOptions::default() }, "max_znodes"),
+            (RequestedOptions { node_limit: Some(10_001), ..RequestedOptions::default() }, "max_znodes"),
             (
                 RequestedOptions { data: Some(vec![0; 1_000_001].into()), ..RequestedOptions::default() },
                 "data",
@@ -190,16 +190,16 @@ mod tests {
 
     #[test]
     fn what_a_handle_leaves_open_never_conflicts() {
-        let path_lock = RequestedOptions { max_nodes: Some(3), ..RequestedOptions::default() }
+        let path_lock = RequestedOptions { node_limit: Some(3), ..RequestedOptions::default() }
             .resolve(&path(), Recipe::Mutex, &open(), None)
             .unwrap();
         assert_eq!(RequestedOptions::default().agrees_with(&path_lock), Ok(()));
         assert_eq!(
-            RequestedOptions { max_nodes: Some(3), ..RequestedOptions::default() }.agrees_with(&path_lock),
+            RequestedOptions { node_limit: Some(3), ..RequestedOptions::default() }.agrees_with(&path_lock),
             Ok(())
         );
         assert_eq!(
-            RequestedOptions { max_nodes: Some(4), ..RequestedOptions::default() }.agrees_with(&path_lock),
+            RequestedOptions { node_limit: Some(4), ..RequestedOptions::default() }.agrees_with(&path_lock),
             Err("max_znodes")
         );
         let data = RequestedOptions { data: Some(b"x"[..].into()), ..RequestedOptions::default() };

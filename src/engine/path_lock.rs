@@ -50,11 +50,11 @@ pub(crate) enum Admission {
 
 /// The handles of one client for one path and recipe.
 ///
-/// Each attempt of a path lock queues by a node of its own, at most `max_nodes` at a time. An attempt without
-/// a place waits in memory, in order of arrival, so that a thousand tasks cost the servers no more than
-/// `max_nodes` nodes, and none of them overtakes another: after the end of a session, they queue in the next
-/// one in the order in which they arrived. A fair lock's attempts do not wait for a place, since its order is
-/// that of the nodes: one that finds no place is refused. The
+/// Each attempt of a path lock queues by a node of its own, at most `node_limit` at a time. An attempt
+/// without a place waits in memory, in order of arrival, so that a thousand tasks cost the servers no more
+/// than `node_limit` nodes, and none of them overtakes another: after the end of a session, they queue in the
+/// next one in the order in which they arrived. A fair lock's attempts do not wait for a place, since its
+/// order is that of the nodes: one that finds no place is refused. The
 /// [`LocalQueue`](crate::protocol::local_queue::LocalQueue) decides which attempt is next.
 pub(crate) struct PathLock {
     registry: Arc<Registry<Key, Self>>,
@@ -146,7 +146,7 @@ impl PathLock {
             holders: Mutex::default(),
             foreign_reported: AtomicBool::new(false),
         };
-        path_lock.queue.with(|queue| queue.set_limit(path_lock.limit(), path_lock.options.max_nodes));
+        path_lock.queue.with(|queue| queue.set_limit(path_lock.limit(), path_lock.options.node_limit));
         path_lock
     }
 
@@ -291,7 +291,7 @@ impl fmt::Debug for PathLock {
         f.debug_struct("PathLock")
             .field("path", &self.path)
             .field("recipe", &self.options.recipe)
-            .field("max_nodes", &self.options.max_nodes)
+            .field("max_nodes", &self.options.node_limit)
             .finish_non_exhaustive()
     }
 }

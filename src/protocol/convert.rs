@@ -93,8 +93,8 @@ pub(crate) enum Converted {
     /// The lock is held as before.
     Kept(NotConverted),
     /// The lock is lost: its node is `gone`, or a node could not be deleted, or the outcome cannot be known.
-    /// The nodes in `leave` are to be deleted, one after the other.
-    Lost { gone: bool, leave: Vec<String> },
+    /// The nodes in `delete` are to be deleted, one after the other.
+    Lost { gone: bool, delete: Vec<String> },
     /// The session has ended.
     SessionGone,
 }
@@ -310,8 +310,8 @@ impl Conversion {
         Self::lost(false, vec![self.new.clone(), self.own.clone()])
     }
 
-    fn lost(gone: bool, leave: Vec<String>) -> ConvertStep {
-        ConvertStep::Finish(Converted::Lost { gone, leave })
+    fn lost(gone: bool, delete: Vec<String>) -> ConvertStep {
+        ConvertStep::Finish(Converted::Lost { gone, delete })
     }
 }
 
@@ -392,15 +392,15 @@ mod tests {
         // Unless it may have happened before.
         let mut conversion = downgrade();
         conversion.on(ConvertEvent::Created(Created::Failed(FailureKind::Unknown.into())));
-        let leave = vec![READ.to_owned(), WRITE.to_owned()];
-        assert_eq!(conversion.on(refused()), ConvertStep::Finish(Converted::Lost { gone: false, leave }));
+        let delete = vec![READ.to_owned(), WRITE.to_owned()];
+        assert_eq!(conversion.on(refused()), ConvertStep::Finish(Converted::Lost { gone: false, delete }));
     }
 
     #[test]
     fn a_node_deleted_by_hand_is_a_lost_lock() {
-        let lost = |leave: &[&str]| {
-            let leave = leave.iter().map(ToString::to_string).collect();
-            ConvertStep::Finish(Converted::Lost { gone: true, leave })
+        let lost = |delete: &[&str]| {
+            let delete = delete.iter().map(ToString::to_string).collect();
+            ConvertStep::Finish(Converted::Lost { gone: true, delete })
         };
         assert_eq!(downgrade().on(ConvertEvent::Created(Created::Missing)), lost(&[]));
         assert_eq!(upgrade().on(ConvertEvent::Created(Created::Missing)), lost(&[]));
@@ -515,8 +515,8 @@ mod tests {
     fn a_node_that_may_not_be_deleted_is_a_lost_lock() {
         let refused = || ConvertEvent::Deleted(Answer::no(REFUSED));
         let lost = || {
-            let leave = vec![WRITE.to_owned(), READ.to_owned()];
-            ConvertStep::Finish(Converted::Lost { gone: false, leave })
+            let delete = vec![WRITE.to_owned(), READ.to_owned()];
+            ConvertStep::Finish(Converted::Lost { gone: false, delete })
         };
         let mut retreating = upgrade();
         retreating.on(made());
@@ -545,8 +545,8 @@ mod tests {
         let mut conversion = upgrade();
         conversion.on(made());
         let gone = ConvertEvent::Listed(Answer::no(FailureKind::NoNode));
-        let leave = vec![WRITE.to_owned()];
-        assert_eq!(conversion.on(gone), ConvertStep::Finish(Converted::Lost { gone: true, leave }));
+        let delete = vec![WRITE.to_owned()];
+        assert_eq!(conversion.on(gone), ConvertStep::Finish(Converted::Lost { gone: true, delete }));
     }
 
     #[test]

@@ -104,9 +104,9 @@ impl Naming {
 
     /// Returns the full name of the node to which a conversion changes `own`: it has the number of `own`, and
     /// so its position in the queue. The name of a write node contains the id of its read node, which shows
-    /// that it was created later than its number says ([`converts`]). `None` if `own` is not a contender's
-    /// name.
-    pub(crate) fn beside(self, own: &str, id: &str, kind: Kind) -> Option<String> {
+    /// that it was created later than its number says ([`upgraded_from`]). `None` if `own` is not a
+    /// contender's name.
+    pub(crate) fn converted_name(self, own: &str, id: &str, kind: Kind) -> Option<String> {
         let (before, sequence) = self.kinds().iter().find_map(|&kind| split(own, self.marker(kind)))?;
         let beginning = match kind {
             Kind::Shared => self.prefix(id, kind),
@@ -135,9 +135,9 @@ impl Naming {
     }
 }
 
-/// Returns the id of the read node from which a conversion made this write node ([`Naming::beside`]). `None`
-/// for every other node, whose number says when it was created.
-pub(crate) fn converts(name: &str, naming: Naming) -> Option<&str> {
+/// Returns the id of the read node from which a conversion made this write node
+/// ([`Naming::converted_name`]). `None` for every other node, whose number says when it was created.
+pub(crate) fn upgraded_from(name: &str, naming: Naming) -> Option<&str> {
     if naming.family != Family::ReadWrite {
         return None;
     }
@@ -336,9 +336,9 @@ mod tests {
     #[test]
     fn a_converted_node_has_the_number_of_the_one_before() {
         let own = format!("{}0000000042", READ_WRITE.prefix("5f3b", Kind::Exclusive));
-        let name = READ_WRITE.beside(&own, "7a", Kind::Shared).unwrap();
+        let name = READ_WRITE.converted_name(&own, "7a", Kind::Shared).unwrap();
         assert_eq!(name, "_c_7a-__READ__0000000042");
-        assert_eq!(READ_WRITE.beside("foreign", "7a", Kind::Shared), None);
+        assert_eq!(READ_WRITE.converted_name("foreign", "7a", Kind::Shared), None);
     }
 
     #[test]
@@ -351,23 +351,23 @@ mod tests {
             });
             let [of, own] = &ids;
             let read = format!("{}0000000042", naming.prefix(of, Kind::Shared));
-            let write = naming.beside(&read, own, Kind::Exclusive).unwrap();
-            assert_eq!(converts(&write, naming), Some(of.as_str()));
+            let write = naming.converted_name(&read, own, Kind::Exclusive).unwrap();
+            assert_eq!(upgraded_from(&write, naming), Some(of.as_str()));
             // To all other clients it is a writer with that number, and has an id of its own.
             assert_eq!(classify(&write, naming), writer(42));
             assert_eq!(id(&write), Some(own.as_str()));
             // The read node that it is changed back to does not name it.
-            let again = naming.beside(&write, of, Kind::Shared);
+            let again = naming.converted_name(&write, of, Kind::Shared);
             assert_eq!(again, Some(read.clone()));
             let genuine = format!("{}0000000042", naming.prefix(of, Kind::Exclusive));
-            assert_eq!([converts(&read, naming), converts(&genuine, naming)], [None; 2]);
+            assert_eq!([upgraded_from(&read, naming), upgraded_from(&genuine, naming)], [None; 2]);
         }
         for other in
             ["", "foreign", "__WRIT__0000000001", "x-of-y-__WRIT__0000000001", "_c_x-of-y-lock-0000000001"]
         {
-            assert_eq!(converts(other, READ_WRITE), None, "{other}");
+            assert_eq!(upgraded_from(other, READ_WRITE), None, "{other}");
         }
-        assert_eq!(converts("_c_x-of-y-lock-0000000001", MUTEX), None);
+        assert_eq!(upgraded_from("_c_x-of-y-lock-0000000001", MUTEX), None);
     }
 
     proptest! {
@@ -382,7 +382,7 @@ mod tests {
         fn no_name_panics(name in any::<String>(), tail in "[-0-9锁]{0,12}") {
             let _ = exclusive(&name);
             let _ = exclusive(&format!("{name}lock-{tail}"));
-            let _ = converts(&format!("_c_{name}__WRIT__{tail}"), READ_WRITE);
+            let _ = upgraded_from(&format!("_c_{name}__WRIT__{tail}"), READ_WRITE);
         }
     }
 }

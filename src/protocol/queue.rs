@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::protocol::node_name::{Child, Kind, Naming, classify, converts};
+use crate::protocol::node_name::{Child, Kind, Naming, classify, upgraded_from};
 
 /// The queue that one list of a lock directory shows, or why the directory is unusable.
 pub(crate) type Listing = Result<Arc<Queue>, Unusable>;
@@ -20,7 +20,7 @@ pub(crate) struct Queue {
     naming: Naming,
     contenders: Vec<Contender>,
     /// The first contender of another order, and its number.
-    foreign: Option<(i32, String)>,
+    other_order: Option<(i32, String)>,
     foreign_children: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ struct Contender {
     kind: Kind,
     name: String,
     /// Whether it is a conversion's write node, which was created later than its number says.
-    converted: bool,
+    is_upgrade: bool,
     /// The index of the nearest writer before it.
     writer_before: Option<usize>,
 }
@@ -69,19 +69,19 @@ impl Queue {
     pub(crate) fn read(children: Vec<String>, naming: Naming) -> Listing {
         let mut contenders = Vec::with_capacity(children.len());
         let mut foreign_children = Vec::new();
-        let mut foreign: Option<(i32, String)> = None;
+        let mut other_order: Option<(i32, String)> = None;
         for name in children {
             match classify(&name, naming) {
                 Child::Contender { sequence, .. } | Child::OtherOrder { sequence } if sequence < 0 => {
                     return Err(Unusable::Exhausted);
                 }
                 Child::Contender { sequence, kind } => {
-                    let converted = converts(&name, naming).is_some();
-                    contenders.push(Contender { sequence, kind, name, converted, writer_before: None });
+                    let is_upgrade = upgraded_from(&name, naming).is_some();
+                    contenders.push(Contender { sequence, kind, name, is_upgrade, writer_before: None });
                 }
                 Child::OtherOrder { sequence } => {
-                    if foreign.as_ref().is_none_or(|(first, _)| sequence < *first) {
-                        foreign = Some((sequence, name));
+                    if other_order.as_ref().is_none_or(|(first, _)| sequence < *first) {
+                        other_order = Some((sequence, name));
                     }
                 }
                 Child::Foreign => foreign_children.push(name),
@@ -95,7 +95,7 @@ impl Queue {
                 writer = Some(i);
             }
         }
-        Ok(Arc::new(Self { naming, contenders, foreign, foreign_children }))
+        Ok(Arc::new(Self { naming, contenders, other_order, foreign_children }))
     }
 
     /// Returns an error if any contender queues in another order: newcomers and looks at the queue are
@@ -114,7 +114,7 @@ impl Queue {
     }
 
     fn usable_before(&self, sequence: i32) -> Result<(), Unusable> {
-        match &self.foreign {
+        match &self.other_order {
             Some((number, name)) if *number <= sequence => Err(Unusable::OtherOrder(name.clone())),
             _ => Ok(()),
         }
@@ -162,7 +162,7 @@ impl Queue {
         let mut writer: Option<i32> = None;
         for other in self.contenders.iter().filter(|other| other.name != read && other.name != write) {
             match other.kind {
-                Kind::Exclusive if other.converted => return Upgrade::Contended,
+                Kind::Exclusive if other.is_upgrade => return Upgrade::Contended,
                 // In order, so the first writer has the lowest number.
                 Kind::Exclusive => writer = writer.or(Some(other.sequence)),
                 Kind::Shared if writer.is_some_and(|writer| writer < other.sequence) => {}
@@ -411,16 +411,16 @@ mod tests {
     }
 
     fn check(children: Vec<String>, naming: Naming) {
-        let foreign = children.iter().filter_map(|name| match classify(name, naming) {
+        let other_order = children.iter().filter_map(|name| match classify(name, naming) {
             Child::OtherOrder { sequence } => Some(sequence),
             _ => None,
         });
-        let foreign = foreign.min();
+        let other_order = other_order.min();
         let Ok(queue) = Queue::read(children, naming) else { return };
-        assert_eq!(queue.usable().is_err(), foreign.is_some());
+        assert_eq!(queue.usable().is_err(), other_order.is_some());
         for contender in &queue.contenders {
             let refused = queue.usable_by(&contender.name).is_err();
-            assert_eq!(refused, foreign.is_some_and(|foreign| foreign <= contender.sequence), "{queue:?}");
+            assert_eq!(refused, other_order.is_some_and(|first| first <= contender.sequence), "{queue:?}");
         }
         let holders = |kind| queue.in_order(Some(kind)).filter(|name| holds(&queue, name)).count();
         let (readers, writers) = (holders(Kind::Shared), holders(Kind::Exclusive));

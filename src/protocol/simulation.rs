@@ -866,7 +866,7 @@ impl World<'_> {
             Kind::Shared => Kind::Exclusive,
             Kind::Exclusive => Kind::Shared,
         };
-        let new = self.directory.naming.beside(&name, &id, kind).unwrap();
+        let new = self.directory.naming.converted_name(&name, &id, kind).unwrap();
         let (conversion, step) = match kind {
             Kind::Shared => Conversion::downgrade(name.clone(), new),
             Kind::Exclusive => Conversion::upgrade(name.clone(), new),
@@ -933,10 +933,10 @@ impl World<'_> {
                 self.callers[i].doing = Doing::Holding { name: node };
             }
             Converted::Kept(_) => self.callers[i].doing = Doing::Holding { name },
-            Converted::Lost { leave, .. } => {
+            Converted::Lost { delete, .. } => {
                 let caller = &self.callers[i];
                 assert!(caller.deleted_by_hand || caller.refused, "lost without a reason");
-                for name in &leave {
+                for name in &delete {
                     if self.callers[i].refused && self.choices.chance(100) {
                         self.directory.stuck.insert(name.clone());
                     } else {

@@ -309,7 +309,7 @@ impl ModelState {
     fn convert(&mut self, i: usize) {
         let id = self.next_id(i);
         let (own, kind) = (self.actors[i].node.clone(), self.actors[i].kind);
-        let new = |kind| NAMING.beside(&own, &id, kind).unwrap();
+        let new = |kind| NAMING.converted_name(&own, &id, kind).unwrap();
         let (conversion, step) = match kind {
             Kind::Shared => Conversion::upgrade(own.clone(), new(Kind::Exclusive)),
             Kind::Exclusive => Conversion::downgrade(own.clone(), new(Kind::Shared)),
@@ -373,7 +373,7 @@ impl ModelState {
                 return;
             }
             Converted::Kept(_) => Activity::Hold,
-            Converted::Lost { leave, .. } => return self.release(i, &leave),
+            Converted::Lost { delete, .. } => return self.release(i, &delete),
             Converted::SessionGone => panic!("a session of the model ends by `end` only"),
         };
     }
