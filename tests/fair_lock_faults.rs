@@ -423,9 +423,7 @@ async fn a_place_that_cannot_be_taken_anew_says_why() {
 #[tokio::test]
 async fn a_place_is_taken_anew_although_its_old_node_is_not_deleted_yet() {
     let server = server();
-    let policy = RetryPolicy::n_times(100_000, Duration::from_millis(5));
-    let builder = Client::builder().retry_policy(policy).session_timeout(Duration::from_secs(3));
-    let client = within("the session", builder.connect(&server.connect_string())).await.unwrap();
+    let client = client_with(&server, Duration::from_secs(3)).await;
     let lock = InterProcessFairLock::builder(&client, DIRECTORY).max_waiters(1).build().unwrap();
     let mut place = place(&lock).await;
     server.freeze_expiry(true);

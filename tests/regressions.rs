@@ -949,6 +949,7 @@ async fn connect_goes_on_beyond_the_session_timeout() {
     let builder = Client::builder().session_timeout(timeout).connect_timeout(LONG);
     let servers = server.connect_string();
     let mut connecting = tokio::spawn(async move { builder.connect(&servers).await });
+    // Session timeouts, which have to pass.
     assert!(tokio::time::timeout(3 * timeout, &mut connecting).await.is_err(), "it gave up");
     server.restart().unwrap();
     let client = within("the session", connecting).await.unwrap().unwrap();

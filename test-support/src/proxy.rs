@@ -407,7 +407,8 @@ mod tests {
     use super::*;
 
     const LONG: Duration = Duration::from_secs(20);
-    /// How long nothing must have come for it to be called silence.
+    /// How long nothing must have come for it to be called silence: that a socket stays silent only time
+    /// shows.
     const A_WHILE: Duration = Duration::from_millis(100);
 
     /// A proxy, and the connections that arrive behind it.
