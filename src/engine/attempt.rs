@@ -26,7 +26,7 @@ use crate::engine::look::{
 };
 use crate::engine::path_lock::{Admission, Budget, PathLock};
 use crate::engine::pending::Pending;
-use crate::engine::progress::{Ahead, NoAnswer, Progress, ProgressSender, WaitsFor};
+use crate::engine::progress::{Ahead, ProgressSender, WaitsFor};
 use crate::engine::requests::{self, UnderWay};
 use crate::engine::seat::Seat;
 use crate::engine::shared_queue::Place;
@@ -508,17 +508,11 @@ impl Attempt {
     /// Returns the error at the deadline: `TimedOut` if a live contender was seen ahead, otherwise what was
     /// not answered.
     fn out_of_time(&self) -> AcquireError {
-        let waited = self.started.elapsed();
-        let Progress { ahead, waits_for, .. } = self.progress.get();
-        match (self.budget, ahead.or_else(|| self.path_lock.own_ahead(self.kind))) {
-            (Budget::Until { asked, .. }, Some(ahead)) => {
-                self.path_lock.timed_out(self.kind, asked, waited, ahead)
-            }
-            // A try, or a wait in which no live contender was seen: the servers have not answered.
-            _ => {
-                let path = self.path_lock.path().user().to_owned();
-                AcquireError::Connection { path, source: Arc::new(NoAnswer { waits_for, waited }) }
-            }
+        let (progress, waited) = (self.progress.get(), self.started.elapsed());
+        match self.budget {
+            Budget::Until { asked, .. } => self.path_lock.late(progress, self.kind, asked, waited),
+            // A try is answered by the servers, or not.
+            Budget::Try { .. } | Budget::Forever => self.path_lock.no_answer(progress.waits_for, waited),
         }
     }
 

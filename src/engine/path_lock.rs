@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 
 use crate::engine::held::Held;
 use crate::engine::lock_options::{LockOptions, Recipe, RequestedOptions};
-use crate::engine::progress::Ahead;
+use crate::engine::progress::{Ahead, NoAnswer, Progress, WaitsFor};
 use crate::engine::registry::Registry;
 use crate::engine::shared_queue::SharedQueue;
-use crate::error::BuildError;
-use crate::error::{AcquireError, LocalHolder, Lost, LostReason, TryLockError};
+use crate::error::{AcquireError, BuildError, LocalHolder, Lost, LostReason, TryLockError};
 use crate::path::LockPath;
 use crate::protocol::local_queue::{Census, Limit};
 use crate::protocol::node_name::{Kind, Naming};
@@ -211,7 +210,7 @@ impl PathLock {
     }
 
     /// Returns that hold as a contender ahead.
-    pub(crate) fn own_ahead(&self, kind: Kind) -> Option<Ahead> {
+    fn own_ahead(&self, kind: Kind) -> Option<Ahead> {
         self.holder_for(kind).map(|holder| Ahead { count: 1, first: Some(holder.held.name()) })
     }
 
@@ -231,6 +230,27 @@ impl PathLock {
             first: ahead.first.map(|name| self.path.user_child(&name)),
             holder: self.holder_for(kind).map(|holder| holder.as_local()),
         }
+    }
+
+    /// Returns the error of an attempt that was not granted in time: `TimedOut` if a live contender is known
+    /// to be ahead, otherwise what was not answered.
+    pub(crate) fn late(
+        &self,
+        progress: Progress,
+        kind: Kind,
+        asked: Duration,
+        waited: Duration,
+    ) -> AcquireError {
+        match progress.ahead.or_else(|| self.own_ahead(kind)) {
+            Some(ahead) => self.timed_out(kind, asked, waited, ahead),
+            None => self.no_answer(progress.waits_for, waited),
+        }
+    }
+
+    /// Returns the error of a wait for the servers' answer.
+    pub(crate) fn no_answer(&self, waits_for: WaitsFor, waited: Duration) -> AcquireError {
+        let path = self.path.user().to_owned();
+        AcquireError::Connection { path, source: Arc::new(NoAnswer { waits_for, waited }) }
     }
 
     /// Returns the error of a try that has found other contenders.

@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 use crate::engine::hold::Hold;
 use crate::engine::look;
 use crate::engine::path_lock::PathLock;
-use crate::engine::progress::{NoAnswer, Progress};
+use crate::engine::progress::Progress;
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::node_name::Kind;
 use crate::session::cleanup::Cleanup;
@@ -133,14 +133,8 @@ impl Pending {
     /// Returns the error of an attempt that is not granted in time: with the contenders ahead, or with what
     /// was not answered.
     pub(crate) fn late(&self, kind: Kind, asked: Duration, waited: Duration) -> AcquireError {
-        let Progress { ahead, waits_for, .. } = self.progress.borrow().clone();
-        match ahead.or_else(|| self.path_lock.own_ahead(kind)) {
-            Some(ahead) => self.path_lock.timed_out(kind, asked, waited, ahead),
-            None => {
-                let path = self.path_lock.path().user().to_owned();
-                AcquireError::Connection { path, source: Arc::new(NoAnswer { waits_for, waited }) }
-            }
-        }
+        let progress = self.progress.borrow().clone();
+        self.path_lock.late(progress, kind, asked, waited)
     }
 
     /// Returns the error of an attempt that the end of the client has stopped.

@@ -202,7 +202,7 @@ pub(crate) fn clean_up_pause(failures: u32) -> Duration {
 
 /// Returns a random number to spread retries by. `uuid` is the only source of randomness among the
 /// dependencies.
-pub(crate) fn random() -> u64 {
+fn random() -> u64 {
     Uuid::new_v4().as_u64_pair().1
 }
 

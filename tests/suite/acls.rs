@@ -126,17 +126,17 @@ async fn a_node_that_we_may_not_delete_is_reported(env: &Env) {
     drop(within("the second in line", waiter).await.unwrap().unwrap());
 }
 
+/// Sets what any client may do with a lock's directory.
+async fn allow(outsider: &zk::Client, path: &str, permission: zk::Permission) {
+    let acls = [zk::Acl::new(permission | zk::Permission::ADMIN, zk::AuthId::anyone())];
+    outsider.set_acl(path, &acls, None).await.unwrap();
+}
+
 async fn a_node_that_we_may_delete_later_is_deleted(env: &Env) {
     let path = env.lock_path();
     directory(env, &path, zk::Permission::ALL).await;
     let outsider = env.outsider().await;
-    let allow = |permission: zk::Permission| {
-        let (outsider, path) = (outsider.clone(), path.clone());
-        async move {
-            let acls = [zk::Acl::new(permission | zk::Permission::ADMIN, zk::AuthId::anyone())];
-            outsider.set_acl(&path, &acls, None).await.unwrap();
-        }
-    };
+    let allow = |permission| allow(outsider, &path, permission);
     allow(zk::Permission::CREATE | zk::Permission::READ).await;
     let client = env.client().await;
     let mutex = InterProcessMutex::new(&client, &path).unwrap();
@@ -155,13 +155,7 @@ async fn a_conversion_that_we_may_not_take_back_is_a_lost_lock(env: &Env) {
     let path = env.lock_path();
     directory(env, &path, zk::Permission::ALL).await;
     let outsider = env.outsider().await;
-    let allow = |permission: zk::Permission| {
-        let (outsider, path) = (outsider.clone(), path.clone());
-        async move {
-            let acls = [zk::Acl::new(permission | zk::Permission::ADMIN, zk::AuthId::anyone())];
-            outsider.set_acl(&path, &acls, None).await.unwrap();
-        }
-    };
+    let allow = |permission| allow(outsider, &path, permission);
     let (ours, theirs) = (env.client().await, env.client().await);
     let read = |client| InterProcessReadWriteLock::new(client, &path).unwrap().read_lock();
     let reader = within("a free lock", read(&ours).lock()).await.unwrap();
