@@ -346,23 +346,7 @@ impl<M: Mode> LockGuard<M> {
     /// # }
     /// ```
     pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
-        let mut lost = pin!(self.lost());
-        let mut work = pin!(work);
-        let outcome = std::future::poll_fn(|context| {
-            if let Poll::Ready(lost) = lost.as_mut().poll(context) {
-                return Poll::Ready(Err(lost));
-            }
-            // By the clock as well: the task that wakes `lost` may not have been scheduled.
-            if let Some(reason) = self.hold.lost() {
-                return Poll::Ready(Err(self.as_lost(reason)));
-            }
-            work.as_mut().poll(context).map(Ok)
-        })
-        .await?;
-        match self.hold.lost() {
-            Some(reason) => Err(self.as_lost(reason)),
-            None => Ok(outcome),
-        }
+        while_held(self.lost(), || self.lost_now(), work).await
     }
 
     /// Runs `work` while the lock is held, and returns its output with the guard.
@@ -477,7 +461,16 @@ impl<M: Mode> LockGuard<M> {
     /// # }
     /// ```
     pub fn transaction(&self) -> Transaction<'_> {
-        Transaction::new(&self.hold)
+        Transaction::new([&*self.hold])
+    }
+
+    /// Returns the loss, if the lock is lost by the clock.
+    pub(crate) fn lost_now(&self) -> Option<Lost> {
+        self.hold.lost().map(|reason| self.as_lost(reason))
+    }
+
+    pub(crate) fn hold(&self) -> &Hold {
+        &self.hold
     }
 
     fn as_lost(&self, reason: LostReason) -> Lost {
@@ -543,7 +536,7 @@ impl<M: Mode> LockGuard<M> {
     #[doc(alias = "makeRevocable")]
     pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
         let (session, held) = (Arc::downgrade(self.hold.session()), Arc::clone(self.hold.held()));
-        let directory = self.hold.path_lock().path().clone();
+        let directory = self.hold.directory().clone();
         let runtime = self.hold.path_lock().client().runtime();
         async move {
             // Where the session runs: this future may be polled without any runtime.
@@ -577,7 +570,7 @@ impl<M: Mode> LockGuard<M> {
     /// ```
     #[must_use]
     pub fn node(&self) -> NodePath {
-        self.hold.path_lock().path().user_child(&self.hold.node())
+        self.hold.directory().user_child(&self.hold.node())
     }
 
     /// Returns the path of the lock, as it was given.
@@ -595,7 +588,7 @@ impl<M: Mode> LockGuard<M> {
     /// ```
     #[must_use]
     pub fn path(&self) -> &str {
-        self.hold.path_lock().path().user()
+        self.hold.directory().user()
     }
 
     /// Releases the lock, and waits until a server has confirmed it.
@@ -655,6 +648,31 @@ impl<M: Mode> LockGuard<M> {
             };
             lost.map_or(result, |lost| Err(lost.into()))
         }
+    }
+}
+
+/// Runs `work` until it is done or the lock is lost. `lost` resolves at the loss, and `lost_now` reads the
+/// clock.
+pub(crate) async fn while_held<T>(
+    lost: impl Future<Output = Lost>,
+    lost_now: impl Fn() -> Option<Lost>,
+    work: impl Future<Output = T>,
+) -> Result<T, Lost> {
+    let (mut lost, mut work) = (pin!(lost), pin!(work));
+    let outcome = std::future::poll_fn(|context| {
+        if let Poll::Ready(lost) = lost.as_mut().poll(context) {
+            return Poll::Ready(Err(lost));
+        }
+        // By the clock as well: the task that wakes `lost` may not have been scheduled.
+        if let Some(lost) = lost_now() {
+            return Poll::Ready(Err(lost));
+        }
+        work.as_mut().poll(context).map(Ok)
+    })
+    .await?;
+    match lost_now() {
+        Some(lost) => Err(lost),
+        None => Ok(outcome),
     }
 }
 

@@ -156,6 +156,7 @@ mod error;
 mod fair_lock;
 mod fence;
 mod guard;
+mod guard_set;
 mod lock;
 pub mod mode;
 mod mutex;

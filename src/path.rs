@@ -16,12 +16,14 @@ use crate::shown::Quoted;
 /// do that for more than 128 KiB. A path of this size leaves room for several watches.
 pub(crate) const MAX_PATH_BYTES: usize = 16 * 1024;
 
-/// The path of a lock's directory, under which its contenders queue: the user's path below the client's
-/// namespace.
+/// The path of a directory in which nodes of a lock are: the user's path below the client's namespace, or a
+/// [subdirectory](Self::subdirectory) of that.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct LockPath {
     server: Arc<str>,
     namespace: usize,
+    /// The length of what is behind the user's path.
+    subdirectory: usize,
 }
 
 impl LockPath {
@@ -40,17 +42,28 @@ impl LockPath {
         if namespace.len() + path.len() > MAX_PATH_BYTES {
             return refuse("it is longer than 16 KiB");
         }
-        Ok(Self { server: format!("{namespace}{path}").into(), namespace: namespace.len() })
+        let server = format!("{namespace}{path}").into();
+        Ok(Self { server, namespace: namespace.len(), subdirectory: 0 })
     }
 
-    /// Returns the path at the servers, namespace included.
+    /// Returns the path of a directory of the recipe's own below the user's path. Errors and guards show the
+    /// user's path nevertheless.
+    pub(crate) fn subdirectory(&self, name: &str) -> Self {
+        Self {
+            server: self.child(name).into(),
+            namespace: self.namespace,
+            subdirectory: self.subdirectory + 1 + name.len(),
+        }
+    }
+
+    /// Returns the path of the directory at the servers, namespace included.
     pub(crate) fn server(&self) -> &str {
         &self.server
     }
 
     /// Returns the path as the user gave it, without the namespace.
     pub(crate) fn user(&self) -> &str {
-        &self.server[self.namespace..]
+        &self.server[self.namespace..self.server.len() - self.subdirectory]
     }
 
     /// Returns the path of a child of this directory at the servers.
@@ -60,7 +73,7 @@ impl LockPath {
 
     /// Returns the path of a child of this directory, a lock node, without the namespace.
     pub(crate) fn user_child(&self, name: &str) -> NodePath {
-        NodePath(format!("{}/{name}", self.user()).into())
+        self.to_user(&self.child(name))
     }
 
     /// Returns the path of a lock node at the servers without the namespace.

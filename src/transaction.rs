@@ -42,7 +42,8 @@ use crate::shown::Quoted;
 /// ```
 #[must_use = "it does nothing until `commit` is called"]
 pub struct Transaction<'a> {
-    hold: &'a Hold,
+    /// All of them have to be held. Not empty.
+    holds: Vec<&'a Hold>,
     operations: Vec<Operation>,
     refused: Option<TransactionError>,
 }
@@ -51,8 +52,15 @@ pub struct Transaction<'a> {
 const MAX_BYTES: usize = 1_000_000;
 
 impl<'a> Transaction<'a> {
-    pub(crate) fn new(hold: &'a Hold) -> Self {
-        Self { hold, operations: Vec::new(), refused: None }
+    /// Creates a transaction under these holds of one client.
+    pub(crate) fn new(holds: impl IntoIterator<Item = &'a Hold>) -> Self {
+        Self { holds: holds.into_iter().collect(), operations: Vec::new(), refused: None }
+    }
+
+    /// Returns the paths of the locks, for messages.
+    fn paths(&self) -> String {
+        let paths: Vec<&str> = self.holds.iter().map(|hold| hold.directory().user()).collect();
+        paths.join(", ")
     }
 
     /// Creates a persistent node with the ACL of the lock. Its parent must exist.
@@ -150,7 +158,8 @@ impl<'a> Transaction<'a> {
     }
 
     fn with(mut self, path: &str, operation: impl FnOnce(LockPath) -> Operation) -> Self {
-        match LockPath::parse(self.hold.path_lock().client().namespace(), path) {
+        let namespace = self.holds.first().map_or("", |hold| hold.path_lock().client().namespace());
+        match LockPath::parse(namespace, path) {
             Ok(path) => self.operations.push(operation(path)),
             Err(error) => self.refused = self.refused.or(Some(error.into())),
         }
@@ -194,14 +203,13 @@ impl<'a> Transaction<'a> {
         if let Some(refused) = self.refused {
             return Err(refused);
         }
-        let acl =
-            self.hold.path_lock().options().acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + 12).sum();
+        let acl = self.holds.iter().take(1).flat_map(|hold| hold.path_lock().options().acl.iter());
+        let acl = acl.map(|acl| acl.scheme.len() + acl.id.len() + 12).sum();
         let bytes: usize = self.operations.iter().map(|operation| operation.bytes(acl)).sum();
         if bytes > MAX_BYTES {
-            let path = self.hold.path_lock().path().user().to_owned();
-            return Err(TransactionError::TooLarge { path, bytes });
+            return Err(TransactionError::TooLarge { path: self.paths(), bytes });
         }
-        transact::transact(self.hold, self.operations).await
+        transact::transact(&self.holds, self.operations).await
     }
 }
 
@@ -253,7 +261,8 @@ impl fmt::Debug for Transaction<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The data may be large, and no business of a log's.
         let bytes: usize = self.operations.iter().map(|operation| operation.data().len()).sum();
-        let path = Quoted(self.hold.path_lock().path().user());
+        let paths = self.paths();
+        let path = Quoted(&paths);
         write!(
             f,
             "Transaction {{ lock: {path}, operations: {}, data: {bytes} bytes }}",

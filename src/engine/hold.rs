@@ -10,8 +10,10 @@ use tokio::sync::oneshot;
 use crate::engine::held::Held;
 use crate::engine::path_lock::{Holder, PathLock};
 use crate::error::{Lost, LostReason, ReleaseError};
+use crate::path::LockPath;
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
+use crate::session::holds::HeldLock;
 use crate::session::waker;
 use crate::session::zk_session::Session;
 
@@ -53,6 +55,11 @@ impl Hold {
 
     pub(crate) fn path_lock(&self) -> &Arc<PathLock> {
         &self.path_lock
+    }
+
+    /// Returns the directory of its node.
+    pub(crate) fn directory(&self) -> &LockPath {
+        self.held.directory()
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {

@@ -60,72 +60,87 @@ impl Operation {
     }
 }
 
-/// Commits operations on the condition that the node of a hold exists. A node's name is never used again, so
-/// if it exists, this hold has the lock (docs/protocol.md#transaction).
+/// Commits operations on the condition that the nodes of these holds exist. A node's name is never used again,
+/// so if it exists, its hold has the lock (docs/protocol.md#transaction).
 ///
 /// The work is a task on the session's runtime: a caller that stops polling must not keep the session from
 /// being closed, and one that leaves must not keep the outcome from being known.
-pub(crate) async fn transact(hold: &Hold, operations: Vec<Operation>) -> Result<(), TransactionError> {
-    let lost = |reason| TransactionError::Lost(Lost { path: hold.path_lock().path().user().into(), reason });
-    if let Some(reason) = hold.lost() {
-        return Err(lost(reason));
+pub(crate) async fn transact(holds: &[&Hold], operations: Vec<Operation>) -> Result<(), TransactionError> {
+    let Some(first) = holds.first() else {
+        // Not expected: a guard has a hold.
+        return Err(TransactionError::Lost(Lost { path: "".into(), reason: LostReason::Closed }));
+    };
+    // Locks of an earlier session are lost, so those that are not are all of one session.
+    if let Some(lost) = holds.iter().find_map(|hold| lost(hold)) {
+        return Err(lost);
     }
-    let write = PendingWrite::begin(hold.held());
+    let write = PendingWrite::begin(holds);
     let was_sent = Arc::clone(&write.was_sent);
-    match hold.path_lock().client().run(commit(hold.without_release(), operations, write)).await {
+    let shared = holds.iter().map(|hold| hold.without_release()).collect();
+    match first.path_lock().client().run(commit(shared, operations, write)).await {
         Some(result) => result,
         // The client has ended, and the task with it.
-        None if was_sent.load(Ordering::Acquire) => Err(unknown(hold, zk::Error::ClientClosed)),
-        None => Err(lost(hold.lost().unwrap_or(LostReason::Closed))),
+        None if was_sent.load(Ordering::Acquire) => Err(unknown(first, zk::Error::ClientClosed)),
+        None => Err(lost(first).unwrap_or_else(|| lost_by(first, LostReason::Closed))),
     }
+}
+
+fn lost(hold: &Hold) -> Option<TransactionError> {
+    hold.lost().map(|reason| lost_by(hold, reason))
+}
+
+fn lost_by(hold: &Hold, reason: LostReason) -> TransactionError {
+    TransactionError::Lost(Lost { path: hold.directory().user().into(), reason })
 }
 
 fn unknown(hold: &Hold, error: zk::Error) -> TransactionError {
-    TransactionError::Unknown { path: hold.path_lock().path().user().to_owned(), source: cause(error) }
+    TransactionError::Unknown { path: hold.directory().user().to_owned(), source: cause(error) }
 }
 
-/// A transaction under a hold, from before it is sent. Until its outcome is known, even if the caller leaves,
-/// the lock is not handed over in memory: the next holder would come in before the write.
+/// A transaction under holds, from before it is sent. Until its outcome is known, even if the caller leaves,
+/// the locks are not handed over in memory: the next holder would come in before the write.
 struct PendingWrite {
-    held: Arc<Held>,
+    held: Vec<Arc<Held>>,
     was_sent: Arc<AtomicBool>,
     /// Whether its outcome is known.
     known: bool,
 }
 
 impl PendingWrite {
-    fn begin(held: &Arc<Held>) -> Self {
-        held.begin_write();
-        Self { held: Arc::clone(held), was_sent: Arc::default(), known: false }
+    fn begin(holds: &[&Hold]) -> Self {
+        let held: Vec<_> = holds.iter().map(|hold| Arc::clone(hold.held())).collect();
+        held.iter().for_each(|held| held.begin_write());
+        Self { held, was_sent: Arc::default(), known: false }
     }
 }
 
 impl Drop for PendingWrite {
     fn drop(&mut self) {
         if self.known || !self.was_sent.load(Ordering::Acquire) {
-            self.held.end_write();
+            self.held.iter().for_each(|held| held.end_write());
         }
     }
 }
 
 async fn commit(
-    hold: Hold,
+    holds: Vec<Hold>,
     operations: Vec<Operation>,
     mut write: PendingWrite,
 ) -> Result<(), TransactionError> {
-    let path = hold.path_lock().path();
-    let lost = |reason| TransactionError::Lost(Lost { path: path.user().into(), reason });
-    let unknown = |error| unknown(&hold, error);
-    let session = hold.session();
-    let acls = to_library(&hold.path_lock().options().acl);
+    let Some(first) = holds.first() else { return Ok(()) };
+    let session = first.session();
+    let acls = to_library(&first.path_lock().options().acl);
     let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
-    let node = hold.node();
-    let lock_node = path.child(&node);
+    let nodes: Vec<_> = holds.iter().map(Hold::node).collect();
+    let paths: Vec<_> = holds.iter().zip(&nodes).map(|(hold, node)| hold.directory().child(node)).collect();
     let sent_at = clock::now();
-    let (options, operations, was_sent) = (&options, &operations, &write.was_sent);
+    let (options, operations, paths, was_sent) = (&options, &operations, &paths, &write.was_sent);
     let reply = session.request(|handle| async move {
         let mut writer = handle.new_multi_writer();
-        let mut put = writer.add_check_version(&lock_node, -1);
+        let mut put = Ok(());
+        for path in paths {
+            put = put.and_then(|()| writer.add_check_version(path, -1));
+        }
         for operation in operations {
             put = put.and_then(|()| match operation {
                 Operation::Create { path, data } => writer.add_create(path.server(), data, options),
@@ -147,42 +162,49 @@ async fn commit(
         Ok(result) => result,
         // The session has ended while the request was under way.
         Err(SessionGone) if write.was_sent.load(Ordering::Acquire) => {
-            return Err(unknown(zk::Error::ClientClosed));
+            return Err(unknown(first, zk::Error::ClientClosed));
         }
-        Err(SessionGone) => return Err(lost(session.end_reason().unwrap_or(LostReason::Closed))),
+        Err(SessionGone) => {
+            return Err(lost_by(first, session.end_reason().unwrap_or(LostReason::Closed)));
+        }
     };
     write.known = matches!(result, Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. }));
     match result {
-        Ok(results) if results.len() == operations.len() + 1 => {
+        Ok(results) if results.len() == holds.len() + operations.len() => {
             session.lease().renewed(sent_at);
             Ok(())
         }
-        Ok(_) => Err(unknown(zk::Error::UnexpectedError("an answer of another length".to_owned()))),
+        Ok(_) => Err(unknown(first, zk::Error::UnexpectedError("an answer of another length".to_owned()))),
         Err(zk::MultiWriteError::OperationFailed { index, source }) => {
             session.lease().renewed_by_check(sent_at, &source);
             if session.judge(&source) == FailureKind::SessionGone {
-                return Err(lost(hold.lost().unwrap_or(LostReason::SessionExpired)));
+                return Err(lost(first).unwrap_or_else(|| lost_by(first, LostReason::SessionExpired)));
             }
-            match index.checked_sub(1).and_then(|index| Some((index, operations.get(index)?))) {
-                None if source == zk::Error::NoNode => {
-                    hold.held().node_deleted(node);
-                    Err(lost(hold.lost().unwrap_or(LostReason::NodeDeleted)))
+            let checked = holds.get(index).zip(nodes.get(index));
+            let operation =
+                index.checked_sub(holds.len()).and_then(|index| Some((index, operations.get(index)?)));
+            match (checked, operation) {
+                (Some((hold, node)), _) if source == zk::Error::NoNode => {
+                    hold.held().node_deleted(Arc::clone(node));
+                    Err(lost(hold).unwrap_or_else(|| lost_by(hold, LostReason::NodeDeleted)))
                 }
                 // The ACL of the lock node does not let its own creator read it.
-                None => {
-                    let path = path.user_child(&node).into();
+                (Some((hold, node)), _) => {
+                    let path = hold.directory().user_child(node).into();
                     Err(TransactionError::Rejected { index: 0, path, source: cause(source) })
                 }
-                Some((index, operation)) => {
+                (None, Some((index, operation))) => {
                     let path = operation.path().user().to_owned();
                     Err(TransactionError::Rejected { index, path, source: cause(source) })
                 }
+                // Not expected: the error is of none of the operations.
+                (None, None) => Err(unknown(first, source)),
             }
         }
         Err(zk::MultiWriteError::RequestFailed { source }) => {
             // Whatever the error means for the session, the outcome of this request is unknown.
             session.judge(&source);
-            Err(unknown(source))
+            Err(unknown(first, source))
         }
     }
 }

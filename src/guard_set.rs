@@ -1,0 +1,122 @@
+//! Several guards that are one to their holder: the loss of one is the loss of all.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+
+use crate::error::{Lost, ReleaseError};
+use crate::guard::{AnyGuard, LockState, while_held};
+use crate::transaction::Transaction;
+
+type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// The guards of a multi-lock's members, or of a semaphore's permits: of one client, and at least one.
+#[derive(Debug)]
+pub(crate) struct GuardSet {
+    guards: Vec<AnyGuard>,
+}
+
+impl GuardSet {
+    pub(crate) fn new(guards: Vec<AnyGuard>) -> Self {
+        Self { guards }
+    }
+
+    pub(crate) fn guards(&self) -> &[AnyGuard] {
+        &self.guards
+    }
+
+    /// Returns the guards, for a set that is divided or joined with another.
+    pub(crate) fn into_guards(self) -> Vec<AnyGuard> {
+        self.guards
+    }
+
+    /// Returns the state of the one that is worst off.
+    pub(crate) fn state(&self) -> LockState {
+        let mut worst = LockState::Held;
+        for guard in &self.guards {
+            match guard.state() {
+                LockState::Held => {}
+                LockState::Suspended => worst = LockState::Suspended,
+                lost @ LockState::Lost(_) => return lost,
+            }
+        }
+        worst
+    }
+
+    /// Waits until the state differs from `known`. Returns the new one.
+    pub(crate) async fn state_changed(&self, known: LockState) -> LockState {
+        loop {
+            let state = self.state();
+            let Some(first) = self.guards.first() else { return state };
+            if state != known || matches!(state, LockState::Lost(_)) {
+                return state;
+            }
+            // Each may be lost by itself. An interruption is one of the session, which all have in common
+            // while none is lost.
+            tokio::select! {
+                lost = self.lost() => return LockState::Lost(lost.reason()),
+                _ = first.state_changed(state) => {}
+            }
+        }
+    }
+
+    /// Returns the loss, if any is lost by the clock.
+    pub(crate) fn lost_now(&self) -> Option<Lost> {
+        self.guards.iter().find_map(AnyGuard::lost_now)
+    }
+
+    /// Waits until the first is lost. Borrows nothing.
+    pub(crate) fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+        first(self.guards.iter().map(|guard| -> BoxedFuture<Lost> { Box::pin(guard.lost()) }).collect())
+    }
+
+    /// Runs `work` while all are held.
+    pub(crate) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
+        while_held(self.lost(), || self.lost_now(), work).await
+    }
+
+    /// Returns an empty transaction, which commits only while all are held.
+    pub(crate) fn transaction(&self) -> Transaction<'_> {
+        Transaction::new(self.guards.iter().map(AnyGuard::hold))
+    }
+
+    /// Waits until revocation of one is requested. Borrows nothing.
+    pub(crate) fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
+        first(self.guards.iter().map(|guard| -> BoxedFuture<()> { Box::pin(guard.revoked()) }).collect())
+    }
+
+    /// Returns further guards of the same holds.
+    pub(crate) fn reenter(&self) -> Result<Self, Lost> {
+        match self.lost_now() {
+            Some(lost) => Err(lost),
+            None => Ok(Self { guards: self.guards.iter().map(AnyGuard::reenter).collect::<Result<_, _>>()? }),
+        }
+    }
+
+    /// Releases all, the last first, and waits for the outcome of each. Returns the first error. The requests
+    /// are on their way when this returns.
+    pub(crate) fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static {
+        let lost = self.lost_now();
+        let releases: Vec<_> = self.guards.into_iter().rev().map(AnyGuard::release).collect();
+        async move {
+            let mut result = Ok(());
+            for release in releases {
+                result = result.and(release.await);
+            }
+            // What the holder relied on was all of them, so a loss is what counts.
+            lost.map_or(result, |lost| Err(lost.into()))
+        }
+    }
+}
+
+/// Waits for the first of these futures.
+async fn first<T>(mut futures: Vec<BoxedFuture<T>>) -> T {
+    poll_fn(|context| {
+        let ready = futures.iter_mut().find_map(|future| match future.as_mut().poll(context) {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        });
+        ready.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
+}
