@@ -483,6 +483,8 @@ impl Fleet {
         for (holder, rival, told) in self.crews {
             stay_until(cut + holder.timeout() + tick + SLACK).await;
             if holder.guard.is_held() {
+                // On a busy machine a beat may be overdue at this moment.
+                holder.prove().await?;
                 assert!(holder.is_untouched(), "{title}: {:?}", holder.guard.state());
                 settled.kept.push((holder, rival));
             } else {
