@@ -11,7 +11,7 @@
 //! leader. Each time the session moves to another member: the lock is `Suspended` and then `Held`, and a
 //! write under it is committed. The rival is granted the lock when the holder releases it, and no earlier.
 //!
-//! With `--majority` two of the three members are killed at once. Nothing can be committed then, so the holder
+//! With `--majority` two of the three members are killed at once. Nothing can be committed then: the holder
 //! is told that it has lost the lock; the rival is granted it only after that, when the members are back.
 //!
 //! Exits with 0 if the lock was kept, with 1 if it was lost or two held it at once, with 2 if the run could
