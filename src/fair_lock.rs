@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::engine::attempt;
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::{Recipe, RequestedOptions};
-use crate::engine::path_lock::{Admission, Budget, PathLock};
+use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::pending::Pending;
 use crate::error::{AcquireError, BuildError, TryLockError};
 use crate::guard::{LockGuard, after};
@@ -140,8 +140,7 @@ impl InterProcessFairLock {
         let location = Location::caller();
         let path_lock = Arc::clone(&self.path_lock);
         async move {
-            let pending =
-                attempt::start(&path_lock, Kind::Exclusive, Budget::Forever, Admission::First, location);
+            let pending = attempt::start(&path_lock, Ask::new(Kind::Exclusive, Budget::Forever, location));
             let mut place = QueuedLock { path_lock, pending, came: None, location };
             match place.pending.queued().await {
                 Some(Err(error)) => Err(error.timed_out(Duration::ZERO, Duration::ZERO)),
@@ -394,13 +393,8 @@ impl QueuedLock {
         }
         if matches!(&self.came, Some(Ok(guard)) if !guard.is_held()) {
             self.came = None;
-            self.pending = attempt::start(
-                &self.path_lock,
-                Kind::Exclusive,
-                Budget::Forever,
-                Admission::Again,
-                self.location,
-            );
+            let ask = Ask::new(Kind::Exclusive, Budget::Forever, self.location);
+            self.pending = attempt::start(&self.path_lock, ask.again());
         }
     }
 

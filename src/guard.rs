@@ -12,6 +12,7 @@ use crate::error::{Lost, LostReason, ReleaseError};
 use crate::mode::{Any, Exclusive, Mode, Read, Write, sealed};
 use crate::path::NodePath;
 pub use crate::protocol::hold::LockState;
+use crate::protocol::moment::LONGEST;
 use crate::session::core::AbortOnDrop;
 use crate::shown::Quoted;
 use crate::transaction::Transaction;
@@ -268,11 +269,74 @@ impl<M: Mode> LockGuard<M> {
         self.hold.lost().is_none()
     }
 
+    /// Sets the end of the lease to `lease` from now, sooner or later than it was.
+    ///
+    /// A lock that was acquired without a lease has one from here on. When the lease is over, the guard is
+    /// lost, with [`LostReason::LeaseOver`], and then the lock is released; see
+    /// [`acquire_for`](crate::InterProcessMutex::acquire_for). A lease of zero is over at once: this returns
+    /// that loss. One of more than a year is none.
+    ///
+    /// It costs no request. All guards that [share](Self::reenter) the hold share the lease.
+    ///
+    /// # Errors
+    /// [`Lost`] if the lock is lost, by the clock: one that is over is not extended.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
+    /// use std::time::Duration;
+    ///
+    /// let guard = mutex.acquire_for(Duration::from_secs(1), Duration::from_secs(10)).await?;
+    /// for part in 1..=3 {
+    ///     guard.extend(Duration::from_secs(10))?; // each part has ten seconds
+    ///     println!("part {part}");
+    /// }
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn extend(&self, lease: Duration) -> Result<(), Lost> {
+        self.hold.extend(lease).map_err(|reason| self.as_lost(reason))
+    }
+
+    /// Returns how much of the lease is left; `None` if the lock has no lease.
+    ///
+    /// The lease is that of [`acquire_for`](crate::InterProcessMutex::acquire_for) or
+    /// [`extend`](Self::extend). Zero if it is over, or if the lock is lost in another way. The lock may be
+    /// lost before the lease is over, since it ends with its session too.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!(guard.remaining(), None);
+    /// guard.extend(Duration::from_secs(10))?;
+    /// assert!(guard.remaining() <= Some(Duration::from_secs(10)));
+    /// # assert!(guard.remaining() > Some(Duration::from_secs(5)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "remainTimeToLive")]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.hold.remaining()
+    }
+
     /// Returns a future that resolves when the lock is lost.
     ///
-    /// It resolves when the lease or the session has expired, when the client is closed, or when the lock
-    /// node was deleted by another process, which is noticed within a sixth of the session timeout (by
-    /// default). The future does not borrow the guard, so another task can wait for it.
+    /// It resolves when the lease of the session has expired, when a lease that was set for this lock
+    /// ([`acquire_for`](crate::InterProcessMutex::acquire_for), [`extend`](Self::extend)) is over, when the
+    /// session has ended or the client is closed, or when the lock node was deleted by another process, which
+    /// is noticed within a sixth of the session timeout (by default). The future does not borrow the guard, so another task can wait for it.
     ///
     /// After a release it stays pending until the session ends, and then resolves although nothing was lost:
     /// drop it when you release the lock.
@@ -679,7 +743,6 @@ pub(crate) async fn while_held<T>(
 /// Returns the deadline of a call with this timeout; `None` if it is so far away that there is no need of
 /// one.
 pub(crate) fn after(timeout: Duration) -> Option<std::time::Instant> {
-    // tokio's timers reach about two years; a later instant would be moved up silently.
-    const LONG: Duration = Duration::from_secs(60 * 60 * 24 * 365);
-    if timeout > LONG { None } else { std::time::Instant::now().checked_add(timeout) }
+    // tokio would move a far instant up silently.
+    if timeout > LONGEST { None } else { std::time::Instant::now().checked_add(timeout) }
 }

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use crate::error::{Lost, ReleaseError};
 use crate::guard::{AnyGuard, LockState, while_held};
@@ -78,6 +79,19 @@ impl GuardSet {
     /// Returns an empty transaction, which commits only while all are held.
     pub(crate) fn transaction(&self) -> Transaction<'_> {
         Transaction::new(self.guards.iter().map(AnyGuard::hold))
+    }
+
+    /// Sets the end of the lease of all to `lease` from now.
+    pub(crate) fn extend(&self, lease: Duration) -> Result<(), Lost> {
+        match self.lost_now() {
+            Some(lost) => Err(lost),
+            None => self.guards.iter().try_for_each(|guard| guard.extend(lease)),
+        }
+    }
+
+    /// Returns how much is left of the lease that is over first; `None` if there is none.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        self.guards.iter().filter_map(AnyGuard::remaining).min()
     }
 
     /// Waits until revocation of one is requested. Borrows nothing.

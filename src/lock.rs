@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 
 use crate::engine::hold::Hold;
-use crate::engine::path_lock::{Admission, Budget, PathLock};
+use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::{attempt, look};
-use crate::error::{AcquireError, TryLockError};
+use crate::error::{AcquireError, LostReason, TryLockError};
 use crate::guard::{AnyGuard, after};
 use crate::path::NodePath;
 use crate::protocol::node_name::Kind;
@@ -94,6 +94,19 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     /// See [`acquire`](Self::acquire).
     async fn acquire_until(&self, deadline: Instant) -> Result<AnyGuard, AcquireError>;
 
+    /// Acquires the lock for no longer than `lease`, waiting at most for `wait`.
+    ///
+    /// When the lease is over, the guard is lost, and the lock is released. See
+    /// [`InterProcessMutex::acquire_for`](crate::InterProcessMutex::acquire_for).
+    ///
+    /// # Errors
+    /// - [`AcquireError::InvalidLease`] if `lease` is zero.
+    /// - See [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    async fn acquire_for(&self, wait: Duration, lease: Duration) -> Result<AnyGuard, AcquireError>;
+
     /// Acquires the lock, waiting for as long as other contenders are in the way.
     ///
     /// # Errors
@@ -139,14 +152,14 @@ pub(crate) mod sealed {
 }
 
 /// Returns the budget of a call that does not wait for other contenders, only for the servers.
-pub(crate) fn ask(path_lock: &PathLock) -> Budget {
+pub(crate) fn at_once(path_lock: &PathLock) -> Budget {
     Budget::Try { timeout: path_lock.client().connect_timeout() }
 }
 
 /// Returns the budget of a call with a timeout.
 pub(crate) fn within(path_lock: &PathLock, timeout: Duration) -> Budget {
     if timeout.is_zero() {
-        return ask(path_lock);
+        return at_once(path_lock);
     }
     after(timeout).map_or(Budget::Forever, |deadline| Budget::Until { deadline, asked: timeout })
 }
@@ -154,38 +167,56 @@ pub(crate) fn within(path_lock: &PathLock, timeout: Duration) -> Budget {
 /// Returns the budget of a call with a deadline.
 pub(crate) fn until(path_lock: &PathLock, deadline: Instant) -> Budget {
     let asked = deadline.saturating_duration_since(Instant::now());
-    if asked.is_zero() { ask(path_lock) } else { Budget::Until { deadline, asked } }
+    if asked.is_zero() { at_once(path_lock) } else { Budget::Until { deadline, asked } }
 }
 
-/// Acquires a lock within a budget.
-pub(crate) async fn acquire(
-    path_lock: Arc<PathLock>,
-    kind: Kind,
-    budget: Budget,
-    location: &'static Location<'static>,
-) -> Result<Hold, AcquireError> {
+/// How often in a row a grant is asked for again whose lease was over before the caller had it.
+const UNSEEN_LEASES: u32 = 3;
+
+/// Acquires a lock.
+pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Hold, AcquireError> {
     let started = Instant::now();
-    let mut admission = Admission::First;
+    let mut unseen_leases = 0;
     loop {
-        match attempt::acquire(Arc::clone(&path_lock), kind, budget, admission, location).await {
-            // Lost between the grant and here: the caller was paused that long, or not polled, and has seen
-            // no guard.
-            Ok(hold) => match (hold.lost(), budget) {
-                (None, _) => return Ok(hold),
-                (Some(_), Budget::Forever) => {}
-                (Some(_), Budget::Until { deadline, .. }) if Instant::now() < deadline => {}
-                (Some(reason), _) => return Err(path_lock.lost_at_once(reason)),
+        let reason = match attempt::acquire(Arc::clone(&path_lock), ask).await {
+            Ok(hold) => match hold.lost() {
+                None => return Ok(hold),
+                // Lost between the grant and here: the caller was paused that long, or not polled, and has
+                // seen no guard.
+                Some(reason) => reason,
             },
             Err(error) => {
-                let asked = match budget {
+                let asked = match ask.budget {
                     Budget::Until { asked, .. } => asked,
                     Budget::Try { .. } | Budget::Forever => Duration::ZERO,
                 };
                 return Err(error.timed_out(asked, started.elapsed()));
             }
+        };
+        // One that is too short for this caller would come to no end by the deadline alone.
+        unseen_leases += u32::from(reason == LostReason::LeaseOver);
+        let in_time = match ask.budget {
+            Budget::Forever => true,
+            Budget::Until { deadline, .. } => Instant::now() < deadline,
+            Budget::Try { .. } => false,
+        };
+        if !in_time || unseen_leases > UNSEEN_LEASES {
+            return Err(path_lock.lost_at_once(reason));
         }
-        admission = Admission::Again;
+        ask = ask.again();
     }
+}
+
+/// Acquires a lock for no longer than a lease.
+pub(crate) async fn acquire_for(
+    path_lock: Arc<PathLock>,
+    ask: Ask,
+    lease: Duration,
+) -> Result<Hold, AcquireError> {
+    if lease.is_zero() {
+        return Err(AcquireError::InvalidLease { path: path_lock.path().user().to_owned() });
+    }
+    acquire(path_lock, Ask { lease: Some(lease), ..ask }).await
 }
 
 /// Acquires a lock if it is free.
@@ -194,7 +225,8 @@ pub(crate) async fn try_lock(
     kind: Kind,
     location: &'static Location<'static>,
 ) -> Result<Hold, TryLockError> {
-    match attempt::acquire(Arc::clone(&path_lock), kind, ask(&path_lock), Admission::First, location).await {
+    let ask = Ask::new(kind, at_once(&path_lock), location);
+    match attempt::acquire(Arc::clone(&path_lock), ask).await {
         Ok(hold) => match hold.lost() {
             None => Ok(hold),
             // Lost between the grant and here.
@@ -267,8 +299,8 @@ macro_rules! lock_methods {
             ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static {
                 let budget = $crate::lock::within(&self.path_lock, timeout);
                 let location = std::panic::Location::caller();
-                let hold =
-                    $crate::lock::acquire(std::sync::Arc::clone(&self.path_lock), $kind, budget, location);
+                let ask = $crate::engine::path_lock::Ask::new($kind, budget, location);
+                let hold = $crate::lock::acquire(std::sync::Arc::clone(&self.path_lock), ask);
                 async move { hold.await.map($guard::new) }
             }
 
@@ -306,8 +338,69 @@ macro_rules! lock_methods {
             ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static {
                 let budget = $crate::lock::until(&self.path_lock, deadline);
                 let location = std::panic::Location::caller();
-                let hold =
-                    $crate::lock::acquire(std::sync::Arc::clone(&self.path_lock), $kind, budget, location);
+                let ask = $crate::engine::path_lock::Ask::new($kind, budget, location);
+                let hold = $crate::lock::acquire(std::sync::Arc::clone(&self.path_lock), ask);
+                async move { hold.await.map($guard::new) }
+            }
+
+            /// Acquires the lock for no longer than `lease`, waiting at most for `wait`.
+            ///
+            /// The lease begins with the grant. When it is over, the guard is lost, with
+            /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then the lock is released, whether
+            /// the holder is done or not. [`extend`](crate::LockGuard::extend) moves the end, and
+            /// [`remaining`](crate::LockGuard::remaining) returns how much is left. Guards that
+            /// [share](crate::LockGuard::reenter) the hold share the lease, and a conversion keeps it.
+            ///
+            /// The clock of this process measures the lease, and goes on while the machine sleeps. A holder
+            /// that has been paused may go on with its work after the end, as with any other loss: the
+            /// resource has to compare the [token](crate::LockGuard::fencing_token).
+            ///
+            /// A lock needs no lease to be freed after a crash: it goes with the session of its process, with
+            /// a lease or without. A lease bounds how long a process that lives keeps the lock. One of more
+            /// than a year is none. `wait` is the timeout of [`acquire`](Self::acquire).
+            ///
+            /// # Errors
+            /// - [`AcquireError::InvalidLease`](crate::AcquireError::InvalidLease) if `lease` is zero.
+            /// - [`AcquireError::LeaseOver`](crate::AcquireError::LeaseOver) if the lease was over before this
+            ///   future was polled again, and no time is left for another try.
+            /// - See [`acquire`](Self::acquire).
+            ///
+            /// # Cancel safety
+            /// See [`acquire`](Self::acquire).
+            ///
+            /// # Examples
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = zookeeper_test_server::Server::start()?;
+            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            /// use std::time::Duration;
+            #[doc = concat!("use zookeeper_recipes::{LostReason, ReleaseError, ", $import, "};")]
+            ///
+            #[doc = concat!("let lock = ", $make, ";")]
+            /// let (wait, lease) = (Duration::from_secs(1), Duration::from_millis(50));
+            /// let guard = lock.acquire_for(wait, lease).await?;
+            /// // Work that takes longer than the lease.
+            /// # guard.lost().await;
+            /// match guard.release().await {
+            ///     Ok(()) => println!("done in time"),
+            ///     Err(ReleaseError::Lost(lost)) => assert_eq!(lost.reason(), LostReason::LeaseOver),
+            ///     Err(error) => return Err(error.into()),
+            /// }
+            /// # Ok(())
+            /// # }
+            /// ```
+            #[track_caller]
+            #[doc(alias = "lease")]
+            pub fn acquire_for(
+                &self,
+                wait: std::time::Duration,
+                lease: std::time::Duration,
+            ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static {
+                let budget = $crate::lock::within(&self.path_lock, wait);
+                let location = std::panic::Location::caller();
+                let ask = $crate::engine::path_lock::Ask::new($kind, budget, location);
+                let hold = $crate::lock::acquire_for(std::sync::Arc::clone(&self.path_lock), ask, lease);
                 async move { hold.await.map($guard::new) }
             }
 
@@ -343,8 +436,8 @@ macro_rules! lock_methods {
             pub fn lock(&self) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static {
                 let budget = $crate::engine::path_lock::Budget::Forever;
                 let location = std::panic::Location::caller();
-                let hold =
-                    $crate::lock::acquire(std::sync::Arc::clone(&self.path_lock), $kind, budget, location);
+                let ask = $crate::engine::path_lock::Ask::new($kind, budget, location);
+                let hold = $crate::lock::acquire(std::sync::Arc::clone(&self.path_lock), ask);
                 async move { hold.await.map($guard::new) }
             }
 
@@ -480,6 +573,14 @@ macro_rules! lock_methods {
                 deadline: std::time::Instant,
             ) -> Result<crate::AnyGuard, crate::AcquireError> {
                 Self::acquire_until(self, deadline).await.map(Into::into)
+            }
+
+            async fn acquire_for(
+                &self,
+                wait: std::time::Duration,
+                lease: std::time::Duration,
+            ) -> Result<crate::AnyGuard, crate::AcquireError> {
+                Self::acquire_for(self, wait, lease).await.map(Into::into)
             }
 
             async fn lock(&self) -> Result<crate::AnyGuard, crate::AcquireError> {

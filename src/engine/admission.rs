@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::look::{InTheWay, look_before_try};
-use super::path_lock::{Admission, Budget, PathLock};
+use super::path_lock::{Admission, Ask, Budget, PathLock};
 use super::progress::Ahead;
 use super::shared_queue::Place;
 use crate::error::{AcquireError, TryLockError};
@@ -17,10 +17,9 @@ use crate::protocol::node_name::Kind;
 pub(crate) async fn enter(
     path_lock: &Arc<PathLock>,
     number: u64,
-    kind: Kind,
-    budget: Budget,
-    admission: Admission,
+    ask: Ask,
 ) -> Result<Arc<Place>, TryLockError> {
+    let Ask { kind, budget, admission, .. } = ask;
     let (queue, limit) = (path_lock.queue(), path_lock.limit());
     // Its drop tells the queue, however this ends.
     let place = Place::new(queue, number);

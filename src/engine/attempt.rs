@@ -10,7 +10,6 @@
 //! cleanup.
 
 use std::any::Any;
-use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ use crate::engine::hold::Hold;
 use crate::engine::look::{
     InTheWay, Subject, in_the_way, look_before_try, no_auth, orphaned, unusable_directory,
 };
-use crate::engine::path_lock::{Admission, Budget, PathLock};
+use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::pending::Pending;
 use crate::engine::progress::{Ahead, ProgressSender, WaitsFor};
 use crate::engine::requests::{self, UnderWay};
@@ -40,62 +39,43 @@ use crate::protocol::hold::HoldState;
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Queue;
 use crate::session::cleanup::{Item, Orphan};
+use crate::session::clock;
 use crate::session::tickets::Ticket;
 use crate::session::window::Slot;
 use crate::session::zk_session::Session;
 
-/// Starts an attempt to get the lock within the budget. Dropping the result cancels the attempt, which then
-/// cleans up.
+/// Starts an attempt to get the lock. Dropping the result cancels the attempt, which then cleans up.
 ///
 /// The attempt is a task on the session's runtime, so the caller needs no timer, and no particular runtime.
-pub(crate) fn start(
-    path_lock: &Arc<PathLock>,
-    kind: Kind,
-    budget: Budget,
-    admission: Admission,
-    location: &'static Location<'static>,
-) -> Pending {
+pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> Pending {
     let (reply, granted) = oneshot::channel();
     let (cancel, cancelled) = oneshot::channel();
     let (progress, seen) = ProgressSender::new();
     let number = path_lock.client().cleanup().number();
     let attempt = Attempt {
         path_lock: Arc::clone(path_lock),
-        kind,
-        budget,
-        admission,
+        ask,
         number,
-        location,
         started: Instant::now(),
         progress,
         reply: Some(reply),
     };
-    path_lock.client().spawn(async move { attempt.run(Stop::new(budget, cancelled)).await });
+    path_lock.client().spawn(async move { attempt.run(Stop::new(ask.budget, cancelled)).await });
     Pending::new(Arc::clone(path_lock), granted, seen, cancel, number)
 }
 
-/// Tries to get the lock within the budget. The attempt starts at the first poll.
-pub(crate) async fn acquire(
-    path_lock: Arc<PathLock>,
-    kind: Kind,
-    budget: Budget,
-    admission: Admission,
-    location: &'static Location<'static>,
-) -> Result<Hold, TryLockError> {
-    start(&path_lock, kind, budget, admission, location).result().await
+/// Tries to get the lock. The attempt starts at the first poll.
+pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
+    start(&path_lock, ask).result().await
 }
 
 /// One attempt to get a lock.
 struct Attempt {
     path_lock: Arc<PathLock>,
-    kind: Kind,
-    budget: Budget,
-    admission: Admission,
+    ask: Ask,
     /// Its position in the order of arrival; also identifies what it leaves to cleanup; see
     /// [`Tickets`](crate::session::tickets::Tickets).
     number: u64,
-    /// Where the caller asked for the lock.
-    location: &'static Location<'static>,
     started: Instant,
     progress: ProgressSender,
     /// `None` once the caller has its result, or has left.
@@ -145,7 +125,7 @@ impl Attempt {
     /// Waits for a place.
     async fn place(&self, stop: &mut Stop) -> Result<Arc<Place>, End> {
         let before = self.path_lock.census();
-        let place = enter(&self.path_lock, self.number, self.kind, self.budget, self.admission);
+        let place = enter(&self.path_lock, self.number, self.ask);
         tokio::select! {
             biased;
             place = place => place.map_err(End::Denied),
@@ -156,7 +136,7 @@ impl Attempt {
                     _ => WaitsFor::Others,
                 });
                 // Live contenders of this client had the places, whatever the state of the connection was.
-                let (before, now) = (before.in_the_way(self.kind), now.in_the_way(self.kind));
+                let (before, now) = (before.in_the_way(self.ask.kind), now.in_the_way(self.ask.kind));
                 if before.now > 0 || now.now > 0 || now.ever != before.ever {
                     self.progress.set_ahead(Some(Ahead { count: now.now.max(1), first: None }));
                 }
@@ -190,7 +170,7 @@ impl Attempt {
             // Live again: it is not, if a hold was lost before its caller had it.
             place.set_live(true);
             let seat =
-                Seat { path_lock: &path_lock, session: &session, number: self.number, kind: self.kind };
+                Seat { path_lock: &path_lock, session: &session, number: self.number, kind: self.ask.kind };
             self.contend_in(seat, place, stop).await;
         }
     }
@@ -466,11 +446,19 @@ impl Attempt {
             Kind::Exclusive => Some(Arc::clone(here.place)),
         };
         path_lock.queue().with(|queue| queue.stop_waiting(session.number(), name));
-        let state = HoldState::new(name.into(), kind, place);
+        // From here on, so that a grant that its caller never takes is over too.
+        let lease_end = self.ask.lease.and_then(|lease| clock::now().end_of(lease));
+        let state = HoldState::new(name.into(), kind, place).with_lease_end(lease_end);
         let held = Held::new(session, path_lock.client().cleanup(), path_lock.path().clone(), number, state);
         // Registered before the caller is told, so that the end of the session from here on marks the hold as
         // lost.
-        End::Granted(Hold::new(Arc::clone(path_lock), Arc::clone(session), held, (czxid, 0), self.location))
+        End::Granted(Hold::new(
+            Arc::clone(path_lock),
+            Arc::clone(session),
+            held,
+            (czxid, 0),
+            self.ask.location,
+        ))
     }
 
     /// Returns how the attempt ends when the state machine has finished without a grant.
@@ -482,7 +470,7 @@ impl Attempt {
                 let own = orphans.names.last().map(String::as_str);
                 let list = here.acquiring.take_list();
                 return match list.and_then(|list| live_ahead(here.seat, &list, own)) {
-                    Some(ahead) => End::Denied(self.path_lock.would_block(self.kind, ahead)),
+                    Some(ahead) => End::Denied(self.path_lock.would_block(self.ask.kind, ahead)),
                     // Only nodes of this client that are being deleted are in the way.
                     None => End::Again,
                 };
@@ -509,8 +497,8 @@ impl Attempt {
     /// not answered.
     fn out_of_time(&self) -> AcquireError {
         let (progress, waited) = (self.progress.get(), self.started.elapsed());
-        match self.budget {
-            Budget::Until { asked, .. } => self.path_lock.late(progress, self.kind, asked, waited),
+        match self.ask.budget {
+            Budget::Until { asked, .. } => self.path_lock.late(progress, self.ask.kind, asked, waited),
             // A try is answered by the servers, or not.
             Budget::Try { .. } | Budget::Forever => self.path_lock.no_answer(progress.waits_for, waited),
         }
@@ -524,7 +512,7 @@ impl Attempt {
     }
 
     fn if_busy(&self) -> IfBusy {
-        match self.budget {
+        match self.ask.budget {
             Budget::Try { .. } => IfBusy::Fail,
             Budget::Until { .. } | Budget::Forever => IfBusy::Wait,
         }

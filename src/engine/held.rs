@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -14,6 +15,7 @@ use crate::protocol::hold::{Care, Deletion, Effects, HoldEvent, HoldState, LockS
 use crate::protocol::lease::LeaseState;
 use crate::protocol::node_name::Kind;
 use crate::session::cleanup::{Cleanup, Done, Item, Orphan};
+use crate::session::clock;
 use crate::session::holds::HeldLock;
 use crate::session::zk_session::Session;
 
@@ -81,13 +83,48 @@ impl Held {
     /// Returns how the lock was lost; `None` if it is not. Reads the clock, so that a starved task cannot
     /// hide a loss. Called by the holder, so nothing is logged here.
     pub(crate) fn lost(self: &Arc<Self>) -> Option<LostReason> {
-        let lost = self.state.borrow().lost();
+        let lost = self.lease_over();
         let session = self.session.upgrade().filter(|_| lost.is_none());
         let Some(session) = session.filter(|session| session.lease().state() == LeaseState::Expired) else {
             return lost;
         };
         self.apply(HoldEvent::LeaseExpired { until: session.lease().kept_until() }, None);
         self.state.borrow().lost()
+    }
+
+    /// Returns how the lock was lost, by the lease that the caller has set, whatever that of the session says.
+    fn lease_over(self: &Arc<Self>) -> Option<LostReason> {
+        let (lost, has_lease) = {
+            let state = self.state.borrow();
+            (state.lost(), state.has_lease())
+        };
+        if lost.is_some() || !has_lease {
+            return lost;
+        }
+        let now = clock::now();
+        if self.state.borrow().is_lease_over(now) {
+            self.apply(HoldEvent::LeaseOver { now }, None);
+        }
+        self.state.borrow().lost()
+    }
+
+    /// Sets the end of the lease, counted from now; a lease of zero is over at once. Returns how the lock was
+    /// lost, if it is lost then.
+    pub(crate) fn extend(self: &Arc<Self>, lease: Duration) -> Result<(), LostReason> {
+        // By the clock of the session first: a lock that may be another's is not extended.
+        if let Some(reason) = self.lost() {
+            return Err(reason);
+        }
+        let now = clock::now();
+        if self.apply(HoldEvent::Extend { now, end: now.end_of(lease) }, None) {
+            return Ok(());
+        }
+        Err(self.lost().unwrap_or(LostReason::Closed))
+    }
+
+    /// Returns how much of the lease that the caller has set is left; `None` without one.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        self.state.borrow().remaining(clock::now())
     }
 
     /// Returns the state of the lock, given whether the lease is valid.
@@ -192,7 +229,7 @@ impl Held {
     /// Releases the lock: has its node deleted, once. `done` receives the result.
     pub(crate) fn release(self: &Arc<Self>, done: Option<Done>) {
         let lease = self.session.upgrade().map_or(LeaseState::Expired, |session| session.lease().state());
-        self.apply(HoldEvent::Release { lease }, done);
+        self.apply(HoldEvent::Release { lease, now: clock::now() }, done);
     }
 
     fn set(&self, change: impl FnOnce(&mut HoldState<Arc<Place>>)) {
@@ -228,7 +265,13 @@ impl Held {
     /// state refuses the event.
     fn apply(self: &Arc<Self>, event: HoldEvent, done: Option<Done>) -> bool {
         // First, so that a flush counts the node from before the lock is seen as released.
-        let deletes = matches!(event, HoldEvent::Release { .. } | HoldEvent::GraceOver);
+        let deletes = matches!(
+            event,
+            HoldEvent::Release { .. }
+                | HoldEvent::GraceOver
+                | HoldEvent::LeaseOver { .. }
+                | HoldEvent::Extend { .. }
+        );
         let _pending = deletes.then(|| self.cleanup.ticket(self.number));
         let Effects { lost, gone, delete, free, report, refused } = self.change(event);
         let session = self.session.upgrade();
@@ -303,7 +346,6 @@ mod tests {
 
     use super::*;
     use crate::protocol::lease::Margin;
-    use crate::session::clock;
 
     /// A session that was never renewed, in which the lease of every lock has expired, and a lock of it.
     async fn expired(server: &Server) -> (Arc<Session>, Arc<Held>) {

@@ -3,7 +3,7 @@
 use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -70,6 +70,18 @@ impl Hold {
     /// hide a loss.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         self.held.lost()
+    }
+
+    /// Sets the end of the lease, counted from now, whether the lock has one or not; a lease of zero is over
+    /// at once. Returns how the lock was lost, if it is lost then.
+    pub(crate) fn extend(&self, lease: Duration) -> Result<(), LostReason> {
+        self.held.extend(lease)
+    }
+
+    /// Returns how much is left of the lease that [`extend`](Self::extend) or the grant has set; `None` without
+    /// one. Zero if the lock is lost.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        self.held.remaining()
     }
 
     /// Returns the state of the lock.

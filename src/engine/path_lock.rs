@@ -47,6 +47,30 @@ pub(crate) enum Admission {
     Again,
 }
 
+/// What a caller asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) kind: Kind,
+    pub(crate) budget: Budget,
+    pub(crate) admission: Admission,
+    /// The time from the grant to the end of the lock; `None` if it has no lease of its own.
+    pub(crate) lease: Option<Duration>,
+    /// Where the caller asks for the lock.
+    pub(crate) location: &'static Location<'static>,
+}
+
+impl Ask {
+    /// Asks for a lock without a lease, for the first time.
+    pub(crate) fn new(kind: Kind, budget: Budget, location: &'static Location<'static>) -> Self {
+        Self { kind, budget, admission: Admission::First, lease: None, location }
+    }
+
+    /// The same after a lock that was lost before its caller had it.
+    pub(crate) fn again(self) -> Self {
+        Self { admission: Admission::Again, ..self }
+    }
+}
+
 /// The handles of one client for one path and recipe.
 ///
 /// Each attempt of a path lock queues by a node of its own, at most `node_limit` at a time. An attempt
@@ -268,6 +292,7 @@ impl PathLock {
         let path = self.path.user();
         match reason {
             LostReason::NodeDeleted => AcquireError::NodeDeleted { path: path.to_owned(), times: 1 },
+            LostReason::LeaseOver => AcquireError::LeaseOver { path: path.to_owned() },
             reason => {
                 let lost = Lost { path: path.into(), reason };
                 AcquireError::Connection { path: path.to_owned(), source: Arc::new(lost) }

@@ -278,6 +278,31 @@ pub enum AcquireError {
         /// How often.
         times: u32,
     },
+    /// The lock was granted, and its lease was over before the caller had the guard: the future was not
+    /// polled for that long, or the lease is shorter than the way from the grant to the caller.
+    ///
+    /// The lock is released. Within its time a call asks for the lock again, three times at most.
+    #[error(
+        "the lock {path} was granted, and its lease was over before the caller had it: poll the future, or \
+         ask for a longer lease",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    LeaseOver {
+        /// The lock's path.
+        path: String,
+    },
+    /// The lease is zero. Nothing was sent.
+    #[error(
+        "no lease for the lock {path}: a lease of zero would be over at once; for a lock without a lease \
+         call `acquire`",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    InvalidLease {
+        /// The lock's path.
+        path: String,
+    },
     /// The server refused to create the node, for a reason that a retry does not change.
     #[error("ZooKeeper refused to create a node for the lock {path}", path = Quoted(path))]
     #[non_exhaustive]
@@ -320,6 +345,7 @@ impl AcquireError {
             Self::TimedOut { .. }
                 | Self::Connection { .. }
                 | Self::NodeDeleted { .. }
+                | Self::LeaseOver { .. }
                 | Self::TooManyWaiters { .. }
                 | Self::TooManyWatches { .. }
         )
@@ -338,6 +364,8 @@ impl AcquireError {
             | Self::TooManyWaiters { path, .. }
             | Self::TooManyWatches { path }
             | Self::NodeDeleted { path, .. }
+            | Self::LeaseOver { path }
+            | Self::InvalidLease { path }
             | Self::Rejected { path, .. }
             | Self::AuthFailed { path }
             | Self::Closed { path } => path,

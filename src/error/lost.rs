@@ -86,11 +86,16 @@ pub enum LostReason {
     SessionReplaced,
     /// The node of the lock was deleted, by an administrator or another program.
     NodeDeleted,
-    /// The lease ran out: no server has confirmed the session for the session timeout less the
+    /// The lease of the session ran out: no server has confirmed the session for the session timeout less the
     /// [margin](crate::Margin), so they may give the lock to another process. If the session has survived,
     /// they do not before the last guard of this hold is dropped, or the session timeout has passed since the
     /// last renewal.
     LeaseExpired,
+    /// The lease that the caller set is over, by [`acquire_for`](crate::InterProcessMutex::acquire_for) or
+    /// [`extend`](crate::LockGuard::extend): the holder was told, and then the lock was released, so that
+    /// another process may hold it. Unlike [`LeaseExpired`](Self::LeaseExpired), it says nothing about the
+    /// servers or the session.
+    LeaseOver,
     /// The client was closed, or the session that it borrowed was.
     Closed,
     /// ZooKeeper refused to delete a node of a conversion ([`try_upgrade`](crate::ReadGuard::try_upgrade),
@@ -107,6 +112,7 @@ impl fmt::Display for LostReason {
             Self::SessionReplaced => "a server replaced its session by another",
             Self::NodeDeleted => "its node was deleted",
             Self::LeaseExpired => "no server confirmed its session in time",
+            Self::LeaseOver => "its lease is over",
             Self::Closed => "its client was closed",
             Self::NotConverted => "ZooKeeper refused a request of its conversion",
         })

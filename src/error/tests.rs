@@ -41,6 +41,8 @@ fn acquire_errors() -> Vec<(AcquireError, bool)> {
         ),
         (AcquireError::Connection { path: path(), source: no_source() }, true),
         (AcquireError::NodeDeleted { path: path(), times: 3 }, true),
+        (AcquireError::LeaseOver { path: path() }, true),
+        (AcquireError::InvalidLease { path: path() }, false),
         (AcquireError::NoAuth { path: path(), node: path(), has_credentials: Some(false) }, false),
         (AcquireError::Orphaned { path: path(), node: node(), source: no_source() }, false),
         (AcquireError::MixedRecipes { path: path(), node: node() }, false),
@@ -184,6 +186,7 @@ fn errors_of_releasing_say_whether_to_try_again() {
         LostReason::NodeDeleted,
         LostReason::Closed,
         LostReason::LeaseExpired,
+        LostReason::LeaseOver,
     ] {
         assert!(!reason.to_string().is_empty());
     }

@@ -6,17 +6,23 @@
 //!      Converting ------------> Held ----------------------> Released: its node is deleted, or handed over
 //!          |      <------------  |
 //!          |    BeginConversion  |--- LeaseExpired ---------> Lost, its node kept until `until`
+//!          |                     |--- LeaseOver ------------> Lost, its node deleted at once
 //!          |                     |--- SessionEnding, -Ended > Lost, its node goes with the session
 //!          |                     '--- NodeDeleted ----------> Lost, its node gone
 //!          |
-//!          '--- LeaseExpired, SessionEnding, -Ended, Release, ConversionLost > Lost, its nodes left to the conversion
+//!          '--- LeaseExpired, LeaseOver, SessionEnding, -Ended, Release, ConversionLost > Lost, its nodes left to the
+//!                                                                                          conversion
 //! ```
+//! `LeaseExpired` is about the lease of the session, which ends without a renewal, and `LeaseOver` about the
+//! lease that the caller has set for this hold (docs/protocol.md#lease-over).
+//!
 //! Lost is final. The node of a lost hold, if it still exists, is deleted when the last guard is released,
 //! when the time for which it is kept is over, or by the conversion
 //! (docs/protocol.md#lost-lock-keeps-its-node). *Suspended* is not a state of the hold but of the lease at
 //! the moment of the question.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::LostReason;
 use crate::protocol::lease::LeaseState;
@@ -66,6 +72,8 @@ pub(crate) struct HoldState<P> {
     node: Arc<str>,
     kind: Kind,
     stage: Stage,
+    /// When the lease that the caller has set is over; `None` if there is none. Not the session's lease.
+    lease_end: Option<Moment>,
     /// How many transactions under it have an unknown outcome, or none yet.
     writes: usize,
     /// `None` once its node is gone or left to cleanup, or if it needs no place.
@@ -99,8 +107,12 @@ enum Leftover {
 /// An event of a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HoldEvent {
-    /// Its lease has expired. The servers cannot delete its node before `until`.
+    /// The lease of its session has expired. The servers cannot delete its node before `until`.
     LeaseExpired { until: Moment },
+    /// The lease that its caller has set may be over: it is `now`.
+    LeaseOver { now: Moment },
+    /// Its caller sets another end of the lease, `None` for no lease.
+    Extend { now: Moment, end: Option<Moment> },
     /// Its session is about to end: it has to be lost before the end is reported.
     SessionEnding(LostReason),
     /// Its session has ended.
@@ -112,7 +124,7 @@ pub(crate) enum HoldEvent {
     /// Its client has ended, and its conversion with it.
     ClientEnded,
     /// Its last guard is dropped or released, or its client is being closed.
-    Release { lease: LeaseState },
+    Release { lease: LeaseState, now: Moment },
     /// A conversion begins.
     BeginConversion,
     /// A conversion ends: the lock is held by this node, as this kind, from here on.
@@ -155,8 +167,11 @@ pub(crate) struct Deletion<P> {
 /// What a session has to do for a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Care {
-    /// To tell it when the lease has expired, and when the session ends.
-    Watch,
+    /// To tell it when the lease of the session has expired, when its own lease is over, and when the session
+    /// ends.
+    Watch {
+        lease_end: Option<Moment>,
+    },
     /// To tell it when the time for which its node is kept is over, or when the session ends.
     Keep {
         until: Moment,
@@ -172,7 +187,12 @@ impl<P> Default for Effects<P> {
 
 impl<P> HoldState<P> {
     pub(crate) fn new(node: Arc<str>, kind: Kind, place: Option<P>) -> Self {
-        Self { node, kind, stage: Stage::Held, writes: 0, place }
+        Self { node, kind, stage: Stage::Held, lease_end: None, writes: 0, place }
+    }
+
+    /// Sets when its lease is over; `None` if it has none.
+    pub(crate) fn with_lease_end(self, lease_end: Option<Moment>) -> Self {
+        Self { lease_end, ..self }
     }
 
     /// Returns the name of its node.
@@ -193,6 +213,22 @@ impl<P> HoldState<P> {
         }
     }
 
+    /// Returns whether the lease that the caller has set is over.
+    pub(crate) fn is_lease_over(&self, now: Moment) -> bool {
+        self.lease_end.is_some_and(|end| end <= now)
+    }
+
+    /// Returns whether the caller has set a lease.
+    pub(crate) fn has_lease(&self) -> bool {
+        self.lease_end.is_some()
+    }
+
+    /// Returns how much of the lease that the caller has set is left; `None` without one.
+    pub(crate) fn remaining(&self, now: Moment) -> Option<Duration> {
+        let end = self.lease_end?;
+        Some(if self.is_lost_or_released() { Duration::ZERO } else { end.since(now) })
+    }
+
     /// Returns the state that guards report, given whether the lease is valid.
     pub(crate) fn state(&self, valid: bool) -> LockState {
         match self.lost() {
@@ -210,9 +246,8 @@ impl<P> HoldState<P> {
     /// Returns what its session has to do for it.
     pub(crate) fn care(&self) -> Care {
         match self.stage {
-            Stage::Held
-            | Stage::Converting
-            | Stage::Lost(_, Leftover::OfSession | Leftover::OfConversion) => Care::Watch,
+            Stage::Held | Stage::Converting => Care::Watch { lease_end: self.lease_end },
+            Stage::Lost(_, Leftover::OfSession | Leftover::OfConversion) => Care::Watch { lease_end: None },
             Stage::Lost(_, Leftover::Kept { until }) => Care::Keep { until },
             Stage::Lost(_, Leftover::None) | Stage::Released => Care::Nothing,
         }
@@ -247,6 +282,16 @@ impl<P> HoldState<P> {
                 // A released hold is not lost by the clock: heartbeats do not check it.
                 Stage::Lost(..) | Stage::Released => {}
             },
+            HoldEvent::LeaseOver { now } => self.end_lease(now, &mut effects),
+            HoldEvent::Extend { now, end } => {
+                // One that is over is not extended, even if no other task has noticed it.
+                self.end_lease(now, &mut effects);
+                if !self.is_lost_or_released() {
+                    self.lease_end = end;
+                    self.end_lease(now, &mut effects);
+                }
+                effects.refused = self.is_lost_or_released();
+            }
             HoldEvent::SessionEnding(reason) => effects.lost = self.session_over(reason),
             HoldEvent::SessionEnded(reason) => {
                 effects.lost = self.session_over(reason);
@@ -274,7 +319,7 @@ impl<P> HoldState<P> {
                     _ => self.session_over(LostReason::Closed),
                 }
             }
-            HoldEvent::Release { lease } => self.release(lease, &mut effects),
+            HoldEvent::Release { lease, now } => self.release(lease, now, &mut effects),
             HoldEvent::BeginConversion => match self.stage {
                 Stage::Held => self.stage = Stage::Converting,
                 _ => effects.refused = true,
@@ -322,8 +367,28 @@ impl<P> HoldState<P> {
         }
     }
 
-    fn release(&mut self, lease: LeaseState, effects: &mut Effects<P>) {
+    /// Loses the hold if the lease that its caller has set is over. The node is not kept, as after an expired
+    /// lease of the session: the caller has chosen the end.
+    fn end_lease(&mut self, now: Moment, effects: &mut Effects<P>) {
+        if !self.is_lease_over(now) {
+            return;
+        }
         match self.stage {
+            Stage::Held => {
+                effects.lost = self.lose(LostReason::LeaseOver, Leftover::None);
+                effects.delete = Some(self.deletion(false));
+            }
+            Stage::Converting => effects.lost = self.lose(LostReason::LeaseOver, Leftover::OfConversion),
+            Stage::Lost(..) | Stage::Released => {}
+        }
+    }
+
+    fn release(&mut self, lease: LeaseState, now: Moment, effects: &mut Effects<P>) {
+        match self.stage {
+            Stage::Held if self.is_lease_over(now) => {
+                self.end_lease(now, effects);
+                effects.report = effects.lost;
+            }
             Stage::Held => {
                 self.stage = Stage::Released;
                 // Not handed over if another process may have the lock, or if a write may still be committed
@@ -359,8 +424,6 @@ impl<P> HoldState<P> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -369,14 +432,34 @@ mod tests {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct Place;
 
+    const NOW: Moment = Moment::at(Duration::from_secs(10));
     const UNTIL: Moment = Moment::at(Duration::from_secs(30));
+
+    /// Of a hold without a lease.
+    const WATCH: Care = Care::Watch { lease_end: None };
 
     fn expired() -> HoldEvent {
         HoldEvent::LeaseExpired { until: UNTIL }
     }
 
     fn release() -> HoldEvent {
-        HoldEvent::Release { lease: LeaseState::Valid }
+        HoldEvent::Release { lease: LeaseState::Valid, now: NOW }
+    }
+
+    /// The end of a lease, and a moment before it.
+    const END: Moment = Moment::at(Duration::from_secs(20));
+    const BEFORE: Moment = Moment::at(Duration::from_nanos(19_999_999_999));
+
+    fn over(now: Moment) -> HoldEvent {
+        HoldEvent::LeaseOver { now }
+    }
+
+    fn extend(end: Moment) -> HoldEvent {
+        HoldEvent::Extend { now: NOW, end: Some(end) }
+    }
+
+    fn release_at(now: Moment) -> HoldEvent {
+        HoldEvent::Release { lease: LeaseState::Valid, now }
     }
 
     fn deleted(node: &str) -> HoldEvent {
@@ -425,35 +508,35 @@ mod tests {
         let released: &[HoldEvent] = &[release()];
         let table = [
             (held, expired(), lost(LeaseExpired), Care::Keep { until: UNTIL }),
-            (held, SessionEnding(Closed), lost(Closed), Care::Watch),
-            (held, SessionEnded(Closed), Effects { free: Some(Place), ..lost(Closed) }, Care::Watch),
-            (held, deleted("another"), none(), Care::Watch),
+            (held, SessionEnding(Closed), lost(Closed), WATCH),
+            (held, SessionEnded(Closed), Effects { free: Some(Place), ..lost(Closed) }, WATCH),
+            (held, deleted("another"), none(), WATCH),
             (
                 held,
                 deleted("own"),
                 Effects { gone: Some("own".into()), free: Some(Place), ..lost(NodeDeleted) },
                 Care::Nothing,
             ),
-            (held, GraceOver, none(), Care::Watch),
+            (held, GraceOver, none(), WATCH),
             (held, release(), delete(true, Some(Place)), Care::Nothing),
-            (held, BeginConversion, none(), Care::Watch),
-            (held, converted(Kind::Shared), refused(), Care::Watch),
-            (held, ConversionLost(NotConverted), none(), Care::Watch),
-            (converting, expired(), lost(LeaseExpired), Care::Watch),
-            (converting, SessionEnding(Closed), lost(Closed), Care::Watch),
-            (converting, deleted("own"), none(), Care::Watch),
-            (converting, release(), lost(Closed), Care::Watch),
-            (converting, BeginConversion, refused(), Care::Watch),
-            (converting, converted(Kind::Exclusive), none(), Care::Watch),
-            (converting, converted(Kind::Shared), free(), Care::Watch),
-            (converting, ConversionLost(NotConverted), lost(NotConverted), Care::Watch),
+            (held, BeginConversion, none(), WATCH),
+            (held, converted(Kind::Shared), refused(), WATCH),
+            (held, ConversionLost(NotConverted), none(), WATCH),
+            (converting, expired(), lost(LeaseExpired), WATCH),
+            (converting, SessionEnding(Closed), lost(Closed), WATCH),
+            (converting, deleted("own"), none(), WATCH),
+            (converting, release(), lost(Closed), WATCH),
+            (converting, BeginConversion, refused(), WATCH),
+            (converting, converted(Kind::Exclusive), none(), WATCH),
+            (converting, converted(Kind::Shared), free(), WATCH),
+            (converting, ConversionLost(NotConverted), lost(NotConverted), WATCH),
             (
                 converting,
                 ConversionOver(NodeDeleted),
                 Effects { free: Some(Place), ..lost(NodeDeleted) },
                 Care::Nothing,
             ),
-            (converting, ClientEnded, lost(Closed), Care::Watch),
+            (converting, ClientEnded, lost(Closed), WATCH),
             (kept, expired(), none(), Care::Keep { until: UNTIL }),
             (kept, deleted("own"), none(), Care::Keep { until: UNTIL }),
             (kept, SessionEnding(Closed), none(), Care::Keep { until: UNTIL }),
@@ -466,12 +549,12 @@ mod tests {
                 Care::Nothing,
             ),
             (kept, BeginConversion, refused(), Care::Keep { until: UNTIL }),
-            (session_over, expired(), none(), Care::Watch),
-            (session_over, SessionEnded(SessionExpired), free(), Care::Watch),
+            (session_over, expired(), none(), WATCH),
+            (session_over, SessionEnded(SessionExpired), free(), WATCH),
             (session_over, release(), delete(false, Some(Place)), Care::Nothing),
-            (lost_converting, converted(Kind::Exclusive), refused(), Care::Watch),
-            (lost_converting, release(), report(LeaseExpired), Care::Watch),
-            (lost_converting, GraceOver, none(), Care::Watch),
+            (lost_converting, converted(Kind::Exclusive), refused(), WATCH),
+            (lost_converting, release(), report(LeaseExpired), WATCH),
+            (lost_converting, GraceOver, none(), WATCH),
             (lost_converting, ConversionOver(Closed), free(), Care::Nothing),
             (gone, release(), report(NodeDeleted), Care::Nothing),
             (gone, ConversionOver(Closed), none(), Care::Nothing),
@@ -490,6 +573,83 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_of_each_event_with_a_lease_of_the_callers() {
+        use HoldEvent::{BeginConversion, ConversionOver, GraceOver, SessionEnded, SessionEnding};
+        use LostReason::{Closed, LeaseExpired, LeaseOver, SessionExpired};
+        let none = Effects::default;
+        let refused = || Effects { refused: true, ..none() };
+        let ended = || Effects { lost: Some(LeaseOver), ..delete(false, Some(Place)) };
+        let leased = Care::Watch { lease_end: Some(END) };
+        let later = Moment::at(Duration::from_secs(25));
+        let held: &[HoldEvent] = &[extend(END)];
+        let unleased: &[HoldEvent] = &[];
+        let converting: &[HoldEvent] = &[extend(END), BeginConversion];
+        let lost_converting: &[HoldEvent] = &[extend(END), BeginConversion, over(END)];
+        let lease_over: &[HoldEvent] = &[extend(END), over(END)];
+        let kept: &[HoldEvent] = &[extend(END), expired()];
+        let session_over: &[HoldEvent] = &[extend(END), SessionEnding(SessionExpired)];
+        let released: &[HoldEvent] = &[extend(END), release()];
+        let table = [
+            (unleased, over(UNTIL), none(), WATCH),
+            (unleased, extend(END), none(), leased),
+            (unleased, extend(NOW), Effects { refused: true, ..ended() }, Care::Nothing),
+            (held, over(BEFORE), none(), leased),
+            (held, over(END), ended(), Care::Nothing),
+            (held, extend(later), none(), Care::Watch { lease_end: Some(later) }),
+            (held, extend(NOW), Effects { refused: true, ..ended() }, Care::Nothing),
+            (held, HoldEvent::Extend { now: BEFORE, end: None }, none(), WATCH),
+            (
+                held,
+                HoldEvent::Extend { now: END, end: None },
+                Effects { refused: true, ..ended() },
+                Care::Nothing,
+            ),
+            (held, expired(), lost(LeaseExpired), Care::Keep { until: UNTIL }),
+            (held, release_at(BEFORE), delete(true, Some(Place)), Care::Nothing),
+            (held, release_at(END), Effects { report: Some(LeaseOver), ..ended() }, Care::Nothing),
+            (converting, over(END), lost(LeaseOver), WATCH),
+            (converting, over(BEFORE), none(), leased),
+            (converting, converted(Kind::Exclusive), none(), leased),
+            (lost_converting, converted(Kind::Exclusive), refused(), WATCH),
+            (lost_converting, ConversionOver(Closed), Effects { free: Some(Place), ..none() }, Care::Nothing),
+            (lease_over, over(END), none(), Care::Nothing),
+            (lease_over, extend(later), refused(), Care::Nothing),
+            (lease_over, release(), Effects { report: Some(LeaseOver), ..none() }, Care::Nothing),
+            (lease_over, expired(), none(), Care::Nothing),
+            (lease_over, GraceOver, none(), Care::Nothing),
+            (lease_over, BeginConversion, refused(), Care::Nothing),
+            (lease_over, SessionEnded(Closed), none(), Care::Nothing),
+            (kept, over(END), none(), Care::Keep { until: UNTIL }),
+            (kept, extend(later), refused(), Care::Keep { until: UNTIL }),
+            (session_over, over(END), none(), WATCH),
+            (released, over(END), none(), Care::Nothing),
+            (released, extend(later), refused(), Care::Nothing),
+        ];
+        for (before, event, effects, care) in table {
+            let mut hold = after(before);
+            assert_eq!(hold.on(event.clone()), effects, "{before:?}, {event:?}");
+            assert_eq!(hold.care(), care, "{before:?}, {event:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_of_a_lease() {
+        assert_eq!(after(&[]).remaining(NOW), None);
+        let leased = after(&[extend(END)]);
+        assert_eq!(leased.remaining(NOW), Some(Duration::from_secs(10)));
+        assert_eq!((leased.is_lease_over(BEFORE), leased.is_lease_over(END)), (false, true));
+        assert_eq!(leased.remaining(UNTIL), Some(Duration::ZERO));
+        // Of a lock that is lost nothing is left, in whatever way it was lost.
+        assert_eq!(after(&[extend(END), expired()]).remaining(NOW), Some(Duration::ZERO));
+        assert_eq!(after(&[extend(END), over(END)]).remaining(NOW), Some(Duration::ZERO));
+        assert_eq!(after(&[expired()]).remaining(NOW), None);
+        // A conversion keeps the lease, and what is too long is none.
+        let converted = after(&[extend(END), HoldEvent::BeginConversion, converted(Kind::Shared)]);
+        assert_eq!(converted.remaining(NOW), Some(Duration::from_secs(10)));
+        assert_eq!(after(&[extend(END), HoldEvent::Extend { now: NOW, end: None }]).remaining(NOW), None);
+    }
+
+    #[test]
     fn a_lock_is_handed_over_only_with_a_lease_and_with_no_write_on_its_way() {
         for (lease, writes, expected) in [
             (LeaseState::Valid, 0, true),
@@ -504,7 +664,7 @@ mod tests {
             if writes == 0 {
                 hold.end_write();
             }
-            let effects = hold.on(HoldEvent::Release { lease });
+            let effects = hold.on(HoldEvent::Release { lease, now: NOW });
             assert_eq!(effects.delete.unwrap().hand_over, expected, "{lease:?}, {writes}");
         }
     }
@@ -547,6 +707,7 @@ mod tests {
         let node = prop_oneof![Just("own"), Just("a"), Just("b")];
         let lease =
             prop_oneof![Just(LeaseState::Valid), Just(LeaseState::Suspended), Just(LeaseState::Expired)];
+        let moment = prop_oneof![Just(NOW), Just(BEFORE), Just(END), Just(UNTIL)];
         let event = prop_oneof![
             Just(expired()),
             reason.clone().prop_map(HoldEvent::SessionEnding),
@@ -554,7 +715,10 @@ mod tests {
             node.clone().prop_map(deleted),
             Just(HoldEvent::GraceOver),
             Just(HoldEvent::ClientEnded),
-            lease.prop_map(|lease| HoldEvent::Release { lease }),
+            (lease, moment.clone()).prop_map(|(lease, now)| HoldEvent::Release { lease, now }),
+            moment.clone().prop_map(over),
+            (moment.clone(), proptest::option::of(moment))
+                .prop_map(|(now, end)| HoldEvent::Extend { now, end }),
             Just(HoldEvent::BeginConversion),
             (node, kind).prop_map(|(node, kind)| HoldEvent::EndConversion { node: node.into(), kind }),
             Just(HoldEvent::ConversionLost(LostReason::NotConverted)),
@@ -583,6 +747,7 @@ mod tests {
                 HoldEvent::SessionEnded(LostReason::Closed),
                 release(),
             ];
+            let mut lease_end = None;
             // Whether a conversion is under way, and whether one has made it a reader's.
             let (mut converting, mut shared) = (false, false);
             for input in inputs.into_iter().chain(end.map(Input::Event)) {
@@ -600,10 +765,32 @@ mod tests {
                     }
                 };
                 let was_held = hold.is_held_by(&Arc::clone(hold.node()));
+                let lost_before = lost;
                 let effects = hold.on(event.clone());
                 // A loss is told once, and its reason stays.
                 if let Some(reason) = effects.lost {
                     prop_assert_eq!(lost.replace(reason), None);
+                }
+                // A lease that is over is the end of a lock that is held, whoever notices it, and nothing else
+                // is. It is not extended, and one that is set is what is watched.
+                let over_at = |now: Moment| lease_end.is_some_and(|end: Moment| end <= now);
+                let ends = match &event {
+                    HoldEvent::LeaseOver { now } => over_at(*now) && (was_held || converting),
+                    HoldEvent::Extend { now, end } => {
+                        let over = over_at(*now) || end.is_some_and(|end| end <= *now);
+                        prop_assert_eq!(effects.refused, hold.is_lost_or_released());
+                        if !effects.refused {
+                            lease_end = *end;
+                        }
+                        over && (was_held || converting)
+                    }
+                    HoldEvent::Release { now, .. } => over_at(*now) && was_held,
+                    _ => false,
+                };
+                let ends = ends && lost_before.is_none();
+                prop_assert_eq!(effects.lost == Some(LostReason::LeaseOver), ends);
+                if !hold.is_lost_or_released() {
+                    prop_assert_eq!(hold.care(), Care::Watch { lease_end });
                 }
                 prop_assert_eq!(hold.lost(), lost);
                 prop_assert!(lost.is_none() || !hold.is_held_by(&Arc::clone(hold.node())), "held after a loss");
@@ -612,7 +799,7 @@ mod tests {
                 if let Some(deletion) = &effects.delete {
                     ended += 1;
                     prop_assert!(!converting, "the node is the conversion's to delete");
-                    let expired = event == HoldEvent::Release { lease: LeaseState::Expired };
+                    let expired = matches!(event, HoldEvent::Release { lease: LeaseState::Expired, .. });
                     prop_assert!(!deletion.hand_over || was_held && lost.is_none() && writes == 0 && !expired);
                     prop_assert!(was_held || lost.is_some(), "deleted before the loss was told");
                 }

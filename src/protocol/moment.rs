@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+/// The longest time that limits anything, a year: a longer timeout or lease is none. (tokio's timers reach
+/// about two years.)
+pub(crate) const LONGEST: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+
 /// A moment on the clock that measures leases, as the time since the clock's origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(Duration);
@@ -15,6 +19,12 @@ impl Moment {
     /// Returns the moment that is `time` later.
     pub(crate) fn plus(self, time: Duration) -> Self {
         Self(self.0.saturating_add(time))
+    }
+
+    /// Returns the end of a lease that begins at this moment; `None` if it is so far away that the lease is
+    /// none.
+    pub(crate) fn end_of(self, lease: Duration) -> Option<Self> {
+        if lease > LONGEST { None } else { self.0.checked_add(lease).map(Self) }
     }
 
     /// Returns the moment that is `time` after the clock's origin.

@@ -1,7 +1,7 @@
-//! The locks that are held in one session: their nodes are checked by heartbeats, and they are told of an
-//! expired lease and of the end of the session.
+//! The locks that are held in one session: their nodes are checked by heartbeats, and they are told when a
+//! lease has expired, or the one that their caller has set is over, and of the end of the session.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -59,9 +59,45 @@ pub(super) struct Holds(Mutex<Registered>);
 struct Registered {
     /// Locks that are held, or lost with a node that the session or a conversion has. Heartbeats and the
     /// clock go over these only, so that other lost locks do not make them slower.
-    active: HashMap<u64, Arc<dyn HeldLock>>,
+    active: HashMap<u64, Active>,
+    /// The ends of the leases that callers have set for active locks, with the numbers of the locks.
+    lease_ends: BTreeSet<(Moment, u64)>,
     /// Lost locks whose nodes are kept until this moment.
     kept: HashMap<u64, (Moment, Arc<dyn HeldLock>)>,
+}
+
+#[derive(Debug)]
+struct Active {
+    lock: Arc<dyn HeldLock>,
+    /// When the lease that the caller has set is over.
+    lease_end: Option<Moment>,
+}
+
+impl Registered {
+    fn activate(&mut self, number: u64, lock: &Arc<dyn HeldLock>, lease_end: Option<Moment>) {
+        self.deactivate(number);
+        self.active.insert(number, Active { lock: Arc::clone(lock), lease_end });
+        self.lease_ends.extend(lease_end.map(|end| (end, number)));
+    }
+
+    fn deactivate(&mut self, number: u64) {
+        if let Some(end) = self.active.remove(&number).and_then(|active| active.lease_end) {
+            self.lease_ends.remove(&(end, number));
+        }
+    }
+
+    fn locks(&self) -> impl Iterator<Item = &Arc<dyn HeldLock>> {
+        self.active.values().map(|active| &active.lock)
+    }
+}
+
+/// What a registration has changed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Updated {
+    /// It is the first lock that is held.
+    pub(super) is_first: bool,
+    /// When the lease that its caller has set is over.
+    pub(super) lease_end: Option<Moment>,
 }
 
 impl Holds {
@@ -69,28 +105,43 @@ impl Holds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a lock by its current state, or forgets it. Called after each change of that state. Returns
-    /// whether it is the first that is held.
-    pub(super) fn update(&self, lock: &Arc<dyn HeldLock>) -> bool {
+    /// Registers a lock by its current state, or forgets it. Called after each change of that state.
+    pub(super) fn update(&self, lock: &Arc<dyn HeldLock>) -> Updated {
         let number = lock.number();
         let mut state = self.lock();
         let none = state.active.is_empty();
+        let mut new_end = None;
         // Read under the mutex: if two threads have changed it, the later one sees both changes.
         match lock.care() {
-            Care::Watch => {
+            Care::Watch { lease_end } => {
                 state.kept.remove(&number);
-                state.active.insert(number, Arc::clone(lock));
+                state.activate(number, lock, lease_end);
+                new_end = lease_end;
             }
             Care::Keep { until } => {
-                state.active.remove(&number);
+                state.deactivate(number);
                 state.kept.insert(number, (until, Arc::clone(lock)));
             }
             Care::Nothing => {
                 state.kept.remove(&number);
-                state.active.remove(&number);
+                state.deactivate(number);
             }
         }
-        none && !state.active.is_empty()
+        Updated { is_first: none && !state.active.is_empty(), lease_end: new_end }
+    }
+
+    /// Returns the locks whose leases, as their callers have set them, are over.
+    pub(super) fn lease_over(&self, now: Moment) -> Vec<Arc<dyn HeldLock>> {
+        let state = self.lock();
+        let over = state.lease_ends.iter().take_while(|(end, _)| *end <= now);
+        over.filter_map(|(_, number)| state.active.get(number))
+            .map(|active| Arc::clone(&active.lock))
+            .collect()
+    }
+
+    /// Returns when the next lease that a caller has set is over; `None` if there is none.
+    pub(super) fn next_lease_end(&self) -> Option<Moment> {
+        self.lock().lease_ends.first().map(|(end, _)| *end)
     }
 
     /// Returns whether any lock is held.
@@ -100,19 +151,19 @@ impl Holds {
 
     /// Returns the held locks.
     pub(super) fn active(&self) -> Vec<Arc<dyn HeldLock>> {
-        self.lock().active.values().map(Arc::clone).collect()
+        self.lock().locks().map(Arc::clone).collect()
     }
 
     /// Returns the nodes of the held locks.
     pub(super) fn nodes(&self) -> Vec<HeldNode> {
-        self.lock().active.values().map(HeldNode::new).collect()
+        self.lock().locks().map(HeldNode::new).collect()
     }
 
     /// Returns the nodes of all locks, including those of lost locks that are kept.
     pub(super) fn all(&self) -> Vec<HeldNode> {
         let state = self.lock();
         let kept = state.kept.values().map(|(_, lock)| lock);
-        state.active.values().chain(kept).map(HeldNode::new).collect()
+        state.locks().chain(kept).map(HeldNode::new).collect()
     }
 
     /// Returns the lost locks whose nodes need not be kept any longer, and how long until the next one.

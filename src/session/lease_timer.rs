@@ -1,4 +1,4 @@
-//! Tells holders that their lease has expired, on a thread that does nothing else.
+//! Tells holders that their lease has expired or is over, on a thread that does nothing else.
 //!
 //! A holder that asks its guard gets its answer from the clock. One that waits for
 //! [`lost`](crate::LockGuard::lost), or runs a future by [`while_held`](crate::LockGuard::while_held), has to
@@ -11,6 +11,9 @@
 //!
 //! A renewal only moves the end of a lease further away, so it does not wake the thread, which finds it when
 //! it wakes.
+//!
+//! The thread also tells holders that the lease that their caller has set is over
+//! (docs/protocol.md#lease-over): [`wake_by`].
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,6 +21,9 @@ use std::ptr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
+
+use crate::protocol::moment::Moment;
+use crate::session::clock;
 
 /// What the thread watches: the lease of a session.
 pub(super) trait Leased: Send + Sync {
@@ -49,14 +55,16 @@ struct Armed {
     runs_in: Option<u32>,
     /// The sessions in which locks are held. Weak, because a session ends with its last handle or guard.
     sessions: Vec<Weak<dyn Leased>>,
-    /// How many sessions have been added, so that one that is added while the thread is awake keeps it from
-    /// sleeping.
+    /// How many sessions and earlier ends have been added, so that one that is added while the thread is
+    /// awake keeps it from sleeping.
     additions: u64,
+    /// When the thread looks at the clock next; `None` while it is looking.
+    wakes_at: Option<Moment>,
 }
 
 impl Armed {
     const fn new() -> Self {
-        Self { runs_in: None, sessions: Vec::new(), additions: 0 }
+        Self { runs_in: None, sessions: Vec::new(), additions: 0, wakes_at: None }
     }
 
     /// Returns whether this process has no such thread yet. Forgets the sessions of a parent process: they
@@ -99,6 +107,19 @@ pub(super) fn arm(session: &Arc<dyn Leased>) {
     }
 }
 
+/// Has the thread look at the clock no later than at this moment: a caller has set the end of a lease. Wakes
+/// it only if it would sleep longer, so a lease of more than [`LONGEST_SLEEP`] costs nothing.
+pub(super) fn wake_by(moment: Moment) {
+    let mut armed = LEASES.lock();
+    // One that should be awake by now may have slept through a sleep of the machine.
+    let in_time = armed.wakes_at.is_some_and(|wakes_at| wakes_at <= moment && clock::now() < wakes_at);
+    if !in_time {
+        armed.additions += 1;
+        drop(armed);
+        LEASES.changed.notify_one();
+    }
+}
+
 impl Leases {
     fn lock(&self) -> MutexGuard<'_, Armed> {
         self.armed.lock().unwrap_or_else(PoisonError::into_inner)
@@ -115,9 +136,12 @@ impl Leases {
                 let told = catch_unwind(AssertUnwindSafe(move || session.tell_time()));
                 sleep = sleep.min(told.unwrap_or_default());
             }
-            let armed = self.lock();
+            let mut armed = self.lock();
+            armed.wakes_at = Some(clock::now().plus(sleep));
+            let woken = self.changed.wait_timeout_while(armed, sleep, |armed| armed.additions == additions);
             // Poisoned or not, the state is consistent.
-            drop(self.changed.wait_timeout_while(armed, sleep, |armed| armed.additions == additions));
+            let (mut armed, _) = woken.unwrap_or_else(PoisonError::into_inner);
+            armed.wakes_at = None;
         }
     }
 

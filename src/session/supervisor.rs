@@ -405,7 +405,8 @@ async fn release(shared: &Shared, session: &Arc<Session>, cleanup: &Cleanup) {
         let _ = session.running().wait_for(|running| *running == 0).await;
         let held = session.nodes_of_holds();
         for node in &held {
-            Arc::clone(&node.lock).on(HoldEvent::Release { lease: session.lease().state() });
+            Arc::clone(&node.lock)
+                .on(HoldEvent::Release { lease: session.lease().state(), now: clock::now() });
         }
         // Each node is deleted once: a release may be waiting for a deletion that cleanup has under way
         // already, and with a second one would report that another process had deleted the node.

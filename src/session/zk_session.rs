@@ -19,7 +19,7 @@ use crate::protocol::hold::HoldEvent;
 use crate::protocol::lease::{Lease, LeaseState, Margin};
 use crate::protocol::local_queue::Gone;
 use crate::session::clock;
-use crate::session::holds::{HeldLock, HeldNode, Holds};
+use crate::session::holds::{HeldLock, HeldNode, Holds, Updated};
 use crate::session::lease::SessionLease;
 use crate::session::lease_timer::{self, Leased};
 use crate::session::log::SessionLog;
@@ -206,14 +206,23 @@ impl Session {
 
     /// Registers a lock by its current state, or forgets it. Called after each change of that state.
     pub(crate) fn look_after(self: &Arc<Self>, lock: &Arc<dyn HeldLock>) {
-        if self.holds.update(lock) {
+        let Updated { is_first, lease_end } = self.holds.update(lock);
+        if is_first {
             lease_timer::arm(&(Arc::<Self>::clone(self) as Arc<dyn Leased>));
+        }
+        if let Some(end) = lease_end {
+            lease_timer::wake_by(end);
         }
     }
 
-    /// Tells the holders, and tasks that wait for a change, how the passing of time has changed the lease.
-    /// Returns how long until the next change, if no renewal comes.
+    /// Tells the holders, and tasks that wait for a change, how the passing of time has changed the lease, and
+    /// which of the leases that callers have set are over. Returns how long until the next change, if no
+    /// renewal comes.
     pub(crate) fn tell_time(&self) -> Duration {
+        let now = clock::now();
+        for lock in self.holds.lease_over(now) {
+            lock.on(HoldEvent::LeaseOver { now });
+        }
         self.lease.tell();
         if self.lease.state() == LeaseState::Expired {
             for lock in self.holds.active() {
@@ -224,7 +233,8 @@ impl Session {
                 }
             }
         }
-        self.lease.until_next_state()
+        let next = self.lease.until_next_state();
+        self.holds.next_lease_end().map_or(next, |end| next.min(end.since(clock::now())))
     }
 
     /// Releases the nodes of lost locks that need not be kept any longer. Returns how long until the next
