@@ -126,6 +126,7 @@
 //! | downgrade: acquire write, acquire read, release write | [`WriteGuard::downgrade`] |
 //! | upgrade: waits for itself, for ever | [`ReadGuard::try_upgrade`], which does not wait for other contenders |
 //! | a read lock while holding the write lock | by value: [`WriteGuard::read`] |
+//! | (none: a lock without end) | a lease: [`InterProcessMutex::acquire_for`], [`LockGuard::extend`] |
 //! | `makeRevocable(listener)` | [`LockGuard::revoked`], a future |
 //! | `Revoker.attemptRevoke(client, path)` | [`Client::attempt_revoke`] |
 //! | `LeaderLatch`, `LeaderSelector` | [`InterProcessMutex`]: the leader holds the lock, and works in [`LockGuard::while_held`] |
@@ -145,6 +146,11 @@
 //! Events are emitted with `tracing`, from targets that begin with `zookeeper_recipes`. `ERROR`: the client is
 //! closed, it has no session, or a node is left that blocks a lock. `WARN`: a lock is lost, or connecting
 //! fails. `INFO`: a session begins or ends. `DEBUG`: requests that failed, and what was done about them.
+//!
+//! # Pages
+//! - [`from_redisson`]: `RLock` and its relatives, method by method, with what does the same here; what a lock in
+//!   Redis can lose, and what a lock in ZooKeeper costs.
+//! - [`why_no_redlock`]: the rules of RedLock, with what one ensemble does instead.
 //!
 //! # Features
 //! None is on by default. `tls`, `sasl-digest-md5` and `sasl-gssapi` enable the features of
@@ -193,6 +199,14 @@ pub use session::retry::RetryPolicy;
 pub use session::supervisor::ConnectionState;
 pub use token::{FencingToken, ReadToken, Token};
 pub use transaction::{NodeVersion, Transaction};
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/redisson.md")]
+pub mod from_redisson {}
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/redlock.md")]
+pub mod why_no_redlock {}
 
 /// The README's code is compiled with the documentation's.
 #[cfg(doctest)]

@@ -146,15 +146,18 @@ fn the_tests_that_the_rules_name_exist() {
     assert!(named > 200, "{named}");
 }
 
-/// What RELIABILITY.md promises names the tests that show it.
+/// What RELIABILITY.md promises, and what the comparisons with others claim, names the tests that show it.
 #[test]
 fn the_tests_that_the_promises_name_exist() {
-    let (page, tests) = (read("RELIABILITY.md"), files(&["tests"]));
+    let tests = files(&["tests"]);
     let is_name = |word: &&str| word.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_' | ':'));
-    let named: Vec<&str> = quoted(&page).filter(is_name).filter(|word| word.contains("::")).collect();
-    assert!(named.len() > 30, "{named:?}");
-    for name in named {
-        assert!(exists(name, &tests, &[]), "there is no test {name}");
+    for (page, least) in [("RELIABILITY.md", 30), ("docs/redlock.md", 12), ("docs/redisson.md", 0)] {
+        let text = read(page);
+        let named: Vec<&str> = quoted(&text).filter(is_name).filter(|word| word.contains("::")).collect();
+        assert!(named.len() > least, "{page}: {named:?}");
+        for name in named {
+            assert!(exists(name, &tests, &[]), "{page}: there is no test {name}");
+        }
     }
 }
 

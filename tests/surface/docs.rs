@@ -164,9 +164,30 @@ fn comments_are_plain() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// The pages that compare the locks with others.
+const COMPARISONS: [&str; 2] = ["docs/redisson.md", "docs/redlock.md"];
+
+/// Each section of theirs has an example that runs, or names the tests that show what it says.
+#[test]
+fn comparisons_show_what_they_say() {
+    for page in COMPARISONS {
+        let text = read(page);
+        let sections: Vec<&str> = text.split("\n## ").skip(1).collect();
+        assert!(sections.len() >= 8, "{page}: {}", sections.len());
+        for section in sections {
+            let lines: Vec<String> = section.lines().map(str::to_owned).collect();
+            let is_test = |word: &str| word.contains("::") && !word.contains(char::is_uppercase);
+            let shown = !examples(&lines).is_empty() || section.split('`').skip(1).step_by(2).any(is_test);
+            assert!(shown, "{page}: {}", lines[0]);
+            assert!(fences(&lines).iter().all(|fence| ["", "text"].contains(fence)), "{page}: {}", lines[0]);
+        }
+    }
+}
+
 #[test]
 fn pages_are_plain() {
     let pages = ["README.md", "CHANGELOG.md", "RELIABILITY.md", "ARCHITECTURE.md", "test-server/README.md"];
+    let pages = [&pages[..], &COMPARISONS].concat();
     let riddles = |page: &&str| {
         let words: Vec<String> = read(page).split_whitespace().map(str::to_owned).collect();
         riddles_in(Path::new(page), &words.join(" "))
