@@ -123,7 +123,9 @@ impl Held {
     }
 
     /// Returns how much of the lease that the caller has set is left; `None` without one.
-    pub(crate) fn remaining(&self) -> Option<Duration> {
+    pub(crate) fn remaining(self: &Arc<Self>) -> Option<Duration> {
+        // By the clock of the session too: nothing is left of a lock that is lost.
+        self.lost();
         self.state.borrow().remaining(clock::now())
     }
 
