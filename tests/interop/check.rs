@@ -3,6 +3,10 @@
 //! | record | written |
 //! |---|---|
 //! | `enter W x\|r TOKEN SESSION` | after an exclusive or a shared grant; the token is the czxid of the lock node |
+//! | `asks W` | before permits of a semaphore are asked for |
+//! | `enter W N TOKEN SESSION` | after a grant of `N` permits; `N@S,S` when they have slots |
+//! | `may N` | by the parent, before the limit of a semaphore is set to `N` |
+//! | `limit N` | by the parent, once all workers know that this is the limit |
 //! | `read W V` | when the counter was read |
 //! | `intent W N`, `commit W N` | before and after the counter is written, only by exclusive holders |
 //! | `down W` | before a write lock is turned into a read lock |
@@ -10,7 +14,7 @@
 //! | `leave W` | before the release, once the worker has made sure that it held the lock all the time |
 //! | `lost W` | instead, when it did not: its session was over; of a victim by the parent, see below |
 //! | `dead P` | by the parent, when process `P` was killed and has ended |
-//! | `trouble W ..`, `stays W ..` | for people, and for the parent |
+//! | `trouble W ..`, `stays W ..`, `set P N`, `sees P N` | for people, and for the parent |
 //!
 //! A worker `W` is `<process>.<thread>`, a process `<side>-<number>`.
 //!
@@ -23,6 +27,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::journal::records;
+use super::permits::{Permits, Room};
 
 /// How many violations are worth reading.
 const SHOWN: usize = 20;
@@ -75,6 +80,8 @@ struct Hold {
     pending: Option<u64>,
     /// Its worker says later that it was lost.
     doubtful: bool,
+    /// Of a semaphore's.
+    permits: Option<Permits>,
 }
 
 /// The values that the counter may have.
@@ -93,6 +100,8 @@ struct Checker {
     acknowledged: u64,
     /// The highest token of an exclusive hold so far.
     highest: i64,
+    /// What a semaphore has.
+    room: Room,
     /// Where every hold that was lost begins.
     doubtful: BTreeSet<usize>,
     findings: Findings,
@@ -106,6 +115,7 @@ pub(crate) fn check(journal: &str, counter: u64) -> Findings {
         counter: Counter::OneOf(BTreeSet::from([0])),
         acknowledged: 0,
         highest: i64::MIN,
+        room: Room::default(),
         doubtful: lost_holds(&records),
         findings: Findings::default(),
     };
@@ -174,8 +184,14 @@ impl Checker {
     fn record(&mut self, at: usize, record: &[&str]) -> Option<()> {
         match *record {
             ["enter", worker, mode @ ("x" | "r"), token, _] => {
-                self.enter(at, worker, mode == "x", token.parse().ok()?);
+                self.enter(at, worker, mode == "x", token.parse().ok()?, None);
             }
+            ["enter", worker, permits, token, _] => {
+                self.enter(at, worker, false, token.parse().ok()?, Some(permits.parse().ok()?));
+            }
+            ["asks", worker] => self.room.asks(worker),
+            ["may", limit] => self.room.may(limit.parse().ok()?),
+            ["limit", limit] => self.room.limit(limit.parse().ok()?),
             ["read", worker, value] => {
                 let value = value.parse().ok()?;
                 self.holds.get_mut(worker)?.read = Some(value);
@@ -233,13 +249,13 @@ impl Checker {
             }
             ["dead", victim] => self.dead(victim),
             ["trouble", ..] => self.findings.trouble.push(record.join(" ")),
-            ["stays", ..] => {}
+            ["stays" | "set" | "sees", ..] => {}
             _ => return None,
         }
         Some(())
     }
 
-    fn enter(&mut self, at: usize, worker: &str, exclusive: bool, token: i64) {
+    fn enter(&mut self, at: usize, worker: &str, exclusive: bool, token: i64, permits: Option<Permits>) {
         let doubtful = self.doubtful.contains(&at);
         if !doubtful {
             let side = side(process(worker));
@@ -260,7 +276,15 @@ impl Checker {
         if self.holds.contains_key(worker) {
             self.violation(at, &format!("{worker} enters twice"));
         }
-        let hold = Hold { exclusive, token, read: None, pending: None, doubtful };
+        if let Some(permits) = &permits {
+            let inside = self.holds.iter().filter(|(_, hold)| !hold.doubtful);
+            let inside = inside.filter_map(|(holder, hold)| Some((&**holder, hold.permits.as_ref()?)));
+            let found = self.room.enter(worker, permits, (!doubtful).then_some(token), inside);
+            for violation in found {
+                self.violation(at, &violation);
+            }
+        }
+        let hold = Hold { exclusive, token, read: None, pending: None, doubtful, permits };
         self.holds.insert(worker.to_owned(), hold);
         self.alone(at, worker);
     }
@@ -335,13 +359,13 @@ pub(crate) mod trials {
         check(&journal, counter)
     }
 
-    fn accepts(records: &str, counter: u64) -> Result<Findings, String> {
+    pub(crate) fn accepts(records: &str, counter: u64) -> Result<Findings, String> {
         let findings = judged(records, counter);
         findings.verdict().map_err(|e| format!("{records}\n{e}"))?;
         Ok(findings)
     }
 
-    fn refuses(records: &str, counter: u64, why: &str) -> Result<(), String> {
+    pub(crate) fn refuses(records: &str, counter: u64, why: &str) -> Result<(), String> {
         match &judged(records, counter).violations[..] {
             // What follows from it may come after it.
             [first, ..] if first.contains(why) => Ok(()),

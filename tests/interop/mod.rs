@@ -8,6 +8,7 @@ pub(crate) mod check;
 pub(crate) mod journal;
 pub(crate) mod outside;
 pub(crate) mod pairing;
+pub(crate) mod permits;
 pub(crate) mod puppet;
 pub(crate) mod worker;
 
@@ -19,7 +20,6 @@ use zookeeper_recipes::{AcquireError, Client};
 
 use self::pairing::{Extent, Side};
 pub(crate) use self::worker::run_if_asked;
-use self::worker::{POINTS, READ_WRITE_POINTS};
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 pub(crate) type Outcome = Result<(), Failure>;
@@ -53,7 +53,7 @@ pub(crate) async fn refused<T>(
 
 /// Our side of a pairing.
 pub(crate) fn rust(recipe: &'static str, crews: &'static [&'static str]) -> Side {
-    let points: &[_] = if recipe.ends_with("read-write") { &READ_WRITE_POINTS } else { &POINTS };
+    let points = worker::points(recipe);
     Side { name: "rust", recipe, crews, start: Box::new(worker::Task::command), points }
 }
 
@@ -65,12 +65,25 @@ pub(crate) fn add_controls(suite: &mut Suite) {
     suite.add("checker", "check::sees_tokens_that_fall", trials::sees_tokens_that_fall);
     suite.add("checker", "check::sees_lost_increments", trials::sees_lost_increments);
     suite.add("checker", "check::sees_workers_that_stay", trials::sees_workers_that_stay);
+    add_controls_of_permits(suite);
     suite.add_needing("zookeeper", "check::a_worker_that_fails_ends_the_run", peers::zookeeper(), |_| {
         a_worker_that_fails_ends_the_run()
     });
     suite.add_needing("zookeeper", "check::workers_without_a_lock_are_seen", peers::zookeeper(), |_| {
         workers_without_a_lock_are_seen()
     });
+}
+
+/// The same of semaphores.
+fn add_controls_of_permits(suite: &mut Suite) {
+    use permits::trials;
+    suite.add("checker", "permits::accepts_what_a_semaphore_does", trials::accepts_what_a_semaphore_does);
+    suite.add("checker", "permits::sees_permits_beyond_the_limit", trials::sees_permits_beyond_the_limit);
+    suite.add(
+        "checker",
+        "permits::sees_slots_and_tokens_that_are_wrong",
+        trials::sees_slots_and_tokens_that_are_wrong,
+    );
 }
 
 /// A run in which one thread of a worker fails, while the others go on, ends with what it said.

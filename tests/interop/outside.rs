@@ -17,6 +17,23 @@ pub(crate) async fn children(servers: &ZooKeeper, path: &str) -> Result<BTreeSet
     }
 }
 
+/// The nodes of those who hold a lock or wait for it; a semaphore has them in two directories.
+pub(crate) async fn contenders(servers: &ZooKeeper, path: &str) -> Result<BTreeSet<String>, Failure> {
+    let mut found = BTreeSet::new();
+    for child in children(servers, path).await? {
+        match &*child {
+            "locks" | "leases" => {
+                let inside = children(servers, &format!("{path}/{child}")).await?;
+                found.extend(inside.into_iter().map(|node| format!("{child}/{node}")));
+            }
+            // A semaphore's limit.
+            "permits" => {}
+            _ => drop(found.insert(child)),
+        }
+    }
+    Ok(found)
+}
+
 /// Waits until a session watches that node and no other of the lock: then its contender has seen who is
 /// ahead, and waits.
 pub(crate) fn watches_only(servers: &ZooKeeper, session: &str, path: &str, node: &str) -> Outcome {

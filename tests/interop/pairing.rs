@@ -12,7 +12,7 @@ use test_support::{SOON, ZooKeeper, poll_until, unique_path};
 
 use super::check::{Findings, check, unfinished};
 use super::journal::{Journal, Tail, create, read_counter, records};
-use super::outside::{children, has_nodes};
+use super::outside::{contenders, has_nodes};
 use super::worker::Task;
 use super::{Failure, Outcome, block_on};
 
@@ -44,19 +44,42 @@ pub(crate) struct Extent {
     pub(crate) bystanders: usize,
 }
 
+/// What else a run does, between the kills.
+pub(crate) trait Plan {
+    /// Before the first worker starts.
+    fn begin(&mut self, _run: &mut Run<'_>) -> Outcome {
+        Ok(())
+    }
+
+    /// Before every kill of a holder, and after the last.
+    fn between(&mut self, _run: &mut Run<'_>, _kills: usize) -> Outcome {
+        Ok(())
+    }
+
+    /// Before the workers are told that it is enough.
+    fn end(&mut self, _run: &mut Run<'_>) -> Outcome {
+        Ok(())
+    }
+}
+
+/// Nothing.
+impl Plan for () {}
+
 /// What the pairings of both binaries do: 20 kills on either side.
 pub(crate) const FULL: Extent = Extent { grants: 2_000, holders: 14, bystanders: 6 };
 
 #[derive(Debug)]
 struct Worker {
     name: String,
+    /// How many threads it has.
+    threads: usize,
     child: Child,
     /// Its end says that it is enough.
     orders: Option<ChildStdin>,
 }
 
 /// A run, as it goes.
-struct Run<'a> {
+pub(crate) struct Run<'a> {
     servers: &'a ZooKeeper,
     sides: &'a [Side],
     task: Task,
@@ -80,10 +103,21 @@ pub(crate) fn run(
     sides: &[Side; 2],
     extent: Extent,
 ) -> Result<Finished, Failure> {
+    run_and(servers, title, sides, extent, &mut ())
+}
+
+/// The same, with something else to do.
+pub(crate) fn run_and(
+    servers: &ZooKeeper,
+    title: &str,
+    sides: &[Side; 2],
+    extent: Extent,
+    plan: &mut dyn Plan,
+) -> Result<Finished, Failure> {
     let start = Instant::now();
     let dir = tempfile::Builder::new().prefix("interop-").tempdir()?;
-    let mut run = Run::start(servers, title, sides, dir.path())?;
-    run.work(extent).and_then(|()| run.end()).map_err(|e| format!("{e}\n{}", run.said()))?;
+    let mut run = Run::prepare(servers, title, sides, dir.path())?;
+    run.work(extent, plan).and_then(|()| run.end()).map_err(|e| format!("{e}\n{}", run.said()))?;
     nothing_is_left(servers, &run.task.path)?;
     let findings = check(run.tail.read()?, read_counter(dir.path())?);
     println!(
@@ -165,18 +199,23 @@ fn fulfils(findings: &Findings, sides: &[Side; 2], extent: Extent) -> Outcome {
 /// Once all have ended, the servers end the sessions of the dead.
 fn nothing_is_left(servers: &ZooKeeper, path: &str) -> Outcome {
     let gone =
-        poll_until("the lock's directory to be empty", SOON, || match block_on(children(servers, path)) {
+        poll_until("the lock's directory to be empty", SOON, || match block_on(contenders(servers, path)) {
             Ok(nodes) => nodes.is_empty().then_some(Ok(())),
             Err(e) => Some(Err(e)),
         });
     match gone {
         Ok(done) => done,
-        Err(e) => Err(format!("{e}: {:?}", block_on(children(servers, path))?).into()),
+        Err(e) => Err(format!("{e}: {:?}", block_on(contenders(servers, path))?).into()),
     }
 }
 
 impl<'a> Run<'a> {
-    fn start(servers: &'a ZooKeeper, title: &str, sides: &'a [Side; 2], dir: &Path) -> Result<Self, Failure> {
+    fn prepare(
+        servers: &'a ZooKeeper,
+        title: &str,
+        sides: &'a [Side; 2],
+        dir: &Path,
+    ) -> Result<Self, Failure> {
         create(dir)?;
         let task = Task {
             servers: servers.connect_string(),
@@ -188,17 +227,13 @@ impl<'a> Run<'a> {
             crew: String::new(),
         };
         let tail = Tail::open(dir)?;
-        let mut run = Run { servers, sides, task, tail, workers: Vec::new(), started: 0 };
-        for side in sides {
-            let crews: Result<_, Failure> = side.crews.iter().map(|crew| run.worker(side, crew)).collect();
-            run.workers.push(crews?);
-        }
-        Ok(run)
+        Ok(Run { servers, sides, task, tail, workers: Vec::new(), started: 0 })
     }
 
     fn worker(&mut self, side: &Side, crew: &str) -> Result<Worker, Failure> {
         self.started += 1;
         let name = format!("{}-{}", side.name, self.started);
+        let threads = crew.len();
         let (recipe, crew) = (side.recipe.to_owned(), crew.to_owned());
         let task = Task { name: name.clone(), recipe, crew, ..self.task.clone() };
         let said = File::create(self.task.dir.join(format!("{name}.said")))?;
@@ -209,15 +244,17 @@ impl<'a> Run<'a> {
             .spawn()
             .map_err(|e| format!("{name}: {e}"))?;
         let orders = child.stdin.take();
-        Ok(Worker { name, child, orders })
+        Ok(Worker { name, threads, child, orders })
     }
 
-    fn work(&mut self, extent: Extent) -> Outcome {
-        let names: Vec<_> = self.workers.iter().flatten().map(|w| w.name.clone()).collect();
-        for name in names {
-            self.until(&format!("{name} to have the lock"), |journal| {
-                records(journal).any(|r| r.starts_with(&format!("enter {name}.")))
-            })?;
+    fn work(&mut self, extent: Extent, plan: &mut dyn Plan) -> Outcome {
+        plan.begin(self)?;
+        for side in self.sides {
+            let crews: Result<_, Failure> = side.crews.iter().map(|crew| self.worker(side, crew)).collect();
+            self.workers.push(crews?);
+        }
+        for name in self.names().into_iter().flatten() {
+            self.until_entered(&format!("{name}."))?;
         }
         let rounds = 2 * extent.holders;
         let mut bystanders = [extent.bystanders; 2];
@@ -225,6 +262,7 @@ impl<'a> Run<'a> {
             // Spread over the run.
             let grants = extent.grants * (round + 1) / (rounds + 1);
             self.until_granted(grants)?;
+            plan.between(self, round)?;
             let (side, turn) = (round % 2, round / 2);
             let other = 1 - side;
             let points = self.sides[side].points;
@@ -238,7 +276,50 @@ impl<'a> Run<'a> {
             }
             self.kill(side, holder)?;
         }
-        self.until_granted(extent.grants)
+        plan.between(self, rounds)?;
+        self.until_granted(extent.grants)?;
+        // All are served, those that came last too.
+        for thread in self.threads() {
+            self.until_entered(&format!("{thread} "))?;
+        }
+        plan.end(self)
+    }
+
+    fn until_entered(&mut self, worker: &str) -> Outcome {
+        self.until(&format!("{worker} to have the lock"), |journal| {
+            records(journal).any(|r| r.strip_prefix("enter ").is_some_and(|r| r.starts_with(worker)))
+        })
+    }
+
+    /// The processes that are alive, by side.
+    pub(crate) fn names(&self) -> Vec<Vec<String>> {
+        let names = |side: &Vec<Worker>| side.iter().map(|worker| worker.name.clone()).collect();
+        self.workers.iter().map(names).collect()
+    }
+
+    /// The threads of those.
+    fn threads(&self) -> Vec<String> {
+        let of = |worker: &Worker| -> Vec<_> {
+            (0..worker.threads).map(|thread| format!("{}.{thread}", worker.name)).collect()
+        };
+        self.workers.iter().flatten().flat_map(of).collect()
+    }
+
+    /// Tells a process something.
+    pub(crate) fn tell(&mut self, side: usize, crew: usize, order: &str) -> Outcome {
+        let orders = self.workers[side][crew].orders.as_mut().ok_or("it is told nothing any more")?;
+        writeln!(orders, "{order}")?;
+        Ok(orders.flush()?)
+    }
+
+    /// The journal so far.
+    pub(crate) fn journal(&mut self) -> Result<&str, Failure> {
+        Ok(self.tail.read()?)
+    }
+
+    /// Writes something into the journal.
+    pub(crate) fn note(&self, record: &str) -> Outcome {
+        Ok(Journal::open(&self.task.dir)?.append(record)?)
     }
 
     fn until_granted(&mut self, grants: usize) -> Outcome {
@@ -247,7 +328,7 @@ impl<'a> Run<'a> {
     }
 
     /// Waits for something in the journal, for as long as there is progress.
-    fn until(&mut self, what: &str, mut there: impl FnMut(&str) -> bool) -> Outcome {
+    pub(crate) fn until(&mut self, what: &str, mut there: impl FnMut(&str) -> bool) -> Outcome {
         let mut length = 0;
         loop {
             if let Some(ended) = self.ended() {
@@ -279,11 +360,8 @@ impl<'a> Run<'a> {
 
     /// Has the next who comes to that point stay there.
     fn stay(&mut self, side: usize, crew: usize, point: &str) -> Outcome {
-        let worker = &mut self.workers[side][crew];
-        let mark = format!("stays {}.", worker.name);
-        let orders = worker.orders.as_mut().ok_or("it is told nothing any more")?;
-        writeln!(orders, "stay {point}")?;
-        orders.flush()?;
+        let mark = format!("stays {}.", self.workers[side][crew].name);
+        self.tell(side, crew, &format!("stay {point}"))?;
         self.until(&format!("{mark} at {point}"), |journal| {
             records(journal).any(|r| r.starts_with(&mark) && r.ends_with(point))
         })
@@ -298,14 +376,17 @@ impl<'a> Run<'a> {
         worker.child.kill()?;
         worker.child.wait()?;
         let name = worker.name.clone();
-        let journal = Journal::open(&self.task.dir)?;
-        for (holder, session) in unfinished(self.tail.read()?, &name) {
+        let mut ended = Vec::new();
+        for (holder, session) in unfinished(self.journal()?, &name) {
             // If it is there now, it was as long as the victim lived.
             if !has_nodes(self.servers, &session)? {
-                journal.append(&format!("lost {holder}"))?;
+                ended.push(format!("lost {holder}"));
             }
         }
-        journal.append(&format!("dead {name}"))?;
+        ended.push(format!("dead {name}"));
+        for record in ended {
+            self.note(&record)?;
+        }
         let sides = self.sides;
         self.workers[side][crew] = self.worker(&sides[side], sides[side].crews[crew])?;
         Ok(())

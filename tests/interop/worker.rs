@@ -26,12 +26,12 @@ const WORKER: &str = "interop-worker";
 /// What a worker process is told on its command line, in this order.
 ///
 /// Each letter of `crew` is a thread: `x` takes the lock for itself, `r` to read; ours converts its lock,
-/// too, as `c`. It repeats: acquire, `enter`, read the counter, let others run, and under an exclusive lock
+/// too, as `c`; a digit takes so many permits of a semaphore at once. It repeats: acquire, `enter`, read the counter, let others run, and under an exclusive lock
 /// write it back; make sure that the lock was held until then; `leave`, release. Every so often it has no
 /// patience and goes away from the queue again.
 ///
 /// On its stdin the line `stay P` says that the next holder that comes to the point `P` stays there
-/// ([`POINTS`]); the end of stdin says that it is enough.
+/// ([`points`]), and `limit N` that a semaphore's limit is to be set; the end of stdin says that it is enough.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     pub(crate) servers: String,
@@ -46,7 +46,19 @@ pub(crate) struct Task {
 /// Where an exclusive holder can stay to be killed: before and after each step.
 pub(crate) const POINTS: [&str; 4] = ["entered", "intended", "written", "committed"];
 /// The same of a read-write lock: a reader can, too.
-pub(crate) const READ_WRITE_POINTS: [&str; 5] = ["entered", "reading", "intended", "written", "committed"];
+const READ_WRITE_POINTS: [&str; 5] = ["entered", "reading", "intended", "written", "committed"];
+
+/// The same of those who have permits of a semaphore.
+const PERMIT_POINTS: [&str; 2] = ["entered", "used"];
+
+/// Where the holders of a recipe can stay.
+pub(crate) fn points(recipe: &str) -> &'static [&'static str] {
+    match recipe {
+        "read-write" | "kazoo-read-write" => &READ_WRITE_POINTS,
+        permits if permits.contains("permits-") => &PERMIT_POINTS,
+        _ => &POINTS,
+    }
+}
 
 /// How long who waits is patient, and how long who is not.
 const PATIENCE: Duration = Duration::from_secs(10);

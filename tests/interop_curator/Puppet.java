@@ -68,6 +68,9 @@ public final class Puppet {
             Revoker.attemptRevoke(client, order[1]);
             return "asked";
         }
+        if (order[0].equals("semaphore")) {
+            return Semaphores.obey(client, thread, Arrays.copyOfRange(order, 1, order.length));
+        }
         InterProcessMutex lock = lock(thread, order[1], order[2]);
         switch (order[0]) {
             case "acquire":

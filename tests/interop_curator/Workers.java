@@ -6,6 +6,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -21,6 +22,8 @@ import org.apache.zookeeper.data.Stat;
 public final class Workers {
     private static final long PATIENCE_MS = 10_000;
     private static final long IMPATIENCE_MS = 4;
+    /** With several permits, which some have and others need. */
+    private static final long PATIENCE_FOR_MANY_MS = 400;
     private static final int IMPATIENT = 9;
 
     private static CuratorFramework client;
@@ -47,8 +50,8 @@ public final class Workers {
         List<Thread> threads = new ArrayList<>();
         for (int i = 0; i < crew.length(); i++) {
             String worker = name + "." + i;
-            boolean exclusive = crew.charAt(i) == 'x';
-            Thread thread = new Thread(() -> work(worker, recipe, exclusive), worker);
+            Lock lock = lock(recipe, crew.charAt(i));
+            Thread thread = new Thread(() -> work(worker, lock), worker);
             thread.start();
             threads.add(thread);
         }
@@ -65,7 +68,13 @@ public final class Workers {
     private static void listen() {
         try (BufferedReader in = new BufferedReader(new InputStreamReader(System.in))) {
             for (String line = in.readLine(); line != null; line = in.readLine()) {
-                stay.set(line.substring("stay ".length()));
+                if (line.startsWith("stay ")) {
+                    stay.set(line.substring("stay ".length()));
+                } else if (line.startsWith("limit ")) {
+                    String limit = line.substring("limit ".length());
+                    Semaphores.setLimit(Integer.parseInt(limit));
+                    note("set", name, limit);
+                }
             }
         } catch (Exception e) {
             e.printStackTrace();
@@ -74,13 +83,27 @@ public final class Workers {
         enoughIs.countDown();
     }
 
-    /** A lock that tells its node. */
-    private interface Lock {
+    /** A lock that tells its nodes. */
+    interface Lock {
         boolean acquire(long millis) throws Exception;
 
         void release() throws Exception;
 
-        String node();
+        List<String> nodes() throws Exception;
+
+        /** What enter says of a holder: x, r or how many permits it has. */
+        String mode();
+    }
+
+    private static Lock lock(String recipe, char role) throws Exception {
+        switch (recipe) {
+            case "mutex":
+                return new Mutex();
+            case "read-write":
+                return role == 'x' ? new Write() : new Read();
+            default:
+                return Semaphores.lock(client, path, name, recipe, role);
+        }
     }
 
     private static final class Mutex extends InterProcessMutex implements Lock {
@@ -94,8 +117,13 @@ public final class Workers {
         }
 
         @Override
-        public String node() {
-            return getLockPath();
+        public List<String> nodes() {
+            return Collections.singletonList(getLockPath());
+        }
+
+        @Override
+        public String mode() {
+            return "x";
         }
     }
 
@@ -110,8 +138,13 @@ public final class Workers {
         }
 
         @Override
-        public String node() {
-            return getLockPath();
+        public List<String> nodes() {
+            return Collections.singletonList(getLockPath());
+        }
+
+        @Override
+        public String mode() {
+            return "x";
         }
     }
 
@@ -126,18 +159,27 @@ public final class Workers {
         }
 
         @Override
-        public String node() {
-            return getLockPath();
+        public List<String> nodes() {
+            return Collections.singletonList(getLockPath());
+        }
+
+        @Override
+        public String mode() {
+            return "r";
         }
     }
 
-    private static void work(String worker, String recipe, boolean exclusive) {
-        Lock lock = recipe.equals("mutex") ? new Mutex() : exclusive ? new Write() : new Read();
+    private static void work(String worker, Lock lock) {
+        boolean permits = Character.isDigit(lock.mode().charAt(0));
+        long patience = permits && !lock.mode().equals("1") ? PATIENCE_FOR_MANY_MS : PATIENCE_MS;
         try {
             for (int round = 1; !enough; round++) {
                 try {
-                    if (lock.acquire(round % IMPATIENT == 0 ? IMPATIENCE_MS : PATIENCE_MS)) {
-                        hold(worker, lock, exclusive);
+                    if (permits) {
+                        note("asks", worker, "");
+                    }
+                    if (lock.acquire(round % IMPATIENT == 0 ? IMPATIENCE_MS : patience)) {
+                        hold(worker, lock);
                     }
                 } catch (InterruptedException e) {
                     throw e;
@@ -152,29 +194,43 @@ public final class Workers {
         }
     }
 
-    private static void note(String what, String worker, String more) throws Exception {
+    static void note(String what, String worker, String more) throws Exception {
         String record = "\n" + (what + " " + worker + " " + more).trim() + " .";
         journal.write(ByteBuffer.wrap(record.getBytes(StandardCharsets.US_ASCII)));
     }
 
-    private static void hold(String worker, Lock lock, boolean exclusive) throws Exception {
-        String node = lock.node();
-        Stat stat = client.checkExists().forPath(node);
-        if (stat == null) {
-            lock.release();
-            throw new IllegalStateException("the lock node is gone at once");
+    private static void hold(String worker, Lock lock) throws Exception {
+        List<String> nodes = lock.nodes();
+        long token = 0;
+        long session = 0;
+        for (String node : nodes) {
+            Stat stat = client.checkExists().forPath(node);
+            if (stat == null) {
+                lock.release();
+                throw new IllegalStateException("the lock node is gone at once");
+            }
+            token = Math.max(token, stat.getCzxid());
+            session = stat.getEphemeralOwner();
         }
-        String session = "0x" + Long.toHexString(stat.getEphemeralOwner());
-        note("enter", worker, (exclusive ? "x " : "r ") + stat.getCzxid() + " " + session);
+        note("enter", worker, lock.mode() + " " + token + " 0x" + Long.toHexString(session));
         boolean kept = false;
         try {
-            if (exclusive) {
-                increment(worker);
-            } else {
-                look(worker);
+            switch (lock.mode()) {
+                case "x":
+                    increment(worker);
+                    break;
+                case "r":
+                    look(worker);
+                    break;
+                default:
+                    use(worker);
+                    break;
             }
-            // Curator tells a holder nothing. Node names are unique, so while it is there the lock was held until now.
-            kept = client.checkExists().forPath(node) != null;
+            // Curator tells a holder nothing. Node names are unique, so while they are there the lock was held until now.
+            kept = true;
+            for (String node : nodes) {
+                kept &= client.checkExists().forPath(node) != null;
+            }
         } finally {
             note(kept ? "leave" : "lost", worker, "");
             lock.release();
@@ -206,6 +262,14 @@ public final class Workers {
         mayStay(worker, "reading");
         Thread.sleep(1);
         note("read", worker, Long.toString(readCounter()));
+    }
+
+    /** Permits protect nothing that could be counted. */
+    private static void use(String worker) throws Exception {
+        mayStay(worker, "entered");
+        // Long enough for others to come in beside it.
+        Thread.sleep(10);
+        mayStay(worker, "used");
     }
 
     private static void mayStay(String worker, String point) throws Exception {

@@ -11,7 +11,7 @@ use test_support::peers::CuratorPeer;
 use crate::interop::Failure;
 use crate::interop::pairing::Side;
 use crate::interop::puppet::Puppet;
-use crate::interop::worker::{POINTS, READ_WRITE_POINTS, Task};
+use crate::interop::worker::{Task, points};
 
 /// Curator's side of a pairing.
 pub(crate) fn workers(
@@ -25,8 +25,7 @@ pub(crate) fn workers(
         command.args(task.args());
         Ok(command)
     };
-    let points: &[_] = if recipe == "read-write" { &READ_WRITE_POINTS } else { &POINTS };
-    Ok(Side { name: "java", recipe, crews, start: Box::new(start), points })
+    Ok(Side { name: "java", recipe, crews, start: Box::new(start), points: points(recipe) })
 }
 
 /// Curator's locks, to be moved step by step.
@@ -55,7 +54,7 @@ impl Programs {
         let mut javac = Command::new(&peer.javac);
         javac.args(["-cp", &peer.classpath]).arg("-d").arg(classes.path());
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop_curator");
-        javac.args(["Workers.java", "Puppet.java"].map(|name| sources.join(name)));
+        javac.args(["Workers.java", "Semaphores.java", "Puppet.java"].map(|name| sources.join(name)));
         let output = javac.output()?;
         if !output.status.success() {
             return Err(format!("javac: {}", String::from_utf8_lossy(&output.stderr)).into());
