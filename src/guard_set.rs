@@ -1,17 +1,17 @@
 //! Several guards that are one to their holder: the loss of one is the loss of all.
 
-use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
+use crate::engine::multi::first;
 use crate::error::{Lost, ReleaseError};
 use crate::guard::{AnyGuard, LockState, while_held};
 use crate::transaction::Transaction;
 
 type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// The guards of a multi-lock's members, or of a semaphore's permits: of one client, and at least one.
+/// The guards of a multi-lock's members, or of a semaphore's permits: of one client, and at least one. Released
+/// in reverse: a contender that wants several of them, and waits for the first, finds the others free.
 #[derive(Debug)]
 pub(crate) struct GuardSet {
     guards: Vec<AnyGuard>,
@@ -27,8 +27,8 @@ impl GuardSet {
     }
 
     /// Returns the guards, for a set that is divided or joined with another.
-    pub(crate) fn into_guards(self) -> Vec<AnyGuard> {
-        self.guards
+    pub(crate) fn into_guards(mut self) -> Vec<AnyGuard> {
+        std::mem::take(&mut self.guards)
     }
 
     /// Returns the state of the one that is worst off.
@@ -111,7 +111,7 @@ impl GuardSet {
     /// are on their way when this returns.
     pub(crate) fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static {
         let lost = self.lost_now();
-        let releases: Vec<_> = self.guards.into_iter().rev().map(AnyGuard::release).collect();
+        let releases: Vec<_> = self.into_guards().into_iter().rev().map(AnyGuard::release).collect();
         async move {
             let mut result = Ok(());
             for release in releases {
@@ -123,14 +123,10 @@ impl GuardSet {
     }
 }
 
-/// Waits for the first of these futures.
-async fn first<T>(mut futures: Vec<BoxedFuture<T>>) -> T {
-    poll_fn(|context| {
-        let ready = futures.iter_mut().find_map(|future| match future.as_mut().poll(context) {
-            Poll::Ready(result) => Some(result),
-            Poll::Pending => None,
-        });
-        ready.map_or(Poll::Pending, Poll::Ready)
-    })
-    .await
+impl Drop for GuardSet {
+    fn drop(&mut self) {
+        while let Some(guard) = self.guards.pop() {
+            drop(guard);
+        }
+    }
 }

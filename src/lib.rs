@@ -165,6 +165,7 @@ mod guard;
 mod guard_set;
 mod lock;
 pub mod mode;
+mod multi_lock;
 mod mutex;
 mod options;
 mod path;
@@ -186,6 +187,7 @@ pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLoc
 pub use fence::{FenceGate, Fenced};
 pub use guard::{AnyGuard, LockGuard, LockState, ReadGuard, WriteGuard};
 pub use lock::InterProcessLock;
+pub use multi_lock::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::{InterProcessMutex, InterProcessMutexBuilder};
 pub use options::{Acl, Parents, Permissions};
 pub use path::NodePath;

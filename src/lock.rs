@@ -146,9 +146,25 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
 }
 
 pub(crate) mod sealed {
+    use crate::engine::multi::Member;
+
     /// Implemented by the locks of this crate.
     #[expect(unnameable_types, reason = "sealing is the point")]
-    pub trait Sealed {}
+    pub trait Sealed {
+        /// Returns the lock as a member of a multi-lock.
+        #[doc(hidden)]
+        fn member(&self, inside: Inside) -> OneLock;
+    }
+
+    /// An argument that only this crate can make, so that no other calls the method.
+    #[expect(unnameable_types, reason = "only this crate needs a name for it")]
+    #[derive(Debug)]
+    pub struct Inside(pub(crate) ());
+
+    /// A lock as a member of a multi-lock.
+    #[expect(unnameable_types, reason = "only this crate needs a name for it")]
+    #[derive(Debug)]
+    pub struct OneLock(pub(crate) Member);
 }
 
 /// Returns the budget of a call that does not wait for other contenders, only for the servers.
@@ -174,17 +190,23 @@ pub(crate) fn until(path_lock: &PathLock, deadline: Instant) -> Budget {
 const UNSEEN_LEASES: u32 = 3;
 
 /// Acquires a lock.
-pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Hold, AcquireError> {
+pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, AcquireError> {
+    let attempt = |ask| attempt::acquire(Arc::clone(&path_lock), ask);
+    until_had(ask, attempt, |hold| Some((hold.path_lock(), hold.lost()?))).await
+}
+
+/// Repeats `attempt` until its caller has the grant: one may be lost between the grant and here, while the
+/// caller was paused or not polled, and has seen no guard. `lost` returns which lock is lost, and how.
+pub(crate) async fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
+    mut ask: Ask,
+    attempt: impl Fn(Ask) -> F,
+    lost: impl Fn(&T) -> Option<(&Arc<PathLock>, LostReason)>,
+) -> Result<T, AcquireError> {
     let started = Instant::now();
     let mut unseen_leases = 0;
     loop {
-        let reason = match attempt::acquire(Arc::clone(&path_lock), ask).await {
-            Ok(hold) => match hold.lost() {
-                None => return Ok(hold),
-                // Lost between the grant and here: the caller was paused that long, or not polled, and has
-                // seen no guard.
-                Some(reason) => reason,
-            },
+        let granted = match attempt(ask).await {
+            Ok(granted) => granted,
             Err(error) => {
                 let asked = match ask.budget {
                     Budget::Until { asked, .. } => asked,
@@ -193,6 +215,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Ho
                 return Err(error.timed_out(asked, started.elapsed()));
             }
         };
+        let Some((path_lock, reason)) = lost(&granted) else { return Ok(granted) };
         // One that is too short for this caller would come to no end by the deadline alone.
         unseen_leases += u32::from(reason == LostReason::LeaseOver);
         let in_time = match ask.budget {
@@ -557,7 +580,12 @@ macro_rules! lock_methods {
             }
         }
 
-        impl $crate::lock::sealed::Sealed for $lock {}
+        impl $crate::lock::sealed::Sealed for $lock {
+            fn member(&self, _: $crate::lock::sealed::Inside) -> $crate::lock::sealed::OneLock {
+                let path_lock = std::sync::Arc::clone(&self.path_lock);
+                $crate::lock::sealed::OneLock($crate::engine::multi::Member { path_lock, kind: $kind })
+            }
+        }
 
         #[async_trait::async_trait]
         impl $crate::lock::InterProcessLock for $lock {

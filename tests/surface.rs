@@ -21,12 +21,12 @@ use tokio::net::TcpListener;
 use zookeeper_recipes::{
     Acl, AcquireError, Acquisition, AnyGuard, BuildError, Client, ClientBuilder, ConnectError,
     ConnectionState, ConversionError, ConversionFailure, Dialect, FenceGate, Fenced, FencingToken, Heartbeat,
-    InterProcessFairLock, InterProcessFairLockBuilder, InterProcessLock, InterProcessMutex,
-    InterProcessMutexBuilder, InterProcessReadLock, InterProcessReadWriteLock,
+    InterProcessFairLock, InterProcessFairLockBuilder, InterProcessLock, InterProcessMultiLock,
+    InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock, InterProcessReadWriteLock,
     InterProcessReadWriteLockBuilder, InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockState,
-    Lost, LostReason, Margin, NodePath, NodeVersion, Parents, Permissions, QueuedLock, ReadGuard, ReadToken,
-    ReleaseError, RetryPolicy, RevokeError, ServerFailure, ServerFailureKind, ServerFailures, Token,
-    Transaction, TransactionError, TryLockError, WriteGuard, mode,
+    Lost, LostReason, Margin, MultiLockGuard, NodePath, NodeVersion, Parents, Permissions, QueuedLock,
+    ReadGuard, ReadToken, ReleaseError, RetryPolicy, RevokeError, ServerFailure, ServerFailureKind,
+    ServerFailures, Token, Transaction, TransactionError, TryLockError, WriteGuard, mode,
 };
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
@@ -66,6 +66,8 @@ fn types_go_anywhere() {
     all!(free: Box<dyn InterProcessLock>, Arc<dyn InterProcessLock>);
     all!(free: LockGuard, ReadGuard, WriteGuard, AnyGuard, Acquisition<LockGuard>);
     all!(free: ConversionError<ReadGuard>, ConversionError<WriteGuard>, ConversionFailure);
+    all!(free: InterProcessMultiLock, MultiLockGuard);
+    all!(cloned: InterProcessMultiLock);
     all!(free: FenceGate, LocalHolder, RetryPolicy, ServerFailures, ServerFailure);
     all!(cloned: Client, ClientBuilder, InterProcessMutex, InterProcessMutexBuilder, InterProcessFairLock);
     all!(cloned: InterProcessReadWriteLock, InterProcessReadLock, InterProcessWriteLock, RetryPolicy);
@@ -82,6 +84,7 @@ fn types_go_anywhere() {
     const { assert!(Cloned::<Client>::IS) };
     // One guard, one hold.
     const { assert!(!Cloned::<LockGuard>::IS && !Cloned::<AnyGuard>::IS) };
+    const { assert!(!Cloned::<MultiLockGuard>::IS) };
     const { assert!(!Cloned::<ReadGuard>::IS && !Cloned::<WriteGuard>::IS) };
 
     // Two variants, which are no types, and a trait for results.

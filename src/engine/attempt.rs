@@ -101,7 +101,7 @@ struct InSession<'a> {
 
 /// How an attempt, or its part in one session, ended. It travels as the `Err` of a step, even if it is a
 /// grant, since only a step that goes on has an event.
-enum End {
+pub(super) enum End {
     Granted(Hold),
     Denied(TryLockError),
     OutOfTime,
@@ -532,14 +532,14 @@ impl From<AcquireError> for End {
 }
 
 /// What stops an attempt from outside: its deadline, or its caller.
-struct Stop {
+pub(super) struct Stop {
     deadline: Option<Pin<Box<Sleep>>>,
     /// Receives a ticket when the caller leaves. It is kept until everything is left to cleanup.
     cancelled: oneshot::Receiver<Ticket>,
 }
 
 impl Stop {
-    fn new(budget: Budget, cancelled: oneshot::Receiver<Ticket>) -> Self {
+    pub(super) fn new(budget: Budget, cancelled: oneshot::Receiver<Ticket>) -> Self {
         let deadline = match budget {
             Budget::Until { deadline, .. } => Some(tokio::time::sleep_until(deadline.into())),
             // A try has no deadline of the caller's, but does not wait for a server for ever either.
@@ -549,8 +549,13 @@ impl Stop {
         Self { deadline: deadline.map(Box::pin), cancelled }
     }
 
+    /// Waits until the caller leaves. Must not be called again after that.
+    pub(super) async fn caller_gone(&mut self) -> Option<Ticket> {
+        (&mut self.cancelled).await.ok()
+    }
+
     /// Waits until the attempt has to stop. Must not be called again after that.
-    async fn wait(&mut self) -> End {
+    pub(super) async fn wait(&mut self) -> End {
         let deadline = async {
             match &mut self.deadline {
                 Some(deadline) => deadline.await,

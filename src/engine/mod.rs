@@ -10,6 +10,7 @@ pub(crate) mod hold;
 mod lists;
 pub(crate) mod lock_options;
 pub(crate) mod look;
+pub(crate) mod multi;
 pub(crate) mod path_lock;
 pub(crate) mod pending;
 pub(crate) mod progress;

@@ -39,8 +39,7 @@ impl Pending {
         cancel: oneshot::Sender<Ticket>,
         number: u64,
     ) -> Self {
-        let cleanup = path_lock.client().cleanup().clone();
-        let cancel = CancelOnDrop { cancel: Some(cancel), cleanup, number };
+        let cancel = CancelOnDrop::new(cancel, path_lock.client().cleanup(), number);
         Self { path_lock, granted: Some(granted), progress, cancel }
     }
 
@@ -130,6 +129,11 @@ impl Pending {
         position.await.unwrap_or(Ok(None))
     }
 
+    /// Returns whether it has waited for another contender.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.progress.borrow().has_waited
+    }
+
     /// Returns the error of an attempt that is not granted in time: with the contenders ahead, or with what
     /// was not answered.
     pub(crate) fn late(&self, kind: Kind, asked: Duration, waited: Duration) -> AcquireError {
@@ -145,14 +149,19 @@ impl Pending {
 
 /// Tells the attempt that its caller has left.
 #[derive(Debug)]
-struct CancelOnDrop {
+pub(super) struct CancelOnDrop {
     cancel: Option<oneshot::Sender<Ticket>>,
     cleanup: Cleanup,
     number: u64,
 }
 
 impl CancelOnDrop {
-    fn disarm(&mut self) {
+    pub(super) fn new(cancel: oneshot::Sender<Ticket>, cleanup: &Cleanup, number: u64) -> Self {
+        Self { cancel: Some(cancel), cleanup: cleanup.clone(), number }
+    }
+
+    /// To be called when the attempt has ended: its caller cannot leave it any more.
+    pub(super) fn disarm(&mut self) {
         self.cancel = None;
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct Progress {
     /// The live contenders that it has to wait for, by the last list in this session. `None` if there are
     /// none, if there was no list, or if the one that it waited for is gone.
     pub(crate) ahead: Option<Ahead>,
+    /// Whether there ever were any.
+    pub(crate) has_waited: bool,
     /// What it waits for if no contender is ahead.
     pub(crate) waits_for: WaitsFor,
 }
@@ -45,6 +47,7 @@ impl ProgressSender {
 
     pub(super) fn set_ahead(&self, ahead: Option<Ahead>) {
         self.0.send_if_modified(|progress| {
+            progress.has_waited |= ahead.is_some();
             progress.ahead = ahead;
             false
         });

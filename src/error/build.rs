@@ -119,17 +119,57 @@ pub enum BuildError {
         /// The lock's path.
         path: String,
     },
+    /// A multi-lock has no members.
+    #[error("a multi-lock needs at least one member")]
+    NoMembers,
+    /// A multi-lock has too many members.
+    #[error("a multi-lock has at most {max} members, not {members}; one lock above them all may do instead")]
+    #[non_exhaustive]
+    TooManyMembers {
+        /// The number of members.
+        members: usize,
+        /// The largest number of members.
+        max: usize,
+    },
+    /// Two members of a multi-lock are one lock: they have one path, namespace included, and would wait for
+    /// each other. That a mutex and a fair lock, or a read lock and a write lock, are of different types does
+    /// not change that.
+    #[error(
+        "two members of the multi-lock are the lock {path}, which would wait for itself: name each path once",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    DuplicateMember {
+        /// The path of both.
+        path: String,
+    },
+    /// A member of a multi-lock belongs to another client than the first. Each client has a session of its
+    /// own, and locks of different sessions are not lost together.
+    #[error(
+        "the member {path} of the multi-lock belongs to another client than the first member: make all of \
+         them with one client",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    OtherClient {
+        /// The member's path.
+        path: String,
+    },
 }
 
 impl BuildError {
-    /// Returns the lock's path as it was given.
+    /// Returns the lock's path as it was given. Empty if the error is of no path
+    /// ([`NoMembers`](Self::NoMembers), [`TooManyMembers`](Self::TooManyMembers)).
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
             Self::InvalidPath(invalid) => invalid.path(),
             Self::InvalidOption { path, .. }
             | Self::ConflictingOptions { path, .. }
-            | Self::MixedRecipes { path } => path,
+            | Self::MixedRecipes { path }
+            | Self::DuplicateMember { path }
+            | Self::OtherClient { path } => path,
+            Self::NoMembers | Self::TooManyMembers { .. } => "",
         }
     }
 

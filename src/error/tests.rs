@@ -132,9 +132,15 @@ fn errors_of_building_and_of_revoking_name_the_path() {
         BuildError::InvalidOption { path: path(), option: "max_znodes", reason: "it is 0" },
         BuildError::ConflictingOptions { path: path(), option: "data" },
         BuildError::MixedRecipes { path: path() },
+        BuildError::DuplicateMember { path: path() },
+        BuildError::OtherClient { path: path() },
     ] {
         assert!(error.to_string().contains("\"/stock\""), "{error}");
         assert_eq!((error.path(), error.is_retryable()), ("/stock", false), "{error}");
+        assert_well_put(&error);
+    }
+    for error in [BuildError::NoMembers, BuildError::TooManyMembers { members: 1_001, max: 1_000 }] {
+        assert_eq!((error.path(), error.is_retryable()), ("", false), "{error}");
         assert_well_put(&error);
     }
     for (error, retryable) in [
