@@ -156,6 +156,7 @@
 //! None is on by default. `tls`, `sasl-digest-md5` and `sasl-gssapi` enable the features of
 //! `zookeeper-client` with the same names, for [`ClientBuilder::connector`].
 
+mod atomic_long;
 mod client;
 mod engine;
 mod error;
@@ -176,12 +177,13 @@ mod shown;
 mod token;
 mod transaction;
 
+pub use atomic_long::{CachedAtomicLong, DistributedAtomicLong, DistributedAtomicLongBuilder};
 pub use client::{Client, ClientBuilder};
 pub use error::Acquisition::{Acquired, Busy};
 pub use error::{
-    AcquireError, Acquisition, BuildError, ConnectError, ConversionError, ConversionFailure, InvalidPath,
-    LocalHolder, Lost, LostReason, OptionalExt, ReleaseError, RevokeError, ServerFailure, ServerFailureKind,
-    ServerFailures, TransactionError, TryLockError,
+    AcquireError, Acquisition, AtomicLongError, BuildError, ConnectError, ConversionError, ConversionFailure,
+    InvalidPath, LocalHolder, Lost, LostReason, OptionalExt, ReleaseError, RevokeError, ServerFailure,
+    ServerFailureKind, ServerFailures, TransactionError, TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
 pub use fence::{FenceGate, Fenced};

@@ -19,8 +19,9 @@ use test_support::in_process::{DIRECTORY, connect, connect_as, enqueue, granted,
 use test_support::{SOON, within};
 use tokio::net::TcpListener;
 use zookeeper_recipes::{
-    Acl, AcquireError, Acquisition, AnyGuard, BuildError, Client, ClientBuilder, ConnectError,
-    ConnectionState, ConversionError, ConversionFailure, Dialect, FenceGate, Fenced, FencingToken, Heartbeat,
+    Acl, AcquireError, Acquisition, AnyGuard, AtomicLongError, BuildError, CachedAtomicLong, Client,
+    ClientBuilder, ConnectError, ConnectionState, ConversionError, ConversionFailure, Dialect,
+    DistributedAtomicLong, DistributedAtomicLongBuilder, FenceGate, Fenced, FencingToken, Heartbeat,
     InterProcessFairLock, InterProcessFairLockBuilder, InterProcessLock, InterProcessMultiLock,
     InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock, InterProcessReadWriteLock,
     InterProcessReadWriteLockBuilder, InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockState,
@@ -71,6 +72,8 @@ fn types_go_anywhere() {
     all!(free: FenceGate, LocalHolder, RetryPolicy, ServerFailures, ServerFailure);
     all!(cloned: Client, ClientBuilder, InterProcessMutex, InterProcessMutexBuilder, InterProcessFairLock);
     all!(cloned: InterProcessReadWriteLock, InterProcessReadLock, InterProcessWriteLock, RetryPolicy);
+    all!(free: DistributedAtomicLong, DistributedAtomicLongBuilder, CachedAtomicLong);
+    all!(cloned: DistributedAtomicLong, DistributedAtomicLongBuilder);
     all!(free: Acl, NodePath);
     all!(cloned: Acl, NodePath, ServerFailures);
     all!(free: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
@@ -79,7 +82,7 @@ fn types_go_anywhere() {
     all!(copied: Parents, Permissions, Heartbeat, Margin, Dialect);
     all!(free: mode::Exclusive, mode::Read, mode::Write, mode::Any);
     all!(error: AcquireError, BuildError, ConnectError, InvalidPath, Lost, ReleaseError, RevokeError);
-    all!(error: TransactionError, TryLockError, Fenced);
+    all!(error: AtomicLongError, TransactionError, TryLockError, Fenced);
     all!(borrowed: Transaction<'static>);
     const { assert!(Cloned::<Client>::IS) };
     // One guard, one hold.
@@ -100,7 +103,14 @@ fn types_go_anywhere() {
 /// Only has to compile: every future can be given to another thread, those of guards and locks to a task of
 /// its own.
 #[expect(dead_code, reason = "it is compiled, not run")]
-fn futures_go_anywhere(client: &Client, mutex: &InterProcessMutex, guard: LockGuard, builder: ClientBuilder) {
+fn futures_go_anywhere(
+    client: &Client,
+    mutex: &InterProcessMutex,
+    guard: LockGuard,
+    builder: ClientBuilder,
+    counter: &DistributedAtomicLong,
+    cached: &CachedAtomicLong,
+) {
     fn spawned<F: Future + Send + 'static>(future: F) {
         drop(future);
     }
@@ -125,6 +135,13 @@ fn futures_go_anywhere(client: &Client, mutex: &InterProcessMutex, guard: LockGu
     let transaction: Transaction<'_> = guard.transaction();
     sent(transaction.commit());
     spawned(guard.release());
+    sent(counter.get());
+    sent(counter.set(1));
+    sent(counter.initialize(1));
+    sent(counter.compare_and_set(1, 2));
+    sent(counter.add(1));
+    sent(counter.next());
+    sent(cached.next());
     sent(client.flush(SOON));
     sent(client.close());
     sent(Client::connect(""));

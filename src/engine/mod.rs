@@ -5,6 +5,7 @@ pub(crate) mod admission;
 pub(crate) mod attempt;
 pub(crate) mod convert;
 mod convert_requests;
+pub(crate) mod counter;
 pub(crate) mod held;
 pub(crate) mod hold;
 mod lists;

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use zookeeper_client as zk;
 
 use crate::engine::lists;
+use crate::engine::lock_options::LockOptions;
 use crate::engine::path_lock::PathLock;
 use crate::engine::seat::Seat;
 use crate::error::LostReason;
@@ -22,6 +23,7 @@ use crate::protocol::node_name::{Child, Dialect, Family, Naming, classify};
 use crate::protocol::queue::{Listing, Queue};
 use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
+use crate::session::core::Core;
 use crate::session::watches::WatchUse;
 use crate::session::window::Slot;
 use crate::session::zk_session::{Handle, Session, SessionGone};
@@ -297,36 +299,38 @@ pub(super) async fn changed(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEv
     .await
 }
 
-/// Creates the lock's directory and those above it that are missing, as containers if the servers know them.
+/// Creates a lock's directory and those above it that are missing.
 async fn make_directories(path_lock: &PathLock, handle: Handle) -> Result<(), zk::Error> {
-    let client = path_lock.client();
-    if path_lock.options().parents == Parents::Persistent || !client.makes_containers() {
-        return make_directory(path_lock, &handle, zk::CreateMode::Persistent).await;
+    let LockOptions { acl, parents, .. } = path_lock.options();
+    make_directories_at(path_lock.client(), &handle, path_lock.path().server(), acl, *parents).await
+}
+
+/// Creates a directory and those above it that are missing, as containers if the servers know them.
+pub(super) async fn make_directories_at(
+    client: &Core,
+    handle: &Handle,
+    path: &str,
+    acl: &[Acl],
+    parents: Parents,
+) -> Result<(), zk::Error> {
+    let acls = to_library(acl);
+    // Tries upwards from the leaf until a parent exists, then creates downwards.
+    let make = async |mode: zk::CreateMode| handle.mkdir(path, &mode.with_acls(zk::Acls::new(&acls))).await;
+    if parents == Parents::Persistent || !client.makes_containers() {
+        return make(zk::CreateMode::Persistent).await;
     }
     // Servers that do not know the request say so, or close the connection (ZooKeeper 3.4, ClickHouse
     // Keeper). The latter is taken for that once it has happened twice in a row while another request was
     // answered.
     for _ in 0..2 {
-        match make_directory(path_lock, &handle, zk::CreateMode::Container).await {
+        match make(zk::CreateMode::Container).await {
             Err(zk::Error::Unimplemented) => break,
             Err(zk::Error::ConnectionLoss) => drop(handle.check_stat("/").await?),
             made => return made,
         }
     }
     client.make_no_containers();
-    make_directory(path_lock, &handle, zk::CreateMode::Persistent).await
-}
-
-/// Creates the lock's directory and those above it that are missing: tries upwards from the leaf until a
-/// parent exists, then creates downwards.
-async fn make_directory(
-    path_lock: &PathLock,
-    handle: &zk::Client,
-    mode: zk::CreateMode,
-) -> Result<(), zk::Error> {
-    let acls = to_library(&path_lock.options().acl);
-    let options = mode.with_acls(zk::Acls::new(&acls));
-    handle.mkdir(path_lock.path().server(), &options).await
+    make(zk::CreateMode::Persistent).await
 }
 
 pub(super) fn to_library(acl: &[Acl]) -> Vec<zk::Acl> {

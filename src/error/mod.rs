@@ -8,6 +8,7 @@
 //! more about it. Match fields with `..`.
 
 mod acquire;
+mod atomic;
 mod build;
 mod cause;
 mod connect;
@@ -21,6 +22,7 @@ mod tests;
 mod transaction;
 
 pub use acquire::{AcquireError, LocalHolder, TryLockError};
+pub use atomic::AtomicLongError;
 pub use build::{BuildError, InvalidPath};
 pub(crate) use cause::Cause;
 pub use connect::{ConnectError, ServerFailure, ServerFailureKind, ServerFailures};

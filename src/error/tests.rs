@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AcquireError, Acquisition, BuildError, Cause, ConnectError, ConversionError, ConversionFailure,
-    InvalidPath, Lost, LostReason, OptionalExt, ReleaseError, RevokeError, ServerFailures, TransactionError,
-    TryLockError,
+    AcquireError, Acquisition, AtomicLongError, BuildError, Cause, ConnectError, ConversionError,
+    ConversionFailure, InvalidPath, Lost, LostReason, OptionalExt, ReleaseError, RevokeError, ServerFailures,
+    TransactionError, TryLockError,
 };
 use crate::path::NodePath;
 
@@ -211,6 +211,33 @@ fn errors_of_transactions_name_the_path_and_are_not_to_be_sent_again() {
         assert!(error.to_string().contains("\"/stock\""), "{error}");
         assert_eq!(error.path(), "/stock");
         assert_well_put(&error);
+    }
+}
+
+#[test]
+fn errors_of_counters_name_the_path_and_say_whether_to_try_again() {
+    let path = || "/stock".to_owned();
+    let mutex = AcquireError::SequenceExhausted { path: "/stock/lock".to_owned() };
+    for (error, retryable, sourced) in [
+        (AtomicLongError::Connection { path: path(), source: no_source() }, true, true),
+        (AtomicLongError::Contended { path: path(), waited: SOON }, true, false),
+        // It may have been added.
+        (AtomicLongError::Unknown { path: path(), source: no_source() }, false, true),
+        (AtomicLongError::Overflow { path: path(), value: i64::MAX, delta: 1 }, false, false),
+        (AtomicLongError::NotACounter { path: path(), bytes: 3 }, false, false),
+        (AtomicLongError::NotPersistent { path: path() }, false, false),
+        (AtomicLongError::VersionsUsedUp { path: path() }, false, false),
+        (AtomicLongError::NoAuth { path: path(), has_credentials: Some(false) }, false, false),
+        (AtomicLongError::Rejected { path: path(), source: no_source() }, false, true),
+        (AtomicLongError::Mutex { path: path(), source: mutex }, false, true),
+        (AtomicLongError::AuthFailed { path: path() }, false, false),
+        (AtomicLongError::Closed { path: path() }, false, false),
+    ] {
+        assert!(error.to_string().contains("\"/stock\""), "{error}");
+        assert_eq!((error.path(), error.is_retryable()), ("/stock", retryable), "{error}");
+        assert_eq!(error.source().is_some(), sourced, "{error}");
+        assert_well_put(&error);
+        assert_brief(&error);
     }
 }
 

@@ -3,6 +3,9 @@
 
 pub(crate) mod acquire;
 pub(crate) mod convert;
+pub(crate) mod counter;
+#[cfg(test)]
+mod counter_model;
 pub(crate) mod failure;
 pub(crate) mod hold;
 pub(crate) mod lease;

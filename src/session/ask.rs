@@ -50,36 +50,52 @@ impl<'a> Repetition<'a> {
         F: Future<Output = Result<T, zk::Error>>,
     {
         loop {
-            let slot = match self.window {
-                Some(window) => Some(window.slot().await),
-                None => None,
-            };
-            let answer = session.request(&mut request).await;
-            drop(slot);
-            let failure = match answer.map_err(Unanswered::NoSession)? {
-                Ok(answer) => return Ok(answer),
-                Err(error) => session.failure(error),
-            };
-            let pause = match after(failure.kind, &self.policy, self.failures, self.since.elapsed()) {
-                Next::Again(pause) => pause,
-                Next::GiveUp => return Err(Unanswered::GaveUp(failure)),
-                Next::Refused => return Err(Unanswered::Refused(failure)),
-                Next::SessionGone => return Err(Unanswered::NoSession(SessionGone)),
-            };
-            self.failures = self.failures.saturating_add(1);
-            // The end of the session ends the pause too.
-            if self.window.is_some() {
-                tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
-                    () = session.gone() => return Err(Unanswered::NoSession(SessionGone)),
-                }
-            } else {
-                tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
-                    _ = session.ended() => return Err(Unanswered::NoSession(SessionGone)),
-                }
+            if let Ok(answer) = self.ask_once(session, &mut request).await? {
+                return Ok(answer);
             }
         }
+    }
+
+    /// Sends a request in one session. After a failure for which a request is repeated, waits until it may
+    /// be, and returns the failure.
+    pub(crate) async fn ask_once<T, F>(
+        &mut self,
+        session: &Session,
+        request: impl FnOnce(Handle) -> F,
+    ) -> Result<Result<T, Failure>, Unanswered<SessionGone>>
+    where
+        F: Future<Output = Result<T, zk::Error>>,
+    {
+        let slot = match self.window {
+            Some(window) => Some(window.slot().await),
+            None => None,
+        };
+        let answer = session.request(request).await;
+        drop(slot);
+        let failure = match answer.map_err(Unanswered::NoSession)? {
+            Ok(answer) => return Ok(Ok(answer)),
+            Err(error) => session.failure(error),
+        };
+        let pause = match after(failure.kind, &self.policy, self.failures, self.since.elapsed()) {
+            Next::Again(pause) => pause,
+            Next::GiveUp => return Err(Unanswered::GaveUp(failure)),
+            Next::Refused => return Err(Unanswered::Refused(failure)),
+            Next::SessionGone => return Err(Unanswered::NoSession(SessionGone)),
+        };
+        self.failures = self.failures.saturating_add(1);
+        // The end of the session ends the pause too.
+        if self.window.is_some() {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = session.gone() => return Err(Unanswered::NoSession(SessionGone)),
+            }
+        } else {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                _ = session.ended() => return Err(Unanswered::NoSession(SessionGone)),
+            }
+        }
+        Ok(Err(failure))
     }
 }
 

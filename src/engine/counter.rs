@@ -1,0 +1,375 @@
+//! Reads and changes a counter; what to do next is decided in [`protocol::counter`](crate::protocol::counter).
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use zookeeper_client as zk;
+
+use crate::engine::attempt;
+use crate::engine::hold::Hold;
+use crate::engine::path_lock::{Ask, Budget, PathLock};
+use crate::engine::requests::{make_directories_at, to_library};
+use crate::error::{AcquireError, AtomicLongError, Cause};
+use crate::options::{Acl, Parents};
+use crate::path::LockPath;
+use crate::protocol::counter::{
+    Change, Changing, CounterEvent, CounterOutcome, CounterRequest, CounterStep, Seen, Unusable, value_of,
+};
+use crate::protocol::failure::{Failure, FailureKind, Refusal};
+use crate::protocol::moment::Moment;
+use crate::protocol::node_name::Kind;
+use crate::session::ask::{Repetition, Unanswered};
+use crate::session::clock;
+use crate::session::core::Core;
+use crate::session::zk_session::{Handle, Session, SessionGone, cause};
+
+/// A counter, as the handles of it see it.
+pub(crate) struct Counter {
+    pub(crate) path: LockPath,
+    pub(crate) acl: Arc<[Acl]>,
+    pub(crate) parents: Parents,
+    /// The mutex under which it is changed while it is contended. Has the client.
+    pub(crate) mutex: Arc<PathLock>,
+    /// How long the tries under the mutex may take, with the wait for it.
+    pub(crate) lock_timeout: Duration,
+    /// Where the handle was made.
+    pub(crate) location: &'static Location<'static>,
+}
+
+/// What a change has made of the counter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Changed {
+    /// The new value.
+    To(i64),
+    /// Whether it was set.
+    Set(bool),
+}
+
+impl Counter {
+    fn client(&self) -> &Arc<Core> {
+        self.mutex.client()
+    }
+
+    fn user_path(&self) -> String {
+        self.path.user().to_owned()
+    }
+
+    /// Returns the value.
+    pub(crate) async fn get(self: &Arc<Self>) -> Result<i64, AtomicLongError> {
+        let counter = Arc::clone(self);
+        let read = self.client().run_while_polled(async move {
+            let counter = &counter;
+            let event = counter.client().ask(|_, handle| async move { counter.read(&handle, false).await });
+            match event.await {
+                Ok(CounterEvent::Read(seen)) => Ok(seen.map_or(0, |seen| seen.value)),
+                Ok(CounterEvent::Unusable(unusable)) => Err(counter.unusable(unusable)),
+                Ok(_) => Err(counter.no_answer()),
+                Err(Unanswered::NoSession(none)) => Err(counter.no_session(none.into_error(&counter.path))),
+                Err(Unanswered::Refused(failure)) => Err(counter.refused(failure)),
+                Err(Unanswered::GaveUp(failure)) => Err(counter.connection(failure.cause)),
+            }
+        });
+        read.await.unwrap_or_else(|| Err(self.closed()))
+    }
+
+    /// Changes the value. The requests run where the session runs; dropping the future stops them, wherever
+    /// they are.
+    pub(crate) async fn change(self: &Arc<Self>, change: Change) -> Result<Changed, AtomicLongError> {
+        let in_doubt = Arc::new(AtomicBool::new(false));
+        let work = Work {
+            counter: Arc::clone(self),
+            in_doubt: Arc::clone(&in_doubt),
+            last_failure: None,
+            error: None,
+            hold: None,
+            deadline: None,
+        };
+        match self.client().run_while_polled(work.run(change)).await {
+            Some(result) => result,
+            // The client has ended, and the task with it.
+            None if in_doubt.load(Ordering::Acquire) => Err(self.unknown(cause(zk::Error::ClientClosed))),
+            None => Err(self.closed()),
+        }
+    }
+
+    async fn read(&self, handle: &Handle, sync: bool) -> Result<CounterEvent, zk::Error> {
+        let path = self.path.server();
+        // Sent together.
+        let sync = sync.then(|| handle.sync(path));
+        let read = handle.get_data(path);
+        if let Some(sync) = sync {
+            sync.await?;
+        }
+        match read.await {
+            Ok((data, stat)) => Ok(match value_of(&data, stat.ephemeral_owner) {
+                Ok(value) => {
+                    CounterEvent::Read(Some(Seen { value, version: stat.version, czxid: stat.czxid }))
+                }
+                Err(unusable) => CounterEvent::Unusable(unusable),
+            }),
+            Err(zk::Error::NoNode) => Ok(CounterEvent::Read(None)),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn make_parents(&self, handle: &Handle) -> Result<CounterEvent, zk::Error> {
+        match self.path.server().rsplit_once('/') {
+            Some((parent, _)) if !parent.is_empty() => {
+                make_directories_at(self.client(), handle, parent, &self.acl, self.parents).await?;
+                Ok(CounterEvent::ParentsMade)
+            }
+            _ => Err(zk::Error::NoNode),
+        }
+    }
+
+    async fn create(
+        &self,
+        session: &Session,
+        handle: &Handle,
+        value: i64,
+    ) -> Result<CounterEvent, zk::Error> {
+        let acls = to_library(&self.acl);
+        let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
+        let sent = clock::now();
+        let created = handle.create(self.path.server(), &value.to_be_bytes(), &options).await;
+        renew(session, sent, created.as_ref().err());
+        match created {
+            Ok((stat, _)) => Ok(CounterEvent::Created { czxid: (!stat.is_invalid()).then_some(stat.czxid) }),
+            Err(zk::Error::NodeExists) => Ok(CounterEvent::Exists),
+            Err(zk::Error::NoNode) => Ok(CounterEvent::NoParent),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn write(
+        &self,
+        session: &Session,
+        handle: &Handle,
+        value: i64,
+        version: i32,
+    ) -> Result<CounterEvent, zk::Error> {
+        let sent = clock::now();
+        let written = handle.set_data(self.path.server(), &value.to_be_bytes(), Some(version)).await;
+        renew(session, sent, written.as_ref().err());
+        match written {
+            Ok(stat) => Ok(CounterEvent::Written { czxid: stat.czxid }),
+            Err(zk::Error::BadVersion) => Ok(CounterEvent::BadVersion),
+            Err(zk::Error::NoNode) => Ok(CounterEvent::NoNode),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn unusable(&self, unusable: Unusable) -> AtomicLongError {
+        let path = self.user_path();
+        match unusable {
+            Unusable::Data { bytes } => AtomicLongError::NotACounter { path, bytes },
+            Unusable::NotPersistent => AtomicLongError::NotPersistent { path },
+        }
+    }
+
+    fn refused(&self, failure: Failure) -> AtomicLongError {
+        let path = self.user_path();
+        match failure.kind {
+            FailureKind::Refused(Refusal::NoAuth) => {
+                AtomicLongError::NoAuth { path, has_credentials: self.client().has_credentials() }
+            }
+            _ => AtomicLongError::Rejected { path, source: failure.cause },
+        }
+    }
+
+    /// Returns the error of an answer to another question, which does not come up.
+    pub(crate) fn no_answer(&self) -> AtomicLongError {
+        self.unknown(cause(zk::Error::UnexpectedError("an answer to another request".to_owned())))
+    }
+
+    fn connection(&self, source: Cause) -> AtomicLongError {
+        AtomicLongError::Connection { path: self.user_path(), source }
+    }
+
+    fn unknown(&self, source: Cause) -> AtomicLongError {
+        AtomicLongError::Unknown { path: self.user_path(), source }
+    }
+
+    fn closed(&self) -> AtomicLongError {
+        self.no_session(self.client().why_ended(&self.path))
+    }
+
+    /// Returns the error of a call that gets no session.
+    fn no_session(&self, error: AcquireError) -> AtomicLongError {
+        let path = self.user_path();
+        match error {
+            AcquireError::Connection { source, .. } => AtomicLongError::Connection { path, source },
+            AcquireError::AuthFailed { .. } => AtomicLongError::AuthFailed { path },
+            _ => AtomicLongError::Closed { path },
+        }
+    }
+}
+
+/// Renews the lease by the answer to a write.
+fn renew(session: &Session, sent: Moment, error: Option<&zk::Error>) {
+    match error {
+        None => session.lease().renewed(sent),
+        Some(error) => session.lease().renewed_by_refusal(sent, error),
+    }
+}
+
+/// One change of a counter, as a task.
+struct Work {
+    counter: Arc<Counter>,
+    /// Whether the outcome is unknown if the task ends now.
+    in_doubt: Arc<AtomicBool>,
+    /// What the last request without an answer got instead.
+    last_failure: Option<Cause>,
+    /// Why the last request failed for good.
+    error: Option<AtomicLongError>,
+    /// The mutex, once it is held. It is released by its drop; the changes are atomic without it.
+    hold: Option<Hold>,
+    deadline: Option<Instant>,
+}
+
+impl Work {
+    async fn run(mut self, change: Change) -> Result<Changed, AtomicLongError> {
+        let started = Instant::now();
+        let counter = Arc::clone(&self.counter);
+        let (mut changing, mut step) = Changing::new(change);
+        let mut repetition = Repetition::new(*counter.client().retry());
+        let outcome = loop {
+            let request = match step {
+                CounterStep::Do(request) => request,
+                CounterStep::Finish(outcome) => break outcome,
+            };
+            let event = match request {
+                CounterRequest::Lock => self.lock(started).await?,
+                _ if changing.begins_under_mutex() && self.is_late() => CounterEvent::OutOfTime,
+                request => self.ask(&mut repetition, request, changing.changes_the_value()).await,
+            };
+            if !matches!(event, CounterEvent::Lost | CounterEvent::NotDone) {
+                // Only failures in a row count.
+                repetition = Repetition::new(*counter.client().retry());
+            }
+            step = changing.on(event);
+            self.in_doubt.store(changing.is_in_doubt(), Ordering::Release);
+        };
+        let path = counter.user_path();
+        match outcome {
+            CounterOutcome::Value(value) => Ok(Changed::To(value)),
+            CounterOutcome::Done(done) => Ok(Changed::Set(done)),
+            CounterOutcome::Overflow { value } => {
+                Err(AtomicLongError::Overflow { path, value, delta: change.delta() })
+            }
+            CounterOutcome::Unusable(unusable) => Err(counter.unusable(unusable)),
+            CounterOutcome::VersionsUsedUp => Err(AtomicLongError::VersionsUsedUp { path }),
+            CounterOutcome::Contended => Err(AtomicLongError::Contended { path, waited: started.elapsed() }),
+            CounterOutcome::Unknown => Err(counter.unknown(self.last_cause())),
+            CounterOutcome::Failed => match self.error {
+                Some(error) => Err(error),
+                None => Err(counter.connection(self.last_cause())),
+            },
+        }
+    }
+
+    fn last_cause(&self) -> Cause {
+        self.last_failure.clone().unwrap_or_else(|| cause(zk::Error::ConnectionLoss))
+    }
+
+    fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// Acquires the mutex.
+    async fn lock(&mut self, started: Instant) -> Result<CounterEvent, AtomicLongError> {
+        let counter = &self.counter;
+        let (asked, path) = (counter.lock_timeout, counter.user_path());
+        let deadline = Instant::now().checked_add(asked);
+        let budget = deadline.map_or(Budget::Forever, |deadline| Budget::Until { deadline, asked });
+        let (mutex, location) = (Arc::clone(&counter.mutex), counter.location);
+        let held = attempt::acquire(mutex, Ask::new(Kind::Exclusive, budget, location)).await;
+        match held.map_err(|error| error.timed_out(asked, started.elapsed())) {
+            Ok(hold) => {
+                (self.hold, self.deadline) = (Some(hold), deadline);
+                Ok(CounterEvent::Locked)
+            }
+            Err(AcquireError::TimedOut { .. }) => {
+                Err(AtomicLongError::Contended { path, waited: started.elapsed() })
+            }
+            Err(AcquireError::Connection { source, .. }) => Err(counter.connection(source)),
+            Err(error @ (AcquireError::AuthFailed { .. } | AcquireError::Closed { .. })) => {
+                Err(counter.no_session(error))
+            }
+            Err(source) => Err(AtomicLongError::Mutex { path, source }),
+        }
+    }
+
+    /// Sends one request. What is repeated, and with which version, is not decided here.
+    async fn ask(
+        &mut self,
+        repetition: &mut Repetition<'_>,
+        request: CounterRequest,
+        changes_the_value: bool,
+    ) -> CounterEvent {
+        let counter = Arc::clone(&self.counter);
+        let session = match counter.client().session().await {
+            Ok(session) => session,
+            Err(none) => {
+                let error = counter.no_session(none.into_error(&counter.path));
+                if let AtomicLongError::Connection { source, .. } = &error {
+                    self.last_failure = Some(Arc::clone(source));
+                }
+                return self.failed(error, false);
+            }
+        };
+        let was_sent = AtomicBool::new(false);
+        let (counter, in_doubt, sent) = (&counter, &self.in_doubt, &was_sent);
+        let answer = repetition.ask_once(&session, |handle| {
+            sent.store(true, Ordering::Relaxed);
+            if changes_the_value {
+                // Should the client end before the answer.
+                in_doubt.store(true, Ordering::Release);
+            }
+            let session = &session;
+            async move {
+                match request {
+                    CounterRequest::Read { sync } => counter.read(&handle, sync).await,
+                    CounterRequest::MakeParents => counter.make_parents(&handle).await,
+                    CounterRequest::Create { value } => counter.create(session, &handle, value).await,
+                    CounterRequest::Write { value, version } => {
+                        counter.write(session, &handle, value, version).await
+                    }
+                    // Not a request to the servers; see `lock`.
+                    CounterRequest::Lock => Ok(CounterEvent::NotDone),
+                }
+            }
+        });
+        match answer.await {
+            Ok(Ok(event)) => event,
+            Ok(Err(failure)) => self.without_answer(failure),
+            // The next session is asked at once.
+            Err(Unanswered::NoSession(SessionGone)) if was_sent.into_inner() => {
+                self.last_failure = Some(cause(zk::Error::SessionExpired));
+                CounterEvent::Lost
+            }
+            Err(Unanswered::NoSession(SessionGone)) => CounterEvent::NotDone,
+            Err(Unanswered::Refused(failure)) => self.failed(counter.refused(failure), false),
+            Err(Unanswered::GaveUp(failure)) => {
+                let error = counter.connection(Arc::clone(&failure.cause));
+                let lost = self.without_answer(failure) == CounterEvent::Lost;
+                self.failed(error, lost)
+            }
+        }
+    }
+
+    fn without_answer(&mut self, failure: Failure) -> CounterEvent {
+        self.last_failure = Some(failure.cause);
+        match failure.kind {
+            FailureKind::NotNow | FailureKind::NoNode => CounterEvent::NotDone,
+            _ => CounterEvent::Lost,
+        }
+    }
+
+    fn failed(&mut self, error: AtomicLongError, lost: bool) -> CounterEvent {
+        self.error = Some(error);
+        CounterEvent::Failed { lost }
+    }
+}

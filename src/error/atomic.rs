@@ -1,0 +1,230 @@
+//! Why a counter was not changed, or not read.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::acquire::AcquireError;
+use super::cause::Cause;
+use crate::shown::{Quoted, debug_as_text};
+
+/// What the ACL of a counter has to grant a client.
+fn needed(has_credentials: Option<bool>) -> &'static str {
+    match has_credentials {
+        Some(true) => ", which has credentials, but not the right ones",
+        Some(false) => ", which has no credentials (`ClientBuilder::auth`)",
+        None => "",
+    }
+}
+
+/// Error of a [`DistributedAtomicLong`](crate::DistributedAtomicLong).
+///
+/// After [`Unknown`](Self::Unknown) the change was made or not; after any other error it was not made, and
+/// will not be. (After any error of [`next`](crate::DistributedAtomicLong::next), numbers that were not
+/// returned may be missing from the sequence.)
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{AtomicLongError, DistributedAtomicLong};
+///
+/// let seats = DistributedAtomicLong::new(&client, "/concert/seats")?;
+/// seats.set(i64::MAX).await?;
+/// match seats.increment().await {
+///     Ok(value) => panic!("{value} is no number of 64 bits"),
+///     Err(AtomicLongError::Overflow { value, delta, .. }) => assert_eq!((value, delta), (i64::MAX, 1)),
+///     // It may have been added. Do not add it again, and do not use a number.
+///     Err(AtomicLongError::Unknown { path, .. }) => eprintln!("{path}: read it again before going on"),
+///     // No server answered, or too many others changed it: try again later.
+///     Err(error) if error.is_retryable() => eprintln!("{}: {error}", error.path()),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Error)]
+#[non_exhaustive]
+pub enum AtomicLongError {
+    /// No server answered for as long as the retry policy allows. The change was not made, and will not be.
+    #[error("no ZooKeeper server answered a request for the counter {path}", path = Quoted(path))]
+    #[non_exhaustive]
+    Connection {
+        /// The counter's path.
+        path: String,
+        /// What failed last.
+        #[source]
+        source: Cause,
+    },
+    /// The answer to the write was lost, and it cannot be found out any more whether it was committed: the
+    /// counter was changed since, or no server answered again. The change was made, was not made, or, if no
+    /// server answered again, may still be made. Do not use the number that it would have had.
+    #[error(
+        "it is unknown whether the counter {path} was changed: read it again before you go on",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    Unknown {
+        /// The counter's path.
+        path: String,
+        /// What the connection said.
+        #[source]
+        source: Cause,
+    },
+    /// Others changed the counter before each try, or kept the mutex, for all of the
+    /// [`lock_timeout`](crate::DistributedAtomicLongBuilder::lock_timeout); or others kept deleting it.
+    #[error("others kept changing the counter {path} for {waited:?}", path = Quoted(path))]
+    #[non_exhaustive]
+    Contended {
+        /// The counter's path.
+        path: String,
+        /// The time that the call took.
+        waited: Duration,
+    },
+    /// The new value would not fit into 64 bits.
+    #[error("the counter {path} is {value}: adding {delta} overflows", path = Quoted(path))]
+    #[non_exhaustive]
+    Overflow {
+        /// The counter's path.
+        path: String,
+        /// Its value.
+        value: i64,
+        /// What was to be added.
+        delta: i128,
+    },
+    /// The node's data is no counter's, which has eight bytes (or none, which is 0).
+    #[error(
+        "the node {path} is no counter: its data has {bytes} bytes, not 8; use another path, or delete it",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    NotACounter {
+        /// The counter's path.
+        path: String,
+        /// The length of the data, in bytes.
+        bytes: usize,
+    },
+    /// The node is one that the servers delete by themselves (a container, as the directory of a lock or of
+    /// another counter is, an ephemeral node, or one with a time to live): the counter would begin again, and
+    /// give out the same numbers.
+    #[error(
+        "the node {path} cannot be a counter: it is no persistent node, and the servers will delete it; use \
+         another path",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    NotPersistent {
+        /// The counter's path.
+        path: String,
+    },
+    /// The node was changed 2^32 - 1 times, and its version is -1, which in a request means any version: no
+    /// write could tell whether another came first. Stop all users of the counter and set its node to the
+    /// same data by hand, which makes the version 0.
+    #[error(
+        "the versions of the counter {path} are used up: stop its users, and set its node to the same data \
+         by hand",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    VersionsUsedUp {
+        /// The counter's path.
+        path: String,
+    },
+    /// An ACL denies this client what it needs: READ and WRITE on the node, or, if it is missing, CREATE on
+    /// the nearest directory above it that exists.
+    #[error(
+        "no permission for the counter {path}: its ACL needs READ and WRITE, or, if it is missing, the \
+         nearest directory above it CREATE, for this client{}",
+        needed(*has_credentials), path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    NoAuth {
+        /// The counter's path.
+        path: String,
+        /// Whether this client has credentials ([`ClientBuilder::auth`](crate::ClientBuilder::auth)). `None`
+        /// for a borrowed session and for a connector, which may have credentials of their own.
+        has_credentials: Option<bool>,
+    },
+    /// The server refused the request, for a reason that a retry does not change.
+    #[error("ZooKeeper refused a request for the counter {path}", path = Quoted(path))]
+    #[non_exhaustive]
+    Rejected {
+        /// The counter's path.
+        path: String,
+        /// What the server said.
+        #[source]
+        source: Cause,
+    },
+    /// The mutex under which a contended counter is changed could not be acquired, for another reason than
+    /// the time that it took.
+    #[error("the counter {path} is contended, and its mutex could not be acquired", path = Quoted(path))]
+    #[non_exhaustive]
+    Mutex {
+        /// The counter's path.
+        path: String,
+        /// Why.
+        #[source]
+        source: AcquireError,
+    },
+    /// The servers refused the client's credentials; the client is closed.
+    #[error(
+        "cannot use the counter {path}: ZooKeeper refused the client's credentials",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    AuthFailed {
+        /// The counter's path.
+        path: String,
+    },
+    /// The client was closed, or the session that it borrowed has ended.
+    #[error("cannot use the counter {path}: its client is closed", path = Quoted(path))]
+    #[non_exhaustive]
+    Closed {
+        /// The counter's path.
+        path: String,
+    },
+}
+
+impl AtomicLongError {
+    /// Returns `true` if the same call may succeed later with nothing else changed, and does nothing twice:
+    /// never after [`Unknown`](Self::Unknown).
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Connection { .. } | Self::Contended { .. } => true,
+            Self::Mutex { source, .. } => source.is_retryable(),
+            Self::Unknown { .. }
+            | Self::Overflow { .. }
+            | Self::NotACounter { .. }
+            | Self::NotPersistent { .. }
+            | Self::VersionsUsedUp { .. }
+            | Self::NoAuth { .. }
+            | Self::Rejected { .. }
+            | Self::AuthFailed { .. }
+            | Self::Closed { .. } => false,
+        }
+    }
+
+    /// Returns the counter's path, without the client's namespace.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Connection { path, .. }
+            | Self::Unknown { path, .. }
+            | Self::Contended { path, .. }
+            | Self::Overflow { path, .. }
+            | Self::NotACounter { path, .. }
+            | Self::NotPersistent { path }
+            | Self::VersionsUsedUp { path }
+            | Self::NoAuth { path, .. }
+            | Self::Rejected { path, .. }
+            | Self::Mutex { path, .. }
+            | Self::AuthFailed { path }
+            | Self::Closed { path } => path,
+        }
+    }
+}
+
+debug_as_text!(AtomicLongError);

@@ -1,0 +1,613 @@
+//! How a counter is changed: what is asked next, and what is known about a write whose answer was lost. Pure.
+//!
+//! Every write has the version of the data from which its value was computed, so that of all writes for one
+//! version one commits at most. A write without an answer is sent again **with the same version**: the answer
+//! to that settles both (docs/protocol.md#counter-writes).
+
+/// Tries without the mutex. Each lost one costs two requests; the mutex costs three and a wait.
+const OPTIMISTIC_TRIES: u32 = 5;
+
+/// How often the directory above is made before the change is given up.
+const DIRECTORY_TRIES: u32 = 10;
+
+/// What is done to a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Adds to the value. Wide enough for the subtraction of any `i64`.
+    Add(i128),
+    /// Adds as many, which are then the caller's. Where it is unknown whether they were added, they are
+    /// given up, and others are taken (docs/protocol.md#counter-ids).
+    Reserve(u32),
+    Set(i64),
+    CompareAndSet {
+        expected: i64,
+        new: i64,
+    },
+    /// Creates the node with this value.
+    Initialize(i64),
+}
+
+impl Change {
+    pub(crate) fn delta(self) -> i128 {
+        match self {
+            Self::Add(delta) => delta,
+            Self::Reserve(count) => count.into(),
+            Self::Set(_) | Self::CompareAndSet { .. } | Self::Initialize(_) => 0,
+        }
+    }
+}
+
+/// The counter, as a read has shown it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) value: i64,
+    /// The number of changes of its data.
+    pub(crate) version: i32,
+    /// The transaction that created the node: after a deletion by hand the versions start again, and this
+    /// tells the nodes apart.
+    pub(crate) czxid: i64,
+}
+
+/// Why a node is not a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// Its data is of another length.
+    Data { bytes: usize },
+    /// The servers delete such a node by themselves, and the counter would begin anew.
+    NotPersistent,
+}
+
+/// Reads the value from a node's data: Curator's eight bytes, or none.
+pub(crate) fn value_of(data: &[u8], ephemeral_owner: i64) -> Result<i64, Unusable> {
+    if ephemeral_owner != 0 {
+        return Err(Unusable::NotPersistent);
+    }
+    if data.is_empty() {
+        return Ok(0);
+    }
+    <[u8; 8]>::try_from(data).map(i64::from_be_bytes).map_err(|_| Unusable::Data { bytes: data.len() })
+}
+
+/// What to ask the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CounterRequest {
+    /// Reads the node, behind a `sync` if what it shows must not be old.
+    Read {
+        sync: bool,
+    },
+    MakeParents,
+    /// Creates the node. With the value 0 it changes nothing: a missing node is 0 too.
+    Create {
+        value: i64,
+    },
+    Write {
+        value: i64,
+        version: i32,
+    },
+    /// Acquires the mutex under which it is tried again.
+    Lock,
+}
+
+/// What came of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CounterEvent {
+    /// The answer to a read; `None` if there is no node.
+    Read(Option<Seen>),
+    Unusable(Unusable),
+    ParentsMade,
+    /// The node was created, by the transaction `czxid`. `None` if the server did not say.
+    Created {
+        czxid: Option<i64>,
+    },
+    Exists,
+    NoParent,
+    /// The write was committed, to the node that the transaction `czxid` created.
+    Written {
+        czxid: i64,
+    },
+    BadVersion,
+    NoNode,
+    Locked,
+    /// No answer: done or not done.
+    Lost,
+    /// Not done; to be asked again.
+    NotDone,
+    /// There will be no answer; `lost` if the last request is done or not done.
+    Failed {
+        lost: bool,
+    },
+    /// The time for the tries under the mutex is over.
+    OutOfTime,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CounterStep {
+    Do(CounterRequest),
+    Finish(CounterOutcome),
+}
+
+/// How a change ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CounterOutcome {
+    /// Added; this is the new value.
+    Value(i64),
+    /// Set, compared and set, or initialized. `false` if it was not, because of the value or the node that
+    /// was found.
+    Done(bool),
+    /// Nothing was written.
+    Overflow { value: i64 },
+    /// Nothing was written.
+    Unusable(Unusable),
+    /// Nothing was written: the node has the version -1, which means any version in a request.
+    VersionsUsedUp,
+    /// Written or not written.
+    Unknown,
+    /// Not written: others changed the counter before each try.
+    Contended,
+    /// Not written: the last request failed.
+    Failed,
+}
+
+/// A write that has been sent, or is about to be.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    value: i64,
+    version: i32,
+    czxid: i64,
+}
+
+/// One change, from its start to its end.
+#[derive(Clone, Debug)]
+pub(crate) struct Changing {
+    change: Change,
+    request: CounterRequest,
+    /// The last write.
+    write: Option<Write>,
+    /// Whether a write has been sent of which nothing is known, neither that it was committed nor that it
+    /// never will be.
+    in_doubt: bool,
+    tries: u32,
+    locked: bool,
+}
+
+impl Changing {
+    /// Returns a change, and its first step.
+    pub(crate) fn new(change: Change) -> (Self, CounterStep) {
+        let request = match change {
+            Change::Initialize(value) => CounterRequest::Create { value },
+            _ => CounterRequest::Read { sync: false },
+        };
+        let changing = Self { change, request, write: None, in_doubt: false, tries: 0, locked: false };
+        (changing, CounterStep::Do(request))
+    }
+
+    /// Returns whether the caller could not be told, if the change ended now, whether it was made. Never for
+    /// numbers to be handed out: those that may have been added are not.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.in_doubt && !self.hands_out()
+    }
+
+    /// Returns whether the caller could not be told while the last request is under way.
+    pub(crate) fn changes_the_value(&self) -> bool {
+        self.writes() && !self.hands_out()
+    }
+
+    fn hands_out(&self) -> bool {
+        matches!(self.change, Change::Reserve(_))
+    }
+
+    /// Returns whether it has the mutex and begins another try.
+    pub(crate) fn begins_under_mutex(&self) -> bool {
+        self.locked && !self.in_doubt && matches!(self.request, CounterRequest::Read { .. })
+    }
+
+    /// Takes what came of the last request. Returns what to do next.
+    pub(crate) fn on(&mut self, event: CounterEvent) -> CounterStep {
+        match event {
+            CounterEvent::Lost => {
+                self.lost();
+                self.again()
+            }
+            CounterEvent::NotDone => self.again(),
+            CounterEvent::Failed { lost } => {
+                if lost {
+                    self.lost();
+                }
+                let unknown = self.is_in_doubt();
+                finish(if unknown { CounterOutcome::Unknown } else { CounterOutcome::Failed })
+            }
+            CounterEvent::OutOfTime => finish(CounterOutcome::Contended),
+            CounterEvent::Locked => {
+                self.locked = true;
+                self.ask(CounterRequest::Read { sync: false })
+            }
+            CounterEvent::Read(seen) if self.in_doubt => self.judge(seen),
+            CounterEvent::Unusable(_) if self.in_doubt => finish(CounterOutcome::Unknown),
+            CounterEvent::Read(seen) => self.decide(seen),
+            CounterEvent::Unusable(unusable) => finish(CounterOutcome::Unusable(unusable)),
+            CounterEvent::NoParent => self.no_parent(),
+            CounterEvent::ParentsMade => self.create(),
+            CounterEvent::Created { czxid } => self.created(czxid),
+            CounterEvent::Exists => self.exists(),
+            CounterEvent::Written { czxid } => self.written(czxid),
+            CounterEvent::BadVersion => self.refused(true),
+            CounterEvent::NoNode => self.refused(false),
+        }
+    }
+
+    fn ask(&mut self, request: CounterRequest) -> CounterStep {
+        self.request = request;
+        CounterStep::Do(request)
+    }
+
+    /// Sends the last request once more, with the same version if it is a write.
+    fn again(&self) -> CounterStep {
+        CounterStep::Do(self.request)
+    }
+
+    /// Notes that the last request is done or not done. It matters if it changes the value.
+    fn lost(&mut self) {
+        self.in_doubt |= self.writes();
+    }
+
+    /// Returns whether the last request changes the value.
+    fn writes(&self) -> bool {
+        match self.request {
+            CounterRequest::Write { .. } => true,
+            CounterRequest::Create { .. } => matches!(self.change, Change::Initialize(_)),
+            CounterRequest::Read { .. } | CounterRequest::MakeParents | CounterRequest::Lock => false,
+        }
+    }
+
+    /// The directory above is missing. One that others delete again and again is not made for ever.
+    fn no_parent(&mut self) -> CounterStep {
+        self.tries = self.tries.saturating_add(1);
+        if self.tries > DIRECTORY_TRIES {
+            return finish(if self.is_in_doubt() {
+                CounterOutcome::Unknown
+            } else {
+                CounterOutcome::Contended
+            });
+        }
+        self.ask(CounterRequest::MakeParents)
+    }
+
+    fn create(&mut self) -> CounterStep {
+        match self.change {
+            Change::Initialize(value) => self.ask(CounterRequest::Create { value }),
+            _ => self.ask(CounterRequest::Create { value: 0 }),
+        }
+    }
+
+    fn created(&mut self, czxid: Option<i64>) -> CounterStep {
+        match (self.change, czxid) {
+            // If an earlier create had come through, this one would have found its node.
+            (Change::Initialize(_), _) => finish(CounterOutcome::Done(true)),
+            (_, Some(czxid)) => self.decide(Some(Seen { value: 0, version: 0, czxid })),
+            (_, None) => self.ask(CounterRequest::Read { sync: false }),
+        }
+    }
+
+    fn exists(&mut self) -> CounterStep {
+        match self.change {
+            Change::Initialize(_) if self.in_doubt => self.ask(CounterRequest::Read { sync: true }),
+            Change::Initialize(_) => finish(CounterOutcome::Done(false)),
+            _ => self.next_try(),
+        }
+    }
+
+    /// Decides what to write over what was read.
+    fn decide(&mut self, seen: Option<Seen>) -> CounterStep {
+        let value = seen.map_or(0, |seen| seen.value);
+        let new = match self.change {
+            Change::Add(_) | Change::Reserve(_) => i64::try_from(i128::from(value) + self.change.delta()),
+            Change::Set(new) | Change::Initialize(new) => Ok(new),
+            Change::CompareAndSet { expected, new } if value == expected => Ok(new),
+            // The connected server may lag behind the others.
+            Change::CompareAndSet { .. } if !matches!(self.request, CounterRequest::Read { sync: true }) => {
+                return self.ask(CounterRequest::Read { sync: true });
+            }
+            Change::CompareAndSet { .. } => return finish(CounterOutcome::Done(false)),
+        };
+        let Ok(new) = new else { return finish(CounterOutcome::Overflow { value }) };
+        match seen {
+            None => self.create(),
+            Some(Seen { version: -1, .. }) => finish(CounterOutcome::VersionsUsedUp),
+            Some(Seen { version, czxid, .. }) => {
+                self.write = Some(Write { value: new, version, czxid });
+                self.ask(CounterRequest::Write { value: new, version })
+            }
+        }
+    }
+
+    /// The write, or its repetition, was committed: of two with the same version the other never will be.
+    fn written(&mut self, czxid: i64) -> CounterStep {
+        match self.write {
+            Some(write) if write.czxid == czxid => self.finished(write.value),
+            // The node was deleted by hand and made again, and has come to the same version. What was written
+            // has nothing to do with its value.
+            _ => self.unclear(),
+        }
+    }
+
+    fn finished(&self, value: i64) -> CounterStep {
+        finish(match self.change {
+            Change::Add(_) | Change::Reserve(_) => CounterOutcome::Value(value),
+            Change::Set(_) | Change::CompareAndSet { .. } | Change::Initialize(_) => {
+                CounterOutcome::Done(true)
+            }
+        })
+    }
+
+    /// The write was refused: the node has another version, or there is none. From here on it cannot be
+    /// committed any more; whether it has been before is the question, if an answer was lost.
+    fn refused(&mut self, exists: bool) -> CounterStep {
+        match self.change {
+            _ if !self.in_doubt => self.next_try(),
+            // Whatever became of the first write, its numbers are not handed out.
+            Change::Reserve(_) => self.next_try(),
+            // As it is now: what the counter was before this call is no answer.
+            _ if exists => self.ask(CounterRequest::Read { sync: true }),
+            _ => finish(CounterOutcome::Unknown),
+        }
+    }
+
+    /// Finds out from the node as it is now what became of a write whose answer was lost, and whose
+    /// repetition was refused.
+    fn judge(&mut self, seen: Option<Seen>) -> CounterStep {
+        if let Change::Initialize(value) = self.change {
+            // The value with which it was created is not ours.
+            let others = seen.is_some_and(|seen| seen.version == 0 && seen.value != value);
+            return finish(if others { CounterOutcome::Done(false) } else { CounterOutcome::Unknown });
+        }
+        let (Some(seen), Some(write)) = (seen, self.write) else { return self.unclear() };
+        // One write has made this version of that one: what it wrote says whether it can have been ours.
+        let is_next = seen.czxid == write.czxid && seen.version == write.version.wrapping_add(1);
+        if is_next && seen.value != write.value {
+            return self.next_try();
+        }
+        if is_next && matches!(self.change, Change::Set(_)) {
+            // Ours, or one that did the same in its place.
+            return self.finished(write.value);
+        }
+        // The same value may be another's: to claim it would hand out a number twice.
+        self.unclear()
+    }
+
+    fn unclear(&mut self) -> CounterStep {
+        match self.change {
+            Change::Reserve(_) => self.next_try(),
+            _ => finish(CounterOutcome::Unknown),
+        }
+    }
+
+    /// Begins another try after one that is settled.
+    fn next_try(&mut self) -> CounterStep {
+        (self.in_doubt, self.write) = (false, None);
+        self.tries = self.tries.saturating_add(1);
+        if !self.locked && self.tries >= OPTIMISTIC_TRIES {
+            return self.ask(CounterRequest::Lock);
+        }
+        self.ask(CounterRequest::Read { sync: false })
+    }
+}
+
+fn finish(outcome: CounterOutcome) -> CounterStep {
+    CounterStep::Finish(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes a change through these events, each with the request that it answers. Returns its last step.
+    #[track_caller]
+    fn after(change: Change, events: &[(CounterRequest, CounterEvent)]) -> CounterStep {
+        let (mut changing, mut step) = Changing::new(change);
+        for (request, event) in events {
+            assert_eq!(step, CounterStep::Do(*request));
+            step = changing.on(*event);
+        }
+        step
+    }
+
+    const READ: CounterRequest = CounterRequest::Read { sync: false };
+    const SYNC: CounterRequest = CounterRequest::Read { sync: true };
+
+    fn seen(value: i64, version: i32) -> CounterEvent {
+        CounterEvent::Read(Some(Seen { value, version, czxid: 7 }))
+    }
+
+    fn write(value: i64, version: i32) -> CounterRequest {
+        CounterRequest::Write { value, version }
+    }
+
+    const WRITTEN: CounterEvent = CounterEvent::Written { czxid: 7 };
+
+    #[test]
+    fn a_free_change_is_a_read_and_a_write() {
+        assert_eq!(
+            after(Change::Add(5), &[(READ, seen(10, 3)), (write(15, 3), WRITTEN)]),
+            finish(CounterOutcome::Value(15))
+        );
+    }
+
+    #[test]
+    fn a_missing_counter_is_created_as_0_and_then_changed() {
+        let created = CounterEvent::Created { czxid: Some(7) };
+        assert_eq!(
+            after(
+                Change::Reserve(3),
+                &[
+                    (READ, CounterEvent::Read(None)),
+                    (CounterRequest::Create { value: 0 }, CounterEvent::NoParent),
+                    (CounterRequest::MakeParents, CounterEvent::ParentsMade),
+                    // It changes no value, so it may be lost and found.
+                    (CounterRequest::Create { value: 0 }, CounterEvent::Lost),
+                    (CounterRequest::Create { value: 0 }, created),
+                    (write(3, 0), WRITTEN),
+                ]
+            ),
+            finish(CounterOutcome::Value(3))
+        );
+    }
+
+    #[test]
+    fn a_write_without_an_answer_is_repeated_with_the_same_version() {
+        assert_eq!(
+            after(
+                Change::Add(1),
+                &[(READ, seen(10, 3)), (write(11, 3), CounterEvent::Lost), (write(11, 3), WRITTEN)]
+            ),
+            finish(CounterOutcome::Value(11))
+        );
+    }
+
+    #[test]
+    fn the_same_value_in_the_next_version_may_be_another_s() {
+        let lost = [
+            (READ, seen(10, 3)),
+            (write(11, 3), CounterEvent::Lost),
+            (write(11, 3), CounterEvent::BadVersion),
+        ];
+        let judged = |change, event| after(change, &[&lost[..], &[(SYNC, event)]].concat());
+        assert_eq!(judged(Change::Add(1), seen(11, 4)), finish(CounterOutcome::Unknown));
+        // Another has made version 4 of version 3, so this one has not and never will.
+        assert_eq!(judged(Change::Add(1), seen(12, 4)), CounterStep::Do(READ));
+        assert_eq!(judged(Change::Add(1), seen(12, 5)), finish(CounterOutcome::Unknown));
+        let set = |event| judged(Change::Set(11), event);
+        assert_eq!(set(seen(11, 4)), finish(CounterOutcome::Done(true)), "whoever did it");
+        assert_eq!(set(seen(12, 5)), finish(CounterOutcome::Unknown));
+    }
+
+    #[test]
+    fn a_number_that_may_be_another_s_is_given_up() {
+        assert_eq!(
+            after(
+                Change::Reserve(1),
+                &[
+                    (READ, seen(10, 3)),
+                    (write(11, 3), CounterEvent::Lost),
+                    (write(11, 3), CounterEvent::BadVersion),
+                    (READ, seen(11, 4)),
+                    (write(12, 4), WRITTEN),
+                ]
+            ),
+            finish(CounterOutcome::Value(12))
+        );
+    }
+
+    #[test]
+    fn a_write_that_may_have_come_through_is_unknown_when_there_will_be_no_answer() {
+        let lost = [(READ, seen(10, 3)), (write(11, 3), CounterEvent::Failed { lost: true })];
+        assert_eq!(after(Change::Add(1), &lost), finish(CounterOutcome::Unknown));
+        assert_eq!(after(Change::Reserve(1), &lost), finish(CounterOutcome::Failed));
+        let refused = [(READ, seen(10, 3)), (write(11, 3), CounterEvent::Failed { lost: false })];
+        assert_eq!(after(Change::Add(1), &refused), finish(CounterOutcome::Failed));
+        let read = [(READ, CounterEvent::Failed { lost: true })];
+        assert_eq!(after(Change::Add(1), &read), finish(CounterOutcome::Failed));
+    }
+
+    #[test]
+    fn a_write_to_another_node_of_the_same_version_is_no_answer() {
+        let other = CounterEvent::Written { czxid: 9 };
+        assert_eq!(
+            after(Change::Add(1), &[(READ, seen(10, 3)), (write(11, 3), other)]),
+            finish(CounterOutcome::Unknown)
+        );
+        assert_eq!(
+            after(Change::Reserve(1), &[(READ, seen(10, 3)), (write(11, 3), other)]),
+            CounterStep::Do(READ)
+        );
+    }
+
+    #[test]
+    fn five_lost_tries_are_followed_by_the_mutex() {
+        let lost = [(READ, seen(10, 3)), (write(11, 3), CounterEvent::BadVersion)];
+        let five = lost.repeat(5);
+        assert_eq!(after(Change::Add(1), &five), CounterStep::Do(CounterRequest::Lock));
+        assert_eq!(after(Change::Add(1), &lost.repeat(4)), CounterStep::Do(READ));
+        // From then on the time limits the tries.
+        let more = [&five[..], &[(CounterRequest::Lock, CounterEvent::Locked)], &lost.repeat(50)].concat();
+        assert_eq!(after(Change::Add(1), &more), CounterStep::Do(READ));
+        let late = [&more[..], &[(READ, CounterEvent::OutOfTime)]].concat();
+        assert_eq!(after(Change::Add(1), &late), finish(CounterOutcome::Contended));
+    }
+
+    #[test]
+    fn nothing_is_written_over_what_cannot_be_counted() {
+        let overflow = |change, value| after(change, &[(READ, seen(value, 3))]);
+        for (change, value) in [
+            (Change::Add(1), i64::MAX),
+            (Change::Add(-1), i64::MIN),
+            (Change::Reserve(u32::MAX), i64::MAX - 7),
+            (Change::Add(-i128::from(i64::MIN)), 0),
+        ] {
+            assert_eq!(overflow(change, value), finish(CounterOutcome::Overflow { value }));
+        }
+        assert_eq!(
+            overflow(Change::Add(-i128::from(i64::MIN)), -1),
+            CounterStep::Do(write(i64::MAX, 3)),
+            "the least number can be subtracted"
+        );
+        let data = Unusable::Data { bytes: 3 };
+        assert_eq!(
+            after(Change::Add(1), &[(READ, CounterEvent::Unusable(data))]),
+            finish(CounterOutcome::Unusable(data))
+        );
+        // In a request it would mean any version.
+        assert_eq!(overflow(Change::Add(1), 5), CounterStep::Do(write(6, 3)));
+        assert_eq!(after(Change::Add(1), &[(READ, seen(5, -1))]), finish(CounterOutcome::VersionsUsedUp));
+        assert_eq!(after(Change::Add(1), &[(READ, seen(5, -2))]), CounterStep::Do(write(6, -2)));
+    }
+
+    #[test]
+    fn a_value_that_differs_is_read_again_behind_a_sync() {
+        let compare = Change::CompareAndSet { expected: 4, new: 9 };
+        assert_eq!(
+            after(compare, &[(READ, seen(3, 3)), (SYNC, seen(3, 3))]),
+            finish(CounterOutcome::Done(false))
+        );
+        assert_eq!(after(compare, &[(READ, seen(3, 3)), (SYNC, seen(4, 4))]), CounterStep::Do(write(9, 4)));
+    }
+
+    #[test]
+    fn a_lost_creation_is_told_by_the_value_with_which_it_was_created() {
+        let create = CounterRequest::Create { value: 5 };
+        let change = Change::Initialize(5);
+        assert_eq!(after(change, &[(create, CounterEvent::Exists)]), finish(CounterOutcome::Done(false)));
+        let judged = |event| {
+            after(change, &[(create, CounterEvent::Lost), (create, CounterEvent::Exists), (SYNC, event)])
+        };
+        assert_eq!(judged(seen(6, 0)), finish(CounterOutcome::Done(false)));
+        assert_eq!(judged(seen(5, 0)), finish(CounterOutcome::Unknown));
+        assert_eq!(judged(seen(6, 1)), finish(CounterOutcome::Unknown));
+    }
+
+    #[test]
+    fn a_directory_that_is_deleted_again_and_again_comes_to_an_end() {
+        let again = [
+            (CounterRequest::Create { value: 0 }, CounterEvent::NoParent),
+            (CounterRequest::MakeParents, CounterEvent::ParentsMade),
+        ];
+        let all = [&[(READ, CounterEvent::Read(None))], &again.repeat(10)[..], &again[..1]].concat();
+        assert_eq!(after(Change::Add(1), &all), finish(CounterOutcome::Contended));
+    }
+
+    #[test]
+    fn values_are_curators_eight_bytes() {
+        for value in [0, 1, -1, i64::MAX, i64::MIN] {
+            assert_eq!(value_of(&value.to_be_bytes(), 0), Ok(value));
+        }
+        assert_eq!(value_of(&[0, 0, 0, 0, 0, 0, 1, 2], 0), Ok(258));
+        assert_eq!(value_of(&[], 0), Ok(0));
+        for bytes in [1, 3, 4, 7, 9, 16] {
+            assert_eq!(value_of(&vec![0; bytes], 0), Err(Unusable::Data { bytes }));
+        }
+        // What Java prints for a container, and the session of an ephemeral node.
+        for owner in [i64::MIN, 0x1000_1234_5678] {
+            assert_eq!(value_of(&1_i64.to_be_bytes(), owner), Err(Unusable::NotPersistent));
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! Runs the real decisions of changes to a counter against a model of its node, under random schedules: lost
+//! requests, lost answers, writes that are committed any time later, servers that lag behind, callers that
+//! leave, other processes that count as well, and a node deleted by hand.
+//!
+//! The mutex excludes nothing here: no promise rests on it. In every schedule,
+//!
+//! - no number is handed out twice (docs/protocol.md#counter-ids);
+//! - a change that was reported as made was made once, on the value that was there, whatever comes through
+//!   later; one that was reported as not made never is; one of unknown outcome was made at most once
+//!   (docs/protocol.md#counter-writes);
+//! - what was compared, or found to exist, was there at some moment during the call;
+//! - every change ends.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use crate::protocol::counter::{
+    Change, Changing, CounterEvent, CounterOutcome, CounterRequest, CounterStep, Seen,
+};
+
+/// A stream of choices that proptest can shrink.
+struct Choices<'a> {
+    bytes: std::slice::Iter<'a, u8>,
+}
+
+impl Choices<'_> {
+    fn next(&mut self) -> u8 {
+        // When they run out, everything goes well.
+        self.bytes.next().copied().unwrap_or(u8::MAX)
+    }
+
+    fn are_left(&self) -> bool {
+        !self.bytes.as_slice().is_empty()
+    }
+
+    /// Returns `true` with a chance of `n` in 256, and `false` when the choices have run out.
+    fn chance(&mut self, n: u8) -> bool {
+        self.next() < n
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        usize::from(self.next()) % n
+    }
+}
+
+/// What can happen in a schedule.
+#[derive(Clone, Copy, Debug)]
+struct Rules {
+    /// The value only grows, as that of a counter of ids.
+    rises: bool,
+    /// A request without an answer may be carried out any time later.
+    late: bool,
+    /// The node is deleted by hand.
+    deleted: bool,
+}
+
+/// A write that was carried out.
+#[derive(Clone, Copy, Debug)]
+struct Applied {
+    call: usize,
+    from: i64,
+    to: i64,
+    czxid: i64,
+}
+
+/// One change, as its caller sees it.
+#[derive(Debug)]
+struct Call {
+    change: Change,
+    /// The length of the history when it began.
+    began: usize,
+    /// The node from whose value the last write was computed.
+    base: Option<i64>,
+    /// `None` if the caller left.
+    outcome: Option<(CounterOutcome, usize)>,
+}
+
+/// A process with one change under way.
+struct Process {
+    call: usize,
+    changing: Changing,
+    request: CounterRequest,
+    /// Reads show it nothing older than this.
+    seen: usize,
+}
+
+struct World<'a> {
+    rules: Rules,
+    choices: Choices<'a>,
+    node: Option<Seen>,
+    /// The node after each transaction.
+    history: Vec<Option<Seen>>,
+    parent: bool,
+    zxid: i64,
+    calls: Vec<Call>,
+    processes: Vec<Process>,
+    /// Requests that were sent and have not arrived yet.
+    flying: Vec<(usize, CounterRequest)>,
+    applied: Vec<Applied>,
+    /// Numbers that a peer handed out, which counts in one step.
+    peers: Vec<i64>,
+}
+
+const PROCESSES: usize = 3;
+
+impl<'a> World<'a> {
+    fn new(bytes: &'a [u8], rules: Rules) -> Self {
+        let mut choices = Choices { bytes: bytes.iter() };
+        let mut world = Self {
+            rules,
+            parent: choices.chance(128),
+            choices,
+            node: None,
+            history: vec![None],
+            zxid: 0,
+            calls: Vec::new(),
+            processes: Vec::new(),
+            flying: Vec::new(),
+            applied: Vec::new(),
+            peers: Vec::new(),
+        };
+        for _ in 0..PROCESSES {
+            let process = world.begin();
+            world.processes.push(process);
+        }
+        world
+    }
+
+    fn value(&self) -> i64 {
+        self.node.map_or(0, |node| node.value)
+    }
+
+    fn latest(&self) -> usize {
+        self.history.len() - 1
+    }
+
+    fn begin(&mut self) -> Process {
+        let number = i64::try_from(self.choices.below(4)).unwrap();
+        // Often enough the same as another's.
+        let value = self.value();
+        let change = match (self.choices.below(8), self.rules.rises) {
+            (0..3, _) => Change::Reserve(u32::try_from(number).unwrap().max(1)),
+            (3, _) => Change::CompareAndSet { expected: value, new: value + number },
+            (4, _) => Change::Initialize(number),
+            (5, true) => Change::Add(number.into()),
+            (5, false) => Change::Set(number),
+            (6, false) => Change::Add(i128::from(number) - 2),
+            _ => Change::Add(1),
+        };
+        let (changing, step) = Changing::new(change);
+        let CounterStep::Do(request) = step else { panic!("{step:?} before anything was asked") };
+        self.calls.push(Call { change, began: self.latest(), base: None, outcome: None });
+        Process { call: self.calls.len() - 1, changing, request, seen: 0 }
+    }
+
+    fn set(&mut self, node: Option<Seen>) {
+        self.zxid += 1;
+        self.node = node;
+        self.history.push(node);
+    }
+
+    /// Carries out a request at the leader.
+    fn apply(&mut self, call: usize, request: CounterRequest) -> CounterEvent {
+        match request {
+            CounterRequest::MakeParents => {
+                self.parent = true;
+                CounterEvent::ParentsMade
+            }
+            CounterRequest::Create { .. } if !self.parent => CounterEvent::NoParent,
+            CounterRequest::Create { .. } if self.node.is_some() => CounterEvent::Exists,
+            CounterRequest::Create { value } => {
+                let czxid = self.zxid + 1;
+                if matches!(self.calls[call].change, Change::Initialize(_)) {
+                    self.applied.push(Applied { call, from: 0, to: value, czxid });
+                }
+                self.set(Some(Seen { value, version: 0, czxid }));
+                CounterEvent::Created { czxid: (!self.choices.chance(60)).then_some(czxid) }
+            }
+            CounterRequest::Write { value, version } => match self.node {
+                None => CounterEvent::NoNode,
+                Some(node) if node.version != version => CounterEvent::BadVersion,
+                Some(node) => {
+                    self.applied.push(Applied { call, from: node.value, to: value, czxid: node.czxid });
+                    self.set(Some(Seen { value, version: version + 1, ..node }));
+                    CounterEvent::Written { czxid: node.czxid }
+                }
+            },
+            CounterRequest::Read { .. } | CounterRequest::Lock => panic!("{request:?} is no write"),
+        }
+    }
+
+    fn read(&mut self, process: usize, sync: bool) -> CounterEvent {
+        if self.choices.chance(20) {
+            // Another session, which knows nothing of what the last one has seen.
+            self.processes[process].seen = 0;
+        }
+        let latest = self.latest();
+        let lag = latest - self.processes[process].seen;
+        let at = if !sync && self.choices.chance(80) { latest - self.choices.below(lag + 1) } else { latest };
+        self.processes[process].seen = at;
+        CounterEvent::Read(self.history[at])
+    }
+
+    /// Has a process send its request, and find out what came of it.
+    fn step(&mut self, p: usize) {
+        let Process { call, request, .. } = self.processes[p];
+        let event = match self.choices.next() {
+            _ if self.processes[p].changing.begins_under_mutex() && self.choices.chance(20) => {
+                CounterEvent::OutOfTime
+            }
+            _ if request == CounterRequest::Lock => CounterEvent::Locked,
+            0..30 => CounterEvent::Lost,
+            30..60 if self.rules.late => {
+                self.fly(call, request);
+                CounterEvent::Lost
+            }
+            60..65 => CounterEvent::NotDone,
+            65..70 => {
+                let lost = self.choices.chance(128);
+                if lost {
+                    self.fly(call, request);
+                }
+                CounterEvent::Failed { lost }
+            }
+            70..120 => match request {
+                CounterRequest::Read { .. } => CounterEvent::Lost,
+                request => {
+                    self.apply(call, request);
+                    CounterEvent::Lost
+                }
+            },
+            _ => match request {
+                CounterRequest::Read { sync } => self.read(p, sync),
+                request => {
+                    let answer = self.apply(call, request);
+                    self.processes[p].seen = self.latest();
+                    answer
+                }
+            },
+        };
+        match event {
+            CounterEvent::Read(Some(Seen { czxid, .. })) | CounterEvent::Created { czxid: Some(czxid) } => {
+                self.calls[call].base = Some(czxid);
+            }
+            _ => {}
+        }
+        match self.processes[p].changing.on(event) {
+            CounterStep::Do(request) => self.processes[p].request = request,
+            CounterStep::Finish(outcome) => {
+                self.calls[call].outcome = Some((outcome, self.latest()));
+                self.processes[p] = self.begin();
+            }
+        }
+    }
+
+    fn fly(&mut self, call: usize, request: CounterRequest) {
+        if self.rules.late && !matches!(request, CounterRequest::Read { .. }) {
+            self.flying.push((call, request));
+        }
+    }
+
+    fn land(&mut self) {
+        if !self.flying.is_empty() {
+            let at = self.choices.below(self.flying.len());
+            let (call, request) = self.flying.swap_remove(at);
+            self.apply(call, request);
+        }
+    }
+
+    /// Something that no step of a process is.
+    fn happen(&mut self) {
+        match self.choices.below(8) {
+            0..4 => self.land(),
+            4 => {
+                // A caller leaves; what it has sent may still arrive.
+                let p = self.choices.below(PROCESSES);
+                let Process { call, request, .. } = self.processes[p];
+                if request != CounterRequest::Lock {
+                    self.fly(call, request);
+                }
+                self.processes[p] = self.begin();
+            }
+            5 if self.rules.deleted && self.node.is_some() => self.set(None),
+            5 if self.rules.deleted => self.parent = false,
+            _ => {
+                if let Some(node) = self.node {
+                    let value = node.value + 1;
+                    self.peers.push(value);
+                    self.set(Some(Seen { value, version: node.version + 1, ..node }));
+                }
+            }
+        }
+    }
+
+    /// Lets what is under way come to an end without further faults.
+    fn end(&mut self) {
+        assert!(!self.choices.are_left());
+        let last = self.calls.len();
+        for _ in 0..200 {
+            for p in 0..PROCESSES {
+                if self.processes[p].call < last {
+                    self.step(p);
+                }
+            }
+        }
+        let waiting: Vec<_> = self
+            .processes
+            .iter()
+            .filter(|process| process.call < last)
+            .map(|process| process.request)
+            .collect();
+        assert!(waiting.is_empty(), "these do not end: {waiting:?}");
+        // All that was lost, and was not.
+        while !self.flying.is_empty() {
+            self.land();
+        }
+    }
+
+    fn check(&self) {
+        let mut numbers = BTreeSet::new();
+        for number in &self.peers {
+            assert!(!self.rules.rises || self.rules.deleted || numbers.insert(*number), "{number} twice");
+        }
+        for (number, call) in self.calls.iter().enumerate() {
+            let made: Vec<Applied> =
+                self.applied.iter().filter(|applied| applied.call == number).copied().collect();
+            let Some((outcome, ended)) = call.outcome else { continue };
+            self.check_outcome(call, outcome, &made, &self.history[call.began..=ended]);
+            if let (Change::Reserve(count), CounterOutcome::Value(last)) = (call.change, outcome) {
+                for number in last - i64::from(count) + 1..=last {
+                    let fresh = numbers.insert(number);
+                    assert!(!self.rules.rises || self.rules.deleted || fresh, "{number} twice");
+                }
+            }
+        }
+    }
+
+    fn check_outcome(&self, call: &Call, outcome: CounterOutcome, made: &[Applied], during: &[Option<Seen>]) {
+        let what = || format!("{call:?} {made:?}");
+        let value = |node: &Option<Seen>| node.map_or(0, |node| node.value);
+        let written: Vec<&Applied> = match (call.change, outcome) {
+            // Numbers that were given up were written too, perhaps. One that comes again, because the counter
+            // was set back or deleted, counts once.
+            (Change::Reserve(_), CounterOutcome::Value(last)) => {
+                let it = |applied: &&Applied| applied.to == last && Some(applied.czxid) == call.base;
+                let last = if self.rules.rises && !self.rules.deleted { usize::MAX } else { 1 };
+                made.iter().rev().filter(it).take(last).collect()
+            }
+            (Change::Reserve(_), _) => return,
+            _ => made.iter().collect(),
+        };
+        match (call.change, outcome) {
+            (Change::Add(_) | Change::Reserve(_), CounterOutcome::Value(new)) => {
+                let [applied] = written[..] else { panic!("{}", what()) };
+                assert_eq!(applied.to, new, "{}", what());
+                assert_eq!(Some(applied.czxid), call.base, "{}", what());
+                assert_eq!(i128::from(applied.to - applied.from), call.change.delta(), "{}", what());
+            }
+            (Change::CompareAndSet { expected, new }, CounterOutcome::Done(true)) => {
+                assert_eq!(made.len(), 1, "{}", what());
+                assert_eq!((made[0].from, made[0].to), (expected, new), "{}", what());
+            }
+            (Change::CompareAndSet { expected, .. }, CounterOutcome::Done(false)) => {
+                assert!(made.is_empty(), "{}", what());
+                assert!(during.iter().any(|node| value(node) != expected), "{}", what());
+            }
+            (Change::Initialize(_), CounterOutcome::Done(true)) => {
+                // Created, deleted, and created by the repetition.
+                assert!(made.len() == 1 || self.rules.deleted && made.len() > 1, "{}", what());
+            }
+            (Change::Initialize(_), CounterOutcome::Done(false)) => {
+                assert!(self.rules.deleted || made.is_empty(), "{}", what());
+                assert!(during.iter().any(Option::is_some), "{}", what());
+            }
+            (Change::Set(new), CounterOutcome::Done(true)) => {
+                assert!(made.len() <= 1, "{}", what());
+                assert!(during.iter().any(|node| value(node) == new), "{}", what());
+            }
+            // With a node for each of two, both may have been written.
+            (_, CounterOutcome::Unknown) => assert!(self.rules.deleted || made.len() <= 1, "{}", what()),
+            (_, CounterOutcome::Contended | CounterOutcome::Failed) => assert!(made.is_empty(), "{}", what()),
+            _ => panic!("{}", what()),
+        }
+    }
+}
+
+fn simulate(bytes: &[u8], rules: Rules) {
+    let mut world = World::new(bytes, rules);
+    while world.choices.are_left() {
+        if world.choices.chance(70) {
+            world.happen();
+        } else {
+            let p = world.choices.below(PROCESSES);
+            world.step(p);
+        }
+    }
+    world.end();
+    world.check();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_schedule_hands_out_a_number_twice(bytes in prop::collection::vec(any::<u8>(), 20..800)) {
+        simulate(&bytes, Rules { rises: true, late: true, deleted: false });
+    }
+
+    #[test]
+    fn no_schedule_makes_a_change_twice_or_reports_one_that_was_not_made(
+        bytes in prop::collection::vec(any::<u8>(), 20..800)
+    ) {
+        simulate(&bytes, Rules { rises: false, late: true, deleted: false });
+    }
+
+    /// Without late writes: those may hit the next node, which is why a counter in use must not be deleted.
+    #[test]
+    fn a_change_is_made_to_the_node_that_was_read(bytes in prop::collection::vec(any::<u8>(), 20..800)) {
+        simulate(&bytes, Rules { rises: true, late: false, deleted: true });
+    }
+}
