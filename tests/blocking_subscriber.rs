@@ -98,6 +98,7 @@ async fn losses_are_told_without_the_log_and_logged_once() {
     listen_to_log(block_if_closed).unwrap();
     a_close_frees_the_locks_before_their_loss_is_logged().await;
     a_loss_is_told_while_the_sessions_thread_is_blocked_by_a_logger().await;
+    a_lease_that_is_over_is_told_while_the_sessions_thread_is_blocked().await;
     every_loss_is_logged_once_whatever_the_reason().await;
 }
 
@@ -146,6 +147,54 @@ async fn every_loss_is_logged_once_whatever_the_reason() {
     for (node, loss) in logged.iter().zip(&losses) {
         assert!(loss.contains(node.rsplit_once('/').unwrap().1), "{losses:?}");
     }
+}
+
+async fn a_lease_that_is_over_is_told_while_the_sessions_thread_is_blocked() {
+    let _open = OpenOnDrop;
+    let server = Server::start().unwrap();
+    server.create("/locks/strays/stray", "").unwrap();
+    let client = connect_as(Client::builder(), &server).await;
+    let guard = within("the lock", mutex(&client).lock()).await.unwrap();
+    {
+        let mut state = state();
+        state.threads.clear();
+        state.closed = true;
+    }
+    // Something that the session's thread logs.
+    let strays = InterProcessMutex::new(&client, "/locks/strays").unwrap();
+    let stray = tokio::spawn(async move { strays.lock().await.unwrap().release().await });
+    while state().inside == 0 {
+        within("a log entry", ENTERED.notified()).await;
+    }
+    guard.extend(Duration::from_millis(100)).unwrap();
+    let work = guard.while_held(std::future::pending::<()>());
+    let (lost, work) = within("the loss", async { tokio::join!(guard.lost(), work) }).await;
+    assert_eq!(state().inside, 1, "the session's thread could have told it");
+    assert_eq!(lost.reason(), LostReason::LeaseOver);
+    assert_eq!(work.unwrap_err(), lost);
+    assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseOver));
+    let node = guard.node();
+    assert!(server.exists(&node));
+    let released = within("the answer", guard.release()).await;
+    assert!(matches!(released, Err(ReleaseError::Lost(again)) if again == lost));
+    {
+        let state = state();
+        assert_eq!(state.inside, 1, "blocked all the time");
+        assert_eq!(state.threads, BTreeSet::from([SESSION_THREAD.to_owned()]));
+        assert_eq!(state.losses, [""; 0]);
+    }
+
+    // The node goes, and the loss is logged, when the thread goes on.
+    open();
+    let gone = node.clone();
+    until(&server, "the end of the node", move |view| !view.exists(&gone)).await;
+    within("what was logged about", stray).await.unwrap().unwrap();
+    while state().losses.is_empty() {
+        within("what was lost in the log", LOGGED.notified()).await;
+    }
+    client.close().await.unwrap();
+    let losses = std::mem::take(&mut *state()).losses;
+    assert!(losses.len() == 1 && losses[0].contains("its lease is over"), "{losses:?}");
 }
 
 async fn a_loss_is_told_while_the_sessions_thread_is_blocked_by_a_logger() {

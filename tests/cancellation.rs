@@ -91,6 +91,9 @@ struct Scene {
     ahead: Option<in_process::Waiter>,
 }
 
+/// A lease that no test outlasts.
+const LONG: Duration = Duration::from_secs(3600);
+
 /// Between two repetitions, where an acquire is to be stopped between them.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -413,6 +416,53 @@ async fn cut_at_every_point() {
             assert_same_session(&scene, &name);
             scene.assert_nothing_left(&name).await;
         }
+    }
+}
+
+/// The same for a call with a lease, whichever of these happens.
+#[tokio::test]
+async fn with_a_lease_at_every_point() {
+    for point in Point::ALL {
+        let mut scene = Scene::set(point).await;
+        let attempt = ByHand::new(scene.mutex.acquire_for(SOON, LONG)).start();
+        scene.reached().await;
+        drop(attempt);
+        scene.let_go();
+        scene.assert_nothing_left("dropped").await;
+
+        for expires in [true, false] {
+            if !expires && !point.connected() {
+                continue;
+            }
+            let mut scene = Scene::set(point).await;
+            let attempt = tokio::spawn(scene.mutex.acquire_for(SOON, LONG));
+            scene.reached().await;
+            match expires {
+                true => scene.expire().await,
+                false => assert!(scene.server.cut(scene.id, Cut::Reset)),
+            }
+            scene.let_go();
+            scene.clear_the_way().await;
+            served_once(&scene, attempt, "leased").await;
+            scene.assert_nothing_left("leased").await;
+        }
+    }
+}
+
+/// The caller stops polling at the point, and does not leave: what it is granted is over with its lease.
+#[tokio::test]
+async fn forgotten_with_a_lease_at_every_point() {
+    for point in Point::ALL {
+        let mut scene = Scene::set(point).await;
+        let attempt = ByHand::new(scene.mutex.acquire_for(SOON, Duration::from_millis(50))).start();
+        scene.reached().await;
+        scene.let_go();
+        scene.clear_the_way().await;
+        attempt.woken().await;
+        let what = scene.what("the end of the lease");
+        until(&scene.server, &what, |view| view.children(DIRECTORY).is_empty()).await;
+        scene.assert_nothing_left("forgotten").await;
+        drop(attempt);
     }
 }
 

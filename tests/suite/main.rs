@@ -22,6 +22,7 @@ mod directories;
 mod excluding;
 mod guards;
 mod harness;
+mod leases;
 mod options;
 mod outages;
 mod queueing;
@@ -35,6 +36,7 @@ fn main() {
     registry.add("queueing", &queueing::all());
     registry.add("timeouts", &timeouts::all());
     registry.add("guards", &guards::all());
+    registry.add("leases", &leases::all());
     registry.add("tokens", &tokens::all());
     registry.add("cancelling", &cancelling::all());
     registry.add("directories", &directories::all());
