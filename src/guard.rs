@@ -41,6 +41,9 @@ use crate::transaction::Transaction;
 /// released, or that time is over. The exception is a lock node that another process deletes: the holder is
 /// told within a sixth of the session timeout (by default).
 ///
+/// A [lease](crate::InterProcessMutex::acquire_for) of its own ends the lock sooner: the guard is lost when it
+/// is over, and the lock is released at once.
+///
 /// No clock in this process helps if the process itself is paused, and goes on writing when it continues. For
 /// that case pass the [`fencing_token`](Self::fencing_token) to the resource, which refuses smaller ones
 /// ([`FenceGate`](crate::FenceGate)), or write to ZooKeeper in a [`transaction`](Self::transaction).
