@@ -1,11 +1,17 @@
-//! What the examples with several processes share: the program, the servers, the worker processes, the log,
-//! and the clock.
+//! What the examples with several processes share: the program, the servers, the worker processes, the data,
+//! the log, and the clock.
 
+#![allow(dead_code, reason = "each example uses a part of it")]
+
+pub(crate) mod crew;
 pub(crate) mod log;
+pub(crate) mod options;
 pub(crate) mod program;
+pub(crate) mod tree;
 pub(crate) mod worker;
 pub(crate) mod workers;
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -28,13 +34,22 @@ pub(crate) enum Backend {
     ZooKeeper,
 }
 
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InProcess => "server in this process",
+            Self::ZooKeeper => "ZooKeeper",
+        })
+    }
+}
+
 /// The servers that a run uses.
 #[derive(Debug)]
 pub(crate) struct Servers {
     pub(crate) connect_string: String,
     pub(crate) backend: Backend,
     /// Serves until it is dropped.
-    _in_process: Option<Server>,
+    pub(crate) in_process: Option<Server>,
 }
 
 impl Servers {
@@ -43,11 +58,11 @@ impl Servers {
     pub(crate) fn find(connect: Option<&str>) -> Result<Self, Error> {
         let given = connect.map(str::to_owned).or_else(|| std::env::var("ZK_CONNECT").ok());
         if let Some(connect_string) = given.filter(|servers| !servers.is_empty()) {
-            return Ok(Self { connect_string, backend: Backend::ZooKeeper, _in_process: None });
+            return Ok(Self { connect_string, backend: Backend::ZooKeeper, in_process: None });
         }
         let server = Server::builder().tick(TICK).max_session_timeout(MAX_SESSION_TIMEOUT).start()?;
         let connect_string = server.connect_string();
-        Ok(Self { connect_string, backend: Backend::InProcess, _in_process: Some(server) })
+        Ok(Self { connect_string, backend: Backend::InProcess, in_process: Some(server) })
     }
 }
 
@@ -71,6 +86,11 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 pub(crate) fn monotonic() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
+/// Returns a name that no other run on these servers has, so that two runs do not get into each other's way.
+pub(crate) fn run_name() -> String {
+    format!("run-{}-{}", std::process::id(), monotonic())
 }
 
 /// Rounds seconds to microseconds.

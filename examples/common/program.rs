@@ -1,8 +1,10 @@
 //! The program around a run: its exit codes, its output, and its end by a signal.
 
+use std::fmt;
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Error, chain, worker};
@@ -23,6 +25,27 @@ pub(crate) struct Verdict {
     pub(crate) broken_promises: Vec<String>,
     /// What could not be done as it was asked for, a line each.
     pub(crate) troubles: Vec<String>,
+}
+
+/// Returns a table of figures below a heading; with `json`, followed by all of them as one JSON object.
+pub(crate) fn table(
+    heading: &str,
+    rows: &[(&str, &dyn fmt::Display)],
+    json: Option<&impl Serialize>,
+) -> Result<String, Error> {
+    let mut text = format!("{heading}\n\n");
+    for (name, figure) in rows {
+        text += &format!("{name:<28}{:>10}\n", figure.to_string());
+    }
+    if let Some(figures) = json {
+        text += &format!("{}\n", serde_json::to_string(figures)?);
+    }
+    Ok(text)
+}
+
+/// Returns the promises that were broken, a line each.
+pub(crate) fn broken(promises: &[(u32, &str)]) -> Vec<String> {
+    promises.iter().filter(|(times, _)| *times > 0).map(|(times, what)| format!("{times} {what}")).collect()
 }
 
 /// Runs this process: as a worker if it was started as one, or else `run`, which returns `None` if it was

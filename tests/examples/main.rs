@@ -1,0 +1,118 @@
+//! The examples of what a lock is for, run as a reader runs them: each holds with its lock, and breaks without
+//! it.
+
+mod daily_job;
+mod herd;
+mod order_numbers;
+
+use std::error::Error;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use test_support::{Suite, example, peers, shared_ensemble, shared_standalone, shown_on_a_terminal};
+
+type TestResult = Result<(), Box<dyn Error>>;
+
+/// The least session timeout that the servers grant, on ours and on those of the tests.
+const SHORT: &str = "2s";
+
+/// A test that needs servers, or the server that the example starts.
+type OnServers = fn(Option<&str>) -> TestResult;
+
+/// A test that chooses its servers itself.
+type Test = fn() -> TestResult;
+
+fn main() {
+    let mut suite = Suite::new();
+    let everywhere: [(&str, OnServers); 5] = [
+        ("order_numbers::have_no_gaps", order_numbers::have_no_gaps),
+        ("order_numbers::without_a_lock_are_given_twice", order_numbers::without_a_lock_are_given_twice),
+        ("daily_job::is_done_once_a_day", daily_job::is_done_once_a_day),
+        ("daily_job::without_a_lock_is_done_by_all", daily_job::without_a_lock_is_done_by_all),
+        ("herd::one_waiter_is_woken_or_all", herd::one_waiter_is_woken_or_all),
+    ];
+    for (name, test) in everywhere {
+        suite.add("in-process", name, move || test(None));
+        suite.add_needing("zookeeper", name, peers::zookeeper(), move |_| {
+            test(Some(&shared_standalone()?.connect_string()))
+        });
+        suite.add_needing("zookeeper-3", name, peers::zookeeper(), move |_| {
+            test(Some(&shared_ensemble()?.connect_string()))
+        });
+    }
+    let in_process: [(&str, Test); 7] = [
+        ("order_numbers::go_on_without_a_killed_process", order_numbers::go_on_without_a_killed_process),
+        ("order_numbers::lost_replies_are_decided", order_numbers::lost_replies_are_decided),
+        ("daily_job::that_died_half_way_is_done_again", daily_job::that_died_half_way_is_done_again),
+        ("daily_job::lost_replies_are_decided", daily_job::lost_replies_are_decided),
+        ("herd::is_counted_on_the_wire_as_by_the_server", herd::is_counted_on_the_wire_as_by_the_server),
+        ("examples::say_what_is_wrong", say_what_is_wrong),
+        ("examples::a_terminal_shows_how_far_it_is", a_terminal_shows_how_far_it_is),
+    ];
+    for (name, test) in in_process {
+        suite.add("in-process", name, test);
+    }
+    suite.run()
+}
+
+fn command(servers: Option<&str>, name: &str, args: &[&str]) -> Result<Command, Box<dyn Error>> {
+    let mut command = Command::new(example(name)?);
+    command.args(args).env_remove("ZK_CONNECT").stdin(Stdio::null());
+    command.envs(servers.map(|servers| ("ZK_CONNECT", servers)));
+    Ok(command)
+}
+
+/// Runs an example that must end with this exit code, and reads the last line that it prints.
+fn report(servers: Option<&str>, name: &str, args: &[&str], exit_code: i32) -> Result<Value, Box<dyn Error>> {
+    let output = command(servers, name, args)?.arg("--json").output()?;
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(exit_code), "{text}");
+    let stdout = String::from_utf8(output.stdout)?;
+    let report: Value = serde_json::from_str(stdout.lines().last().ok_or("it printed nothing")?)?;
+    assert_eq!(report["backend"], if servers.is_some() { "zookeeper" } else { "in-process" }, "{text}");
+    assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{text}");
+    Ok(report)
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn number(report: &Value, name: &str) -> u64 {
+    let number = report[name].as_u64();
+    assert!(number.is_some(), "{name} in {report}");
+    number.unwrap_or_default()
+}
+
+#[track_caller]
+fn assert_numbers(report: &Value, expected: &[(&str, u64)]) {
+    for (name, expected) in expected {
+        assert_eq!(number(report, name), *expected, "{name} in {report}");
+    }
+}
+
+fn say_what_is_wrong() -> TestResult {
+    let cases: [(&str, &[&str], &str); 6] = [
+        ("order_numbers", &["--wait", "200"], "such as 200ms"),
+        ("order_numbers", &["--lock", "none", "--kill-one"], "no holder to kill"),
+        ("order_numbers", &["--orders", "0", "--kill-one"], "no worker to kill"),
+        ("daily_job", &["--lock", "none", "--kill-one"], "no node does the job alone"),
+        ("daily_job", &["--connect", "127.0.0.1:1"], "no ZooKeeper server of 127.0.0.1:1"),
+        ("herd", &["--waiters", "2", "--releases", "1", "--svg", "/no/such/file"], "could not be written"),
+    ];
+    for (name, args, words) in cases {
+        let output = command(None, name, args)?.output()?;
+        assert_eq!(output.status.code(), Some(2), "{name} {args:?}: {}", said(&output));
+        assert!(said(&output).contains(words), "{name} {args:?}: {}", said(&output));
+    }
+    Ok(())
+}
+
+fn a_terminal_shows_how_far_it_is() -> TestResult {
+    let args = ["--kill-one", "--session-timeout", SHORT];
+    let (status, shown) = shown_on_a_terminal(command(None, "daily_job", &args)?)?;
+    assert!(status.success(), "{status}: {shown}");
+    assert!(shown.contains("/56 wake-ups"), "{shown}");
+    assert!(shown.contains("was killed; its session lives on"), "{shown}");
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! Order numbers, which are distinct, and under the mutex without gaps.
+
+use zookeeper_test_server::{Loss, Match, Op, Server};
+
+use crate::{SHORT, TestResult, assert_numbers, number, report};
+
+pub(crate) fn have_no_gaps(servers: Option<&str>) -> TestResult {
+    let report = report(servers, "order_numbers", &[], 0)?;
+    assert_numbers(&report, &[("issued", 200), ("distinct", 200), ("min", 1), ("max", 200), ("gaps", 0)]);
+    assert_numbers(&report, &[("workers", 100), ("processes", 5), ("lost", 0), ("missing", 0)]);
+    // The counter's version would keep the numbers distinct too, by many attempts. There was one for each.
+    assert_numbers(&report, &[("retries", 0)]);
+    Ok(())
+}
+
+pub(crate) fn without_a_lock_are_given_twice(servers: Option<&str>) -> TestResult {
+    let report = report(servers, "order_numbers", &["--lock", "none"], 1)?;
+    assert_numbers(&report, &[("issued", 200), ("missing", 0)]);
+    assert!(number(&report, "duplicates") > 0, "{report}");
+    assert_eq!(number(&report, "distinct") + number(&report, "duplicates"), 200, "{report}");
+    Ok(())
+}
+
+pub(crate) fn go_on_without_a_killed_process() -> TestResult {
+    let report = report(None, "order_numbers", &["--kill-one", "--session-timeout", SHORT], 0)?;
+    assert_numbers(&report, &[("killed", 1), ("duplicates", 0), ("gaps", 0), ("missing", 0)]);
+    // It had a fifth of the orders, and was killed before its fifth was there.
+    assert_numbers(&report, &[("lost", 36), ("issued", 164), ("distinct", 164), ("max", 164)]);
+    Ok(())
+}
+
+/// The transactions are committed, and the workers do not know it.
+pub(crate) fn lost_replies_are_decided() -> TestResult {
+    let server = Server::start()?;
+    let orders = Match::op(Op::Multi).path_contains("/orders/");
+    let lost = server.drop_reply(orders.clone().nth(10), Loss::Reset);
+    // The other way round: what the workers do not know is that nothing was committed.
+    let not_done = server.drop_request(orders.nth(20), Loss::Reset);
+    let args = ["--orders", "60", "--workers", "12"];
+    let report = report(Some(&server.connect_string()), "order_numbers", &args, 0)?;
+    assert_eq!((lost.hits().len(), not_done.hits().len()), (1, 1));
+    assert_numbers(&report, &[("issued", 60), ("distinct", 60), ("min", 1), ("max", 60), ("gaps", 0)]);
+    assert_numbers(&report, &[("retries", 2)]);
+    Ok(())
+}
