@@ -33,8 +33,11 @@
 //! | the same with thousands of waiters in the order of arrival across processes, or with a place in the queue to look at | [`InterProcessFairLock`] |
 //! | many readers or one writer | [`InterProcessReadWriteLock`] |
 //! | any of these, in generic code | [`InterProcessLock`] |
+//! | several of these at once, all or none, without a deadlock | [`InterProcessMultiLock`] |
+//! | ids, order numbers, totals | [`DistributedAtomicLong`] |
 //!
-//! The semaphore and the multi-lock do not exist yet.
+//! The semaphore does not exist yet. Every lock can be acquired for a
+//! [lease](InterProcessMutex::acquire_for), which ends it although its holder lives.
 //!
 //! A mutex and a fair lock on the same path exclude each other, also from different processes. A read-write
 //! lock needs a path of its own: where its nodes meet those of a mutex, both sides get
@@ -88,6 +91,7 @@
 //! | `RwLock::read`, `RwLock::write` | [`InterProcessReadWriteLock::read_lock`] and [`write_lock`](InterProcessReadWriteLock::write_lock) return locks with the methods of the mutex |
 //! | `RwLockWriteGuard::downgrade` | [`WriteGuard::downgrade`], asynchronous |
 //! | (none) | [`ReadGuard::try_upgrade`] |
+//! | (none) | [`InterProcessMultiLock`]: several locks as one |
 //! | `Mutex::blocking_lock` | `tokio::runtime::Handle::block_on(mutex.lock())`, outside of asynchronous code |
 //! | `Semaphore` | does not exist yet |
 //! | `TryLockError` | [`TryLockError::WouldBlock`] |
@@ -126,7 +130,10 @@
 //! | downgrade: acquire write, acquire read, release write | [`WriteGuard::downgrade`] |
 //! | upgrade: waits for itself, for ever | [`ReadGuard::try_upgrade`], which does not wait for other contenders |
 //! | a read lock while holding the write lock | by value: [`WriteGuard::read`] |
-//! | (none: a lock without end) | a lease: [`InterProcessMutex::acquire_for`], [`LockGuard::extend`] |
+//! | `InterProcessMultiLock` | [`InterProcessMultiLock`], with one deadline, and with the members in one order |
+//! | `DistributedAtomicLong`, `AtomicValue.succeeded()` | [`DistributedAtomicLong`], with errors |
+//! | `CachedAtomicLong` | [`DistributedAtomicLong::cached`] |
+//! | (none) | a lease: [`InterProcessMutex::acquire_for`], [`LockGuard::extend`] |
 //! | `makeRevocable(listener)` | [`LockGuard::revoked`], a future |
 //! | `Revoker.attemptRevoke(client, path)` | [`Client::attempt_revoke`] |
 //! | `LeaderLatch`, `LeaderSelector` | [`InterProcessMutex`]: the leader holds the lock, and works in [`LockGuard::while_held`] |
@@ -138,9 +145,9 @@
 //!
 //! # Errors
 //! There is one error type for each question: [`BuildError`], [`ConnectError`], [`AcquireError`],
-//! [`TryLockError`], [`ReleaseError`], [`ConversionError`], [`TransactionError`] and [`RevokeError`]. Each
-//! has `is_retryable()` and `path()`, and its message says what to do where something can be done. A loss is
-//! not an error of a call, but a state of the guard: [`Lost`].
+//! [`TryLockError`], [`ReleaseError`], [`ConversionError`], [`TransactionError`], [`RevokeError`] and
+//! [`AtomicLongError`]. Each has `is_retryable()` and `path()`, and its message says what to do where
+//! something can be done. A loss is not an error of a call, but a state of the guard: [`Lost`].
 //!
 //! # Logging
 //! Events are emitted with `tracing`, from targets that begin with `zookeeper_recipes`. `ERROR`: the client is
