@@ -54,6 +54,17 @@ fn deletions(server: &Server, client: &Client) -> Vec<String> {
     arrived.into_iter().map(|entry| entry.path).collect()
 }
 
+/// A call that has been granted the lock, and whose caller has not looked.
+async fn granted_unseen<F: Future>(server: &Server, client: &Client, call: F) -> ByHand<F> {
+    // Not before the call has been polled.
+    let gate = server.hold_reply(Match::op(Op::Create).session(session(client)));
+    let attempt = ByHand::new(call).start();
+    within("the create", gate.wait_hit()).await;
+    gate.release();
+    attempt.woken().await;
+    attempt
+}
+
 async fn until_free(server: &Server) {
     until(server, "the end of the node", |view| view.children(DIRECTORY).is_empty()).await;
 }
@@ -81,11 +92,13 @@ async fn lease_shorter_than_work() {
     let first = within("the first grant", mutex(&a).acquire_for(SOON, lease)).await.unwrap();
     let (first_node, first_token) = (first.node(), first.fencing_token());
     let second = tokio::spawn(mutex(&b).lock());
+    let told = ByHand::new(first.lost()).start();
 
     // Time has to pass: this is the work that takes longer than the lease.
     let lost = first.while_held(tokio::time::sleep(work)).await.unwrap_err();
     assert_over(&lost);
     assert!(asked.elapsed() >= lease, "over after {:?}", asked.elapsed());
+    told.woken().await;
     assert_over(&within("the loss", first.lost()).await);
     // The holder has been told, and the lock is not another's yet.
     assert!(server.exists(&first_node) && !second.is_finished());
@@ -254,8 +267,8 @@ async fn a_lease_is_set_moved_and_taken_away() {
     assert_released_too_late(guard.release().await);
 }
 
-/// Within milliseconds, and not when a heartbeat or the next look at the clock is due. The quickest of several
-/// counts, since the machine may do something else meanwhile.
+/// Within milliseconds, and not when a heartbeat or the next look at the clock is due, which are a second apart.
+/// Most of them count: the machine may do something else meanwhile, and a look may come by at the right time.
 #[tokio::test]
 async fn the_lock_is_released_at_the_end_and_not_at_the_next_look() {
     let server = start();
@@ -263,7 +276,7 @@ async fn the_lock_is_released_at_the_end_and_not_at_the_next_look() {
     // The clock is being watched already.
     let _other = InterProcessMutex::new(&client, "/locks/other").unwrap().lock().await.unwrap();
     let mut late = Vec::new();
-    for _ in 0..5 {
+    for _ in 0..9 {
         let guard = within("the grant", mutex(&client).lock()).await.unwrap();
         let begun = Instant::now();
         guard.extend(LEASE).unwrap();
@@ -273,8 +286,8 @@ async fn the_lock_is_released_at_the_end_and_not_at_the_next_look() {
         assert_eq!(arrived.path, *guard.node());
         late.push(arrived.at - begun - LEASE);
     }
-    let quickest = late.iter().min().unwrap();
-    assert!(*quickest < Duration::from_millis(300), "late by {late:?}");
+    late.sort_unstable();
+    assert!(late[late.len() / 2] < Duration::from_millis(300), "late by {late:?}");
 }
 
 /// Wherever the guard is, or if there is none yet.
@@ -283,8 +296,7 @@ async fn a_grant_that_is_never_taken_is_over_too() {
     let server = start();
     let (a, b) = (connect(&server).await, connect(&server).await);
     let lease = LEASE * 3;
-    let mut attempt = ByHand::new(mutex(&a).acquire_for(SOON, lease)).start();
-    attempt.woken().await;
+    let mut attempt = granted_unseen(&server, &a, mutex(&a).acquire_for(SOON, lease)).await;
     let first = queue(&server);
     let other = granted(tokio::spawn(mutex(&b).lock())).await;
     // What is polled now is not handed a lock that is lost, and goes on.
@@ -302,8 +314,7 @@ async fn a_grant_that_is_never_taken_is_over_too() {
     drop(guard);
 
     // One that does not wait for others has no time to go on in.
-    let mut attempt = ByHand::new(mutex(&a).acquire_for(Duration::ZERO, lease)).start();
-    attempt.woken().await;
+    let mut attempt = granted_unseen(&server, &a, mutex(&a).acquire_for(Duration::ZERO, lease)).await;
     granted(tokio::spawn(mutex(&b).lock())).await.release().await.unwrap();
     let Poll::Ready(Err(error)) = attempt.poll() else { panic!("handed out after its lease") };
     assert!(matches!(&error, AcquireError::LeaseOver { path, .. } if path == DIRECTORY), "{error}");
@@ -338,12 +349,10 @@ async fn a_call_that_is_dropped_leaves_nothing() {
     created.release();
     a.flush(SOON).await.unwrap();
     assert_eq!(queue(&server), [""; 0]);
-    let attempt = ByHand::new(mutex(&a).acquire_for(SOON, LONG)).start();
-    attempt.woken().await;
+    let attempt = granted_unseen(&server, &a, mutex(&a).acquire_for(SOON, LONG)).await;
     drop(attempt);
     granted(tokio::spawn(mutex(&b).lock())).await.release().await.unwrap();
-    let attempt = ByHand::new(mutex(&a).acquire_for(SOON, LEASE)).start();
-    attempt.woken().await;
+    let attempt = granted_unseen(&server, &a, mutex(&a).acquire_for(SOON, LEASE)).await;
     until_free(&server).await;
     drop(attempt);
     a.flush(SOON).await.unwrap();
