@@ -184,6 +184,38 @@ fn comparisons_show_what_they_say() {
     }
 }
 
+/// Every method of Redisson's `RLock`, and every rule of RedLock, is on its page.
+#[test]
+fn comparisons_leave_nothing_out() {
+    let names = |page: &str, all: &[&str]| {
+        let text = read(page);
+        // The summaries are tables.
+        let rows: String = text.lines().filter(|line| line.starts_with('|')).collect();
+        for name in all {
+            assert!(rows.contains(name), "{page} has no {name}");
+        }
+    };
+    let of_lock = ["`lock()`", "`lockInterruptibly()`", "`tryLock()`", "`tryLock(wait, unit)`", "`unlock()`"];
+    let of_rlock = [
+        "`getName()`",
+        "`lockInterruptibly(lease, unit)`",
+        "`tryLock(wait, lease, unit)`",
+        "`lock(lease, unit)`",
+        "`forceUnlock()`",
+        "`isLocked()`",
+        "`isHeldByThread(id)`",
+        "`isHeldByCurrentThread()`",
+        "`getHoldCount()`",
+        "`remainTimeToLive()`",
+    ];
+    names("docs/redisson.md", &of_lock);
+    names("docs/redisson.md", &of_rlock);
+    let of_redlock =
+        ["independent", "`SET name value NX PX ttl`", "majority", "timeout", "drift", "random value"];
+    names("docs/redlock.md", &of_redlock);
+    names("docs/redlock.md", &["random delay", "unlock on all", "extend", "`fsync`", "fencing token"]);
+}
+
 #[test]
 fn pages_are_plain() {
     let pages = ["README.md", "CHANGELOG.md", "RELIABILITY.md", "ARCHITECTURE.md", "test-server/README.md"];
