@@ -2,15 +2,11 @@
 //! transaction spans both. Each compares fencing tokens.
 
 use std::path::Path;
-use std::time::Duration;
 
 use rusqlite::{Connection, params};
 use zookeeper_recipes::{FencingToken, ReadToken};
 
-use crate::common::Error;
-
-/// How long a statement waits for another process's transaction.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::common::{Error, db};
 
 /// Table and cache keep the highest token of a writer and the highest of a reader that they have seen. A
 /// cache whose version is `NULL` is empty.
@@ -61,25 +57,14 @@ pub(crate) struct Cache(Connection);
 /// Creates the table and the cache in a directory.
 pub(crate) fn create(directory: &Path) -> Result<(), Error> {
     for (file, tables) in [("table.sqlite", TABLE), ("cache.sqlite", CACHE)] {
-        let db = open(&directory.join(file))?;
-        // With a write-ahead log a reader never waits for a writer.
-        db.execute_batch("PRAGMA journal_mode = WAL")?;
-        db.execute_batch(tables)?;
+        db::create(&directory.join(file), tables)?;
     }
     Ok(())
 }
 
-fn open(file: &Path) -> Result<Connection, Error> {
-    let db = Connection::open(file)?;
-    db.busy_timeout(BUSY_TIMEOUT)?;
-    // What is committed survives a killed process. A power cut is not what this example is about.
-    db.pragma_update(None, "synchronous", "NORMAL")?;
-    Ok(db)
-}
-
 impl Table {
     pub(crate) fn open(directory: &Path) -> Result<Self, Error> {
-        Ok(Self(open(&directory.join("table.sqlite"))?))
+        Ok(Self(db::open(&directory.join("table.sqlite"))?))
     }
 
     /// Returns the committed version.
@@ -121,7 +106,7 @@ impl Table {
 
 impl Cache {
     pub(crate) fn open(directory: &Path) -> Result<Self, Error> {
-        Ok(Self(open(&directory.join("cache.sqlite"))?))
+        Ok(Self(db::open(&directory.join("cache.sqlite"))?))
     }
 
     /// Returns the entry; `None` if the cache is empty.

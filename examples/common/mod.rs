@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each example uses a part of it")]
 
 pub(crate) mod crew;
+pub(crate) mod db;
 pub(crate) mod log;
 pub(crate) mod options;
 pub(crate) mod program;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! cargo run --release --example order_numbers
-//! cargo run --release --example order_numbers -- --lock none    # what the lock is for
+//! cargo run --release --example order_numbers -- --lock none       # what the lock is for
+//! cargo run --release --example order_numbers -- --lock counter    # distinct, with gaps
 //! cargo run --release --example order_numbers -- --kill-one
 //! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example order_numbers
 //! ```
@@ -12,6 +13,10 @@
 //! missing. The transaction names the version of the counter that was read, and the order's node has the
 //! order's name. If its reply is lost, the worker looks for the order: it has its number, or it takes
 //! another. A transaction that arrives late finds another version of the counter.
+//!
+//! With `--lock counter` each process takes blocks of numbers from a `DistributedAtomicLong`. That needs no
+//! lock and, for a whole block, as many requests as for one number, and leaves gaps: what is left of a block
+//! is not used.
 //!
 //! Exits with 0 only if the nodes of the orders say that no number is there twice, under the mutex no number
 //! is missing, and the only orders that are not there are those of a killed process; otherwise with 1, or

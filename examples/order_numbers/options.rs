@@ -28,7 +28,8 @@ pub(crate) struct Options {
     /// How long a worker waits for the lock
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     wait: Duration,
-    /// Kills (SIGKILL) a process that has the lock and has read the next number
+    /// Kills (SIGKILL) a process that has the lock and has read the next number; with --lock counter, one
+    /// that has a number which is in no order yet
     #[arg(long)]
     pub(crate) kill_one: bool,
     /// The session timeout: how long the servers keep the lock of a process that is silent [default: 5s;
@@ -38,6 +39,9 @@ pub(crate) struct Options {
     /// How the numbers are kept distinct
     #[arg(long, value_enum, default_value_t = Lock::Mutex)]
     lock: Lock,
+    /// Numbers that a process takes at once, with --lock counter
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    block: u32,
     #[command(flatten)]
     pub(crate) run: RunOptions,
 }
@@ -48,6 +52,8 @@ pub(crate) struct Options {
 pub(crate) enum Lock {
     /// `InterProcessMutex`, and a transaction: no gaps
     Mutex,
+    /// `DistributedAtomicLong`, in blocks: gaps
+    Counter,
     /// No lock, to see what happens
     None,
 }
@@ -62,6 +68,7 @@ pub(crate) struct Config {
     pub(crate) wait: Duration,
     pub(crate) session_timeout: Duration,
     pub(crate) lock: Lock,
+    pub(crate) block: u32,
 }
 
 impl Config {
@@ -103,6 +110,7 @@ impl Options {
             wait: self.wait,
             session_timeout: self.session_timeout.unwrap_or(session_timeout),
             lock: self.lock,
+            block: self.block,
         }
     }
 }

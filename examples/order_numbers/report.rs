@@ -99,6 +99,7 @@ pub(crate) fn verdict(
     ];
     let how = match config.lock {
         Lock::Mutex => "mutex",
+        Lock::Counter => "counter",
         Lock::None => "without a lock",
     };
     let heading = format!(

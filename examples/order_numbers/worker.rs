@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
-use zookeeper_recipes::{Client, InterProcessMutex, TransactionError};
+use zookeeper_recipes::{
+    CachedAtomicLong, Client, DistributedAtomicLong, InterProcessMutex, TransactionError,
+};
 
 use crate::common::crew::{self, Worker};
 use crate::common::tree::Tree;
@@ -55,6 +57,7 @@ struct Shared {
 /// Where the numbers come from.
 enum Numbers {
     Mutex(InterProcessMutex),
+    Counter(CachedAtomicLong),
     Unprotected,
 }
 
@@ -69,6 +72,10 @@ impl Worker for Process {
         let tree = Tree::connect(servers, config.session_timeout).await?;
         let numbers = match config.lock {
             Lock::Mutex => Numbers::Mutex(InterProcessMutex::new(&client, &format!("/locks{root}"))?),
+            Lock::Counter => {
+                let counter = DistributedAtomicLong::new(&client, &format!("{root}/counter"))?;
+                Numbers::Counter(counter.cached(config.block)?)
+            }
             Lock::None => Numbers::Unprotected,
         };
         Ok(Self(Arc::new(Shared {
@@ -111,11 +118,12 @@ impl Shared {
     async fn place(&self, order: u32) -> Result<(), Error> {
         match &self.numbers {
             Numbers::Mutex(mutex) => self.place_under(mutex, order).await,
+            Numbers::Counter(numbers) => self.place_with(numbers, order).await,
             Numbers::Unprotected => self.place_unprotected(order).await,
         }
     }
 
-    /// Takes the next number under the mutex, together with the order.
+    /// Takes the next number under the mutex, together with the order: in one transaction.
     async fn place_under(&self, mutex: &InterProcessMutex, order: u32) -> Result<(), Error> {
         let Assignment { root, config, .. } = &self.assignment;
         let (next, node) = (next_number(root), node_of(root, order));
@@ -151,6 +159,13 @@ impl Shared {
             }
         }
         Err(format!("order {order} could not be placed in {ATTEMPTS} attempts").into())
+    }
+
+    /// Takes a number from the block of this process, and then places the order.
+    async fn place_with(&self, numbers: &CachedAtomicLong, order: u32) -> Result<(), Error> {
+        let number = numbers.next().await?;
+        self.think().await?;
+        self.tree.create(&node_of(&self.assignment.root, order), &number.to_string()).await
     }
 
     /// Takes the next number, and hopes that no other worker takes it.

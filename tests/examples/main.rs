@@ -4,6 +4,7 @@
 mod daily_job;
 mod herd;
 mod order_numbers;
+mod transfer;
 
 use std::error::Error;
 use std::process::{Command, Output, Stdio};
@@ -24,12 +25,16 @@ type Test = fn() -> TestResult;
 
 fn main() {
     let mut suite = Suite::new();
-    let everywhere: [(&str, OnServers); 5] = [
+    let everywhere: [(&str, OnServers); 9] = [
         ("order_numbers::have_no_gaps", order_numbers::have_no_gaps),
+        ("order_numbers::of_a_counter_are_distinct", order_numbers::of_a_counter_are_distinct),
         ("order_numbers::without_a_lock_are_given_twice", order_numbers::without_a_lock_are_given_twice),
         ("daily_job::is_done_once_a_day", daily_job::is_done_once_a_day),
         ("daily_job::without_a_lock_is_done_by_all", daily_job::without_a_lock_is_done_by_all),
         ("herd::one_waiter_is_woken_or_all", herd::one_waiter_is_woken_or_all),
+        ("transfer::loses_no_money", transfer::loses_no_money),
+        ("transfer::without_a_lock_loses_money", transfer::without_a_lock_loses_money),
+        ("transfer::with_nested_locks_deadlocks", transfer::with_nested_locks_deadlocks),
     ];
     for (name, test) in everywhere {
         suite.add("in-process", name, move || test(None));
@@ -40,8 +45,12 @@ fn main() {
             test(Some(&shared_ensemble()?.connect_string()))
         });
     }
-    let in_process: [(&str, Test); 7] = [
+    let in_process: [(&str, Test); 8] = [
         ("order_numbers::go_on_without_a_killed_process", order_numbers::go_on_without_a_killed_process),
+        (
+            "order_numbers::of_a_counter_outlive_a_killed_process",
+            order_numbers::of_a_counter_outlive_a_killed_process,
+        ),
         ("order_numbers::lost_replies_are_decided", order_numbers::lost_replies_are_decided),
         ("daily_job::that_died_half_way_is_done_again", daily_job::that_died_half_way_is_done_again),
         ("daily_job::lost_replies_are_decided", daily_job::lost_replies_are_decided),

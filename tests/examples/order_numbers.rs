@@ -13,6 +13,23 @@ pub(crate) fn have_no_gaps(servers: Option<&str>) -> TestResult {
     Ok(())
 }
 
+pub(crate) fn of_a_counter_are_distinct(servers: Option<&str>) -> TestResult {
+    let report = report(servers, "order_numbers", &["--lock", "counter"], 0)?;
+    assert_numbers(&report, &[("issued", 200), ("distinct", 200), ("min", 1), ("missing", 0)]);
+    // Each process has 40 orders, and takes three blocks of 16.
+    assert!(number(&report, "max") > 200 && number(&report, "max") <= 240, "{report}");
+    Ok(())
+}
+
+/// The numbers that it had taken are in no order.
+pub(crate) fn of_a_counter_outlive_a_killed_process() -> TestResult {
+    let report = report(None, "order_numbers", &["--lock", "counter", "--kill-one"], 0)?;
+    assert_numbers(&report, &[("killed", 1), ("duplicates", 0), ("missing", 0)]);
+    assert!(number(&report, "lost") > 0 && number(&report, "gaps") > 0, "{report}");
+    assert_eq!(number(&report, "issued") + number(&report, "lost"), 200, "{report}");
+    Ok(())
+}
+
 pub(crate) fn without_a_lock_are_given_twice(servers: Option<&str>) -> TestResult {
     let report = report(servers, "order_numbers", &["--lock", "none"], 1)?;
     assert_numbers(&report, &[("issued", 200), ("missing", 0)]);
