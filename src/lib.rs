@@ -32,12 +32,13 @@
 //! | one holder at a time | [`InterProcessMutex`] |
 //! | the same with thousands of waiters in the order of arrival across processes, or with a place in the queue to look at | [`InterProcessFairLock`] |
 //! | many readers or one writer | [`InterProcessReadWriteLock`] |
+//! | at most n holders at a time, each with a number of its own below n | [`InterProcessSemaphore`] |
 //! | any of these, in generic code | [`InterProcessLock`] |
 //! | several of these at once, all or none, without a deadlock | [`InterProcessMultiLock`] |
 //! | ids, order numbers, totals | [`DistributedAtomicLong`] |
 //!
-//! The semaphore does not exist yet. Every lock can be acquired for a
-//! [lease](InterProcessMutex::acquire_for), which ends it although its holder lives.
+//! Every lock can be acquired for a [lease](InterProcessMutex::acquire_for), which ends it although its holder
+//! lives.
 //!
 //! A mutex and a fair lock on the same path exclude each other, also from different processes. A read-write
 //! lock needs a path of its own: where its nodes meet those of a mutex, both sides get
@@ -93,7 +94,9 @@
 //! | (none) | [`ReadGuard::try_upgrade`] |
 //! | (none) | [`InterProcessMultiLock`]: several locks as one |
 //! | `Mutex::blocking_lock` | `tokio::runtime::Handle::block_on(mutex.lock())`, outside of asynchronous code |
-//! | `Semaphore` | does not exist yet |
+//! | `Semaphore::acquire_many`, `try_acquire_many` | [`InterProcessSemaphore::acquire_many`], [`try_acquire_many`](InterProcessSemaphore::try_acquire_many) |
+//! | `OwnedSemaphorePermit::split`, `merge` | [`SemaphorePermit::split`], [`merge`](SemaphorePermit::merge) |
+//! | `Semaphore::add_permits`, `forget_permits` | [`InterProcessSemaphore::set_permits`], for all processes |
 //! | `TryLockError` | [`TryLockError::WouldBlock`] |
 //!
 //! What differs:
@@ -125,6 +128,9 @@
 //! | "treat `SUSPENDED` as lost, watch for `LOST`" | [`LockGuard::lost`], [`LockGuard::while_held`] |
 //! | `isAcquiredInThisProcess()` | [`InterProcessMutex::is_acquired_in_this_process`] |
 //! | `getParticipantNodes()` | [`InterProcessMutex::participants`] |
+//! | `InterProcessSemaphoreV2.acquire(n)`, `returnAll` | [`InterProcessSemaphore::acquire_many`], all or none; [`SemaphorePermit::release`] |
+//! | `SharedCount` of a semaphore | [`InterProcessSemaphore::set_permits`], [`permits`](InterProcessSemaphore::permits) |
+//! | `InterProcessSemaphoreMutex` | [`InterProcessSemaphore`] with a limit of 1 |
 //! | `getLockNodeBytes()` | [`InterProcessMutexBuilder::data`] |
 //! | `InterProcessReadWriteLock.readLock()`, `writeLock()` | [`InterProcessReadWriteLock::read_lock`], [`write_lock`](InterProcessReadWriteLock::write_lock) |
 //! | downgrade: acquire write, acquire read, release write | [`WriteGuard::downgrade`] |
@@ -179,6 +185,7 @@ mod options;
 mod path;
 mod protocol;
 mod read_write_lock;
+mod semaphore;
 mod session;
 mod shown;
 mod token;
@@ -205,6 +212,7 @@ pub use protocol::node_name::Dialect;
 pub use read_write_lock::{
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessWriteLock,
 };
+pub use semaphore::{InterProcessSemaphore, InterProcessSemaphoreBuilder, SemaphorePermit};
 pub use session::heartbeat::Heartbeat;
 pub use session::retry::RetryPolicy;
 pub use session::supervisor::ConnectionState;

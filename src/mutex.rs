@@ -96,7 +96,6 @@ use crate::protocol::node_name::Kind;
 /// # }
 /// ```
 #[doc(alias = "Mutex")]
-#[doc(alias = "InterProcessSemaphoreMutex")]
 #[doc(alias = "LeaderLatch")]
 #[doc(alias = "LeaderSelector")]
 #[doc(alias = "leader election")]

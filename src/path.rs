@@ -66,6 +66,18 @@ impl LockPath {
         &self.server[self.namespace..self.server.len() - self.subdirectory]
     }
 
+    /// Returns the path of the directory without the namespace: of a subdirectory, with its name.
+    pub(crate) fn whole(&self) -> &str {
+        &self.server[self.namespace..]
+    }
+
+    /// Returns the directory above, for a node that is in no lock's directory; `None` if that is the root, or
+    /// the namespace.
+    pub(crate) fn parent(&self) -> Option<Self> {
+        let (above, _) = self.server.rsplit_once('/').filter(|(above, _)| above.len() > self.namespace)?;
+        Some(Self { server: above.into(), namespace: self.namespace, subdirectory: 0 })
+    }
+
     /// Returns the path of a child of this directory at the servers.
     pub(crate) fn child(&self, name: &str) -> String {
         format!("{}/{name}", self.server)

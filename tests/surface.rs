@@ -24,9 +24,10 @@ use zookeeper_recipes::{
     DistributedAtomicLong, DistributedAtomicLongBuilder, FenceGate, Fenced, FencingToken, Heartbeat,
     InterProcessFairLock, InterProcessFairLockBuilder, InterProcessLock, InterProcessMultiLock,
     InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock, InterProcessReadWriteLock,
-    InterProcessReadWriteLockBuilder, InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockState,
-    Lost, LostReason, Margin, MultiLockGuard, NodePath, NodeVersion, Parents, Permissions, QueuedLock,
-    ReadGuard, ReadToken, ReleaseError, RetryPolicy, RevokeError, ServerFailure, ServerFailureKind,
+    InterProcessReadWriteLockBuilder, InterProcessSemaphore, InterProcessSemaphoreBuilder,
+    InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockState, Lost, LostReason, Margin,
+    MultiLockGuard, NodePath, NodeVersion, Parents, Permissions, QueuedLock, ReadGuard, ReadToken,
+    ReleaseError, RetryPolicy, RevokeError, SemaphorePermit, ServerFailure, ServerFailureKind,
     ServerFailures, Token, Transaction, TransactionError, TryLockError, WriteGuard, mode,
 };
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
@@ -69,6 +70,8 @@ fn types_go_anywhere() {
     all!(free: ConversionError<ReadGuard>, ConversionError<WriteGuard>, ConversionFailure);
     all!(free: InterProcessMultiLock, MultiLockGuard);
     all!(cloned: InterProcessMultiLock);
+    all!(free: InterProcessSemaphore, InterProcessSemaphoreBuilder, SemaphorePermit);
+    all!(cloned: InterProcessSemaphore, InterProcessSemaphoreBuilder);
     all!(free: FenceGate, LocalHolder, RetryPolicy, ServerFailures, ServerFailure);
     all!(cloned: Client, ClientBuilder, InterProcessMutex, InterProcessMutexBuilder, InterProcessFairLock);
     all!(cloned: InterProcessReadWriteLock, InterProcessReadLock, InterProcessWriteLock, RetryPolicy);
@@ -87,7 +90,7 @@ fn types_go_anywhere() {
     const { assert!(Cloned::<Client>::IS) };
     // One guard, one hold.
     const { assert!(!Cloned::<LockGuard>::IS && !Cloned::<AnyGuard>::IS) };
-    const { assert!(!Cloned::<MultiLockGuard>::IS) };
+    const { assert!(!Cloned::<MultiLockGuard>::IS && !Cloned::<SemaphorePermit>::IS) };
     const { assert!(!Cloned::<ReadGuard>::IS && !Cloned::<WriteGuard>::IS) };
 
     // Two variants, which are no types, and a trait for results.

@@ -10,12 +10,10 @@
 //! cleanup.
 
 use std::any::Any;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
-use tokio::time::Sleep;
 
 use crate::engine::admission::enter;
 use crate::engine::held::Held;
@@ -29,6 +27,7 @@ use crate::engine::progress::{Ahead, ProgressSender, WaitsFor};
 use crate::engine::requests::{self, UnderWay};
 use crate::engine::seat::Seat;
 use crate::engine::shared_queue::Place;
+use crate::engine::stop::{Stop, Stopped};
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::acquire::{
     AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, IfBusy, NoGrant, Orphans,
@@ -101,7 +100,7 @@ struct InSession<'a> {
 
 /// How an attempt, or its part in one session, ended. It travels as the `Err` of a step, even if it is a
 /// grant, since only a step that goes on has an event.
-pub(super) enum End {
+enum End {
     Granted(Hold),
     Denied(TryLockError),
     OutOfTime,
@@ -140,7 +139,7 @@ impl Attempt {
                 if before.now > 0 || now.now > 0 || now.ever != before.ever {
                     self.progress.set_ahead(Some(Ahead { count: now.now.max(1), first: None }));
                 }
-                Err(end)
+                Err(end.into())
             }
         }
     }
@@ -157,7 +156,7 @@ impl Attempt {
             let session = tokio::select! {
                 biased;
                 // First: if the caller left while this waited for a place, no node is to be created.
-                end = stop.wait() => Err(end),
+                end = stop.wait() => Err(End::from(end)),
                 session = path_lock.client().session() => {
                     session.map_err(|none| End::Denied(none.into_error(path_lock.path()).into()))
                 }
@@ -446,19 +445,23 @@ impl Attempt {
             Kind::Exclusive => Some(Arc::clone(here.place)),
         };
         path_lock.queue().with(|queue| queue.stop_waiting(session.number(), name));
+        let is_head = path_lock.options().semaphore.is_some();
         // From here on, so that a grant that its caller never takes is over too.
         let lease_end = self.ask.lease.and_then(|lease| clock::now().end_of(lease));
-        let state = HoldState::new(name.into(), kind, place).with_lease_end(lease_end);
+        let state = if is_head {
+            HoldState::head(name.into(), place)
+        } else {
+            HoldState::new(name.into(), kind, place).with_lease_end(lease_end)
+        };
         let held = Held::new(session, path_lock.client().cleanup(), path_lock.path().clone(), number, state);
         // Registered before the caller is told, so that the end of the session from here on marks the hold as
         // lost.
-        End::Granted(Hold::new(
-            Arc::clone(path_lock),
-            Arc::clone(session),
-            held,
-            (czxid, 0),
-            self.ask.location,
-        ))
+        let (path_lock, session, token) = (Arc::clone(path_lock), Arc::clone(session), (czxid, 0));
+        End::Granted(if is_head {
+            Hold::head(path_lock, session, held, token)
+        } else {
+            Hold::new(path_lock, session, held, token, self.ask.location)
+        })
     }
 
     /// Returns how the attempt ends when the state machine has finished without a grant.
@@ -531,41 +534,11 @@ impl From<AcquireError> for End {
     }
 }
 
-/// What stops an attempt from outside: its deadline, or its caller.
-pub(super) struct Stop {
-    deadline: Option<Pin<Box<Sleep>>>,
-    /// Receives a ticket when the caller leaves. It is kept until everything is left to cleanup.
-    cancelled: oneshot::Receiver<Ticket>,
-}
-
-impl Stop {
-    pub(super) fn new(budget: Budget, cancelled: oneshot::Receiver<Ticket>) -> Self {
-        let deadline = match budget {
-            Budget::Until { deadline, .. } => Some(tokio::time::sleep_until(deadline.into())),
-            // A try has no deadline of the caller's, but does not wait for a server for ever either.
-            Budget::Try { timeout } => Some(tokio::time::sleep(timeout)),
-            Budget::Forever => None,
-        };
-        Self { deadline: deadline.map(Box::pin), cancelled }
-    }
-
-    /// Waits until the caller leaves. Must not be called again after that.
-    pub(super) async fn caller_gone(&mut self) -> Option<Ticket> {
-        (&mut self.cancelled).await.ok()
-    }
-
-    /// Waits until the attempt has to stop. Must not be called again after that.
-    pub(super) async fn wait(&mut self) -> End {
-        let deadline = async {
-            match &mut self.deadline {
-                Some(deadline) => deadline.await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            ticket = &mut self.cancelled => End::CallerGone(ticket.ok()),
-            () = deadline => End::OutOfTime,
+impl From<Stopped> for End {
+    fn from(stopped: Stopped) -> Self {
+        match stopped {
+            Stopped::CallerGone(ticket) => Self::CallerGone(ticket),
+            Stopped::OutOfTime => Self::OutOfTime,
         }
     }
 }
@@ -576,7 +549,7 @@ async fn wait<T>(seat: Seat<'_>, work: impl Future<Output = T>, stop: &mut Stop)
     tokio::select! {
         biased;
         result = work => Ok(result),
-        end = stop.wait() => Err(end),
+        end = stop.wait() => Err(End::from(end)),
         _ = seat.session.ended() => {
             let path = seat.path_lock.path().user();
             tracing::debug!(path, session = seat.session.number(), "again in the next session");

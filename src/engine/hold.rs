@@ -42,6 +42,23 @@ impl Hold {
         Self { path_lock, session, held, token, released: false }
     }
 
+    /// Returns the hold at the head of a semaphore's queue. No guard has it, and it holds nothing that another
+    /// contender could wait for, so it is no local holder.
+    pub(crate) fn head(
+        path_lock: Arc<PathLock>,
+        session: Arc<Session>,
+        held: Arc<Held>,
+        token: (i64, u64),
+    ) -> Self {
+        Self { path_lock, session, held, token, released: false }
+    }
+
+    /// Marks the hold as released: one transaction has exchanged its node for permits.
+    pub(crate) fn exchanged(mut self) {
+        self.released = true;
+        self.held.exchanged();
+    }
+
     /// Returns the same hold; its drop does not release the lock.
     pub(crate) fn without_release(&self) -> Self {
         Self {

@@ -21,14 +21,28 @@ pub(crate) enum Recipe {
     Mutex,
     FairLock,
     ReadWriteLock,
+    /// The queue of a semaphore's contenders, a mutex in the directory [`LOCKS`] below its path.
+    Semaphore,
 }
 
+/// The directory of a semaphore's queue, below its path; Curator's name.
+pub(crate) const LOCKS: &str = "locks";
+/// The directory of a semaphore's permits, below its path; Curator's name.
+pub(crate) const LEASES: &str = "leases";
+/// The node with a semaphore's limit, below its path, unless another is named.
+pub(crate) const LIMIT: &str = "permits";
+
+/// The most permits that a semaphore of this library has. The names of that many leases, of at most 79 bytes
+/// each with their lengths, are a reply that other clients read too (in Java the limit is 1 MiB), with room to
+/// spare; a directory that cannot be listed any more is a semaphore that no contender gets.
+pub(crate) const MAX_PERMITS: u32 = 10_000;
+
 impl Recipe {
-    pub(crate) const ALL: [Self; 3] = [Self::Mutex, Self::FairLock, Self::ReadWriteLock];
+    pub(crate) const ALL: [Self; 4] = [Self::Mutex, Self::FairLock, Self::ReadWriteLock, Self::Semaphore];
 
     pub(crate) const fn family(self) -> Family {
         match self {
-            Self::Mutex | Self::FairLock => Family::Exclusive,
+            Self::Mutex | Self::FairLock | Self::Semaphore => Family::Exclusive,
             Self::ReadWriteLock => Family::ReadWrite,
         }
     }
@@ -36,7 +50,9 @@ impl Recipe {
     /// Returns the option that limits how many contenders have a node: its name, default, maximum and range.
     const fn nodes(self) -> (&'static str, usize, usize, &'static str) {
         match self {
-            Self::Mutex | Self::ReadWriteLock => ("max_znodes", 64, 10_000, "it is between 1 and 10,000"),
+            Self::Mutex | Self::ReadWriteLock | Self::Semaphore => {
+                ("max_znodes", 64, 10_000, "it is between 1 and 10,000")
+            }
             Self::FairLock => ("max_waiters", 5_000, 15_000, "it is between 1 and 15,000"),
         }
     }
@@ -50,6 +66,10 @@ pub(crate) struct RequestedOptions {
     pub(crate) acl: Option<Arc<[Acl]>>,
     pub(crate) parents: Option<Parents>,
     pub(crate) dialect: Option<Dialect>,
+    /// Of a semaphore: its limit, as this handle states it, and the path of the node with the limit in force,
+    /// if that is not the usual one.
+    pub(crate) permits: Option<u32>,
+    pub(crate) shared_count: Option<String>,
 }
 
 /// The options of a path lock, which all handles of one client for one path and recipe share.
@@ -62,6 +82,19 @@ pub(crate) struct LockOptions {
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) parents: Parents,
     pub(crate) dialect: Dialect,
+    /// Of a semaphore only.
+    pub(crate) semaphore: Option<SemaphoreOptions>,
+}
+
+/// What only a semaphore has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SemaphoreOptions {
+    /// The limit that the handles state, which counts unless the node at `limit` exists.
+    pub(crate) permits: u32,
+    /// The path of the node with the limit in force.
+    pub(crate) limit: LockPath,
+    /// The directory of the permits' nodes.
+    pub(crate) leases: LockPath,
 }
 
 impl LockOptions {
@@ -71,9 +104,11 @@ impl LockOptions {
 }
 
 impl RequestedOptions {
-    /// Checks the values, and replaces options that were left open by their defaults.
+    /// Checks the values, and replaces options that were left open by their defaults. `path` is the one that
+    /// the user has given.
     pub(crate) fn resolve(
         &self,
+        namespace: &str,
         path: &LockPath,
         recipe: Recipe,
         client_acl: &Arc<[Acl]>,
@@ -105,7 +140,27 @@ impl RequestedOptions {
             Dialect::Curator => Parents::Container,
             Dialect::Kazoo => Parents::Persistent,
         });
-        Ok(LockOptions { recipe, node_limit, data, acl, parents, dialect })
+        let semaphore = match recipe {
+            Recipe::Semaphore => Some(self.semaphore(namespace, path)?),
+            _ => None,
+        };
+        Ok(LockOptions { recipe, node_limit, data, acl, parents, dialect, semaphore })
+    }
+
+    fn semaphore(&self, namespace: &str, path: &LockPath) -> Result<SemaphoreOptions, BuildError> {
+        let permits = self.permits.unwrap_or_default();
+        if !(1..=MAX_PERMITS).contains(&permits) {
+            return Err(BuildError::InvalidOption {
+                path: path.user().to_owned(),
+                option: "permits",
+                reason: "it is between 1 and 10,000",
+            });
+        }
+        let limit = match &self.shared_count {
+            Some(shared) => LockPath::parse(namespace, shared)?,
+            None => path.subdirectory(LIMIT),
+        };
+        Ok(SemaphoreOptions { permits, limit, leases: path.subdirectory(LEASES) })
     }
 
     /// Returns whether a path lock with the options `path_lock` serves this handle too. The error is the
@@ -124,6 +179,10 @@ impl RequestedOptions {
             Err("parents")
         } else if !same(self.dialect.as_ref(), &path_lock.dialect) {
             Err("dialect")
+        } else if !path_lock.semaphore.as_ref().is_none_or(|semaphore| {
+            self.shared_count.as_ref().is_none_or(|shared| *shared == semaphore.limit.whole())
+        }) {
+            Err("shared_count")
         } else {
             Ok(())
         }
@@ -144,15 +203,15 @@ mod tests {
 
     #[test]
     fn defaults() {
-        let options = RequestedOptions::default().resolve(&path(), Recipe::Mutex, &open(), None).unwrap();
+        let options = RequestedOptions::default().resolve("", &path(), Recipe::Mutex, &open(), None).unwrap();
         assert_eq!(options.node_limit, 64);
         assert_eq!(options.parents, Parents::Container);
         assert_eq!(*options.acl, [Acl::open()]);
         assert_eq!(options.dialect, Dialect::Curator);
-        let fair = RequestedOptions::default().resolve(&path(), Recipe::FairLock, &open(), None).unwrap();
+        let fair = RequestedOptions::default().resolve("", &path(), Recipe::FairLock, &open(), None).unwrap();
         assert_eq!(fair.node_limit, 5_000);
         let kazoo = RequestedOptions { dialect: Some(Dialect::Kazoo), ..RequestedOptions::default() };
-        let kazoo = kazoo.resolve(&path(), Recipe::ReadWriteLock, &open(), None).unwrap();
+        let kazoo = kazoo.resolve("", &path(), Recipe::ReadWriteLock, &open(), None).unwrap();
         assert_eq!((kazoo.parents, kazoo.node_limit), (Parents::Persistent, 64));
     }
 
@@ -168,7 +227,7 @@ mod tests {
             (RequestedOptions { acl: Some([].into()), ..RequestedOptions::default() }, "acl"),
         ];
         for (asked, name) in bad {
-            match asked.resolve(&path(), Recipe::Mutex, &open(), None).unwrap_err() {
+            match asked.resolve("", &path(), Recipe::Mutex, &open(), None).unwrap_err() {
                 BuildError::InvalidOption { path, option, .. } => assert_eq!((&*path, option), ("/l", name)),
                 other => panic!("{other}"),
             }
@@ -180,7 +239,7 @@ mod tests {
         let asked =
             RequestedOptions { acl: Some([Acl::creator_all()].into()), ..RequestedOptions::default() };
         for (has_credentials, good) in [(Some(true), true), (None, true), (Some(false), false)] {
-            let resolved = asked.resolve(&path(), Recipe::Mutex, &open(), has_credentials);
+            let resolved = asked.resolve("", &path(), Recipe::Mutex, &open(), has_credentials);
             assert_eq!(resolved.is_ok(), good, "{has_credentials:?}");
             if let Err(error) = resolved {
                 assert!(error.to_string().contains("ClientBuilder::auth"), "{error}");
@@ -191,7 +250,7 @@ mod tests {
     #[test]
     fn what_a_handle_leaves_open_never_conflicts() {
         let path_lock = RequestedOptions { node_limit: Some(3), ..RequestedOptions::default() }
-            .resolve(&path(), Recipe::Mutex, &open(), None)
+            .resolve("", &path(), Recipe::Mutex, &open(), None)
             .unwrap();
         assert_eq!(RequestedOptions::default().agrees_with(&path_lock), Ok(()));
         assert_eq!(

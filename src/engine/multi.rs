@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::engine::attempt::{self, End, Stop};
+use crate::engine::attempt;
 use crate::engine::hold::Hold;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::CancelOnDrop;
+use crate::engine::stop::{Stop, Stopped};
 use crate::error::{AcquireError, LostReason, TryLockError};
 use crate::protocol::node_name::Kind;
 use crate::session::core::Core;
@@ -269,8 +270,8 @@ impl Acquisition {
         tokio::select! {
             biased;
             end = stop.wait() => match end {
-                End::CallerGone(ticket) => Err(CallerGone(ticket)),
-                _ => Ok(Some(error)),
+                Stopped::CallerGone(ticket) => Err(CallerGone(ticket)),
+                Stopped::OutOfTime => Ok(Some(error)),
             },
             () = tokio::time::sleep(pause) => Ok(None),
         }

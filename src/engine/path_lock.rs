@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::engine::held::Held;
-use crate::engine::lock_options::{LockOptions, Recipe, RequestedOptions};
+use crate::engine::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
 use crate::engine::progress::{Ahead, NoAnswer, Progress, WaitsFor};
 use crate::engine::registry::Registry;
 use crate::engine::shared_queue::SharedQueue;
@@ -122,7 +122,12 @@ impl PathLock {
         asked: &RequestedOptions,
     ) -> Result<Arc<Self>, BuildError> {
         let path = LockPath::parse(client.namespace(), path)?;
-        let options = asked.resolve(&path, recipe, client.acl(), client.has_credentials())?;
+        let options =
+            asked.resolve(client.namespace(), &path, recipe, client.acl(), client.has_credentials())?;
+        let path = match recipe {
+            Recipe::Semaphore => path.subdirectory(LOCKS),
+            Recipe::Mutex | Recipe::FairLock | Recipe::ReadWriteLock => path,
+        };
         let mut entries = registry.lock();
         let other_family = Recipe::ALL.into_iter().filter(|other| other.family() != recipe.family());
         for other in other_family {
@@ -132,6 +137,14 @@ impl PathLock {
         }
         let key = (path.clone(), recipe);
         if let Some(path_lock) = entries.get(&key).and_then(Weak::upgrade) {
+            if let (Some(theirs), Some(ours)) = (&path_lock.options.semaphore, &options.semaphore) {
+                if theirs.permits != ours.permits {
+                    let (ours, theirs) = (ours.permits, theirs.permits);
+                    // Unlocked first: this may be the last handle, whose drop locks the registry.
+                    drop(entries);
+                    return Err(BuildError::LimitMismatch { path: path.user().to_owned(), ours, theirs });
+                }
+            }
             return match asked.agrees_with(path_lock.options()) {
                 Ok(()) => Ok(path_lock),
                 Err(option) => {
@@ -203,7 +216,7 @@ impl PathLock {
     /// Returns the limit on nodes by which its attempts are counted.
     pub(super) fn limit(&self) -> Limit {
         match self.options.recipe {
-            Recipe::Mutex | Recipe::ReadWriteLock => Limit::MaxZnodes,
+            Recipe::Mutex | Recipe::ReadWriteLock | Recipe::Semaphore => Limit::MaxZnodes,
             Recipe::FairLock => Limit::MaxWaiters,
         }
     }
@@ -211,7 +224,7 @@ impl PathLock {
     /// Returns whether attempts that arrive together share one list. Otherwise each sends its own together
     /// with its create, as the mutex promises.
     pub(super) fn shares_lists(&self) -> bool {
-        self.options.recipe != Recipe::Mutex
+        matches!(self.options.recipe, Recipe::FairLock | Recipe::ReadWriteLock)
     }
 
     /// Returns whether a contender waits in memory for a predecessor of its own session. Only those of a fair
@@ -233,9 +246,18 @@ impl PathLock {
         self.holders().into_iter().find(|holder| in_the_way(holder) && holder.holds())
     }
 
-    /// Returns that hold as a contender ahead.
+    /// Returns that hold as a contender ahead. A permit of a semaphore that this client holds is in no other's
+    /// way for certain.
     fn own_ahead(&self, kind: Kind) -> Option<Ahead> {
+        if self.options.semaphore.is_some() {
+            return None;
+        }
         self.holder_for(kind).map(|holder| Ahead { count: 1, first: Some(holder.held.name()) })
+    }
+
+    /// Returns the hold of this client that is in the way of another of this kind; `None` if there is none.
+    pub(super) fn local_holder(&self, kind: Kind) -> Option<LocalHolder> {
+        self.holder_for(kind).map(|holder| holder.as_local())
     }
 
     /// Returns the error of a wait for other contenders that has timed out.

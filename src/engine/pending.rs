@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 use crate::engine::hold::Hold;
 use crate::engine::look;
 use crate::engine::path_lock::PathLock;
-use crate::engine::progress::Progress;
+use crate::engine::progress::{Ahead, Progress};
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::node_name::Kind;
 use crate::session::cleanup::Cleanup;
@@ -132,6 +132,16 @@ impl Pending {
     /// Returns whether it has waited for another contender.
     pub(crate) fn has_waited(&self) -> bool {
         self.progress.borrow().has_waited
+    }
+
+    /// Returns the live contenders that it is known to wait for: in the queue, or for a place.
+    pub(crate) fn ahead(&self) -> Option<Ahead> {
+        if let Some(ahead) = self.progress.borrow().ahead.clone() {
+            return Some(ahead);
+        }
+        let waits = self.path_lock.queue().with(|queue| queue.waits_for_place(self.cancel.number));
+        let count = self.path_lock.census().in_the_way(Kind::Exclusive).now;
+        (waits && count > 0).then_some(Ahead { count, first: None })
     }
 
     /// Returns the error of an attempt that is not granted in time: with the contenders ahead, or with what

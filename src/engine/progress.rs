@@ -93,6 +93,10 @@ pub(crate) enum WaitsFor {
     Deletion,
     /// A renewal of the lease.
     Renewal,
+    /// The leases of a semaphore.
+    Leases,
+    /// The transaction by which permits are taken.
+    Permits,
 }
 
 impl fmt::Display for WaitsFor {
@@ -108,6 +112,8 @@ impl fmt::Display for WaitsFor {
             Self::Create => "no answer to the creation of the lock node",
             Self::List => "no answer to the list of the lock's directory",
             Self::Deletion => "no answer to the deletion of an earlier node of this client",
+            Self::Leases => "no answer to the list of the semaphore's leases",
+            Self::Permits => "no answer to the transaction that takes the permits",
             Self::Renewal => "no confirmation that the servers keep the session",
         })
     }

@@ -16,6 +16,7 @@ use crate::engine::path_lock::PathLock;
 use crate::engine::seat::Seat;
 use crate::error::LostReason;
 use crate::options::{Acl, Parents, Permissions};
+use crate::path::LockPath;
 use crate::protocol::acquire::{AcquireEvent, OwnNode};
 use crate::protocol::failure::{Answer, FailureKind};
 use crate::protocol::local_queue::{Neighbour, Notice};
@@ -26,7 +27,7 @@ use crate::session::clock;
 use crate::session::core::Core;
 use crate::session::watches::WatchUse;
 use crate::session::window::Slot;
-use crate::session::zk_session::{Handle, Session, SessionGone};
+use crate::session::zk_session::{Session, SessionGone};
 
 /// Returns a fresh id for one create request (docs/protocol.md#one-id-per-create), as the dialect writes it.
 pub(super) fn new_id(naming: Naming) -> String {
@@ -128,7 +129,9 @@ pub(super) fn create(seat: Seat<'_>, slot: Slot) -> UnderWay<'_> {
 
 /// Creates the directory and those above it.
 pub(super) async fn make_parents(Seat { path_lock, session, .. }: Seat<'_>) -> AcquireEvent {
-    let made = session.request(|handle| make_directories(path_lock, handle)).await;
+    let made = session
+        .request(|handle| async move { make_directories(path_lock, path_lock.path(), &handle).await })
+        .await;
     AcquireEvent::ParentsMade(answer(session, made))
 }
 
@@ -179,15 +182,23 @@ pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
         // ever (docs/protocol.md#no-access).
         Answer::No(failure) => return AcquireEvent::WatchFailed(failure),
     };
-    let error = match changed(watcher).await {
+    match meaning(session, changed(watcher).await) {
+        Answer::Is(()) => AcquireEvent::Changed,
+        Answer::No(failure) => AcquireEvent::WatchFailed(failure),
+    }
+}
+
+/// Returns what the event of a watch means: a change of the node, or the end of the session.
+pub(super) fn meaning(session: &Session, event: Option<zk::WatchedEvent>) -> Answer<()> {
+    let error = match event {
         Some(event) => match (event.event_type, event.session_state) {
             (zk::EventType::Session, zk::SessionState::Expired) => zk::Error::SessionExpired,
             (zk::EventType::Session, state) if state.is_terminated() => zk::Error::ClientClosed,
-            _ => return AcquireEvent::Changed,
+            _ => return Answer::Is(()),
         },
         None => zk::Error::UnexpectedError("the session's task has died".to_owned()),
     };
-    AcquireEvent::WatchFailed(session.failure(error))
+    Answer::No(session.failure(error))
 }
 
 /// Waits in memory for a node of the same session.
@@ -237,7 +248,7 @@ pub(super) fn list_alone(
     let children = handle.list_children(path_lock.path().server());
     async move {
         let children = children.await?;
-        delete_late_creates(path_lock, session, &children);
+        delete_late_creates(path_lock, path_lock.path(), session, &children);
         let listing = Queue::read(children, path_lock.naming());
         if let Ok(queue) = &listing {
             path_lock.report_foreign_children(queue);
@@ -272,13 +283,18 @@ pub(super) fn answer<T>(session: &Session, result: Result<Result<T, zk::Error>, 
 
 /// Has the nodes deleted that a list shows and that come from creates of ended attempts
 /// (docs/protocol.md#write-barrier).
-fn delete_late_creates(path_lock: &PathLock, session: &Arc<Session>, children: &[String]) {
-    for late in session.find_late_creates(path_lock.path(), children) {
-        let path = path_lock.path().user();
+pub(super) fn delete_late_creates(
+    path_lock: &PathLock,
+    directory: &LockPath,
+    session: &Arc<Session>,
+    children: &[String],
+) {
+    for late in session.find_late_creates(directory, children) {
+        let path = directory.user();
         tracing::debug!(path, node = late, "a create came through after it was given up");
         path_lock.client().cleanup().submit(Item {
             session: Arc::clone(session),
-            directory: path_lock.path().clone(),
+            directory: directory.clone(),
             orphan: Orphan::Node(late.to_owned()),
             number: path_lock.client().cleanup().number(),
             until_gone: None,
@@ -299,16 +315,20 @@ pub(super) async fn changed(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEv
     .await
 }
 
-/// Creates a lock's directory and those above it that are missing.
-async fn make_directories(path_lock: &PathLock, handle: Handle) -> Result<(), zk::Error> {
+/// Creates a directory of a lock and those above it that are missing.
+pub(super) async fn make_directories(
+    path_lock: &PathLock,
+    directory: &LockPath,
+    handle: &zk::Client,
+) -> Result<(), zk::Error> {
     let LockOptions { acl, parents, .. } = path_lock.options();
-    make_directories_at(path_lock.client(), &handle, path_lock.path().server(), acl, *parents).await
+    make_directories_at(path_lock.client(), handle, directory.server(), acl, *parents).await
 }
 
 /// Creates a directory and those above it that are missing, as containers if the servers know them.
 pub(super) async fn make_directories_at(
     client: &Core,
-    handle: &Handle,
+    handle: &zk::Client,
     path: &str,
     acl: &[Acl],
     parents: Parents,

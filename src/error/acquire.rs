@@ -313,6 +313,64 @@ pub enum AcquireError {
         #[source]
         source: Cause,
     },
+    /// The semaphore will not give as many permits to one call: they are more than its limit, or, of
+    /// [`set_permits`](crate::InterProcessSemaphore::set_permits), more than the largest limit. A call that
+    /// waits ends with this too when the limit becomes smaller than what it asks for.
+    #[error(
+        "{asked} permits were asked for at the semaphore {path}, whose limit is {limit}",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    TooManyPermits {
+        /// The semaphore's path.
+        path: String,
+        /// The number of permits that were asked for.
+        asked: u32,
+        /// The limit.
+        limit: u32,
+    },
+    /// A semaphore was asked for no permits, or was to have a limit of zero.
+    #[error("no permits were asked for at the semaphore {path}: ask for one at least", path = Quoted(path))]
+    #[non_exhaustive]
+    ZeroPermits {
+        /// The semaphore's path.
+        path: String,
+    },
+    /// Another process has acquired permits under another limit: one of the two is wrong. Give all handles
+    /// the same limit, or store the limit for all with
+    /// [`set_permits`](crate::InterProcessSemaphore::set_permits): then what handles state does not count.
+    #[error(
+        "the limit of the semaphore {path} is {ours} here, but the node {node} was created under a limit of \
+         {theirs}: give all handles the same limit, or store one for all with `set_permits`",
+        path = Quoted(path), node = Quoted(node)
+    )]
+    #[non_exhaustive]
+    LimitMismatch {
+        /// The semaphore's path.
+        path: String,
+        /// The limit that this handle states.
+        ours: u32,
+        /// The limit under which the node was created.
+        theirs: u32,
+        /// The node of a permit that says so.
+        node: NodePath,
+    },
+    /// The node that stores the semaphore's limit contains something else than a limit: four bytes, big-endian
+    /// and at least 1, as Curator's `SharedCount` writes them.
+    #[error(
+        "the node {node} stores no limit for the semaphore {path}: {found}, instead of four bytes with a \
+         number of at least 1; store one with `set_permits`, or delete the node",
+        path = Quoted(path), node = Quoted(node)
+    )]
+    #[non_exhaustive]
+    InvalidLimit {
+        /// The semaphore's path.
+        path: String,
+        /// The path of the node, without the client's namespace.
+        node: String,
+        /// What it contains instead.
+        found: String,
+    },
     /// The servers refused the client's credentials; the client is closed.
     #[error(
         "cannot acquire the lock {path}: ZooKeeper refused the client's credentials",
@@ -367,6 +425,10 @@ impl AcquireError {
             | Self::LeaseOver { path }
             | Self::InvalidLease { path }
             | Self::Rejected { path, .. }
+            | Self::TooManyPermits { path, .. }
+            | Self::ZeroPermits { path }
+            | Self::LimitMismatch { path, .. }
+            | Self::InvalidLimit { path, .. }
             | Self::AuthFailed { path }
             | Self::Closed { path } => path,
         }

@@ -155,6 +155,23 @@ pub enum BuildError {
         /// The member's path.
         path: String,
     },
+    /// The client has a handle of this semaphore that states another limit: one of the two is wrong. To change
+    /// the limit of a semaphore in use, call
+    /// [`set_permits`](crate::InterProcessSemaphore::set_permits).
+    #[error(
+        "the semaphore {path} was given a limit of {ours} here and of {theirs} by another handle of this \
+         client: give both the same, or change the limit in force with `set_permits`",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    LimitMismatch {
+        /// The semaphore's path.
+        path: String,
+        /// The limit that this handle was to have.
+        ours: u32,
+        /// The limit that the other handle states.
+        theirs: u32,
+    },
 }
 
 impl BuildError {
@@ -168,6 +185,7 @@ impl BuildError {
             | Self::ConflictingOptions { path, .. }
             | Self::MixedRecipes { path }
             | Self::DuplicateMember { path }
+            | Self::LimitMismatch { path, .. }
             | Self::OtherClient { path } => path,
             Self::NoMembers | Self::TooManyMembers { .. } => "",
         }

@@ -136,7 +136,7 @@ pub(crate) enum NoGrant {
 }
 
 /// The nodes that an attempt may leave in the directory.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Orphans {
     /// The names of those that exist.
     pub(crate) names: Vec<String>,
@@ -152,7 +152,7 @@ impl Orphans {
 }
 
 /// Whether an attempt waits for contenders ahead, or fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum IfBusy {
     Wait,
     Fail,

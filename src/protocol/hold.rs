@@ -16,6 +16,16 @@
 //! `LeaseExpired` is about the lease of the session, which ends without a renewal, and `LeaseOver` about the
 //! lease that the caller has set for this hold (docs/protocol.md#lease-over).
 //!
+//! The lock by which a contender for a semaphore's permits is at the head of their queue is a hold too, which
+//! no guard has: `Head` instead of `Held`, until one transaction exchanges its node for the permits.
+//!
+//! ```text
+//!      Head <------ EndExchange ------- Exchanging -- Exchanged -> Released: its node is gone
+//!        '------- BeginExchange ----------^
+//! ```
+//! A head waits like any contender, so the clock does not end it; the session's end and the deletion of its
+//! node do (docs/protocol.md#permits-by-one-transaction).
+//!
 //! Lost is final. The node of a lost hold, if it still exists, is deleted when the last guard is released,
 //! when the time for which it is kept is over, or by the conversion
 //! (docs/protocol.md#lost-lock-keeps-its-node). *Suspended* is not a state of the hold but of the lease at
@@ -85,6 +95,11 @@ enum Stage {
     Held,
     /// Held, but only the conversion knows by which node. Heartbeats do not check it.
     Converting,
+    /// At the head of a semaphore's queue.
+    Head,
+    /// The same, while the transaction that exchanges its node for permits is under way, or its outcome is
+    /// unknown. Heartbeats do not check the node.
+    Exchanging,
     Lost(LostReason, Leftover),
     /// Released before it was lost. Cleanup has its node.
     Released,
@@ -134,6 +149,12 @@ pub(crate) enum HoldEvent {
     /// The nodes of a lost conversion are deleted, or left to cleanup. The reason counts if the hold is not
     /// lost yet.
     ConversionOver(LostReason),
+    /// The exchange of the node for permits begins.
+    BeginExchange,
+    /// The exchange has definitely not happened.
+    EndExchange,
+    /// The exchange has happened: one transaction has deleted the node.
+    Exchanged,
 }
 
 /// What has to be done after an event.
@@ -195,6 +216,11 @@ impl<P> HoldState<P> {
         Self { lease_end, ..self }
     }
 
+    /// Returns the state of the hold at the head of a semaphore's queue.
+    pub(crate) fn head(node: Arc<str>, place: Option<P>) -> Self {
+        Self { node, kind: Kind::Exclusive, stage: Stage::Head, lease_end: None, writes: 0, place }
+    }
+
     /// Returns the name of its node.
     pub(crate) fn node(&self) -> &Arc<str> {
         &self.node
@@ -209,7 +235,7 @@ impl<P> HoldState<P> {
     pub(crate) fn lost(&self) -> Option<LostReason> {
         match self.stage {
             Stage::Lost(reason, _) => Some(reason),
-            Stage::Held | Stage::Converting | Stage::Released => None,
+            Stage::Held | Stage::Converting | Stage::Head | Stage::Exchanging | Stage::Released => None,
         }
     }
 
@@ -240,14 +266,16 @@ impl<P> HoldState<P> {
 
     /// Returns whether a heartbeat may check this node: it is held by it, and no conversion is under way.
     pub(crate) fn is_held_by(&self, node: &str) -> bool {
-        self.stage == Stage::Held && *self.node == *node
+        matches!(self.stage, Stage::Held | Stage::Head) && *self.node == *node
     }
 
     /// Returns what its session has to do for it.
     pub(crate) fn care(&self) -> Care {
         match self.stage {
             Stage::Held | Stage::Converting => Care::Watch { lease_end: self.lease_end },
-            Stage::Lost(_, Leftover::OfSession | Leftover::OfConversion) => Care::Watch { lease_end: None },
+            Stage::Head
+            | Stage::Exchanging
+            | Stage::Lost(_, Leftover::OfSession | Leftover::OfConversion) => Care::Watch { lease_end: None },
             Stage::Lost(_, Leftover::Kept { until }) => Care::Keep { until },
             Stage::Lost(_, Leftover::None) | Stage::Released => Care::Nothing,
         }
@@ -255,7 +283,7 @@ impl<P> HoldState<P> {
 
     /// Returns whether it is lost or released.
     pub(crate) fn is_lost_or_released(&self) -> bool {
-        !matches!(self.stage, Stage::Held | Stage::Converting)
+        matches!(self.stage, Stage::Lost(..) | Stage::Released)
     }
 
     /// Notes that a transaction is about to be sent under it.
@@ -279,8 +307,9 @@ impl<P> HoldState<P> {
                 Stage::Converting => {
                     effects.lost = self.lose(LostReason::LeaseExpired, Leftover::OfConversion);
                 }
-                // A released hold is not lost by the clock: heartbeats do not check it.
-                Stage::Lost(..) | Stage::Released => {}
+                // A released hold is not lost by the clock: heartbeats do not check it. A head only waits: like
+                // any other waiter it keeps its node in the queue for as long as the session has it.
+                Stage::Lost(..) | Stage::Released | Stage::Head | Stage::Exchanging => {}
             },
             HoldEvent::LeaseOver { now } => self.end_lease(now, &mut effects),
             HoldEvent::Extend { now, end } => {
@@ -346,8 +375,27 @@ impl<P> HoldState<P> {
                     Stage::Lost(reason, Leftover::OfConversion) => {
                         self.stage = Stage::Lost(reason, Leftover::None);
                     }
-                    Stage::Lost(..) | Stage::Released => return effects,
+                    Stage::Lost(..) | Stage::Released | Stage::Head | Stage::Exchanging => return effects,
                 }
+                effects.free = self.place.take();
+            }
+            HoldEvent::BeginExchange => match self.stage {
+                Stage::Head => self.stage = Stage::Exchanging,
+                _ => effects.refused = true,
+            },
+            HoldEvent::EndExchange => match self.stage {
+                Stage::Exchanging => self.stage = Stage::Head,
+                _ => effects.refused = true,
+            },
+            HoldEvent::Exchanged => {
+                match self.stage {
+                    Stage::Exchanging | Stage::Head | Stage::Held => self.stage = Stage::Released,
+                    Stage::Lost(reason, Leftover::OfSession | Leftover::Kept { .. }) => {
+                        self.stage = Stage::Lost(reason, Leftover::None);
+                    }
+                    Stage::Lost(..) | Stage::Released | Stage::Converting => {}
+                }
+                effects.gone = Some(Arc::clone(&self.node));
                 effects.free = self.place.take();
             }
         }
@@ -361,7 +409,7 @@ impl<P> HoldState<P> {
 
     fn session_over(&mut self, reason: LostReason) -> Option<LostReason> {
         match self.stage {
-            Stage::Held => self.lose(reason, Leftover::OfSession),
+            Stage::Held | Stage::Head | Stage::Exchanging => self.lose(reason, Leftover::OfSession),
             Stage::Converting => self.lose(reason, Leftover::OfConversion),
             Stage::Lost(..) | Stage::Released => None,
         }
@@ -379,7 +427,8 @@ impl<P> HoldState<P> {
                 effects.delete = Some(self.deletion(false));
             }
             Stage::Converting => effects.lost = self.lose(LostReason::LeaseOver, Leftover::OfConversion),
-            Stage::Lost(..) | Stage::Released => {}
+            // A head has no lease.
+            Stage::Lost(..) | Stage::Released | Stage::Head | Stage::Exchanging => {}
         }
     }
 
@@ -395,6 +444,11 @@ impl<P> HoldState<P> {
                 // that the next holder would not see: then the next attempt lists the queue.
                 let hand_over = lease != LeaseState::Expired && self.writes == 0;
                 effects.delete = Some(self.deletion(hand_over));
+            }
+            // During an exchange it may be gone already, which its deletion finds out.
+            Stage::Head | Stage::Exchanging => {
+                self.stage = Stage::Released;
+                effects.delete = Some(self.deletion(false));
             }
             // The conversion, which has the guard, has been dropped before its end.
             Stage::Converting => effects.lost = self.lose(LostReason::Closed, Leftover::OfConversion),

@@ -12,6 +12,7 @@ pub(crate) mod lease;
 pub(crate) mod local_queue;
 pub(crate) mod moment;
 pub(crate) mod node_name;
+pub(crate) mod permits;
 pub(crate) mod queue;
 pub(crate) mod server_timeout;
 #[cfg(test)]

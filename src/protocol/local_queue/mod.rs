@@ -273,6 +273,12 @@ impl<W, L> LocalQueue<W, L> {
         }
     }
 
+    /// Returns whether an attempt waits for a place.
+    pub(crate) fn waits_for_place(&self, number: u64) -> bool {
+        let attempt = self.attempts.get(&number);
+        attempt.is_some_and(|attempt| matches!(attempt.place, PlaceState::Waits { .. }))
+    }
+
     /// Returns how the places of a limit are used.
     pub(crate) fn census(&self, limit: Limit) -> Census {
         match limit {

@@ -1,0 +1,314 @@
+//! A semaphore's leases and its limit: how they are read, and how the limit is set.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+use zookeeper_client as zk;
+
+use crate::engine::lock_options::SemaphoreOptions;
+use crate::engine::look::{Subject, no_auth};
+use crate::engine::path_lock::PathLock;
+use crate::engine::requests::{delete_late_creates, make_directories, to_library};
+use crate::error::{AcquireError, Cause};
+use crate::path::NodePath;
+use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
+use crate::protocol::permits::{LimitNode, Seen, free, other_limit};
+use crate::session::ask::Unanswered;
+use crate::session::core::NoSession;
+use crate::session::watches::{WatchUse, Watching};
+use crate::session::zk_session::{Session, SessionGone};
+
+/// The watches of one look, counted against the session's limit.
+pub(super) struct Watches {
+    pub(super) leases: zk::OneshotWatcher,
+    pub(super) limit: zk::OneshotWatcher,
+    pub(super) counted: [Watching; 2],
+}
+
+/// The servers refuse to show the node with the limit.
+#[derive(Debug, Error)]
+#[error("the node {node}, which stores the semaphore's limit, cannot be read")]
+struct LimitUnreadable {
+    node: String,
+    #[source]
+    source: Cause,
+}
+
+/// Lists the leases and reads the limit, in one flight.
+pub(super) async fn look(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+    session: &Arc<Session>,
+) -> Answer<Seen> {
+    let both = session.request(|handle| async move { read_both(semaphore, &handle).await });
+    match both.await {
+        Ok((leases, limit)) => seen(path_lock, semaphore, session, leases, limit),
+        Err(SessionGone) => Answer::no(FailureKind::SessionGone),
+    }
+}
+
+/// The same, right behind a `sync`: the connected server may lag behind, and show leases that are gone.
+pub(super) async fn look_behind_sync(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+    session: &Arc<Session>,
+) -> Answer<Seen> {
+    let all = session.request(|handle| async move {
+        let sync = handle.sync(semaphore.leases.server());
+        tokio::join!(sync, read_both(semaphore, &handle))
+    });
+    match all.await {
+        Ok((Ok(()), (leases, limit))) => seen(path_lock, semaphore, session, leases, limit),
+        Ok((Err(error), _)) => Answer::No(session.failure(error)),
+        Err(SessionGone) => Answer::no(FailureKind::SessionGone),
+    }
+}
+
+/// The same as [`look`], with a watch on the leases, and one on the limit, which also tells when a missing one
+/// is created. `limit_exists` is whether it was there at the last look.
+pub(super) async fn look_and_watch(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+    session: &Arc<Session>,
+    limit_exists: bool,
+) -> (Answer<Seen>, Option<Watches>) {
+    let counted = |path| session.watch(path, WatchUse::Queue);
+    let counted = counted(semaphore.leases.server()).zip(counted(semaphore.limit.server()));
+    let Some(counted) = counted else { return (Answer::no(FailureKind::TooManyWatches), None) };
+    let both = session.request(|handle| async move {
+        let leases = handle.list_and_watch_children(semaphore.leases.server());
+        let limit = read_and_watch_limit(semaphore, &handle, limit_exists);
+        tokio::join!(leases, limit)
+    });
+    let (leases, limit) = match both.await {
+        Ok(both) => both,
+        Err(SessionGone) => return (Answer::no(FailureKind::SessionGone), None),
+    };
+    let (leases, on_leases) = split(leases);
+    let (limit, on_limit) = split(limit);
+    let watches =
+        on_leases.zip(on_limit).map(|(leases, limit)| Watches { leases, limit, counted: counted.into() });
+    (seen(path_lock, semaphore, session, leases, limit), watches)
+}
+
+fn split<T, W>(result: Result<(T, W), zk::Error>) -> (Result<T, zk::Error>, Option<W>) {
+    match result {
+        Ok((value, watcher)) => (Ok(value), Some(watcher)),
+        Err(error) => (Err(error), None),
+    }
+}
+
+/// The data of the node with the limit, and its version; `None` if there is no such node.
+type LimitData = Option<(Vec<u8>, i32)>;
+
+/// Both requests are sent when this is called.
+fn read_both(
+    semaphore: &SemaphoreOptions,
+    handle: &zk::Client,
+) -> impl Future<Output = (Result<Vec<String>, zk::Error>, Result<LimitData, zk::Error>)> {
+    let leases = handle.list_children(semaphore.leases.server());
+    let limit = read_limit(semaphore, handle);
+    async move { tokio::join!(leases, limit) }
+}
+
+/// Reads the limit. The request is sent when this is called.
+fn read_limit(
+    semaphore: &SemaphoreOptions,
+    handle: &zk::Client,
+) -> impl Future<Output = Result<LimitData, zk::Error>> + use<> {
+    let data = handle.get_data(semaphore.limit.server());
+    async move {
+        match data.await {
+            Ok((data, stat)) => Ok(Some((data, stat.version))),
+            Err(zk::Error::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Reads the limit, and watches it.
+async fn read_and_watch_limit(
+    semaphore: &SemaphoreOptions,
+    handle: &zk::Client,
+    limit_exists: bool,
+) -> Result<(LimitData, zk::OneshotWatcher), zk::Error> {
+    let path = semaphore.limit.server();
+    if limit_exists {
+        match handle.get_and_watch_data(path).await {
+            Ok((data, stat, watcher)) => return Ok((Some((data, stat.version)), watcher)),
+            Err(zk::Error::NoNode) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // A watch for the creation of a node that is missing. If it has been created since the last look, it is a
+    // watch on its data.
+    let (exists, watcher) = handle.check_and_watch_stat(path).await?;
+    let data = match exists {
+        Some(_) => read_limit(semaphore, handle).await?,
+        None => None,
+    };
+    Ok((data, watcher))
+}
+
+/// Returns what the answers to a look mean.
+fn seen(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+    session: &Arc<Session>,
+    leases: Result<Vec<String>, zk::Error>,
+    limit: Result<LimitData, zk::Error>,
+) -> Answer<Seen> {
+    let leases = match leases {
+        Ok(leases) => leases,
+        Err(zk::Error::NoNode) => Vec::new(),
+        Err(error) => return Answer::No(session.failure(error)),
+    };
+    delete_late_creates(path_lock, &semaphore.leases, session, &leases);
+    let limit = match limit {
+        Ok(limit) => decode(limit.as_ref()),
+        Err(error) => return Answer::No(unreadable(semaphore, session.failure(error))),
+    };
+    let leaving = leases.iter().filter(|name| session.is_leaving(&semaphore.leases.child(name))).count();
+    Answer::Is(Seen { leases, leaving, limit })
+}
+
+fn unreadable(semaphore: &SemaphoreOptions, failure: Failure) -> Failure {
+    match failure.kind {
+        FailureKind::Refused(_) => Failure {
+            kind: FailureKind::Refused(Refusal::Other),
+            cause: Arc::new(LimitUnreadable {
+                node: semaphore.limit.whole().to_owned(),
+                source: failure.cause,
+            }),
+        },
+        _ => failure,
+    }
+}
+
+/// Reads the data as Curator's `SharedCount` writes it.
+fn decode(data: Option<&(Vec<u8>, i32)>) -> LimitNode {
+    let Some((data, version)) = data else { return LimitNode::Missing };
+    let Ok(bytes) = <[u8; 4]>::try_from(data.as_slice()) else {
+        return LimitNode::Invalid(format!("{} bytes", data.len()));
+    };
+    match i32::from_be_bytes(bytes) {
+        permits @ 1.. => LimitNode::Is { permits: permits.unsigned_abs(), version: *version },
+        number => LimitNode::Invalid(format!("the number {number}")),
+    }
+}
+
+/// Writes the limit for all clients, where handles find it.
+pub(crate) async fn set_limit(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+    permits: u32,
+) -> Result<(), AcquireError> {
+    let data = &permits.to_be_bytes();
+    let path = semaphore.limit.server();
+    let written = path_lock.client().ask(|_, handle| async move {
+        match handle.set_data(path, data, None).await {
+            Err(zk::Error::NoNode) => {}
+            answer => return answer.map(drop),
+        }
+        if let Some(directory) = semaphore.limit.parent() {
+            make_directories(path_lock, &directory, &handle).await?;
+        }
+        let acls = to_library(&path_lock.options().acl);
+        let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
+        match handle.create(path, data, &options).await {
+            Err(zk::Error::NodeExists) => handle.set_data(path, data, None).await.map(drop),
+            answer => answer.map(drop),
+        }
+    });
+    written.await.map_err(|unanswered| error_of(path_lock, unanswered))
+}
+
+/// Reads the limit in force.
+pub(crate) async fn limit(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> Result<u32, AcquireError> {
+    let read = path_lock.client().ask(|_, handle| read_limit(semaphore, &handle));
+    let data = read.await.map_err(|unanswered| error_of(path_lock, unanswered))?;
+    match decode(data.as_ref()) {
+        LimitNode::Missing => Ok(semaphore.permits),
+        LimitNode::Is { permits, .. } => Ok(permits),
+        LimitNode::Invalid(found) => Err(invalid(path_lock, semaphore, found)),
+    }
+}
+
+/// Returns how many permits are free.
+pub(crate) async fn available(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+) -> Result<u32, AcquireError> {
+    let (leases, data) = list(path_lock, semaphore).await?;
+    let limit = match decode(data.as_ref()) {
+        LimitNode::Is { permits, .. } => permits,
+        LimitNode::Invalid(found) => return Err(invalid(path_lock, semaphore, found)),
+        LimitNode::Missing => match other_limit(&leases, semaphore.permits) {
+            Some((theirs, lease)) => return Err(mismatch(path_lock, semaphore, theirs, lease)),
+            None => semaphore.permits,
+        },
+    };
+    Ok(free(limit, leases.len()))
+}
+
+/// Returns the paths of the leases, in the order of their creation.
+pub(crate) async fn participants(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+) -> Result<Vec<NodePath>, AcquireError> {
+    let (mut leases, _) = list(path_lock, semaphore).await?;
+    let number = |name: &String| name.rsplit_once('-').and_then(|(_, number)| number.parse::<i64>().ok());
+    leases.sort_by_cached_key(|name| (number(name), name.clone()));
+    Ok(leases.iter().map(|name| semaphore.leases.user_child(name)).collect())
+}
+
+async fn list(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+) -> Result<(Vec<String>, LimitData), AcquireError> {
+    let looked = path_lock.client().ask(|session, handle| async move {
+        let (leases, limit) = read_both(semaphore, &handle).await;
+        let leases = match leases {
+            Err(zk::Error::NoNode) => Vec::new(),
+            leases => leases?,
+        };
+        delete_late_creates(path_lock, &semaphore.leases, &session, &leases);
+        Ok((leases, limit?))
+    });
+    looked.await.map_err(|unanswered| error_of(path_lock, unanswered))
+}
+
+/// Returns the error of a node that contains no limit.
+pub(super) fn invalid(path_lock: &PathLock, semaphore: &SemaphoreOptions, found: String) -> AcquireError {
+    let path = path_lock.path().user().to_owned();
+    AcquireError::InvalidLimit { path, node: semaphore.limit.whole().to_owned(), found }
+}
+
+/// Returns the error of a lease that was taken under another limit.
+pub(super) fn mismatch(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+    theirs: u32,
+    lease: &str,
+) -> AcquireError {
+    let path = path_lock.path().user().to_owned();
+    AcquireError::LimitMismatch {
+        path,
+        ours: semaphore.permits,
+        theirs,
+        node: semaphore.leases.user_child(lease),
+    }
+}
+
+fn error_of(path_lock: &PathLock, unanswered: Unanswered<NoSession>) -> AcquireError {
+    let path = path_lock.path();
+    let user = || path.user().to_owned();
+    match unanswered {
+        Unanswered::NoSession(no_session) => no_session.into_error(path),
+        Unanswered::Refused(failure) => match failure.kind {
+            FailureKind::Refused(Refusal::NoAuth) => no_auth(path_lock, Subject::Directory),
+            _ => AcquireError::Rejected { path: user(), source: failure.cause },
+        },
+        Unanswered::GaveUp(failure) => AcquireError::Connection { path: user(), source: failure.cause },
+    }
+}

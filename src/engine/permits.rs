@@ -1,0 +1,811 @@
+//! One attempt to get permits of a semaphore, from its start to its end.
+//!
+//! It queues for the semaphore's lock by an ordinary [attempt](crate::engine::attempt), and at the head of the
+//! queue does what [`Taking`] says, until one transaction has exchanged the lock node for the leases
+//! (docs/protocol.md#permits-by-one-transaction). Like every attempt it is a task on the session's runtime and
+//! outlives its caller (docs/protocol.md#attempt-outlives-caller).
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+use tokio::sync::oneshot;
+use zookeeper_client as zk;
+
+use crate::engine::attempt;
+use crate::engine::held::Held;
+use crate::engine::hold::Hold;
+use crate::engine::limit::{Watches, invalid, limit, look, look_and_watch, look_behind_sync, mismatch};
+use crate::engine::lock_options::SemaphoreOptions;
+use crate::engine::look::{Subject, no_auth};
+use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
+use crate::engine::pending::{CancelOnDrop, Pending};
+use crate::engine::progress::{Ahead, WaitsFor};
+use crate::engine::requests::{changed, make_directories, meaning, new_id, to_library};
+use crate::engine::shared_queue::SharedQueue;
+use crate::engine::stop::{Stop, Stopped};
+use crate::error::{AcquireError, LostReason, TryLockError};
+use crate::protocol::acquire::{IfBusy, Orphans};
+use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
+use crate::protocol::hold::HoldState;
+use crate::protocol::node_name::Kind;
+use crate::protocol::permits::{
+    NoPermits, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken, Taking,
+    lease_beginning,
+};
+use crate::session::cleanup::{Item, Orphan};
+use crate::session::clock;
+use crate::session::deletion::first_refused;
+use crate::session::nodes::NodeOwner;
+use crate::session::retry::clean_up_pause;
+use crate::session::tickets::Ticket;
+use crate::session::zk_session::{Session, SessionGone};
+
+/// How long a try waits behind other contenders of the queue, when enough permits have been seen free: each
+/// of those needs a few round trips at the head of the queue before it is the next one's turn. Without it, of
+/// ten tries at once for ten permits one would succeed.
+const TRY_QUEUES_FOR: Duration = Duration::from_millis(200);
+
+/// How often a try that has queued for that long asks again whether another contender is in its way, or only
+/// the servers' answer.
+const TRY_LOOKS_EACH: Duration = Duration::from_millis(50);
+
+/// The most bytes of one transaction. ZooKeeper closes the connection at a request over 1 MiB.
+const MAX_BYTES: usize = 1_000_000;
+
+/// The transaction for so many permits would be larger than ZooKeeper accepts.
+#[derive(Debug, Error)]
+#[error(
+    "one transaction for {wanted} permits would have {bytes} bytes, and ZooKeeper refuses requests over 1 MiB: \
+     acquire fewer at once, or with less data"
+)]
+struct TooLarge {
+    wanted: u32,
+    bytes: usize,
+}
+
+/// Tries to acquire this many permits, once. Dropping the future cancels the attempt, which then cleans up.
+pub(crate) async fn acquire(
+    path_lock: Arc<PathLock>,
+    wanted: u32,
+    ask: Ask,
+) -> Result<Vec<Hold>, TryLockError> {
+    let path_lock = &path_lock;
+    let path = || path_lock.path().user().to_owned();
+    if wanted == 0 {
+        return Err(AcquireError::ZeroPermits { path: path() }.into());
+    }
+    let Some(semaphore) = path_lock.options().semaphore.clone() else {
+        // Not expected: a semaphore's path lock has them.
+        return Err(AcquireError::Closed { path: path() }.into());
+    };
+    let bytes = bytes_of(path_lock, &semaphore, wanted);
+    if bytes > MAX_BYTES {
+        return Err(
+            AcquireError::Rejected { path: path(), source: Arc::new(TooLarge { wanted, bytes }) }.into()
+        );
+    }
+    let (reply, granted) = oneshot::channel();
+    let (cancel, cancelled) = oneshot::channel();
+    let client = path_lock.client();
+    let number = client.cleanup().number();
+    let attempt = PermitsAttempt {
+        path_lock: Arc::clone(path_lock),
+        semaphore,
+        wanted,
+        ask,
+        number,
+        started: Instant::now(),
+        reply: Some(reply),
+        ahead: None,
+        waits_for: WaitsFor::Session,
+        subject: Subject::Directory,
+    };
+    // Before the task runs, so that attempts queue in the order of the calls.
+    let pending = match ask.budget {
+        Budget::Try { .. } => None,
+        Budget::Until { .. } | Budget::Forever => Some(attempt.queue(ask.admission)),
+    };
+    client.spawn(async move { attempt.run(pending, Stop::new(ask.budget, cancelled)).await });
+    let mut cancel = CancelOnDrop::new(cancel, client.cleanup(), number);
+    let result = granted.await;
+    cancel.disarm();
+    // An error means that the runtime of the attempt has shut down.
+    result.unwrap_or_else(|_| Err(path_lock.client().why_ended(path_lock.path()).into()))
+}
+
+/// Returns about how many bytes the transaction has.
+fn bytes_of(path_lock: &PathLock, semaphore: &SemaphoreOptions, wanted: u32) -> usize {
+    let options = path_lock.options();
+    let acl: usize = options.acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + 12).sum();
+    // The name of a lease has at most eighty bytes, and the header of an operation less than fifty.
+    let each = semaphore.leases.server().len() + options.data.len() + acl + 130;
+    each.saturating_mul(usize::try_from(wanted).unwrap_or(usize::MAX))
+}
+
+/// One attempt to get permits.
+struct PermitsAttempt {
+    path_lock: Arc<PathLock>,
+    semaphore: SemaphoreOptions,
+    wanted: u32,
+    ask: Ask,
+    /// Identifies what it leaves to cleanup; see [`Tickets`](crate::session::tickets::Tickets).
+    number: u64,
+    started: Instant,
+    /// `None` once the caller has its result, or has left.
+    reply: Option<oneshot::Sender<Result<Vec<Hold>, TryLockError>>>,
+    /// The live leases that it has to wait for, by the last look at the head of the queue.
+    ahead: Option<Ahead>,
+    /// What it waits for otherwise.
+    waits_for: WaitsFor,
+    /// What the last request was about.
+    subject: Subject,
+}
+
+/// How an attempt, or its part at the head of the queue, ended.
+enum End {
+    Granted(Vec<Hold>),
+    Denied(TryLockError),
+    Stopped(Stopped),
+    /// Another process has deleted the lock node. `waited` is whether that had outlasted a wait.
+    LockDeleted {
+        waited: bool,
+    },
+    /// To be tried again: the session has ended.
+    Again,
+}
+
+impl From<AcquireError> for End {
+    fn from(error: AcquireError) -> Self {
+        Self::Denied(error.into())
+    }
+}
+
+/// The part of an attempt at the head of the queue, in one session.
+struct AtHead<'a> {
+    hold: Hold,
+    session: Arc<Session>,
+    taking: Taking,
+    stop: &'a mut Stop,
+    watches: Option<Watches>,
+    /// The last look.
+    seen: Option<Seen>,
+    /// Whether it has waited: in the queue, or for a change.
+    waited: bool,
+    failing_since: Instant,
+}
+
+impl PermitsAttempt {
+    /// Starts to queue for the semaphore's lock.
+    fn queue(&self, admission: Admission) -> Pending {
+        let budget = match self.ask.budget {
+            // It queues no longer than briefly, but waits for the servers.
+            Budget::Try { timeout } => match self.started.checked_add(timeout) {
+                Some(deadline) => Budget::Until { deadline, asked: timeout },
+                None => Budget::Forever,
+            },
+            budget => budget,
+        };
+        // The lease is counted from the grant of the permits.
+        attempt::start(&self.path_lock, Ask { budget, admission, lease: None, ..self.ask })
+    }
+
+    async fn run(mut self, mut pending: Option<Pending>, mut stop: Stop) {
+        let mut deleted = 0;
+        let mut since = Instant::now();
+        let end = loop {
+            match self.round(pending.take(), &mut stop).await {
+                End::Again => self.waits_for = WaitsFor::Session,
+                End::LockDeleted { waited } => {
+                    // As a waiter whose node is deleted: it queues again at the end
+                    // (docs/protocol.md#waiter-without-node).
+                    if waited || deleted == 0 {
+                        (deleted, since) = (0, Instant::now());
+                    }
+                    deleted += 1;
+                    let again = deleted - 1;
+                    let pause = match self.path_lock.client().retry().pause(again, since.elapsed()) {
+                        Some(_) if again == 0 => Duration::ZERO,
+                        Some(pause) => pause,
+                        None => {
+                            let path = self.path_lock.path().user().to_owned();
+                            break AcquireError::NodeDeleted { path, times: deleted }.into();
+                        }
+                    };
+                    tokio::select! {
+                        biased;
+                        stopped = stop.wait() => break End::Stopped(stopped),
+                        () = tokio::time::sleep(pause) => {}
+                    }
+                }
+                end => break end,
+            }
+            // What was seen in an earlier session, or from another place, may be gone.
+            self.ahead = None;
+            if self.reply.is_none() {
+                return;
+            }
+        };
+        drop(self.tell(end));
+    }
+
+    /// Queues once, and takes the permits at the head of the queue.
+    async fn round(&mut self, pending: Option<Pending>, stop: &mut Stop) -> End {
+        let pending = match (pending, self.ask.budget) {
+            (Some(pending), _) => pending,
+            (None, Budget::Try { .. }) => match self.look_before_try(stop).await {
+                Ok(()) => self.queue(Admission::First),
+                Err(end) => return end,
+            },
+            (None, Budget::Until { .. } | Budget::Forever) => self.queue(Admission::Again),
+        };
+        let (hold, waited) = match self.wait_for_head(pending, stop).await {
+            Ok(head) => head,
+            Err(end) => return end,
+        };
+        let session = Arc::clone(hold.session());
+        // Counted, so that the close of a client on a borrowed session waits for what this leaves.
+        let _counted = session.begin_work();
+        if session.end_reason().is_some() {
+            return End::Again;
+        }
+        let if_busy = match self.ask.budget {
+            Budget::Try { .. } => IfBusy::Fail,
+            Budget::Until { .. } | Budget::Forever => IfBusy::Wait,
+        };
+        let (taking, step) = Taking::new(self.wanted, self.semaphore.permits, if_busy);
+        let head = AtHead {
+            hold,
+            session,
+            taking,
+            stop,
+            watches: None,
+            seen: None,
+            waited,
+            failing_since: Instant::now(),
+        };
+        self.take_at_head(head, step).await
+    }
+
+    /// Waits until the attempt is at the head of the queue.
+    ///
+    /// Returns its hold, and whether it has waited for others.
+    async fn wait_for_head(&mut self, mut pending: Pending, stop: &mut Stop) -> Result<(Hold, bool), End> {
+        let is_try = matches!(self.ask.budget, Budget::Try { .. });
+        let mut late = Box::pin(tokio::time::sleep(TRY_QUEUES_FOR));
+        let mut too_many =
+            Box::pin(too_many(Arc::clone(&self.path_lock), self.semaphore.clone(), self.wanted));
+        loop {
+            tokio::select! {
+                biased;
+                result = pending.result() => return match result {
+                    Ok(hold) => Ok((hold, pending.has_waited())),
+                    Err(error) => Err(self.denied(error)),
+                },
+                stopped = stop.wait() => return Err(match stopped {
+                    // It has the same deadline, and knows what was not in time.
+                    Stopped::OutOfTime => match pending.result().await {
+                        Ok(_) => {
+                            self.waits_for = WaitsFor::Leases;
+                            End::Stopped(Stopped::OutOfTime)
+                        }
+                        Err(error) => self.denied(error),
+                    },
+                    gone @ Stopped::CallerGone(_) => End::Stopped(gone),
+                }),
+                limit = &mut too_many => {
+                    let (path, asked) = (self.path_lock.path().user().to_owned(), self.wanted);
+                    return Err(AcquireError::TooManyPermits { path, asked, limit }.into());
+                }
+                () = &mut late, if is_try => {
+                    if let Some(ahead) = pending.ahead() {
+                        return Err(End::Denied(self.path_lock.would_block(Kind::Exclusive, ahead)));
+                    }
+                    // Only the servers are waited for.
+                    late = Box::pin(tokio::time::sleep(TRY_LOOKS_EACH));
+                }
+            }
+        }
+    }
+
+    /// Returns how the attempt ends if it does not get to the head of the queue.
+    fn denied(&self, error: TryLockError) -> End {
+        End::Denied(match (self.ask.budget, error) {
+            (
+                Budget::Try { .. },
+                TryLockError::Acquire(AcquireError::TimedOut { path, ahead, first, holder, .. }),
+            ) => TryLockError::WouldBlock { path, ahead, first, holder },
+            (_, error) => error,
+        })
+    }
+
+    /// Looks whether enough permits are free, before a node is created. The connected server may lag behind,
+    /// so that they are too few counts only behind a `sync` (docs/protocol.md#try-permits).
+    async fn look_before_try(&mut self, stop: &mut Stop) -> Result<(), End> {
+        let (path_lock, semaphore) = (Arc::clone(&self.path_lock), self.semaphore.clone());
+        let client = Arc::clone(path_lock.client());
+        let session = tokio::select! {
+            biased;
+            stopped = stop.wait() => return Err(End::Stopped(stopped)),
+            session = client.session() => match session {
+                Ok(session) => session,
+                Err(none) => return Err(none.into_error(path_lock.path()).into()),
+            },
+        };
+        self.waits_for = WaitsFor::Leases;
+        let seen = wait(&session, stop, look(&path_lock, &semaphore, &session)).await?;
+        let Answer::Is(seen) = seen else { return Ok(()) };
+        match self.judge(&session, &seen) {
+            Some(End::Denied(TryLockError::WouldBlock { .. })) => {}
+            Some(end) => return Err(end),
+            None => return Ok(()),
+        }
+        let seen = wait(&session, stop, look_behind_sync(&path_lock, &semaphore, &session)).await?;
+        let Answer::Is(seen) = seen else { return Ok(()) };
+        self.judge(&session, &seen).map_or(Ok(()), Err)
+    }
+}
+
+impl PermitsAttempt {
+    /// Returns why a try that has seen this need not queue.
+    fn judge(&mut self, session: &Session, seen: &Seen) -> Option<End> {
+        let (mut taking, _) = Taking::new(self.wanted, self.semaphore.permits, IfBusy::Fail);
+        match taking.on(PermitsEvent::Looked(Answer::Is(seen.clone()))) {
+            PermitsStep::Finish(PermitsOutcome::NotGranted { why, .. }) => {
+                Some(self.not_granted(why, session, Some(seen)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes the permits at the head of the queue.
+    async fn take_at_head(&mut self, mut head: AtHead<'_>, mut step: PermitsStep) -> End {
+        let end = loop {
+            let event = match &step {
+                PermitsStep::Do(request) => self.request(&mut head, request.clone()).await,
+                PermitsStep::Wait => self.wait_for_change(&mut head).await,
+                PermitsStep::Pause { failures, why, until_known } => {
+                    self.pause(&mut head, *failures, why.kind, *until_known).await
+                }
+                PermitsStep::Finish(_) => break None,
+            };
+            match event {
+                Ok(event) => step = head.taking.on(event),
+                Err(end) => break Some(end),
+            }
+            if !head.taking.is_open() {
+                head.hold.held().end_exchange();
+            }
+        };
+        let AtHead { hold, session, taking, stop, seen, waited, .. } = head;
+        match (end, step) {
+            (None, PermitsStep::Finish(PermitsOutcome::Granted { names })) => {
+                self.grant(hold, &session, names, stop).await
+            }
+            (None, PermitsStep::Finish(PermitsOutcome::NotGranted { why, orphans })) => {
+                self.leave(&session, orphans);
+                match why {
+                    NoPermits::LockDeleted => {
+                        hold.exchanged();
+                        End::LockDeleted { waited }
+                    }
+                    why => self.not_granted(why, &session, seen.as_ref()),
+                }
+            }
+            (end, _) => {
+                // The lock node goes with the hold.
+                self.leave(&session, taking.leave());
+                end.unwrap_or(End::Again)
+            }
+        }
+    }
+
+    /// Carries out one request.
+    async fn request(&mut self, head: &mut AtHead<'_>, request: PermitsRequest) -> Result<PermitsEvent, End> {
+        let (path_lock, session) = (Arc::clone(&self.path_lock), Arc::clone(&head.session));
+        let semaphore = self.semaphore.clone();
+        self.subject = Subject::Directory;
+        match request {
+            PermitsRequest::Look { watch, limit_exists } => {
+                self.waits_for = WaitsFor::Leases;
+                head.watches = None;
+                let looked = async {
+                    if watch {
+                        look_and_watch(&path_lock, &semaphore, &session, limit_exists).await
+                    } else {
+                        (look(&path_lock, &semaphore, &session).await, None)
+                    }
+                };
+                let (answer, watches) = wait(&session, head.stop, Box::pin(looked)).await?;
+                head.watches = watches;
+                if let Answer::Is(seen) = &answer {
+                    head.seen = Some(seen.clone());
+                }
+                Ok(PermitsEvent::Looked(answer))
+            }
+            PermitsRequest::MakeLeases => {
+                self.waits_for = WaitsFor::Parents;
+                self.subject = Subject::Parent;
+                let made = session.request(|handle| async move {
+                    make_directories(&path_lock, &semaphore.leases, &handle).await
+                });
+                let made = wait(&session, head.stop, Box::pin(made)).await?;
+                Ok(PermitsEvent::Made(crate::engine::requests::answer(&session, made)))
+            }
+            PermitsRequest::Take(take) => {
+                if !head.taking.is_open() && !head.hold.held().begin_exchange() {
+                    return Err(self.lock_lost(head));
+                }
+                self.waits_for = WaitsFor::Permits;
+                let slot = wait(&session, head.stop, session.windows().creates.slot()).await?;
+                let node = head.hold.node();
+                let mut taken = Box::pin(async move {
+                    let taken = take_permits(&path_lock, &semaphore, &session, &node, &take).await;
+                    drop(slot);
+                    taken
+                });
+                let stopped = tokio::select! {
+                    biased;
+                    event = &mut taken => return Ok(event),
+                    stopped = head.stop.wait() => stopped,
+                };
+                // The answer to the caller does not wait for the outcome, but what it leaves does.
+                let ticket = self.tell(End::Stopped(stopped));
+                let step = head.taking.on(taken.await);
+                if let PermitsStep::Finish(PermitsOutcome::Granted { names }) = step {
+                    let holds = self.holds(&head.hold, &head.session, names);
+                    head.hold.held().exchanged();
+                    drop(holds);
+                } else if let PermitsStep::Finish(PermitsOutcome::NotGranted { orphans, .. }) = step {
+                    self.leave(&head.session, orphans);
+                }
+                Err(End::Stopped(Stopped::CallerGone(ticket)))
+            }
+        }
+    }
+
+    /// Waits until the leases or the limit change.
+    async fn wait_for_change(&mut self, head: &mut AtHead<'_>) -> Result<PermitsEvent, End> {
+        let session = Arc::clone(&head.session);
+        let mut refusals = session.refusals();
+        let Some(Watches { leases, limit, counted: _counted }) = head.watches.take() else {
+            // Not expected: it waits only for leases, whose directory exists and is watched.
+            return Ok(PermitsEvent::WatchFailed(FailureKind::Unknown.into()));
+        };
+        self.waits_for = WaitsFor::Deletion;
+        let seen = head.seen.take();
+        self.ahead = seen.as_ref().and_then(|seen| self.live_leases(&session, seen));
+        if let Some(seen) = &seen {
+            if let Some(error) = wait(&session, head.stop, self.orphaned(&session, seen)).await? {
+                return Err(error.into());
+            }
+        }
+        let (directory, lost) = (self.semaphore.leases.clone(), head.hold.when_lost());
+        let change = async {
+            let refused = async {
+                // An error is impossible: the session has the sender.
+                while refusals.changed().await.is_ok() {
+                    if !session.refused_orphans(Some(&directory)).is_empty() {
+                        return;
+                    }
+                }
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                biased;
+                _ = lost => None,
+                event = changed(leases) => Some((true, meaning(&session, event))),
+                event = changed(limit) => Some((false, meaning(&session, event))),
+                // The deletion of a lease of this client has been refused, so that its end never comes.
+                () = refused => Some((false, Answer::Is(()))),
+            }
+        };
+        let change = wait(&session, head.stop, Box::pin(change)).await?;
+        let Some((is_lease, meaning)) = change else { return Err(self.lock_lost(head)) };
+        head.waited = true;
+        if is_lease {
+            // The look that follows shows which are left.
+            self.ahead = self.ahead.take().and_then(Ahead::without_one);
+        }
+        Ok(match meaning {
+            Answer::Is(()) => PermitsEvent::Changed,
+            Answer::No(failure) => PermitsEvent::WatchFailed(failure),
+        })
+    }
+
+    /// Pauses before a repetition.
+    async fn pause(
+        &mut self,
+        head: &mut AtHead<'_>,
+        failures: u32,
+        why: FailureKind,
+        until_known: bool,
+    ) -> Result<PermitsEvent, End> {
+        if failures == 0 {
+            head.failing_since = Instant::now();
+        }
+        let pause = if until_known {
+            clean_up_pause(failures)
+        } else {
+            let policy = self.path_lock.client().retry();
+            match policy.pause(failures, head.failing_since.elapsed()) {
+                None => return Ok(PermitsEvent::GiveUp),
+                // The next connection is waited for anyway.
+                Some(_) if failures == 0 && why != FailureKind::NotNow => Duration::ZERO,
+                Some(pause) => pause,
+            }
+        };
+        let session = Arc::clone(&head.session);
+        wait(&session, head.stop, tokio::time::sleep(pause)).await?;
+        Ok(PermitsEvent::Retry)
+    }
+
+    /// Returns how the attempt goes on after its lock was lost.
+    fn lock_lost(&self, head: &AtHead<'_>) -> End {
+        match head.hold.lost() {
+            Some(LostReason::NodeDeleted) => End::LockDeleted { waited: head.waited },
+            _ => End::Again,
+        }
+    }
+
+    /// Returns the holds of these leases. The lock node is gone.
+    fn holds(&self, lock: &Hold, session: &Arc<Session>, names: Vec<String>) -> Vec<Hold> {
+        let (path_lock, cleanup) = (&self.path_lock, self.path_lock.client().cleanup());
+        let lease_end = self.ask.lease.and_then(|lease| clock::now().end_of(lease));
+        let hold = |name: String| {
+            // Its session has to know it: it beats while it has nodes, and deletes those of a borrowed one.
+            session.adopt(self.semaphore.leases.child(&name), no_owner());
+            let state = HoldState::new(name.into(), Kind::Exclusive, None).with_lease_end(lease_end);
+            let directory = self.semaphore.leases.clone();
+            let held = Held::new(session, cleanup, directory, cleanup.number(), state);
+            Hold::new(Arc::clone(path_lock), Arc::clone(session), held, lock.token(), self.ask.location)
+        };
+        names.into_iter().map(hold).collect()
+    }
+
+    /// Grants the permits.
+    async fn grant(
+        &mut self,
+        lock: Hold,
+        session: &Arc<Session>,
+        names: Vec<String>,
+        stop: &mut Stop,
+    ) -> End {
+        let holds = self.holds(&lock, session, names);
+        lock.exchanged();
+        self.ahead = None;
+        self.waits_for = WaitsFor::Renewal;
+        // As every lock (docs/protocol.md#suspended).
+        match wait(session, stop, session.lease().until_valid()).await {
+            Ok(()) if session.end_reason().is_none() => End::Granted(holds),
+            // What is lost is not handed out: the drop cleans up, and the caller goes on waiting.
+            Ok(()) => End::Again,
+            Err(end) => end,
+        }
+    }
+
+    /// Leaves orphans to cleanup.
+    fn leave(&self, session: &Arc<Session>, orphans: Orphans) {
+        let nodes = orphans.names.into_iter().map(Orphan::Node);
+        let unknown = orphans.ids.into_iter().map(|id| {
+            let beginning = lease_beginning(&id, 0, 0);
+            Orphan::UnknownCreate { id, beginning }
+        });
+        for orphan in nodes.chain(unknown) {
+            self.path_lock.client().cleanup().submit(Item {
+                session: Arc::clone(session),
+                directory: self.semaphore.leases.clone(),
+                orphan,
+                number: self.number,
+                until_gone: None,
+                done: None,
+            });
+        }
+    }
+
+    /// Tells the caller the result. [`Client::flush`](crate::Client::flush) waits until the returned ticket is
+    /// dropped.
+    fn tell(&mut self, end: End) -> Option<Ticket> {
+        let ticket = || Some(self.path_lock.client().cleanup().ticket(self.number));
+        let (ticket, answer) = match end {
+            End::Granted(holds) => (None, Ok(holds)),
+            End::Denied(error) => (ticket(), Err(error)),
+            End::Stopped(Stopped::OutOfTime) => (ticket(), Err(self.out_of_time())),
+            End::Stopped(Stopped::CallerGone(ticket)) => {
+                self.reply = None;
+                return ticket;
+            }
+            End::Again | End::LockDeleted { .. } => return None,
+        };
+        if let Some(reply) = self.reply.take() {
+            // If the caller has left, the holds come back here, and their drop releases the permits.
+            drop(reply.send(answer));
+        }
+        ticket
+    }
+
+    /// Returns the error at the deadline: `TimedOut` if live contenders were seen in the way, otherwise what
+    /// was not answered.
+    fn out_of_time(&mut self) -> TryLockError {
+        let waited = self.started.elapsed();
+        match (self.ask.budget, self.ahead.take()) {
+            (Budget::Until { asked, .. }, Some(ahead)) => AcquireError::TimedOut {
+                path: self.path_lock.path().user().to_owned(),
+                timeout: asked,
+                waited,
+                ahead: ahead.count,
+                first: ahead.first.map(|name| self.semaphore.leases.user_child(&name)),
+                holder: self.path_lock.local_holder(Kind::Exclusive),
+            }
+            .into(),
+            _ => self.path_lock.no_answer(self.waits_for, waited).into(),
+        }
+    }
+
+    /// Returns the live leases that a look shows. `None` if there are none, or those that are being deleted
+    /// are alone in the way.
+    fn live_leases(&self, session: &Session, seen: &Seen) -> Option<Ahead> {
+        let live = || {
+            let leases = seen.leases.iter();
+            leases.filter(|name| !session.is_leaving(&self.semaphore.leases.child(name)))
+        };
+        let number = |name: &&String| name.rsplit_once('-').map(|(_, number)| number.to_owned());
+        let first = live().min_by_key(number)?;
+        Some(Ahead { count: live().count(), first: Some(first.as_str().into()) })
+    }
+
+    /// Returns an error if leases of this client that the servers refuse to delete are all that is in the way,
+    /// after asking for their deletion once more (docs/protocol.md#refused-orphan).
+    async fn orphaned(&self, session: &Session, seen: &Seen) -> Option<AcquireError> {
+        let mut orphans = session.refused_orphans(Some(&self.semaphore.leases));
+        orphans.retain(|orphan| seen.leases.contains(&orphan.name));
+        if orphans.is_empty() {
+            return None;
+        }
+        let (orphan, source) = Box::pin(first_refused(session, orphans)).await?;
+        let node = self.semaphore.leases.user_child(&orphan.name);
+        Some(AcquireError::Orphaned { path: self.path_lock.path().user().to_owned(), node, source })
+    }
+
+    /// Returns how the attempt ends when the state machine has finished without a grant.
+    fn not_granted(&mut self, why: NoPermits, session: &Session, seen: Option<&Seen>) -> End {
+        let path_lock = &self.path_lock;
+        let path = || path_lock.path().user().to_owned();
+        End::from(match why {
+            NoPermits::SessionGone => return End::Again,
+            NoPermits::LockDeleted => return End::LockDeleted { waited: false },
+            NoPermits::WouldBlock => {
+                let ahead = seen.and_then(|seen| self.live_leases(session, seen));
+                let Some(Ahead { count, first }) = ahead else { return End::Again };
+                return End::Denied(TryLockError::WouldBlock {
+                    path: path(),
+                    ahead: count,
+                    first: first.map(|name| self.semaphore.leases.user_child(&name)),
+                    holder: path_lock.local_holder(Kind::Exclusive),
+                });
+            }
+            NoPermits::TooMany { limit } => {
+                AcquireError::TooManyPermits { path: path(), asked: self.wanted, limit }
+            }
+            NoPermits::LimitMismatch { theirs, lease } => {
+                mismatch(path_lock, &self.semaphore, theirs, &lease)
+            }
+            NoPermits::InvalidLimit { found } => invalid(path_lock, &self.semaphore, found),
+            NoPermits::TooManyWatches => AcquireError::TooManyWatches { path: path() },
+            NoPermits::KeptFailing(failure) => {
+                AcquireError::Connection { path: path(), source: Arc::clone(&failure.cause) }
+            }
+            NoPermits::Refused(failure) => match failure.kind {
+                FailureKind::Refused(Refusal::NoAuth) => {
+                    no_auth(path_lock, std::mem::take(&mut self.subject))
+                }
+                // Of a sequential create with a fresh id: the sequence numbers are used up.
+                FailureKind::Refused(Refusal::NodeExists) => AcquireError::SequenceExhausted { path: path() },
+                _ => AcquireError::Rejected { path: path(), source: Arc::clone(&failure.cause) },
+            },
+        })
+    }
+}
+
+/// Waits for `work`, until the attempt has to stop or the session ends. A result that is ready has
+/// precedence.
+async fn wait<T>(session: &Session, stop: &mut Stop, work: impl Future<Output = T>) -> Result<T, End> {
+    tokio::select! {
+        biased;
+        result = work => Ok(result),
+        stopped = stop.wait() => Err(End::Stopped(stopped)),
+        _ = session.ended() => Err(End::Again),
+    }
+}
+
+/// Waits until it is known that so many permits are more than the limit, which is returned. One permit never
+/// is.
+async fn too_many(path_lock: Arc<PathLock>, semaphore: SemaphoreOptions, wanted: u32) -> u32 {
+    if wanted > 1 {
+        if let Ok(limit) = limit(&path_lock, &semaphore).await {
+            if wanted > limit {
+                return limit;
+            }
+        }
+    }
+    std::future::pending().await
+}
+
+/// Sends the transaction that creates the leases and deletes the lock node. The leases are created first: a
+/// server that applies one operation after the other does not show the next head too few of them.
+async fn take_permits(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+    session: &Arc<Session>,
+    lock: &str,
+    take: &Take,
+) -> PermitsEvent {
+    let ids: Vec<String> = take.slots.iter().map(|_| new_id(path_lock.naming())).collect();
+    let beginnings = ids.iter().zip(&take.slots).map(|(id, slot)| lease_beginning(id, *slot, take.limit));
+    let leases: Vec<String> = beginnings.map(|beginning| semaphore.leases.child(&beginning)).collect();
+    let acls = to_library(&path_lock.options().acl);
+    let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&acls));
+    let lock = path_lock.path().child(lock);
+    let (leases, options, lock) = (&leases, &options, &lock);
+    let sent = clock::now();
+    let committed = session.request(|handle| async move {
+        let mut writer = handle.new_multi_writer();
+        let mut put = Ok(());
+        for lease in leases {
+            put = put.and_then(|()| writer.add_create(lease, &path_lock.options().data, options));
+        }
+        put = put.and_then(|()| writer.add_delete(lock, None));
+        if let Some(version) = take.limit_version {
+            put = put.and_then(|()| writer.add_check_version(semaphore.limit.server(), version));
+        }
+        // Not expected: the paths have been checked, and the ACL is not empty.
+        put.map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
+        writer.commit().await
+    });
+    let outcome = match committed.await {
+        Err(SessionGone) => Taken::Failed(FailureKind::SessionGone.into()),
+        Ok(Ok(results)) => taken(session, leases, results, sent),
+        Ok(Err(zk::MultiWriteError::RequestFailed { source })) => Taken::Failed(session.failure(source)),
+        Ok(Err(zk::MultiWriteError::OperationFailed { index, source })) => {
+            session.lease().renewed_by_check(sent, &source);
+            let of_lock = index == leases.len();
+            match source {
+                zk::Error::NoNode if of_lock => Taken::LockGone,
+                zk::Error::NoNode | zk::Error::BadVersion if index > leases.len() => Taken::LimitChanged,
+                zk::Error::NoNode => Taken::NoDirectory,
+                source => Taken::Failed(session.failure(source)),
+            }
+        }
+    };
+    PermitsEvent::Taken { ids, outcome }
+}
+
+/// Returns the leases of a committed transaction.
+fn taken(
+    session: &Arc<Session>,
+    leases: &[String],
+    results: Vec<zk::MultiWriteResult>,
+    sent: crate::protocol::moment::Moment,
+) -> Taken {
+    let mut names = Vec::with_capacity(leases.len());
+    for result in results {
+        let zk::MultiWriteResult::Create { path, stat } = result else { continue };
+        if !stat.is_invalid() && stat.ephemeral_owner != session.session_id() {
+            // docs/protocol.md#replaced-session
+            session.end(LostReason::SessionReplaced);
+            return Taken::Failed(FailureKind::SessionGone.into());
+        }
+        let Some((_, name)) = path.rsplit_once('/') else { continue };
+        names.push(name.to_owned());
+    }
+    if names.len() != leases.len() {
+        return Taken::Failed(Failure::from(FailureKind::Unknown));
+    }
+    session.lease().renewed(sent);
+    Taken::Done { names }
+}
+
+/// The owner of a lease: no contender waits for it in memory.
+fn no_owner() -> Weak<dyn NodeOwner> {
+    Weak::<SharedQueue>::new()
+}

@@ -1,0 +1,1309 @@
+//! The semaphore.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::client::Client;
+use crate::engine::hold::Hold;
+use crate::engine::lock_options::{MAX_PERMITS, Recipe, RequestedOptions, SemaphoreOptions};
+use crate::engine::path_lock::{Ask, Budget, PathLock};
+use crate::engine::{limit, permits};
+use crate::error::{AcquireError, BuildError, Lost, ReleaseError, TryLockError};
+use crate::guard::{AnyGuard, LockGuard, LockState};
+use crate::guard_set::GuardSet;
+use crate::lock::{at_once, until, until_had, within};
+use crate::mode::Exclusive;
+use crate::options::{Acl, Parents};
+use crate::path::NodePath;
+use crate::protocol::node_name::Kind;
+use crate::protocol::permits::slot_of;
+use crate::shown::{Quoted, debug_as_path};
+use crate::token::FencingToken;
+use crate::transaction::Transaction;
+
+/// A counting semaphore across processes: at most so many permits are held at a time.
+///
+/// It is Curator's `InterProcessSemaphoreV2`, in Curator's layout: a contender queues in `<path>/locks`, and
+/// each permit is an ephemeral node in `<path>/leases`. Java processes that use Curator contend for the same
+/// permits. With a limit of 1 it is Curator's `InterProcessSemaphoreMutex`, and does not exclude holders of an
+/// [`InterProcessMutex`](crate::InterProcessMutex) on the same path: their nodes are in other directories.
+///
+/// - **All or none.** [`acquire_many`](Self::acquire_many) gets all of its permits at once, by one transaction,
+///   so contenders that each want several never wait for each other with a part of them in hand.
+/// - **In the order of arrival**, whatever they ask for, as in tokio: a large request at the head of the queue
+///   is served before smaller ones behind it. A permit that is returned wakes one waiter.
+/// - **Slots.** Each permit has a [slot](SemaphorePermit::slot) below the limit, which no other permit has at
+///   that time: worker ids, shards and connection numbers.
+/// - **A limit for everybody.** [`set_permits`](Self::set_permits) changes it while the semaphore is in use.
+///
+/// The value is a handle: it is cheap to clone, and does no I/O until it is used. Like every lock, a permit
+/// can be [lost](SemaphorePermit::lost) while it is held. A free permit costs 5 requests, in three round
+/// trips, and its release 1.
+///
+/// # The limit
+/// Each handle states a limit, and all have to state the same: a contender that finds a permit of another
+/// process under another limit ends with [`AcquireError::LimitMismatch`], which says both. If the node
+/// `<path>/permits` (or that of [`shared_count`](InterProcessSemaphoreBuilder::shared_count)) exists, it
+/// contains the limit for everybody, and what handles state does not count. Its four bytes are those of
+/// Curator's `SharedCount`, so a Java process attaches by
+/// `new InterProcessSemaphoreV2(client, path, new SharedCount(client, path + "/permits", n))`. Java processes
+/// that state their limit as a number do not look at it, and the names of their permits do not tell it: give
+/// them the right one.
+///
+/// # Among Java processes
+/// Curator's `acquire(n)` takes its permits one by one and waits with some in hand. Two of them can wait for
+/// each other for ever, and then all behind them do too: use deadlines where Java processes acquire several at
+/// once.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::time::Duration;
+/// use zookeeper_recipes::InterProcessSemaphore;
+///
+/// // Ten calls of the partner's API at a time, from all processes together.
+/// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+/// let permit = semaphore.acquire(Duration::from_secs(1)).await?;
+/// // The call.
+/// permit.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A worker id from 0 to 1023, unique among all processes while the permit is held:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::InterProcessSemaphore;
+///
+/// let permit = InterProcessSemaphore::new(&client, "/ids/workers", 1024)?.try_acquire().await?;
+/// let worker = permit.slot();
+/// assert!(worker < 1024);
+/// # permit.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "Semaphore")]
+#[doc(alias = "InterProcessSemaphoreV2")]
+#[doc(alias = "InterProcessSemaphoreMutex")]
+#[doc(alias = "RSemaphore")]
+#[doc(alias = "RPermitExpirableSemaphore")]
+#[derive(Clone)]
+pub struct InterProcessSemaphore {
+    path_lock: Arc<PathLock>,
+}
+
+impl InterProcessSemaphore {
+    /// Creates a handle of the semaphore at `path`, which states a limit of `permits`, without any I/O.
+    ///
+    /// The limit is from 1 to 10,000: the permits' nodes are children of one directory, which other clients
+    /// have to be able to list. It has the other options of the handles that this client already has for the
+    /// path, or the defaults.
+    ///
+    /// # Errors
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
+    ///   longer than 16 KiB with the namespace.
+    /// - [`BuildError::InvalidOption`] if the limit is zero or larger than 10,000.
+    /// - [`BuildError::LimitMismatch`] if this client has a handle or permit of this semaphore with another
+    ///   limit.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// assert!(InterProcessSemaphore::new(&client, "/partner/calls", 20).is_err());
+    /// assert!(InterProcessSemaphore::new(&client, "/others/calls", 0).is_err());
+    /// # drop(semaphore);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(client: &Client, path: &str, permits: u32) -> Result<Self, BuildError> {
+        Self::builder(client, path, permits).build()
+    }
+
+    /// Returns a builder of the semaphore at `path` with a limit of `permits`, for other options than the
+    /// defaults.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::builder(&client, "/partner/calls", 10).data("worker-7").build()?;
+    /// # semaphore.participants().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(client: &Client, path: &str, permits: u32) -> InterProcessSemaphoreBuilder {
+        InterProcessSemaphoreBuilder {
+            client: client.clone(),
+            path: path.to_owned(),
+            asked: RequestedOptions { permits: Some(permits), ..RequestedOptions::default() },
+        }
+    }
+
+    /// Acquires one permit, waiting at most for `timeout`.
+    ///
+    /// The timeout covers everything: creating directories, retries, reconnects, and waiting for other
+    /// contenders. [`Duration::ZERO`] does not wait for a permit, as [`try_acquire`](Self::try_acquire). A
+    /// duration over a year is no deadline.
+    ///
+    /// # Errors
+    /// - [`AcquireError::TimedOut`] if no permit was free in time: all were held, or other contenders were
+    ///   ahead in the queue. It will not be granted to this call any more.
+    /// - [`AcquireError::Connection`] if the time passed without an answer of a server.
+    /// - [`AcquireError::LimitMismatch`] if another process acquired its permit under another limit, and
+    ///   [`AcquireError::InvalidLimit`] if the node with the limit contains something else.
+    /// - See [`AcquireError`] for the other variants.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped (in `select!` or [`tokio::time::timeout`]), the place in the queue is lost and
+    /// nothing else: nodes that were created, or may have been, are deleted in the background, which
+    /// [`Client::flush`](crate::Client::flush) waits for. Do not keep the future without polling it: a permit
+    /// that is granted to it is held until the future is polled or dropped.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{Acquired, Busy, InterProcessSemaphore, OptionalExt};
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// match semaphore.acquire(Duration::from_millis(200)).await.optional()? {
+    ///     Acquired(permit) => permit.release().await?, // after the work
+    ///     Busy => println!("too busy, try again later"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static {
+        self.acquire_many(1, timeout)
+    }
+
+    /// Acquires one permit, waiting at most until `deadline`.
+    ///
+    /// # Errors
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::{Duration, Instant};
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let deadline = Instant::now() + Duration::from_secs(1); // of the whole request
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// let permit = semaphore.acquire_until(deadline).await?;
+    /// permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire_until(
+        &self,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static {
+        self.acquire_many_until(1, deadline)
+    }
+
+    /// Acquires `n` permits, all of them or none, waiting at most for `timeout`.
+    ///
+    /// They are granted at once, when `n` are free. Until then the call holds none, and the contenders behind
+    /// it wait. It costs one request more than [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    /// - [`AcquireError::TooManyPermits`] if `n` is more than the limit, at once or when the limit becomes
+    ///   smaller.
+    /// - [`AcquireError::ZeroPermits`] if `n` is zero.
+    /// - [`AcquireError::Rejected`] if the transaction for that many would be larger than ZooKeeper accepts,
+    ///   which starts at about 4,000 permits without [data](InterProcessSemaphoreBuilder::data).
+    /// - See [`acquire`](Self::acquire) for the other variants.
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let permit = semaphore.acquire_many(3, Duration::from_secs(1)).await?;
+    /// assert_eq!(permit.num_permits(), 3);
+    /// assert_eq!(semaphore.available_permits().await?, 5);
+    /// permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire_many(
+        &self,
+        n: u32,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static {
+        self.acquire_within(n, within(&self.path_lock, timeout), Location::caller())
+    }
+
+    /// Acquires `n` permits, all of them or none, waiting at most until `deadline`.
+    ///
+    /// # Errors
+    /// See [`acquire_many`](Self::acquire_many).
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::{Duration, Instant};
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let permit = semaphore.acquire_many_until(3, Instant::now() + Duration::from_secs(1)).await?;
+    /// permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire_many_until(
+        &self,
+        n: u32,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static {
+        self.acquire_within(n, until(&self.path_lock, deadline), Location::caller())
+    }
+
+    fn acquire_within(
+        &self,
+        n: u32,
+        budget: Budget,
+        location: &'static Location<'static>,
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static {
+        let ask = Ask::new(Kind::Exclusive, budget, location);
+        let path_lock = Arc::clone(&self.path_lock);
+        async move { acquire(path_lock, n, ask).await }
+    }
+
+    /// Acquires one permit for no longer than `lease`, waiting at most for `wait`.
+    ///
+    /// See [`acquire_many_for`](Self::acquire_many_for).
+    ///
+    /// # Errors
+    /// - [`AcquireError::InvalidLease`] if `lease` is zero.
+    /// - See [`acquire`](Self::acquire) for the other variants.
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// let permit = semaphore.acquire_for(Duration::from_secs(1), Duration::from_secs(30)).await?;
+    /// assert!(permit.remaining().unwrap() <= Duration::from_secs(30));
+    /// permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire_for(
+        &self,
+        wait: Duration,
+        lease: Duration,
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static {
+        self.acquire_many_for(1, wait, lease)
+    }
+
+    /// Acquires `n` permits for no longer than `lease`, all of them or none, waiting at most for `wait`.
+    ///
+    /// The lease is counted from the grant. When it is over, the permits are [lost](SemaphorePermit::lost)
+    /// with [`LostReason::LeaseOver`](crate::LostReason::LeaseOver) first, and returned then.
+    /// [`SemaphorePermit::extend`] sets another lease, and [`SemaphorePermit::remaining`] says how much is
+    /// left.
+    ///
+    /// # Errors
+    /// - [`AcquireError::InvalidLease`] if `lease` is zero.
+    /// - See [`acquire_many`](Self::acquire_many) for the other variants.
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{InterProcessSemaphore, LostReason};
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let lease = Duration::from_millis(50);
+    /// let permit = semaphore.acquire_many_for(2, Duration::from_secs(1), lease).await?;
+    /// assert_eq!(permit.lost().await.reason(), LostReason::LeaseOver);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire_many_for(
+        &self,
+        n: u32,
+        wait: Duration,
+        lease: Duration,
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static {
+        let ask = Ask::new(Kind::Exclusive, within(&self.path_lock, wait), Location::caller());
+        let path_lock = Arc::clone(&self.path_lock);
+        async move {
+            if lease.is_zero() {
+                return Err(AcquireError::InvalidLease { path: path_lock.path().user().to_owned() });
+            }
+            acquire(path_lock, n, Ask { lease: Some(lease), ..ask }).await
+        }
+    }
+
+    /// Acquires one permit if one is free.
+    ///
+    /// It does not wait for a permit. If one is free, it queues for up to 200 ms behind contenders that are
+    /// about to get theirs, so that of ten calls at once for ten free permits all succeed. It waits for the
+    /// servers up to the connect timeout.
+    ///
+    /// # Errors
+    /// - [`TryLockError::WouldBlock`] if no permit is free, or other contenders are ahead and stay there.
+    /// - [`AcquireError::Connection`] if no server replies within the connect timeout.
+    /// - See [`acquire`](Self::acquire) for the other errors in [`TryLockError::Acquire`].
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{InterProcessSemaphore, TryLockError};
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// match semaphore.try_acquire().await {
+    ///     Ok(permit) => permit.release().await?, // after the work
+    ///     Err(TryLockError::WouldBlock { ahead, .. }) => println!("{ahead} are in the way"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias = "tryAcquire")]
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<SemaphorePermit, TryLockError>> + Send + 'static {
+        self.try_acquire_many(1)
+    }
+
+    /// Acquires `n` permits if as many are free, all of them or none.
+    ///
+    /// # Errors
+    /// - [`AcquireError::TooManyPermits`] if `n` is more than the limit.
+    /// - See [`try_acquire`](Self::try_acquire) for the other variants.
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{InterProcessSemaphore, TryLockError};
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let permit = semaphore.try_acquire_many(6).await?;
+    /// let busy = semaphore.try_acquire_many(3).await.unwrap_err();
+    /// assert!(matches!(busy, TryLockError::WouldBlock { .. }));
+    /// # permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn try_acquire_many(
+        &self,
+        n: u32,
+    ) -> impl Future<Output = Result<SemaphorePermit, TryLockError>> + Send + 'static {
+        let ask = Ask::new(Kind::Exclusive, at_once(&self.path_lock), Location::caller());
+        let path_lock = Arc::clone(&self.path_lock);
+        async move {
+            let holds = permits::acquire(Arc::clone(&path_lock), n, ask).await?;
+            match holds.iter().find_map(Hold::lost) {
+                None => Ok(SemaphorePermit::new(holds)),
+                // Lost between the grant and here.
+                Some(reason) => Err(path_lock.lost_at_once(reason).into()),
+            }
+        }
+    }
+
+    /// Returns how many permits are free: the limit in force less the permits that are held, or zero.
+    ///
+    /// The number may have changed by the time that this returns. With contenders in the queue a free permit
+    /// is the first one's.
+    ///
+    /// # Errors
+    /// - [`AcquireError::LimitMismatch`] and [`AcquireError::InvalidLimit`] as for
+    ///   [`acquire`](Self::acquire).
+    /// - See [`AcquireError`] for the other variants; never [`AcquireError::TimedOut`].
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// assert_eq!(semaphore.available_permits().await?, 9);
+    /// # permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "availablePermits")]
+    pub async fn available_permits(&self) -> Result<u32, AcquireError> {
+        self.look(|path_lock, semaphore| async move { limit::available(&path_lock, &semaphore).await }).await
+    }
+
+    /// Returns the limit in force: that of the node that stores it, or the one that this handle states if
+    /// there is no such node.
+    ///
+    /// # Errors
+    /// - [`AcquireError::InvalidLimit`] if the node contains something else.
+    /// - See [`AcquireError`] for the other variants; never [`AcquireError::TimedOut`].
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// assert_eq!(semaphore.permits().await?, 10);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn permits(&self) -> Result<u32, AcquireError> {
+        self.look(|path_lock, semaphore| async move { limit::limit(&path_lock, &semaphore).await }).await
+    }
+
+    /// Sets the limit for all processes, from now on.
+    ///
+    /// It is stored in a persistent node, `<path>/permits` by default, and what handles state does not count
+    /// any more. The first in the queue hears of it at once. A limit below the number of permits that are held
+    /// revokes none: no further permit is granted until enough have been returned.
+    ///
+    /// Once this has returned no permit is granted beyond the new limit. While the node does not exist yet, a
+    /// permit that is being granted at this very moment may be granted under the limit that handles state.
+    ///
+    /// # Errors
+    /// - [`AcquireError::ZeroPermits`] if `n` is zero.
+    /// - [`AcquireError::TooManyPermits`] if `n` is larger than 10,000.
+    /// - See [`AcquireError`] for the other variants; never [`AcquireError::TimedOut`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the limit may be set or not.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// semaphore.set_permits(20).await?;
+    /// assert_eq!(semaphore.permits().await?, 20);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "add_permits")]
+    #[doc(alias = "SharedCount")]
+    #[doc(alias = "trySetPermits")]
+    pub async fn set_permits(&self, n: u32) -> Result<(), AcquireError> {
+        let path = || self.path().to_owned();
+        match n {
+            0 => return Err(AcquireError::ZeroPermits { path: path() }),
+            1..=MAX_PERMITS => {}
+            _ => return Err(AcquireError::TooManyPermits { path: path(), asked: n, limit: MAX_PERMITS }),
+        }
+        self.look(
+            move |path_lock, semaphore| async move { limit::set_limit(&path_lock, &semaphore, n).await },
+        )
+        .await
+    }
+
+    /// Returns the paths of the nodes of the permits that are held, of all processes, in the order in which
+    /// they were granted.
+    ///
+    /// # Errors
+    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// assert_eq!(semaphore.participants().await?, permit.nodes());
+    /// # permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getParticipantNodes")]
+    pub async fn participants(&self) -> Result<Vec<NodePath>, AcquireError> {
+        self.look(|path_lock, semaphore| async move { limit::participants(&path_lock, &semaphore).await })
+            .await
+    }
+
+    /// Runs a question where the session runs.
+    async fn look<T, F>(
+        &self,
+        question: impl FnOnce(Arc<PathLock>, SemaphoreOptions) -> F + Send,
+    ) -> Result<T, AcquireError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, AcquireError>> + Send + 'static,
+    {
+        let path_lock = Arc::clone(&self.path_lock);
+        let closed = || Err(path_lock.client().why_ended(path_lock.path()));
+        // Not expected: a semaphore's path lock has these options.
+        let Some(semaphore) = path_lock.options().semaphore.clone() else { return closed() };
+        let work = question(Arc::clone(&path_lock), semaphore);
+        path_lock.client().run_while_polled(work).await.unwrap_or_else(closed)
+    }
+
+    /// Returns the path of the semaphore, as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.path_lock.path().user()
+    }
+}
+
+/// Acquires permits, which their caller has then: they may be lost before that.
+async fn acquire(path_lock: Arc<PathLock>, n: u32, ask: Ask) -> Result<SemaphorePermit, AcquireError> {
+    let attempt = |ask| permits::acquire(Arc::clone(&path_lock), n, ask);
+    let holds =
+        until_had(ask, attempt, |holds| holds.iter().find_map(|hold| Some((hold.path_lock(), hold.lost()?))));
+    holds.await.map(SemaphorePermit::new)
+}
+
+/// Builder of an [`InterProcessSemaphore`].
+///
+/// All handles of one client for one path share its options: the first handle decides, and what a later one
+/// leaves unset it takes over.
+///
+/// # Examples
+/// With every option:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+/// # let client = client.connect(&server.connect_string()).await?;
+/// use std::time::Duration;
+/// use zookeeper_recipes::{Acl, InterProcessSemaphore, Parents};
+///
+/// let semaphore = InterProcessSemaphore::builder(&client, "/partner/calls", 10)
+///     .max_znodes(16) // of the waiters of this process
+///     .shared_count("/partner/limit") // where the limit for everybody is stored
+///     .data("worker-7") // for people who look at the nodes
+///     .acl([Acl::creator_all()]) // the client has credentials
+///     .parents(Parents::Persistent) // the directories stay
+///     .build()?;
+/// # semaphore.acquire(Duration::from_secs(60)).await?.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "it does nothing until `build` is called"]
+#[derive(Clone)]
+pub struct InterProcessSemaphoreBuilder {
+    client: Client,
+    path: String,
+    asked: RequestedOptions,
+}
+
+impl fmt::Debug for InterProcessSemaphoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "InterProcessSemaphoreBuilder({})", Quoted(&self.path))
+    }
+}
+
+impl InterProcessSemaphoreBuilder {
+    /// Sets the path of the node that stores the limit for everybody, if that is to be another than
+    /// `<path>/permits`.
+    ///
+    /// For the path of a Curator `SharedCount` that exists already, or one limit for several semaphores. The
+    /// path is below the client's [namespace](crate::ClientBuilder::namespace).
+    pub fn shared_count(mut self, path: impl Into<String>) -> Self {
+        self.asked.shared_count = Some(path.into());
+        self
+    }
+
+    /// Sets the maximum number of nodes that this client has in the queue; further waiters wait in memory, in
+    /// order.
+    ///
+    /// From 1 to 10,000, by default 64. Permits that are held do not count.
+    pub fn max_znodes(mut self, nodes: usize) -> Self {
+        self.asked.node_limit = Some(nodes);
+        self
+    }
+
+    /// Sets the data of the nodes, for people and tools that look at them; no recipe reads it.
+    ///
+    /// At most 1,000,000 bytes, because ZooKeeper refuses requests over 1 MiB; several permits that are
+    /// acquired at once are one request. The default is `zookeeper-recipes`; Curator's is the address of its
+    /// host.
+    #[doc(alias = "setNodeData")]
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.asked.data = Some(data.into().into());
+        self
+    }
+
+    /// Sets the ACL of the nodes, and of directories that have to be created.
+    ///
+    /// The default is that of the client ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
+    pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
+        self.asked.acl = Some(acl.into().into());
+        self
+    }
+
+    /// Sets the kind of node that missing directories are created as.
+    ///
+    /// The default is [`Parents::Container`], as in Curator.
+    #[doc(alias = "dontUseContainerParents")]
+    pub fn parents(mut self, parents: Parents) -> Self {
+        self.asked.parents = Some(parents);
+        self
+    }
+
+    /// Builds the semaphore, without any I/O.
+    ///
+    /// # Errors
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or that of the shared count, or it is
+    ///   `/`, below `/zookeeper`, or longer than 16 KiB with the namespace.
+    /// - [`BuildError::InvalidOption`] if the limit is zero or larger than 10,000, or an option has a value
+    ///   that cannot work.
+    /// - [`BuildError::LimitMismatch`] if the same client uses the semaphore with another limit.
+    /// - [`BuildError::ConflictingOptions`] if the same client uses the semaphore with another value of an
+    ///   option.
+    ///
+    /// A client uses a semaphore while there is a live handle or permit, or a call whose nodes are still being
+    /// deleted.
+    pub fn build(self) -> Result<InterProcessSemaphore, BuildError> {
+        let path_lock = self.client.path_lock(&self.path, Recipe::Semaphore, &self.asked)?;
+        Ok(InterProcessSemaphore { path_lock })
+    }
+}
+
+/// One or several permits of an [`InterProcessSemaphore`], held until this is dropped or released.
+///
+/// Each is held by an ephemeral node at the servers ([`nodes`](Self::nodes)). Dropping the value returns its
+/// permits in the background; [`release`](Self::release) does the same and returns the outcome. It can be sent
+/// to other threads and tasks. **The loss of one permit is the loss of all** that are in one value: what its
+/// holder relied on was all of them.
+///
+/// What it proves, and what it does not, is what a [`LockGuard`](crate::LockGuard) proves.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::time::Duration;
+/// use zookeeper_recipes::{InterProcessSemaphore, SemaphorePermit};
+///
+/// let semaphore = InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+/// let permit: SemaphorePermit = semaphore.acquire_many(2, Duration::from_secs(1)).await?;
+/// permit.while_held(async { /* train on GPUs `permit.slots()` */ }).await?;
+/// permit.release().await?; // or drop it
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "dropping the permit returns it at once"]
+#[clippy::has_significant_drop]
+#[doc(alias = "OwnedSemaphorePermit")]
+#[doc(alias = "Lease")]
+pub struct SemaphorePermit {
+    set: GuardSet,
+}
+
+impl SemaphorePermit {
+    fn new(holds: Vec<Hold>) -> Self {
+        let guards = holds.into_iter().map(|hold| AnyGuard::from(LockGuard::<Exclusive>::new(hold)));
+        Self { set: GuardSet::new(guards.collect()) }
+    }
+
+    /// Returns the number of permits.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let permit = semaphore.try_acquire_many(3).await?;
+    /// assert_eq!(permit.num_permits(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn num_permits(&self) -> u32 {
+        u32::try_from(self.set.guards().len()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the lowest of the [slots](Self::slots).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/ids/workers", 1024)?;
+    /// let (one, two) = (semaphore.try_acquire().await?, semaphore.try_acquire().await?);
+    /// assert_eq!((one.slot(), two.slot()), (0, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn slot(&self) -> u32 {
+        self.slots().first().copied().unwrap_or_default()
+    }
+
+    /// Returns the slots of the permits, in ascending order: a number of each permit, which no other permit of
+    /// this library has while this one is held.
+    ///
+    /// A slot is the smallest that is free at the grant, and below the limit under which it was granted. It
+    /// stays the same for as long as the permit is held. Permits of Java processes have none.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let permit = semaphore.try_acquire_many(3).await?;
+    /// assert_eq!(permit.slots(), [0, 1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn slots(&self) -> Vec<u32> {
+        let names = self.set.guards().iter().map(|guard| guard.hold().node());
+        let mut slots: Vec<u32> = names.filter_map(|name| slot_of(&name)).map(|(slot, _)| slot).collect();
+        slots.sort_unstable();
+        slots
+    }
+
+    /// Splits off `n` permits, those with the highest slots. Returns `None`, and changes nothing, if `n` is
+    /// zero or no permit would be left.
+    ///
+    /// Both values are independent of each other from then on.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let mut permit = semaphore.try_acquire_many(3).await?;
+    /// let one = permit.split(1).expect("three are more than one");
+    /// assert_eq!((permit.slots(), one.slots()), (vec![0, 1], vec![2]));
+    /// assert!(permit.split(2).is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn split(&mut self, n: u32) -> Option<Self> {
+        let n = usize::try_from(n).ok().filter(|n| (1..self.set.guards().len()).contains(n))?;
+        let mut guards = std::mem::replace(&mut self.set, GuardSet::new(Vec::new())).into_guards();
+        guards.sort_by_key(|guard| slot_of(&guard.hold().node()).map(|(slot, _)| slot));
+        let split = guards.split_off(guards.len() - n);
+        self.set = GuardSet::new(guards);
+        Some(Self { set: GuardSet::new(split) })
+    }
+
+    /// Adds the permits of `other` to these.
+    ///
+    /// # Errors
+    /// `other`, unchanged, if it was acquired by another client or from another semaphore.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let mut permit = semaphore.try_acquire().await?;
+    /// let other = semaphore.try_acquire_many(2).await?;
+    /// assert!(permit.merge(other).is_ok());
+    /// assert_eq!(permit.num_permits(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn merge(&mut self, other: Self) -> Result<(), Self> {
+        let semaphore =
+            |permit: &Self| permit.set.guards().first().map(|guard| Arc::clone(guard.hold().path_lock()));
+        match (semaphore(self), semaphore(&other)) {
+            (Some(ours), Some(theirs)) if Arc::ptr_eq(&ours, &theirs) => {}
+            _ => return Err(other),
+        }
+        let mut guards = std::mem::replace(&mut self.set, GuardSet::new(Vec::new())).into_guards();
+        guards.extend(other.set.into_guards());
+        self.set = GuardSet::new(guards);
+        Ok(())
+    }
+
+    /// Returns the fencing token of the grant, by which a resource can refuse former holders of a slot.
+    ///
+    /// Tokens rise in the order of the grants. Holders of different slots hold at the same time, so a resource
+    /// compares tokens for each [slot](Self::slots) by itself: a [`FenceGate`](crate::FenceGate) for each
+    /// worker id, shard or connection. All permits of one call have the same token. After a
+    /// [`merge`](Self::merge) this is the lowest: it never passes in the place of a later holder, but may be
+    /// refused for a slot that was granted by another call; keep such permits apart.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/ids/workers", 1024)?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// let (worker, token) = (permit.slot(), permit.fencing_token());
+    /// permit.release().await?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// assert!(permit.slot() == worker && permit.fencing_token() > token);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        let tokens = self.set.guards().iter().map(|guard| guard.hold().token());
+        let (zxid, counter) = tokens.min().unwrap_or_default();
+        FencingToken::from_parts(zxid, counter)
+    }
+
+    /// Returns the paths of the nodes of the permits, without the client's namespace.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// assert!(permit.nodes()[0].starts_with("/cluster/gpus/leases/"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "getNodeName")]
+    pub fn nodes(&self) -> Vec<NodePath> {
+        self.set.guards().iter().map(LockGuard::node).collect()
+    }
+
+    /// Returns the path of the semaphore, as it was given.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// assert_eq!(semaphore.try_acquire().await?.path(), "/cluster/gpus");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.set.guards().first().map_or("", LockGuard::path)
+    }
+
+    /// Returns the state of the permits: of several, that of the one that is worst off.
+    ///
+    /// The clock is read at each call, so a task that was not scheduled for long cannot hide a loss.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// use zookeeper_recipes::LockState;
+    ///
+    /// let permit = semaphore.try_acquire().await?;
+    /// assert_eq!(permit.state(), LockState::Held);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn state(&self) -> LockState {
+        self.set.state()
+    }
+
+    /// Waits until the state differs from `known`, and returns the new one.
+    ///
+    /// Returns at once if the state differs already, or if a permit is lost.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing is lost.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// use zookeeper_recipes::LockState;
+    ///
+    /// let permit = semaphore.try_acquire().await?;
+    /// client.close().await?;
+    /// let state = permit.state_changed(LockState::Held).await;
+    /// assert!(matches!(state, LockState::Lost(_)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn state_changed(&self, known: LockState) -> LockState {
+        self.set.state_changed(known).await
+    }
+
+    /// Returns `true` unless a permit is lost, by the clock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// assert!(semaphore.try_acquire().await?.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.set.lost_now().is_none()
+    }
+
+    /// Returns a future that resolves when a permit is lost.
+    ///
+    /// It resolves when the lease or the session has expired, when the client is closed, or when the node of a
+    /// permit was deleted by another process, which is noticed within a sixth of the session timeout (by
+    /// default). The future does not borrow the permit, so another task can wait for it. Drop it when you
+    /// release the permit.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing is lost: the next one resolves at once if a permit was lost in
+    /// between.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// # async fn train() {}
+    /// let permit = semaphore.try_acquire().await?;
+    /// tokio::select! {
+    ///     lost = permit.lost() => eprintln!("stop at once: {lost}"),
+    ///     () = train() => permit.release().await?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+        self.set.lost()
+    }
+
+    /// Runs `work` while the permits are held, and returns its output.
+    ///
+    /// As soon as one is lost, `work` is dropped.
+    ///
+    /// # Errors
+    /// [`Lost`] if a permit is lost. If it was lost before the call, `work` is not polled.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, `work` is dropped with it. The permits are kept.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// let loss = permit.while_held(async { 0.25 /* the training */ }).await?;
+    /// permit.release().await?;
+    /// # assert_eq!(loss, 0.25);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
+        self.set.while_held(work).await
+    }
+
+    /// Runs `work` while the permits are held, and returns its output with them.
+    ///
+    /// Does the same as [`while_held`](Self::while_held), but takes the permits, so the future can be given to
+    /// [`tokio::spawn`].
+    ///
+    /// # Errors
+    /// [`Lost`] if a permit is lost. The permits are dropped then, after `work`.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, or its task aborted, `work` is dropped and then the permits are returned in
+    /// the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// let job = tokio::spawn(permit.while_held_owned(async { 0.25 /* the training */ }));
+    /// // ..
+    /// let (loss, permit) = job.await??;
+    /// permit.release().await?;
+    /// # assert_eq!(loss, 0.25);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn while_held_owned<T>(
+        self,
+        work: impl Future<Output = T>,
+    ) -> impl Future<Output = Result<(T, Self), Lost>> {
+        // In the order in which they are dropped, polled or not: the work relies on the permits.
+        let owned = (work, self);
+        async move {
+            let (work, permit) = owned;
+            let output = permit.while_held(work).await?;
+            Ok((output, permit))
+        }
+    }
+
+    /// Returns an empty transaction: writes to ZooKeeper that are committed only while all of these permits
+    /// are held.
+    ///
+    /// See [`Transaction`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # server.create("/shards", b"")?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/shards", 8)?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// permit.transaction().create(&format!("/shards/{}", permit.slot()), b"mine").commit().await?;
+    /// # assert_eq!(server.children("/shards"), ["0"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn transaction(&self) -> Transaction<'_> {
+        self.set.transaction()
+    }
+
+    /// Sets the lease: the permits are lost when it is over, `lease` from now. Also starts one if there was
+    /// none.
+    ///
+    /// It costs no request. A `lease` of zero ends the permits at once.
+    ///
+    /// # Errors
+    /// [`Lost`] if a permit is lost.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// use std::time::Duration;
+    ///
+    /// let permit = semaphore.acquire_for(Duration::from_secs(1), Duration::from_secs(10)).await?;
+    /// permit.extend(Duration::from_secs(60))?;
+    /// assert!(permit.remaining().unwrap() > Duration::from_secs(10));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "updateLeaseTime")]
+    pub fn extend(&self, lease: Duration) -> Result<(), Lost> {
+        self.set.extend(lease)
+    }
+
+    /// Returns how much of the lease is left; `None` if the permits have no lease.
+    ///
+    /// Of several that were merged, the least. Zero if it is over, or if a permit is lost in another way.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// assert_eq!(semaphore.try_acquire().await?.remaining(), None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.set.remaining()
+    }
+
+    /// Returns a future that resolves when another process requests revocation of one of the permits.
+    ///
+    /// Requests come from [`Client::attempt_revoke`](crate::Client::attempt_revoke) with one of the permits'
+    /// [nodes](Self::nodes), which [`participants`](InterProcessSemaphore::participants) returns. The permits
+    /// are not returned by themselves: that is the holder's decision. Neither a release nor a loss resolves
+    /// the future, and it does not borrow the permit.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the watches end. The next one resolves for the same request.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// # let other = client.clone();
+    /// # async fn train() { std::future::pending().await }
+    /// let permit = semaphore.try_acquire().await?;
+    /// # let holder = permit.nodes().remove(0);
+    /// # tokio::spawn(async move { other.attempt_revoke(&holder).await });
+    /// tokio::select! {
+    ///     () = permit.revoked() => permit.release().await?, // another process needs it more urgently
+    ///     () = train() => {}
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.set.revoked()
+    }
+
+    /// Returns the permits, and waits until a server has confirmed it.
+    ///
+    /// With no server in reach it waits until the session is over; see
+    /// [`LockGuard::release`](crate::LockGuard::release).
+    ///
+    /// # Errors
+    /// - [`ReleaseError::Lost`] if a permit was lost before the call, or if the session ended before a server
+    ///   confirmed the release.
+    /// - [`ReleaseError::Refused`] if the ACL does not allow this client to delete a node of its own.
+    ///
+    /// # Cancel safety
+    /// The permits are returned in any case, from the moment of the call. If the future is dropped, the
+    /// outcome is not known.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// let permit = semaphore.try_acquire_many(8).await?;
+    /// permit.release().await?;
+    /// assert_eq!(semaphore.available_permits().await?, 8);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "returnLease")]
+    #[doc(alias = "returnAll")]
+    pub fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static {
+        self.set.release()
+    }
+}
+
+impl fmt::Debug for SemaphorePermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the state: asking for it reads the clock, and may find a permit lost.
+        write!(f, "SemaphorePermit({}, slots {:?})", Quoted(self.path()), self.slots())
+    }
+}
+
+debug_as_path!(InterProcessSemaphore);
