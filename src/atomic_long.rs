@@ -484,8 +484,8 @@ impl DistributedAtomicLong {
 /// How long the tries under the mutex take by default, with the wait for it.
 const DEFAULT_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The child of the counter's node under which the mutex queues by default.
-const DEFAULT_LOCK_NAME: &str = "lock";
+/// What the path of the mutex has at its end by default.
+const LOCK_SUFFIX: &str = "-lock";
 
 /// Builder of a [`DistributedAtomicLong`].
 ///
@@ -549,8 +549,8 @@ impl DistributedAtomicLongBuilder {
     /// [`InterProcessMutex`](crate::InterProcessMutex), which other code may hold to keep contenders out for a
     /// while, but not for certain: those that find the counter free do not ask for it.
     ///
-    /// The default is the child `lock` of the counter's node, which is made as a persistent node when it is
-    /// needed, and stays. At any other path it is as a mutex's by default.
+    /// The default is the counter's path with `-lock` at its end: beside the counter, because the directories
+    /// of locks are containers, and a node below the counter would be in the way of its deletion.
     #[doc(alias = "lockPath")]
     pub fn lock_path(mut self, path: impl Into<String>) -> Self {
         self.lock_path = Some(path.into());
@@ -579,12 +579,8 @@ impl DistributedAtomicLongBuilder {
     /// - [`BuildError::MixedRecipes`] if the same client uses the path of the mutex for a read-write lock.
     pub fn build(self) -> Result<DistributedAtomicLong, BuildError> {
         let path = LockPath::parse(self.client.core.namespace(), &self.path)?;
-        let lock_path = self.lock_path.unwrap_or_else(|| format!("{}/{DEFAULT_LOCK_NAME}", self.path));
-        // A counter that is deleted by hand must not come back as a container, because the mutex below it
-        // makes its directory: the servers would delete it with its value once the mutex has gone.
-        let is_below = lock_path.strip_prefix(&self.path).is_some_and(|rest| rest.starts_with('/'));
-        let parents = is_below.then_some(Parents::Persistent);
-        let asked = RequestedOptions { acl: self.acl.clone(), parents, ..RequestedOptions::default() };
+        let lock_path = self.lock_path.unwrap_or_else(|| format!("{}{LOCK_SUFFIX}", self.path));
+        let asked = RequestedOptions { acl: self.acl.clone(), ..RequestedOptions::default() };
         let mutex = self.client.path_lock(&lock_path, Recipe::Mutex, &asked)?;
         let acl = self.acl.unwrap_or_else(|| Arc::clone(self.client.core.acl()));
         let (parents, lock_timeout, location) = (self.parents, self.lock_timeout, self.location);

@@ -103,7 +103,7 @@ impl Counter {
             sync.await?;
         }
         match read.await {
-            Ok((data, stat)) => Ok(match value_of(&data, stat.ephemeral_owner) {
+            Ok((data, stat)) => Ok(match value_of(&data, stat.ephemeral_owner, stat.cversion) {
                 Ok(value) => {
                     CounterEvent::Read(Some(Seen { value, version: stat.version, czxid: stat.czxid }))
                 }
@@ -298,7 +298,7 @@ impl Work {
             Err(error @ (AcquireError::AuthFailed { .. } | AcquireError::Closed { .. })) => {
                 Err(counter.no_session(error))
             }
-            Err(source) => Err(AtomicLongError::Mutex { path, source }),
+            Err(error) => Err(AtomicLongError::Mutex { path, source: Box::new(error) }),
         }
     }
 

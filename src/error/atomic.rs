@@ -106,12 +106,12 @@ pub enum AtomicLongError {
         /// The length of the data, in bytes.
         bytes: usize,
     },
-    /// The node is one that the servers delete by themselves (a container, as the directory of a lock or of
-    /// another counter is, an ephemeral node, or one with a time to live): the counter would begin again, and
-    /// give out the same numbers.
+    /// The node is one that the servers may delete by themselves: an ephemeral node, or a directory (without
+    /// data, with children now or before), which for a lock or another counter is a container. The counter
+    /// would begin again then, and hand out the same numbers.
     #[error(
-        "the node {path} cannot be a counter: it is no persistent node, and the servers will delete it; use \
-         another path",
+        "the node {path} cannot be a counter: it is a directory or an ephemeral node, which the servers may \
+         delete; use another path",
         path = Quoted(path)
     )]
     #[non_exhaustive]
@@ -166,7 +166,7 @@ pub enum AtomicLongError {
         path: String,
         /// Why.
         #[source]
-        source: AcquireError,
+        source: Box<AcquireError>,
     },
     /// The servers refused the client's credentials; the client is closed.
     #[error(

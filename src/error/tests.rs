@@ -229,7 +229,7 @@ fn errors_of_counters_name_the_path_and_say_whether_to_try_again() {
         (AtomicLongError::VersionsUsedUp { path: path() }, false, false),
         (AtomicLongError::NoAuth { path: path(), has_credentials: Some(false) }, false, false),
         (AtomicLongError::Rejected { path: path(), source: no_source() }, false, true),
-        (AtomicLongError::Mutex { path: path(), source: mutex }, false, true),
+        (AtomicLongError::Mutex { path: path(), source: Box::new(mutex) }, false, true),
         (AtomicLongError::AuthFailed { path: path() }, false, false),
         (AtomicLongError::Closed { path: path() }, false, false),
     ] {

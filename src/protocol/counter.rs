@@ -53,19 +53,23 @@ pub(crate) struct Seen {
 pub(crate) enum Unusable {
     /// Its data is of another length.
     Data { bytes: usize },
-    /// The servers delete such a node by themselves, and the counter would begin anew.
+    /// The servers may delete the node by themselves, and the counter would begin again.
     NotPersistent,
 }
 
-/// Reads the value from a node's data: Curator's eight bytes, or none.
-pub(crate) fn value_of(data: &[u8], ephemeral_owner: i64) -> Result<i64, Unusable> {
+/// Reads the value from a node's data: Curator's eight bytes, or none. `children` is the number of changes of
+/// its children.
+pub(crate) fn value_of(data: &[u8], ephemeral_owner: i64, children: i32) -> Result<i64, Unusable> {
     if ephemeral_owner != 0 {
         return Err(Unusable::NotPersistent);
     }
-    if data.is_empty() {
-        return Ok(0);
+    match <[u8; 8]>::try_from(data) {
+        Ok(value) => Ok(i64::from_be_bytes(value)),
+        Err(_) if !data.is_empty() => Err(Unusable::Data { bytes: data.len() }),
+        // A directory, and most of them are containers, which the servers do not tell apart.
+        Err(_) if children != 0 => Err(Unusable::NotPersistent),
+        Err(_) => Ok(0),
     }
-    <[u8; 8]>::try_from(data).map(i64::from_be_bytes).map_err(|_| Unusable::Data { bytes: data.len() })
 }
 
 /// What to ask the servers.
@@ -598,16 +602,15 @@ mod tests {
     #[test]
     fn values_are_curators_eight_bytes() {
         for value in [0, 1, -1, i64::MAX, i64::MIN] {
-            assert_eq!(value_of(&value.to_be_bytes(), 0), Ok(value));
+            assert_eq!(value_of(&value.to_be_bytes(), 0, 0), Ok(value));
+            assert_eq!(value_of(&value.to_be_bytes(), 0, 7), Ok(value));
         }
-        assert_eq!(value_of(&[0, 0, 0, 0, 0, 0, 1, 2], 0), Ok(258));
-        assert_eq!(value_of(&[], 0), Ok(0));
+        assert_eq!(value_of(&[0, 0, 0, 0, 0, 0, 1, 2], 0, 0), Ok(258));
+        assert_eq!(value_of(&[], 0, 0), Ok(0));
         for bytes in [1, 3, 4, 7, 9, 16] {
-            assert_eq!(value_of(&vec![0; bytes], 0), Err(Unusable::Data { bytes }));
+            assert_eq!(value_of(&vec![0; bytes], 0, 0), Err(Unusable::Data { bytes }));
         }
-        // What Java prints for a container, and the session of an ephemeral node.
-        for owner in [i64::MIN, 0x1000_1234_5678] {
-            assert_eq!(value_of(&1_i64.to_be_bytes(), owner), Err(Unusable::NotPersistent));
-        }
+        assert_eq!(value_of(&1_i64.to_be_bytes(), 0x1000_1234_5678, 0), Err(Unusable::NotPersistent));
+        assert_eq!(value_of(&[], 0, 1), Err(Unusable::NotPersistent), "a directory");
     }
 }
