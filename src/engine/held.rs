@@ -358,11 +358,15 @@ impl HeldLock for Held {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::task::{Context, Wake, Waker};
+
     use zookeeper_client as zk;
     use zookeeper_test_server::Server;
 
     use super::*;
     use crate::protocol::lease::Margin;
+    use crate::session::cleanup::CleanupQueue;
 
     /// A session that was never renewed, in which the lease of every lock has expired, and a lock of it.
     async fn expired(server: &Server) -> (Arc<Session>, Arc<Held>) {
@@ -403,6 +407,47 @@ mod tests {
         held.conversion_over(LostReason::Closed);
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
         assert!(!session.has_active_holds());
+    }
+
+    /// What a waker finds that runs when the loss is told: the loss, how many attempts a flush waits for, and
+    /// whether the node is on its way to be deleted.
+    struct Witness {
+        held: Arc<Held>,
+        queue: Mutex<CleanupQueue>,
+        found: Mutex<Option<(Option<LostReason>, usize, bool)>>,
+    }
+
+    impl Wake for Witness {
+        fn wake(self: Arc<Self>) {
+            let deleted = self.queue.lock().unwrap().try_recv().is_ok();
+            let pending = self.held.cleanup.pending().borrow().count();
+            *self.found.lock().unwrap() = Some((self.held.state.borrow().lost(), pending, deleted));
+        }
+    }
+
+    /// Lost, then told, then deleted; and a flush that is called when it is told waits for the deletion.
+    #[tokio::test]
+    async fn the_end_of_a_lease_is_told_before_the_node_goes_and_when_a_flush_counts_it() {
+        let server = Server::start().unwrap();
+        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+        let session = Session::new(1, handle, Margin::default());
+        session.lease().renewed(clock::now());
+        let now = clock::now();
+        let end = now.plus(Duration::from_secs(3600));
+        for event in [HoldEvent::LeaseOver { now: end }, HoldEvent::Extend { now, end: Some(now) }] {
+            let (cleanup, queue) = Cleanup::new();
+            let directory = LockPath::parse("", "/lock").unwrap();
+            let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive, None);
+            let held = Held::new(&session, &cleanup, directory, 0, state.with_lease_end(Some(end)));
+            let (queue, found) = (Mutex::new(queue), Mutex::default());
+            let witness = Arc::new(Witness { held: Arc::clone(&held), queue, found });
+            let waker = Waker::from(Arc::clone(&witness));
+            let mut lost = Box::pin(held.when_lost());
+            assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            held.apply(event, None);
+            assert_eq!(*witness.found.lock().unwrap(), Some((Some(LostReason::LeaseOver), 1, false)));
+            assert!(witness.queue.lock().unwrap().try_recv().is_ok(), "the node was not left to cleanup");
+        }
     }
 
     #[tokio::test]

@@ -178,3 +178,78 @@ impl Holds {
         (over, next)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Lock {
+        number: u64,
+        directory: LockPath,
+        care: Mutex<Care>,
+    }
+
+    impl HeldLock for Lock {
+        fn number(&self) -> u64 {
+            self.number
+        }
+
+        fn directory(&self) -> &LockPath {
+            &self.directory
+        }
+
+        fn node(&self) -> Arc<str> {
+            "node".into()
+        }
+
+        fn is_held_by(&self, _node: &str) -> bool {
+            true
+        }
+
+        fn care(&self) -> Care {
+            *self.care.lock().unwrap()
+        }
+
+        fn on(self: Arc<Self>, _event: HoldEvent) {}
+    }
+
+    const AT: fn(u64) -> Moment = |seconds| Moment::at(Duration::from_secs(seconds));
+
+    #[test]
+    fn the_ends_of_leases_are_those_of_the_locks_that_are_held_now() {
+        let holds = Holds::default();
+        let update = |number, care| {
+            let directory = LockPath::parse("", "/lock").unwrap();
+            let lock: Arc<dyn HeldLock> = Arc::new(Lock { number, directory, care: Mutex::new(care) });
+            holds.update(&lock)
+        };
+        let until = |end: Option<u64>| Care::Watch { lease_end: end.map(AT) };
+        let over = |now| {
+            let mut over: Vec<_> = holds.lease_over(AT(now)).iter().map(|lock| lock.number()).collect();
+            over.sort_unstable();
+            over
+        };
+        assert_eq!(holds.next_lease_end(), None);
+        assert!(update(1, until(None)).is_first);
+        assert_eq!(holds.next_lease_end(), None);
+        for (number, end) in [(2, 30), (3, 20), (4, 20), (5, 40)] {
+            let updated = update(number, until(Some(end)));
+            assert_eq!((updated.is_first, updated.lease_end), (false, Some(AT(end))));
+        }
+        assert_eq!((holds.next_lease_end(), over(19), over(20)), (Some(AT(20)), vec![], vec![3, 4]));
+        // Later, none, lost with a node that is kept, released: no earlier end is left of any.
+        assert_eq!(update(3, until(Some(50))).lease_end, Some(AT(50)));
+        assert_eq!((holds.next_lease_end(), over(30)), (Some(AT(20)), vec![2, 4]));
+        update(4, until(None));
+        assert_eq!((holds.next_lease_end(), over(30)), (Some(AT(30)), vec![2]));
+        update(2, Care::Keep { until: AT(60) });
+        assert_eq!((holds.next_lease_end(), over(45)), (Some(AT(40)), vec![5]));
+        update(5, Care::Nothing);
+        assert_eq!((holds.next_lease_end(), over(60)), (Some(AT(50)), vec![3]));
+        // Sooner.
+        update(3, until(Some(10)));
+        assert_eq!((holds.next_lease_end(), over(10)), (Some(AT(10)), vec![3]));
+        assert_eq!(holds.active().len(), 3);
+    }
+}
