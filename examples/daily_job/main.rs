@@ -61,9 +61,9 @@ async fn live(options: &Options) -> Result<Option<Verdict>, Error> {
         config: config.clone(),
     });
     let steps = config.days * config.nodes;
-    let Some(outcome) = crew::run::<()>(assignments, steps, "wake-ups").await? else { return Ok(None) };
+    let outcome = crew::run::<()>(assignments, steps, "wake-ups").await?;
     let books = Books::read(&tree, &root).await?;
     tree.delete(&root).await?;
     client.close().await?;
-    report::verdict(options, &config, servers.backend, &outcome, &books).map(Some)
+    outcome.map(|outcome| report::verdict(options, &config, servers.backend, &outcome, &books)).transpose()
 }

@@ -65,10 +65,9 @@ pub(crate) async fn measure(options: &Options, servers: &Servers) -> Result<Opti
     .await?;
     // Also after an interrupt: no worker is left behind.
     workers.stop().await;
-    let Some(curve) = curve.transpose()? else { return Ok(None) };
     tree.delete(&root).await?;
     client.close().await?;
-    Ok(Some(curve))
+    curve.transpose()
 }
 
 struct Herd<'a> {

@@ -63,11 +63,9 @@ async fn place_orders(options: &Options) -> Result<Option<Verdict>, Error> {
         config: config.clone(),
         is_killed: options.kill_one && process == 0,
     });
-    let Some(outcome) = crew::run::<u32>(assignments, config.orders, "orders").await? else {
-        return Ok(None);
-    };
+    let outcome = crew::run::<u32>(assignments, config.orders, "orders").await?;
     let orders = Orders::read(&tree, &root, &config).await?;
     tree.delete(&root).await?;
     client.close().await?;
-    report::verdict(options, &config, servers.backend, &outcome, &orders).map(Some)
+    outcome.map(|outcome| report::verdict(options, &config, servers.backend, &outcome, &orders)).transpose()
 }

@@ -4,13 +4,17 @@
 mod daily_job;
 mod herd;
 mod order_numbers;
+mod rate_of_n;
 mod transfer;
 
 use std::error::Error;
+use std::io::Read;
 use std::process::{Command, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use test_support::{Suite, example, peers, shared_ensemble, shared_standalone, shown_on_a_terminal};
+use test_support::{SOON, Suite, example, peers, shared_ensemble, shared_standalone, shown_on_a_terminal};
+use zookeeper_test_server::Server;
 
 type TestResult = Result<(), Box<dyn Error>>;
 
@@ -25,13 +29,15 @@ type Test = fn() -> TestResult;
 
 fn main() {
     let mut suite = Suite::new();
-    let everywhere: [(&str, OnServers); 9] = [
+    let everywhere: [(&str, OnServers); 11] = [
         ("order_numbers::have_no_gaps", order_numbers::have_no_gaps),
         ("order_numbers::of_a_counter_are_distinct", order_numbers::of_a_counter_are_distinct),
         ("order_numbers::without_a_lock_are_given_twice", order_numbers::without_a_lock_are_given_twice),
         ("daily_job::is_done_once_a_day", daily_job::is_done_once_a_day),
         ("daily_job::without_a_lock_is_done_by_all", daily_job::without_a_lock_is_done_by_all),
         ("herd::one_waiter_is_woken_or_all", herd::one_waiter_is_woken_or_all),
+        ("rate_of_n::is_never_exceeded", rate_of_n::is_never_exceeded),
+        ("rate_of_n::without_a_semaphore_is_exceeded", rate_of_n::without_a_semaphore_is_exceeded),
         ("transfer::loses_no_money", transfer::loses_no_money),
         ("transfer::without_a_lock_loses_money", transfer::without_a_lock_loses_money),
         ("transfer::with_nested_locks_deadlocks", transfer::with_nested_locks_deadlocks),
@@ -45,7 +51,7 @@ fn main() {
             test(Some(&shared_ensemble()?.connect_string()))
         });
     }
-    let in_process: [(&str, Test); 8] = [
+    let in_process: [(&str, Test); 9] = [
         ("order_numbers::go_on_without_a_killed_process", order_numbers::go_on_without_a_killed_process),
         (
             "order_numbers::of_a_counter_outlive_a_killed_process",
@@ -56,6 +62,7 @@ fn main() {
         ("daily_job::lost_replies_are_decided", daily_job::lost_replies_are_decided),
         ("herd::is_counted_on_the_wire_as_by_the_server", herd::is_counted_on_the_wire_as_by_the_server),
         ("examples::say_what_is_wrong", say_what_is_wrong),
+        ("examples::an_interrupt_ends_the_workers_too", an_interrupt_ends_the_workers_too),
         ("examples::a_terminal_shows_how_far_it_is", a_terminal_shows_how_far_it_is),
     ];
     for (name, test) in in_process {
@@ -123,5 +130,26 @@ fn a_terminal_shows_how_far_it_is() -> TestResult {
     assert!(status.success(), "{status}: {shown}");
     assert!(shown.contains("/56 wake-ups"), "{shown}");
     assert!(shown.contains("was killed; its session lives on"), "{shown}");
+    Ok(())
+}
+
+/// Nothing is left behind: no process, no session, no data.
+fn an_interrupt_ends_the_workers_too() -> TestResult {
+    for (name, args, sessions) in
+        [("order_numbers", ["--orders", "5000"], 12), ("herd", ["--releases", "10000"], 3)]
+    {
+        let server = Server::start()?;
+        let mut command = command(Some(&server.connect_string()), name, &args)?;
+        let mut run = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        let mut stderr = run.stderr.take().ok_or("no stderr")?;
+        assert!(server.wait_until_blocking(|view| view.sessions().len() >= sessions, SOON), "{name}");
+        kill_process(Pid::from_child(&run), Signal::INT)?;
+        // The workers have the run's stderr too: it ends with the last of them.
+        let mut said = String::new();
+        stderr.read_to_string(&mut said)?;
+        assert_eq!(run.wait()?.code(), Some(130), "{name}: {said}");
+        assert!(server.wait_until_blocking(|view| view.sessions().is_empty(), SOON), "{name}");
+        assert_eq!(server.children(&format!("/{name}")), [""; 0], "{name}");
+    }
     Ok(())
 }
