@@ -17,6 +17,7 @@ mod cancelling;
 mod closing;
 mod connecting;
 mod contenders;
+mod counters;
 mod curator;
 mod directories;
 mod excluding;
@@ -41,6 +42,7 @@ fn main() {
     registry.add("cancelling", &cancelling::all());
     registry.add("directories", &directories::all());
     registry.add("contenders", &contenders::all());
+    registry.add("counters", &counters::all());
     registry.add("acls", &acls::all());
     registry.add("options", &options::all());
     registry.add("connecting", &connecting::all());

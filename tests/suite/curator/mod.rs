@@ -15,6 +15,8 @@
 //! | `TestFrameworkEdges` | `testProtectionWithKilledSession`, `testProtectedCreateNodeDeletion`, `testPathsFromProtectingInBackground` | [`framework`] |
 //! | `TestFailedDeleteManager` | `testLostSession`, `testWithNamespaceAndLostSession`, both `testGuaranteedDeleteOnNonExistentNode...` | [`framework`] |
 //! | `TestFailedDeleteManager` | `testBasic` | `outages::a_lock_let_go_of_during_an_outage_is_free_after_it` |
+//! | `TestDistributedAtomicLong` | all six | [`atomic`] |
+//! | `TestCachedAtomicCounter` | both | [`atomic`] |
 //! | `TestAsyncWrappers` | `testBasic`, `testContention` | every call is asynchronous here; `timeouts::a_wait_ends_in_time_and_leaves_nothing` |
 //!
 //! Not ported:
@@ -37,6 +39,7 @@
 //! | the herd of readers | `tests/cost.rs` |
 //! | deadlock of multi-locks and of several leases | with these recipes |
 
+mod atomic;
 mod base;
 mod framework;
 mod lock_acls;
@@ -60,6 +63,7 @@ pub(crate) fn add(registry: &mut Registry) {
     registry.add("curator::lock_internals", &lock_internals::all());
     registry.add("curator::lock_acls", &lock_acls::all());
     registry.add("curator::framework", &framework::all());
+    registry.add("curator::distributed_atomic_long", &atomic::all());
     registry.add("curator::untested::inter_process_mutex", &untested::mutex());
     registry.add("curator::untested::inter_process_fair_lock", &untested::fair_lock());
     registry.add("curator::untested::inter_process_read_lock", &untested::read_lock());

@@ -1,0 +1,174 @@
+//! TestDistributedAtomicLong and TestCachedAtomicCounter.
+
+use std::time::Duration;
+
+use test_support::within;
+use tokio::task::JoinSet;
+use zookeeper_client as zk;
+use zookeeper_recipes::{AtomicLongError, Client, DistributedAtomicLong};
+use zookeeper_test_server::{Match, Op};
+
+use super::stage::{Kind, Stage, ported};
+use crate::harness::{Behaviour, Need};
+
+pub(crate) fn all() -> Vec<Behaviour> {
+    ported![Kind::Mutex;
+        test_corrupted_value = "TestDistributedAtomicLong.testCorruptedValue",
+        test_compare_and_set_with_fresh_instance =
+            "TestDistributedAtomicLong.testCompareAndSetWithFreshInstance",
+        test_compare_and_set = "TestDistributedAtomicLong.testCompareAndSet".needs(Need::HoldReplies),
+        test_force_set = "TestDistributedAtomicLong.testForceSet",
+        test_simulation = "TestDistributedAtomicLong.testSimulation".on_an_ensemble_too(),
+        test_basic = "TestDistributedAtomicLong.testBasic",
+        test_cached_basic = "TestCachedAtomicCounter.testBasic",
+        test_cached_with_error = "TestCachedAtomicCounter.testWithError".needs(Need::HoldReplies),
+    ]
+}
+
+fn counter(stage: &Stage<'_>, client: &Client) -> DistributedAtomicLong {
+    // Curator's is two directories deep as well.
+    DistributedAtomicLong::new(client, &stage.env.path("bar/counter")).unwrap()
+}
+
+async fn test_corrupted_value(stage: &Stage<'_>) {
+    let path = stage.env.create(&stage.env.path("bar/counter"), zk::CreateMode::Persistent).await;
+    stage.env.outsider().await.set_data(&path, b"foo", None).await.unwrap();
+    let counter = counter(stage, &stage.client().await);
+    let error = within("the refusal", counter.get()).await.unwrap_err();
+    assert!(matches!(error, AtomicLongError::NotACounter { bytes: 3, .. }), "{error}");
+    assert!(error.to_string().contains(&path), "{error}");
+    // Curator's writes over other data where it is long enough.
+    let error = within("the refusal", counter.increment()).await.unwrap_err();
+    assert!(matches!(error, AtomicLongError::NotACounter { .. }), "{error}");
+}
+
+/// A counter that does not exist is 0 to a comparison too, where Curator's fails: its loops of `get` and
+/// `compareAndSet` do not end on a new counter.
+async fn test_compare_and_set_with_fresh_instance(stage: &Stage<'_>) {
+    let counter = counter(stage, &stage.client().await);
+    assert!(!within("the answer", counter.compare_and_set(1, 2)).await.unwrap());
+    assert!(stage.env.stat(counter.path()).await.is_none());
+    assert!(within("the answer", counter.initialize(0)).await.unwrap());
+    assert!(within("the answer", counter.compare_and_set(0, 1)).await.unwrap());
+    assert!(!within("the answer", counter.initialize(0)).await.unwrap());
+    stage.env.delete(counter.path()).await;
+    assert!(within("the answer", counter.compare_and_set(0, 1)).await.unwrap());
+}
+
+async fn test_compare_and_set(stage: &Stage<'_>) {
+    let client = stage.client().await;
+    let (ours, theirs) = (counter(stage, &client), counter(stage, &stage.client().await));
+    within("the set", ours.set(1)).await.unwrap();
+    assert!(within("the answer", ours.compare_and_set(1, 5)).await.unwrap());
+    assert!(!within("the answer", ours.compare_and_set(1, 5)).await.unwrap());
+    // Another increments between our read and our write.
+    let session = client.session_id().unwrap();
+    let write = stage.env.server().hold_request(Match::op(Op::SetData).session(session));
+    let increment = async {
+        within("the write", write.wait_hit()).await;
+        within("the increment", theirs.increment()).await.unwrap();
+        write.release();
+    };
+    let (set, ()) =
+        within("the answer", async { tokio::join!(ours.compare_and_set(5, 10), increment) }).await;
+    assert!(!set.unwrap());
+    assert_eq!(within("the value", ours.get()).await.unwrap(), 6);
+}
+
+/// Some set it to 0 while others count. Curator's looks once, at a moment that it does not choose.
+async fn test_force_set(stage: &Stage<'_>) {
+    let counter = counter(stage, &stage.client().await);
+    let counts = tokio::spawn({
+        let counter = counter.clone();
+        async move {
+            let mut last = 0;
+            for _ in 0..100 {
+                let value = counter.increment().await.unwrap();
+                assert!(value == last + 1 || value == 1, "{value} after {last}: neither counted on nor set");
+                last = value;
+            }
+        }
+    });
+    let sets = tokio::spawn({
+        let counter = counter.clone();
+        async move {
+            for _ in 0..100 {
+                counter.set(0).await.unwrap();
+            }
+        }
+    });
+    within("the count", counts).await.unwrap();
+    within("the sets", sets).await.unwrap();
+    within("the last set", counter.set(0)).await.unwrap();
+    assert_eq!(within("the value", counter.get()).await.unwrap(), 0);
+}
+
+/// Twenty processes; Curator's asks for rising numbers, and here every number is there once as well.
+async fn test_simulation(stage: &Stage<'_>) {
+    const PROCESSES: usize = 20;
+    const TIMES: usize = 20;
+    let lock_path = stage.env.path("promoted");
+    let mut processes = JoinSet::new();
+    for _ in 0..PROCESSES {
+        let client = stage.client().await;
+        let builder = DistributedAtomicLong::builder(&client, &stage.env.path("bar/counter"));
+        // A busy machine is no error here.
+        let builder = builder.lock_path(&*lock_path).lock_timeout(Duration::from_secs(60));
+        let counter = builder.build().unwrap();
+        processes.spawn(async move {
+            let mut values = Vec::new();
+            for _ in 0..TIMES {
+                values.push(counter.increment().await.unwrap());
+            }
+            values
+        });
+    }
+    let mut all = Vec::new();
+    for values in within("all", processes.join_all()).await {
+        assert!(values.is_sorted(), "{values:?}");
+        all.extend(values);
+    }
+    all.sort_unstable();
+    let total = i64::try_from(PROCESSES * TIMES).unwrap();
+    assert_eq!(all, (1..=total).collect::<Vec<i64>>());
+    // They had to take turns, and none is left in the queue.
+    assert!(stage.env.stat(&lock_path).await.is_some());
+    stage.env.wait_count(&lock_path, 0).await;
+}
+
+async fn test_basic(stage: &Stage<'_>) {
+    let counter = counter(stage, &stage.client().await);
+    assert_eq!(within("the sum", counter.increment()).await.unwrap(), 1);
+    assert_eq!(within("the sum", counter.decrement()).await.unwrap(), 0);
+    assert_eq!(within("the sum", counter.add(10)).await.unwrap(), 10);
+    assert_eq!(within("the sum", counter.subtract(5)).await.unwrap(), 5);
+    assert_eq!(within("the value", counter.get()).await.unwrap(), 5);
+    // Each at the first try.
+    assert_eq!(stage.env.stat(counter.path()).await.unwrap().version, 4);
+    assert!(stage.env.stat(&stage.env.path("bar/counter-lock")).await.is_none());
+}
+
+async fn test_cached_basic(stage: &Stage<'_>) {
+    let counter = counter(stage, &stage.client().await);
+    let cached = counter.cached(100).unwrap();
+    for expected in 1..=200 {
+        assert_eq!(within("a number", cached.next()).await.unwrap(), expected);
+    }
+    assert_eq!(within("the value", counter.get()).await.unwrap(), 200);
+}
+
+/// What is left of the block is handed out while the servers are in trouble; after that they are asked.
+async fn test_cached_with_error(stage: &Stage<'_>) {
+    let counter = counter(stage, &stage.client().await);
+    let cached = counter.cached(100).unwrap();
+    assert_eq!(within("a number", cached.next()).await.unwrap(), 1);
+    let path = counter.path().to_owned();
+    // Refused for good, by the ACL.
+    stage.env.server().fail(Match::op(Op::GetData).path(path), -102);
+    for expected in 2..=100 {
+        assert_eq!(within("a number", cached.next()).await.unwrap(), expected);
+    }
+    let error = within("the error", cached.next()).await.unwrap_err();
+    assert!(matches!(error, AtomicLongError::NoAuth { .. }), "{error}");
+    assert_eq!(within("a number", cached.next()).await.unwrap(), 101);
+}
