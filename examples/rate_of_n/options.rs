@@ -34,7 +34,7 @@ pub(crate) struct Config {
     #[arg(long, value_name = "N", default_value_t = 120, value_parser = clap::value_parser!(u32).range(..=100_000))]
     pub(crate) visits: u32,
     /// How long a visit takes
-    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = parse_duration)]
     pub(crate) stay: Duration,
     /// How long a visitor waits for a permit
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
