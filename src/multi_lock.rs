@@ -761,7 +761,7 @@ impl MultiLockGuard {
     /// let guard = both.lock().await?;
     /// let transfer = guard.transaction();
     /// transfer.set_data("/balances/4", "70", 0).set_data("/balances/17", "130", 0).commit().await?;
-    /// # assert_eq!(server.data("/balances/17").unwrap(), b"130");
+    /// # assert_eq!(server.node("/balances/17").unwrap().data, b"130");
     /// # Ok(())
     /// # }
     /// ```

@@ -1,6 +1,8 @@
 //! What a lock costs its servers, by their count: requests, transactions, notifications and watches.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "cost/multi_lock.rs"]
+mod multi_lock;
 #[path = "cost/queues.rs"]
 mod queues;
 
@@ -30,6 +32,7 @@ fn requests(server: &Server, id: i64) -> Vec<(Op, u64)> {
         Op::Sync,
         Op::Delete,
         Op::Multi,
+        Op::MultiRead,
         Op::RemoveWatches,
     ];
     let made: Vec<(Op, u64)> = kinds

@@ -9,7 +9,7 @@ use zookeeper_recipes::{
     AcquireError, BuildError, Client, InterProcessFairLock, InterProcessLock, InterProcessMultiLock,
     InterProcessMutex, InterProcessReadWriteLock, LockGuard, LockState, MultiLockGuard, TryLockError,
 };
-use zookeeper_test_server::{Match, Op, Server, ServerError};
+use zookeeper_test_server::{LogEntry, Match, Op, Server, ServerError};
 
 const A: &str = "/multi/a";
 const B: &str = "/multi/b";
@@ -148,8 +148,10 @@ async fn there_is_one_deadline_and_it_stops_at_the_first_error() {
     drop(held);
     other.flush(SOON).await.unwrap();
     client.flush(SOON).await.unwrap();
-    let refused = Match::op(Op::Create).path_prefix(format!("{B}/"));
-    server.fail(refused.always(), ServerError::NoAuth.code());
+    for op in [Op::Create, Op::Multi] {
+        let refused = Match::op(op).path_prefix(format!("{B}/"));
+        server.fail(refused.always(), ServerError::NoAuth.code());
+    }
     let before = server.log().len();
     let error = within("the refusal", multi(&client, &[A, B, C]).lock()).await.unwrap_err();
     assert!(matches!(&error, AcquireError::NoAuth { path, .. } if path == B), "{error}");

@@ -39,6 +39,7 @@ use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Queue;
 use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
+use crate::session::running::Running;
 use crate::session::tickets::Ticket;
 use crate::session::window::Slot;
 use crate::session::zk_session::Session;
@@ -47,10 +48,13 @@ use crate::session::zk_session::Session;
 ///
 /// The attempt is a task on the session's runtime, so the caller needs no timer, and no particular runtime.
 pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> Pending {
+    start_as(path_lock, ask, path_lock.client().cleanup().number(), None)
+}
+
+fn start_as(path_lock: &Arc<PathLock>, ask: Ask, number: u64, begun: Option<Begun>) -> Pending {
     let (reply, granted) = oneshot::channel();
     let (cancel, cancelled) = oneshot::channel();
     let (progress, seen) = ProgressSender::new();
-    let number = path_lock.client().cleanup().number();
     let attempt = Attempt {
         path_lock: Arc::clone(path_lock),
         ask,
@@ -59,13 +63,92 @@ pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> Pending {
         progress,
         reply: Some(reply),
     };
-    path_lock.client().spawn(async move { attempt.run(Stop::new(ask.budget, cancelled)).await });
+    path_lock.client().spawn(async move { attempt.run(begun, Stop::new(ask.budget, cancelled)).await });
     Pending::new(Arc::clone(path_lock), granted, seen, cancel, number)
 }
 
 /// Tries to get the lock. The attempt starts at the first poll.
 pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
     start(&path_lock, ask).result().await
+}
+
+/// Goes on with an attempt whose node was created together with those of other locks.
+pub(super) fn resume(begun: Begun, ask: Ask) -> Pending {
+    let (path_lock, number) = (Arc::clone(&begun.path_lock), begun.number);
+    start_as(&path_lock, ask, number, Some(begun))
+}
+
+/// The beginning of an attempt: its place, and what is known of its node. If it is dropped, the node is left
+/// to cleanup.
+#[derive(Debug)]
+pub(super) struct Begun {
+    path_lock: Arc<PathLock>,
+    session: Arc<Session>,
+    number: u64,
+    kind: Kind,
+    place: Arc<Place>,
+    /// `None` once an attempt has gone on with it.
+    state: Option<(Acquiring, AcquireStep)>,
+    /// Counts the attempt in its session.
+    _running: Arc<Running>,
+}
+
+impl Begun {
+    /// Begins the attempt of a create that was sent for it, with this result.
+    pub(super) fn new(
+        seat: Seat<'_>,
+        place: Arc<Place>,
+        if_busy: IfBusy,
+        created: AcquireEvent,
+        running: Arc<Running>,
+    ) -> Self {
+        let Seat { path_lock, session, number, kind } = seat;
+        let (mut acquiring, _) = begin(seat, if_busy);
+        let waitable = |name: &str| path_lock.queue().with(|queue| queue.knows(session.number(), name));
+        let step = acquiring.on(created, &waitable);
+        leave_to_cleanup(seat, &place, acquiring.take_orphans());
+        Self {
+            path_lock: Arc::clone(path_lock),
+            session: Arc::clone(session),
+            number,
+            kind,
+            place,
+            state: Some((acquiring, step)),
+            _running: running,
+        }
+    }
+
+    fn seat(&self) -> Seat<'_> {
+        let Self { path_lock, session, number, kind, .. } = self;
+        Seat { path_lock, session, number: *number, kind: *kind }
+    }
+
+    /// Returns whether its node is first in the queue, so that nothing but a valid lease is waited for.
+    pub(super) fn is_first(&self) -> bool {
+        matches!(self.state, Some((_, AcquireStep::Finish(AcquireOutcome::Granted { .. }))))
+    }
+
+    /// Returns whether its session has ended, and its node with it.
+    pub(super) fn is_over(&self) -> bool {
+        self.session.end_reason().is_some()
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some((acquiring, step)) = self.state.take() {
+            self.place.set_live(false);
+            self.path_lock.queue().with(|queue| queue.leave(self.number));
+            leave_to_cleanup(self.seat(), &self.place, acquiring.leave(step));
+        }
+    }
+}
+
+/// Returns the state machine of an attempt in one session, and its first step.
+fn begin(seat: Seat<'_>, if_busy: IfBusy) -> (Acquiring, AcquireStep) {
+    let waits =
+        if seat.path_lock.waits_in_memory() { OwnPredecessor::InMemory } else { OwnPredecessor::Watched };
+    Acquiring::new(seat.path_lock.naming(), seat.kind, if_busy, waits)
 }
 
 /// One attempt to get a lock.
@@ -111,14 +194,17 @@ enum End {
 }
 
 impl Attempt {
-    async fn run(mut self, mut stop: Stop) {
-        let place = match self.place(&mut stop).await {
-            Ok(place) => place,
-            // Nothing has been sent, so there is nothing to clean up.
-            Err(end) => return drop(self.tell(end)),
+    async fn run(mut self, begun: Option<Begun>, mut stop: Stop) {
+        let place = match &begun {
+            Some(begun) => Arc::clone(&begun.place),
+            None => match self.place(&mut stop).await {
+                Ok(place) => place,
+                // Nothing has been sent, so there is nothing to clean up.
+                Err(end) => return drop(self.tell(end)),
+            },
         };
         // On the heap only from here on, because many attempts may be waiting for a place.
-        Box::pin(self.contend(&place, &mut stop)).await;
+        Box::pin(self.contend(&place, begun, &mut stop)).await;
     }
 
     /// Waits for a place.
@@ -146,9 +232,13 @@ impl Attempt {
 
     /// Contends in one session after the other until the caller has its result or leaves: an attempt whose
     /// session ends starts again in the next one (docs/protocol.md#session-end).
-    async fn contend(&mut self, place: &Arc<Place>, stop: &mut Stop) {
+    async fn contend(&mut self, place: &Arc<Place>, begun: Option<Begun>, stop: &mut Stop) {
         let path_lock = Arc::clone(&self.path_lock);
         let _arrived = Arrived { path_lock: &path_lock, number: self.number };
+        if let Some(mut begun) = begun {
+            let state = begun.state.take();
+            self.contend_in(begun.seat(), place, stop, state).await;
+        }
         while self.reply.is_some() {
             // The contenders that were ahead in an earlier session may be gone.
             self.saw_ahead(place, None);
@@ -170,16 +260,21 @@ impl Attempt {
             place.set_live(true);
             let seat =
                 Seat { path_lock: &path_lock, session: &session, number: self.number, kind: self.ask.kind };
-            self.contend_in(seat, place, stop).await;
+            self.contend_in(seat, place, stop, None).await;
         }
     }
 
-    /// Contends in one session, and leaves it.
-    async fn contend_in(&mut self, seat: Seat<'_>, place: &Arc<Place>, stop: &mut Stop) {
+    /// Contends in one session, from a beginning that was made for it or from the first step, and leaves it.
+    async fn contend_in(
+        &mut self,
+        seat: Seat<'_>,
+        place: &Arc<Place>,
+        stop: &mut Stop,
+        begun: Option<(Acquiring, AcquireStep)>,
+    ) {
         let _counted = seat.session.begin_work();
-        let waits =
-            if seat.path_lock.waits_in_memory() { OwnPredecessor::InMemory } else { OwnPredecessor::Watched };
-        let (acquiring, mut step) = Acquiring::new(seat.path_lock.naming(), seat.kind, self.if_busy(), waits);
+        let is_begun = begun.is_some();
+        let (acquiring, mut step) = begun.unwrap_or_else(|| begin(seat, self.if_busy()));
         let mut here = InSession {
             seat,
             place,
@@ -190,7 +285,9 @@ impl Attempt {
             subject: Subject::Directory,
             failing_since: Instant::now(),
         };
-        let end = match self.look_first(&mut here).await {
+        // Whoever began has looked.
+        let looked = if is_begun { Ok(()) } else { self.look_first(&mut here).await };
+        let end = match looked {
             Ok(()) => self.follow(&mut here, &mut step).await,
             Err(end) => end,
         };
@@ -515,10 +612,7 @@ impl Attempt {
     }
 
     fn if_busy(&self) -> IfBusy {
-        match self.ask.budget {
-            Budget::Try { .. } => IfBusy::Fail,
-            Budget::Until { .. } | Budget::Forever => IfBusy::Wait,
-        }
+        if_busy(self.ask.budget)
     }
 }
 
@@ -555,6 +649,14 @@ async fn wait<T>(seat: Seat<'_>, work: impl Future<Output = T>, stop: &mut Stop)
             tracing::debug!(path, session = seat.session.number(), "again in the next session");
             Err(End::Again)
         }
+    }
+}
+
+/// Returns whether a call with this budget waits for other contenders.
+pub(super) fn if_busy(budget: Budget) -> IfBusy {
+    match budget {
+        Budget::Try { .. } => IfBusy::Fail,
+        Budget::Until { .. } | Budget::Forever => IfBusy::Wait,
     }
 }
 

@@ -4,23 +4,30 @@
 //! nothing. Its members are acquired in the order of their paths, each by an ordinary attempt, so that locks
 //! that are acquired in that order by others cannot deadlock with them.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::engine::attempt;
+use crate::engine::attempt::{self, Begun, if_busy};
 use crate::engine::hold::Hold;
+use crate::engine::look::InTheWay;
+use crate::engine::multi_requests::{MOST_NODES, Reserved, create_together, fit_together, look};
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::CancelOnDrop;
+use crate::engine::progress::WaitsFor;
 use crate::engine::stop::{Stop, Stopped};
 use crate::error::{AcquireError, LostReason, TryLockError};
+use crate::protocol::acquire::IfBusy;
 use crate::protocol::node_name::Kind;
 use crate::session::core::Core;
 use crate::session::tickets::Ticket;
+use crate::session::zk_session::Session;
 
 /// One lock of several.
 #[derive(Clone, Debug)]
@@ -34,17 +41,28 @@ pub(crate) struct Member {
 pub(crate) struct Members {
     client: Arc<Core>,
     in_order: Arc<[Member]>,
+    /// Whether a member was busy when they were acquired last: then the next call looks before it creates
+    /// nodes, which would be in the way of others for nothing.
+    was_busy: Arc<AtomicBool>,
 }
 
 impl Members {
     /// Returns the members of a multi-lock, which the caller has checked and sorted.
     pub(crate) fn new(client: Arc<Core>, in_order: Arc<[Member]>) -> Self {
-        Self { client, in_order }
+        Self { client, in_order, was_busy: Arc::default() }
     }
 
     /// Returns the members, in the order in which they are acquired.
     pub(crate) fn in_order(&self) -> &[Member] {
         &self.in_order
+    }
+
+    fn was_busy(&self) -> bool {
+        self.was_busy.load(Ordering::Relaxed)
+    }
+
+    fn found_busy(&self, busy: bool) {
+        self.was_busy.store(busy, Ordering::Relaxed);
     }
 
     /// Returns the error of a call whose client has ended.
@@ -112,6 +130,8 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
     let acquisition = Acquisition {
         members: members.clone(),
         ask,
+        number,
+        started,
         ends: match ask.budget {
             Budget::Try { timeout } => started.checked_add(timeout),
             Budget::Until { deadline, .. } => Some(deadline),
@@ -123,14 +143,8 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
         },
         deletions: Deletions::default(),
     };
-    members.client.spawn(async move {
-        let mut stop = Stop::new(ask.budget, cancelled);
-        // An error means that the caller has left: what it does not take is released by its drop.
-        match Box::pin(acquisition.run(&mut stop)).await {
-            Ok(answer) => drop(reply.send(answer)),
-            Err(CallerGone(ticket)) => drop(ticket),
-        }
-    });
+    let stop = Stop::new(ask.budget, cancelled);
+    members.client.spawn(async move { Box::pin(acquisition.run(stop, reply)).await });
     // An error means that the runtime of the client has shut down.
     let result = granted.await;
     on_drop.disarm();
@@ -152,6 +166,9 @@ fn in_all(error: TryLockError, waited: Duration) -> TryLockError {
 struct Acquisition {
     members: Members,
     ask: Ask,
+    /// Identifies what it leaves; see [`Tickets`](crate::session::tickets::Tickets).
+    number: u64,
+    started: Instant,
     /// The deadline; of a try, when it stops waiting for the servers.
     ends: Option<Instant>,
     /// How many members have been tried before: those may have places that are in cleanup.
@@ -159,15 +176,36 @@ struct Acquisition {
     deletions: Deletions,
 }
 
-/// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is dropped.
-struct CallerGone(Option<Ticket>);
+type Reply = oneshot::Sender<Result<Holds, TryLockError>>;
 
-/// Why all members are given up.
-enum GivenUp {
-    /// One was lost: by its path lock.
+/// The nodes of several members that are being created. What is not taken of it is left to cleanup.
+type Flight = oneshot::Receiver<Vec<Begun>>;
+
+/// All members are given up.
+struct GivenUp {
+    why: Why,
+    /// What is still under way.
+    flight: Option<Flight>,
+}
+
+enum Why {
+    /// A member was lost, by its path lock.
     Lost(Arc<PathLock>, LostReason),
     Denied(TryLockError),
-    CallerGone(CallerGone),
+    /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is dropped.
+    CallerGone(Option<Ticket>),
+}
+
+impl From<Why> for GivenUp {
+    fn from(why: Why) -> Self {
+        Self { why, flight: None }
+    }
+}
+
+impl Why {
+    fn lost((path_lock, reason): (&Arc<PathLock>, LostReason)) -> Self {
+        Self::Lost(Arc::clone(path_lock), reason)
+    }
 }
 
 /// How often in a row another process has deleted the node of a member that was held while others were waited
@@ -179,45 +217,82 @@ struct Deletions {
 }
 
 impl Acquisition {
-    async fn run(mut self, stop: &mut Stop) -> Result<Result<Holds, TryLockError>, CallerGone> {
-        loop {
-            match self.one_by_one(stop).await {
-                Ok(holds) => return Ok(Ok(holds)),
-                Err(GivenUp::Denied(error)) => return Ok(Err(error)),
-                Err(GivenUp::CallerGone(gone)) => return Err(gone),
-                Err(GivenUp::Lost(path_lock, reason)) => {
-                    if let Some(error) = self.pause(&path_lock, reason, stop).await? {
-                        return Ok(Err(error.into()));
+    async fn run(mut self, mut stop: Stop, reply: Reply) {
+        let GivenUp { why, flight } = loop {
+            match self.acquire_all(&mut stop).await {
+                // If the caller has left, the holds come back here, and their drop releases them.
+                Ok(holds) => return drop(reply.send(Ok(holds))),
+                Err(GivenUp { why: Why::Lost(path_lock, reason), .. }) => {
+                    if let Err(why) = self.pause(&path_lock, reason, &mut stop).await {
+                        break why.into();
                     }
                 }
+                Err(given_up) => break given_up,
             }
+        };
+        // A flush that is called as soon as the caller has its answer waits for what is under way.
+        let ticket = match why {
+            Why::CallerGone(ticket) => ticket,
+            Why::Denied(error) => {
+                let ticket = flight.as_ref().map(|_| self.members.client.cleanup().ticket(self.number));
+                drop(reply.send(Err(error)));
+                ticket
+            }
+            // Not expected: it was tried again.
+            Why::Lost(path_lock, reason) => {
+                return drop(reply.send(Err(path_lock.lost_at_once(reason).into())));
+            }
+        };
+        if let Some(flight) = flight {
+            drop(flight.await);
         }
+        drop(ticket);
     }
 
-    /// Acquires one member after the other. If one is not granted, or lost while others are waited for, all
-    /// are released: a contender that kept those that it has, and queued for one of them again, would wait in
-    /// another order than that of the paths.
-    async fn one_by_one(&mut self, stop: &mut Stop) -> Result<Holds, GivenUp> {
+    /// Acquires all members, in the order of their paths. If one is not granted, or lost while others are
+    /// waited for, all are released: a contender that kept those that it has, and queued for one of them again,
+    /// would wait in another order than that of the paths.
+    async fn acquire_all(&mut self, stop: &mut Stop) -> Result<Holds, GivenUp> {
+        let members = Arc::clone(&self.members.in_order);
+        if if_busy(self.ask.budget) == IfBusy::Fail {
+            self.look_before_try(stop).await?;
+        }
         let mut holds = Holds::default();
-        for (index, member) in self.members.in_order.iter().enumerate() {
-            let mut pending = attempt::start(&member.path_lock, self.ask_for(index, member));
+        let mut begun = VecDeque::new();
+        let mut has_waited = false;
+        while let Some(member) = members.get(holds.0.len()) {
+            let index = holds.0.len();
+            if begun.is_empty() {
+                begun = self.begin(index, &holds, stop).await?;
+            }
+            let ask = self.ask_for(index, member);
             self.tried = self.tried.max(index + 1);
+            let mut pending = match begun.pop_front() {
+                Some(begun) if !begun.is_over() => attempt::resume(begun, ask),
+                // All nodes are gone with the session.
+                Some(_) | None => {
+                    begun.clear();
+                    attempt::start(&member.path_lock, ask)
+                }
+            };
             let granted = tokio::select! {
                 biased;
-                ticket = stop.caller_gone() => return Err(GivenUp::CallerGone(CallerGone(ticket))),
-                (path_lock, reason) = holds.when_lost() => {
-                    return Err(GivenUp::Lost(Arc::clone(path_lock), reason));
-                }
+                ticket = stop.caller_gone() => return Err(Why::CallerGone(ticket).into()),
+                lost = holds.when_lost() => return Err(Why::lost(lost).into()),
                 // At the deadline it ends by itself, and says what was in the way.
                 granted = pending.result() => granted,
             };
-            holds.0.push(granted.map_err(GivenUp::Denied)?);
-            if index > 0 && pending.has_waited() && holds.lost().is_none() {
-                self.deletions = Deletions::default();
+            holds.0.push(granted.map_err(Why::Denied)?);
+            if pending.has_waited() {
+                has_waited = true;
+                if index > 0 && holds.lost().is_none() {
+                    self.deletions = Deletions::default();
+                }
             }
         }
-        if let Some((path_lock, reason)) = holds.lost() {
-            return Err(GivenUp::Lost(Arc::clone(path_lock), reason));
+        self.members.found_busy(has_waited);
+        if let Some(lost) = holds.lost() {
+            return Err(Why::lost(lost).into());
         }
         // Not of each member from its own grant: the wait for the next ones is no work under the lock.
         if let Some(lease) = self.ask.lease {
@@ -227,6 +302,122 @@ impl Acquisition {
             }
         }
         Ok(holds)
+    }
+
+    /// Creates the nodes of the members from `from` on together, as far as that is of use: up to the first that
+    /// is busy. Returns what their attempts have begun with; none if the next member is to be acquired by
+    /// itself.
+    ///
+    /// Only the last of them may have to wait: whatever waits behind a node of this client must find that this
+    /// client waits for nothing that is before it in the order of the paths.
+    async fn begin(
+        &mut self,
+        from: usize,
+        holds: &Holds,
+        stop: &mut Stop,
+    ) -> Result<VecDeque<Begun>, GivenUp> {
+        let members = Arc::clone(&self.members.in_order);
+        let rest = members.get(from..).unwrap_or_default();
+        let rest = rest.get(..fit_together(rest)).unwrap_or_default();
+        // If there is no session, an ordinary attempt waits for the next one.
+        let Some(session) = self.members.client.live().filter(|_| rest.len() > 1) else {
+            return Ok(VecDeque::new());
+        };
+        let running = Arc::new(session.begin_work());
+        // Checked after it has been counted, as by an attempt.
+        if session.end_reason().is_some() {
+            return Ok(VecDeque::new());
+        }
+        let look_first = self.members.was_busy();
+        let ready = async {
+            let count = match look_first {
+                true => first_in_the_way(&look(&session, rest, false).await, rest.len()),
+                false => rest.len(),
+            };
+            (count, session.windows().creates.slot().await)
+        };
+        let (count, slot) = tokio::select! {
+            biased;
+            end = stop.wait() => return Err(self.stopped(end, from, WaitsFor::List).into()),
+            lost = holds.when_lost() => return Err(Why::lost(lost).into()),
+            ready = ready => ready,
+        };
+        let Some(reserved) = self.reserve(from, rest.get(..count).unwrap_or_default(), &session) else {
+            return Ok(VecDeque::new());
+        };
+        let (tell, mut flight) = oneshot::channel();
+        let create = create_together(session, reserved, if_busy(self.ask.budget), slot, running);
+        // A task of its own, because what is under way is waited for, whatever becomes of this.
+        self.members.client.spawn(async move { drop(tell.send(create.await)) });
+        let begun = tokio::select! {
+            biased;
+            end = stop.wait() => {
+                let why = self.stopped(end, from, WaitsFor::Create);
+                return Err(GivenUp { why, flight: Some(flight) });
+            }
+            lost = holds.when_lost() => return Err(Why::lost(lost).into()),
+            // An error means that the client has ended.
+            begun = &mut flight => begun.unwrap_or_default(),
+        };
+        let mut begun = VecDeque::from(begun);
+        let kept = kept(begun.iter().map(Begun::is_first));
+        if kept < begun.len() {
+            self.members.found_busy(true);
+        }
+        // Those behind it are left to cleanup.
+        begun.truncate(kept);
+        Ok(begun)
+    }
+
+    /// Takes a place and a turn for each of these members. `None` if one cannot have them at once, or if this
+    /// client has refused orphans there: then they are acquired one by one.
+    fn reserve(&self, from: usize, members: &[Member], session: &Session) -> Option<Vec<Reserved>> {
+        if members.len() < 2 {
+            return None;
+        }
+        let reserve = |(index, member): (usize, &Member)| {
+            let orphans = session.refused_orphans(Some(member.path_lock.path()));
+            let admission = self.ask_for(from + index, member).admission;
+            orphans.is_empty().then(|| Reserved::new(member, session, admission)).flatten()
+        };
+        members.iter().enumerate().map(reserve).collect()
+    }
+
+    /// Looks for live contenders in the way of any member, so that a try that fails creates no node.
+    async fn look_before_try(&self, stop: &mut Stop) -> Result<(), GivenUp> {
+        let members = &self.members.in_order;
+        let Some(session) = self.members.client.live().filter(|_| members.len() > 1) else { return Ok(()) };
+        let busy = async {
+            for some in members.chunks(MOST_NODES) {
+                let live = |ways: &[InTheWay]| ways.iter().any(|way| matches!(way, InTheWay::Live(_)));
+                if !live(&look(&session, some, false).await) {
+                    continue;
+                }
+                let ways = look(&session, some, true).await;
+                for (member, way) in some.iter().zip(ways) {
+                    if let InTheWay::Live(ahead) = way {
+                        return Some(member.path_lock.would_block(member.kind, ahead));
+                    }
+                }
+            }
+            None
+        };
+        tokio::select! {
+            biased;
+            end = stop.wait() => Err(self.stopped(end, 0, WaitsFor::List).into()),
+            busy = busy => busy.map_or(Ok(()), |error| Err(Why::Denied(error).into())),
+        }
+    }
+
+    /// Returns why a wait for the servers has ended: the caller has left, or the deadline has passed.
+    fn stopped(&self, end: Stopped, index: usize, waits_for: WaitsFor) -> Why {
+        let (waited, members) = (self.started.elapsed(), &self.members.in_order);
+        match (end, members.get(index)) {
+            (Stopped::CallerGone(ticket), _) => Why::CallerGone(ticket),
+            (_, Some(Member { path_lock, .. })) => Why::Denied(path_lock.no_answer(waits_for, waited).into()),
+            // Not expected: there is such a member.
+            (_, None) => Why::Denied(self.members.closed()),
+        }
     }
 
     /// Returns what to ask of a member: within the deadline of the whole call.
@@ -245,35 +436,54 @@ impl Acquisition {
         self.ends.is_some_and(|ends| ends <= Instant::now())
     }
 
-    /// Pauses before all members are tried again, because one was lost. Returns the error if they are not to
-    /// be tried again. The ends of sessions are not counted: the next session is waited for by the retry policy.
-    async fn pause(
-        &mut self,
-        path_lock: &PathLock,
-        reason: LostReason,
-        stop: &mut Stop,
-    ) -> Result<Option<AcquireError>, CallerGone> {
+    /// Pauses before all members are tried again, because one was lost. Returns an error if they are not to be
+    /// tried again. The ends of sessions are not counted: the next session is waited for by the retry policy.
+    async fn pause(&mut self, path_lock: &PathLock, reason: LostReason, stop: &mut Stop) -> Result<(), Why> {
         let path = path_lock.path().user();
         tracing::debug!(path, %reason, "a member of a multi-lock was lost while others were waited for");
         if reason != LostReason::NodeDeleted {
-            return Ok(self.is_over().then(|| path_lock.lost_at_once(reason)));
+            return match self.is_over() {
+                true => Err(Why::Denied(path_lock.lost_at_once(reason).into())),
+                false => Ok(()),
+            };
         }
         let Deletions { times, since } = &mut self.deletions;
         let failures = *times;
         *times = times.saturating_add(1);
         let since = *since.get_or_insert_with(Instant::now);
         let error = AcquireError::NodeDeleted { path: path.to_owned(), times: *times };
+        let denied = Why::Denied(error.into());
         let Some(pause) = self.members.client.retry().pause(failures, since.elapsed()) else {
-            return Ok(Some(error));
+            return Err(denied);
         };
         let pause = if failures == 0 { Duration::ZERO } else { pause };
         tokio::select! {
             biased;
-            end = stop.wait() => match end {
-                Stopped::CallerGone(ticket) => Err(CallerGone(ticket)),
-                Stopped::OutOfTime => Ok(Some(error)),
-            },
-            () = tokio::time::sleep(pause) => Ok(None),
+            end = stop.wait() => Err(match end {
+                Stopped::CallerGone(ticket) => Why::CallerGone(ticket),
+                Stopped::OutOfTime => denied,
+            }),
+            () = tokio::time::sleep(pause) => Ok(()),
         }
     }
+}
+
+/// Returns how many of the nodes that were created together are kept, given which of them are first in their
+/// queues: those up to the one that has to wait.
+fn kept(are_first: impl Iterator<Item = bool>) -> usize {
+    let mut kept = 0;
+    for is_first in are_first {
+        kept += 1;
+        if !is_first {
+            break;
+        }
+    }
+    kept
+}
+
+/// Returns for how many of `all` members the nodes are created together: up to the first that has something in
+/// its way.
+fn first_in_the_way(ways: &[InTheWay], all: usize) -> usize {
+    let busy = ways.iter().position(|way| !matches!(way, InTheWay::Nothing));
+    busy.map_or(all, |index| index + 1)
 }

@@ -63,10 +63,7 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
             // Registered before the list arrives: attempts that come in the meantime may wait for it.
             answer.map(|(stat, sequence)| {
                 session.lease().renewed(sent);
-                let name = format!("{beginning}{sequence}");
-                session.adopt(path_lock.path().child(&name), path_lock.as_owner());
-                let before = created(path_lock, session, &name);
-                (check_owner(session, name, &stat), before)
+                created(path_lock, session, format!("{beginning}{sequence}"), &stat)
             })
         };
         let list = async move {
@@ -101,9 +98,21 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
     AcquireEvent::Created { id, create, list: list.map(|list| answer(session, Ok(list))), before }
 }
 
+/// Registers a created node. Returns it, and the live node right before it, if that is certain.
+pub(super) fn created(
+    path_lock: &PathLock,
+    session: &Arc<Session>,
+    name: String,
+    stat: &zk::Stat,
+) -> (Answer<OwnNode>, Option<Neighbour>) {
+    session.adopt(path_lock.path().child(&name), path_lock.as_owner());
+    let before = known_before(path_lock, session, &name);
+    (check_owner(session, name, stat), before)
+}
+
 /// Registers a created node, for which fair contenders of the session may wait in memory. Returns the live
 /// node right before it, if that is certain.
-fn created(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighbour> {
+fn known_before(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighbour> {
     match classify(name, path_lock.naming()) {
         Child::Contender { sequence, .. } if path_lock.naming().family == Family::Exclusive => {
             let leaving = |name: &str| session.is_leaving(&path_lock.path().child(name));
@@ -246,19 +255,21 @@ pub(super) fn list_alone(
     handle: &zk::Client,
 ) -> impl Future<Output = Result<Listing, zk::Error>> {
     let children = handle.list_children(path_lock.path().server());
-    async move {
-        let children = children.await?;
-        delete_late_creates(path_lock, path_lock.path(), session, &children);
-        let listing = Queue::read(children, path_lock.naming());
-        if let Ok(queue) = &listing {
-            path_lock.report_foreign_children(queue);
-        }
-        Ok(listing)
+    async move { Ok(read_list(path_lock, session, children.await?)) }
+}
+
+/// Reads a list of the directory, and has late creates deleted that it shows.
+pub(super) fn read_list(path_lock: &PathLock, session: &Arc<Session>, children: Vec<String>) -> Listing {
+    delete_late_creates(path_lock, path_lock.path(), session, &children);
+    let listing = Queue::read(children, path_lock.naming());
+    if let Ok(queue) = &listing {
+        path_lock.report_foreign_children(queue);
     }
+    listing
 }
 
 /// Checks that an existing node is this session's, and ends the session if it is another's.
-fn check_owner(session: &Arc<Session>, name: String, stat: &zk::Stat) -> Answer<OwnNode> {
+pub(super) fn check_owner(session: &Arc<Session>, name: String, stat: &zk::Stat) -> Answer<OwnNode> {
     if stat.is_invalid() {
         return Answer::Is(OwnNode { name, czxid: None });
     }

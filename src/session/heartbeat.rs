@@ -9,7 +9,6 @@
 //! (docs/protocol.md#lost-lock-keeps-its-node).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -75,7 +74,6 @@ pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
     let mut connected = states.peek_state() != zk::SessionState::Disconnected;
     let mut live_nodes = session.node_count();
     let mut heartbeats = JoinSet::new();
-    let reads_together = Arc::new(AtomicBool::new(true));
     let mut sent: Option<Moment> = None;
     let mut at_once = false;
     loop {
@@ -92,8 +90,8 @@ pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
         if wait.is_zero() {
             at_once = false;
             sent = Some(clock::now());
-            let (session, reads_together) = (Arc::clone(&session), Arc::clone(&reads_together));
-            heartbeats.spawn(async move { send(&session, heartbeat, &reads_together).await });
+            let session = Arc::clone(&session);
+            heartbeats.spawn(async move { send(&session, heartbeat).await });
             continue;
         }
         let wait = if has_nodes {
@@ -140,10 +138,10 @@ fn pause(session: &Session, sent: Option<Moment>, is_beating: bool) -> Duration 
     lease.heartbeat_interval().saturating_sub(quiet).min(until_over)
 }
 
-async fn send(session: &Arc<Session>, heartbeat: Heartbeat, reads_together: &AtomicBool) {
+async fn send(session: &Arc<Session>, heartbeat: Heartbeat) {
     let sent = clock::now();
     let reply = match heartbeat {
-        Heartbeat::Commit => return commit(session, reads_together).await,
+        Heartbeat::Commit => return commit(session).await,
         Heartbeat::Sync => session.request(|handle| async move { handle.sync("/").await }).await,
         Heartbeat::Read => {
             session.request(|handle| async move { handle.check_stat("/").await.map(drop) }).await
@@ -167,7 +165,7 @@ fn on_reply(session: &Session, sent: Moment, reply: Result<(), zk::Error>) {
 /// Checks the nodes of held locks, in as many transactions as necessary. A failed check renews the lease too,
 /// since it is a committed transaction. It names one missing node; a read that follows finds the others, or,
 /// with servers that do not know that read, one transaction for each.
-async fn commit(session: &Arc<Session>, reads_together: &AtomicBool) {
+async fn commit(session: &Arc<Session>) {
     let mut nodes = session.held_nodes();
     loop {
         // Nodes of locks that have been released or converted in the meantime need not exist.
@@ -218,7 +216,7 @@ async fn commit(session: &Arc<Session>, reads_together: &AtomicBool) {
                     // next time.
                     error => tracing::debug!(node = failed.path, %error, "a held node cannot be checked"),
                 }
-                if let Some(missing) = missing(session, &nodes, reads_together).await {
+                if let Some(missing) = missing(session, &nodes).await {
                     missing.into_iter().for_each(deleted);
                     nodes.clear();
                 }
@@ -245,15 +243,11 @@ fn deleted(node: &HeldNode) {
 ///
 /// ZooKeeper has this read since 3.6. An older server, or another product, may refuse it or close the
 /// connection: after any failure it is not sent again in this session.
-async fn missing<'a>(
-    session: &Session,
-    nodes: &'a [HeldNode],
-    reads_together: &AtomicBool,
-) -> Option<Vec<&'a HeldNode>> {
+async fn missing<'a>(session: &Session, nodes: &'a [HeldNode]) -> Option<Vec<&'a HeldNode>> {
     if nodes.is_empty() {
         return Some(Vec::new());
     }
-    if !reads_together.load(Ordering::Relaxed) {
+    if !session.reads_together() {
         return None;
     }
     let reply = session.request(|handle| async move {
@@ -274,7 +268,7 @@ async fn missing<'a>(
         }
     };
     if results.is_empty() {
-        reads_together.store(false, Ordering::Relaxed);
+        session.read_one_by_one();
         return None;
     }
     let missing = |result: &_| matches!(result, zk::MultiReadResult::Error { err: zk::Error::NoNode });

@@ -16,7 +16,7 @@ mod log;
 pub(crate) mod nodes;
 mod probe;
 pub(crate) mod retry;
-mod running;
+pub(crate) mod running;
 mod servers;
 pub(crate) mod setup;
 pub(crate) mod supervisor;

@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub(crate) struct Session {
     running: RunningCount,
     watches: Arc<WatchLimit>,
     windows: Windows,
+    /// Whether the servers, as far as is known, know a read of several nodes.
+    reads_together: AtomicBool,
     log: SessionLog,
 }
 
@@ -85,6 +88,7 @@ impl Session {
             running: RunningCount::default(),
             watches: Arc::default(),
             windows: Windows::default(),
+            reads_together: AtomicBool::new(true),
             log: SessionLog::new(number, session_id),
         })
     }
@@ -250,6 +254,16 @@ impl Session {
     /// Returns the limits on unanswered requests.
     pub(crate) fn windows(&self) -> &Windows {
         &self.windows
+    }
+
+    /// Returns whether several nodes may be read by one request, which not all servers know.
+    pub(crate) fn reads_together(&self) -> bool {
+        self.reads_together.load(Ordering::Relaxed)
+    }
+
+    /// Has several nodes read by one request for each from now on.
+    pub(crate) fn read_one_by_one(&self) {
+        self.reads_together.store(false, Ordering::Relaxed);
     }
 
     /// Counts a watch on a node until the result is dropped. `None` if the session can watch no more.
