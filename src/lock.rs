@@ -146,7 +146,7 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
 }
 
 pub(crate) mod sealed {
-    use crate::engine::multi::Member;
+    use crate::engine::path_lock::Member;
 
     /// Implemented by the locks of this crate.
     #[expect(unnameable_types, reason = "sealing is the point")]
@@ -583,7 +583,7 @@ macro_rules! lock_methods {
         impl $crate::lock::sealed::Sealed for $lock {
             fn member(&self, _: $crate::lock::sealed::Inside) -> $crate::lock::sealed::OneLock {
                 let path_lock = std::sync::Arc::clone(&self.path_lock);
-                $crate::lock::sealed::OneLock($crate::engine::multi::Member { path_lock, kind: $kind })
+                $crate::lock::sealed::OneLock($crate::engine::path_lock::Member { path_lock, kind: $kind })
             }
         }
 

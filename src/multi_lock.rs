@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::client::Client;
-use crate::engine::multi::{self, Holds, Member, Members};
-use crate::engine::path_lock::{Ask, Budget};
+use crate::engine::multi::{self, Holds, Members};
+use crate::engine::path_lock::{Ask, Budget, Member, PathLock};
 use crate::error::{AcquireError, BuildError, Lost, ReleaseError, TryLockError};
 use crate::guard::{AnyGuard, LockGuard, LockState};
 use crate::guard_set::GuardSet;
@@ -396,7 +396,7 @@ impl InterProcessMultiLock {
     }
 
     /// Returns the budget of all members: that of one, since the client decides it.
-    fn budget(&self, of: impl Fn(&crate::engine::path_lock::PathLock) -> Budget) -> Budget {
+    fn budget(&self, of: impl Fn(&PathLock) -> Budget) -> Budget {
         // There is at least one member.
         self.members.in_order().first().map_or(Budget::Forever, |member| of(&member.path_lock))
     }

@@ -285,7 +285,7 @@ impl Attempt {
             subject: Subject::Directory,
             failing_since: Instant::now(),
         };
-        // Whoever began has looked.
+        // What began it has looked.
         let looked = if is_begun { Ok(()) } else { self.look_first(&mut here).await };
         let end = match looked {
             Ok(()) => self.follow(&mut here, &mut step).await,

@@ -18,23 +18,15 @@ use crate::engine::attempt::{self, Begun, if_busy};
 use crate::engine::hold::Hold;
 use crate::engine::look::InTheWay;
 use crate::engine::multi_requests::{MOST_NODES, Reserved, create_together, fit_together, look};
-use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
+use crate::engine::path_lock::{Admission, Ask, Budget, Member, PathLock};
 use crate::engine::pending::CancelOnDrop;
 use crate::engine::progress::WaitsFor;
 use crate::engine::stop::{Stop, Stopped};
 use crate::error::{AcquireError, LostReason, TryLockError};
 use crate::protocol::acquire::IfBusy;
-use crate::protocol::node_name::Kind;
 use crate::session::core::Core;
 use crate::session::tickets::Ticket;
 use crate::session::zk_session::Session;
-
-/// One lock of several.
-#[derive(Clone, Debug)]
-pub(crate) struct Member {
-    pub(crate) path_lock: Arc<PathLock>,
-    pub(crate) kind: Kind,
-}
 
 /// Several locks of one client, at different paths, in the order of these paths at the servers.
 #[derive(Clone, Debug)]

@@ -8,8 +8,7 @@ use zookeeper_client as zk;
 
 use crate::engine::attempt::Begun;
 use crate::engine::look::{InTheWay, in_the_way};
-use crate::engine::multi::Member;
-use crate::engine::path_lock::{Admission, PathLock};
+use crate::engine::path_lock::{Admission, Member, PathLock};
 use crate::engine::requests::{
     check_owner, created, list_alone, make_parents, new_id, read_list, to_library,
 };

@@ -71,6 +71,13 @@ impl Ask {
     }
 }
 
+/// One lock of several.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) path_lock: Arc<PathLock>,
+    pub(crate) kind: Kind,
+}
+
 /// The handles of one client for one path and recipe.
 ///
 /// Each attempt of a path lock queues by a node of its own, at most `node_limit` at a time. An attempt
