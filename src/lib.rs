@@ -32,13 +32,13 @@
 //! | one holder at a time | [`InterProcessMutex`] |
 //! | the same with thousands of waiters in the order of arrival across processes, or with a place in the queue to look at | [`InterProcessFairLock`] |
 //! | many readers or one writer | [`InterProcessReadWriteLock`] |
-//! | at most n holders at a time, each with a number of its own below n | [`InterProcessSemaphore`] |
 //! | any of these, in generic code | [`InterProcessLock`] |
 //! | several of these at once, all or none, without a deadlock | [`InterProcessMultiLock`] |
+//! | at most n holders at a time, each with a number of its own below n | [`InterProcessSemaphore`] |
 //! | ids, order numbers, totals | [`DistributedAtomicLong`] |
 //!
-//! Every lock can be acquired for a [lease](InterProcessMutex::acquire_for), which ends it although its holder
-//! lives.
+//! Each of them but the last can be acquired for a [lease](InterProcessMutex::acquire_for), which ends it
+//! although its holder lives.
 //!
 //! A mutex and a fair lock on the same path exclude each other, also from different processes. A read-write
 //! lock needs a path of its own: where its nodes meet those of a mutex, both sides get
@@ -94,6 +94,7 @@
 //! | (none) | [`ReadGuard::try_upgrade`] |
 //! | (none) | [`InterProcessMultiLock`]: several locks as one |
 //! | `Mutex::blocking_lock` | `tokio::runtime::Handle::block_on(mutex.lock())`, outside of asynchronous code |
+//! | `Semaphore::new(n)`, `acquire`, `try_acquire` | [`InterProcessSemaphore::new`], [`acquire`](InterProcessSemaphore::acquire), [`try_acquire`](InterProcessSemaphore::try_acquire) |
 //! | `Semaphore::acquire_many`, `try_acquire_many` | [`InterProcessSemaphore::acquire_many`], [`try_acquire_many`](InterProcessSemaphore::try_acquire_many) |
 //! | `OwnedSemaphorePermit::split`, `merge` | [`SemaphorePermit::split`], [`merge`](SemaphorePermit::merge) |
 //! | `Semaphore::add_permits`, `forget_permits` | [`InterProcessSemaphore::set_permits`], for all processes |
@@ -139,7 +140,7 @@
 //! | `InterProcessMultiLock` | [`InterProcessMultiLock`], with one deadline, and with the members in one order |
 //! | `DistributedAtomicLong`, `AtomicValue.succeeded()` | [`DistributedAtomicLong`], with errors |
 //! | `CachedAtomicLong` | [`DistributedAtomicLong::cached`] |
-//! | (none) | a lease: [`InterProcessMutex::acquire_for`], [`LockGuard::extend`] |
+//! | (none: CURATOR-28) | a lease: [`InterProcessMutex::acquire_for`], [`LockGuard::extend`] |
 //! | `makeRevocable(listener)` | [`LockGuard::revoked`], a future |
 //! | `Revoker.attemptRevoke(client, path)` | [`Client::attempt_revoke`] |
 //! | `LeaderLatch`, `LeaderSelector` | [`InterProcessMutex`]: the leader holds the lock, and works in [`LockGuard::while_held`] |
