@@ -131,6 +131,8 @@ async fn every_kind_of_lock_has_leases() {
 
         let guard = within("the grant", lock.acquire_for(SOON, LEASE)).await.unwrap();
         let node = guard.node();
+        let changed = within("the change", guard.state_changed(LockState::Held)).await;
+        assert_eq!(changed, LockState::Lost(LostReason::LeaseOver));
         let lost = within("the loss", guard.lost()).await;
         assert_eq!((lost.reason(), lost.path()), (LostReason::LeaseOver, lock.path()));
         assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseOver));
