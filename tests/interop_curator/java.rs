@@ -36,6 +36,23 @@ pub(crate) fn puppet(peer: &CuratorPeer, servers: &ZooKeeper) -> Result<Puppet, 
     Puppet::start(command, programs)
 }
 
+/// One of the programs, to be started any number of times.
+#[derive(Debug)]
+pub(crate) struct Program {
+    programs: Arc<Programs>,
+    main: &'static str,
+}
+
+impl Program {
+    pub(crate) fn compiled(peer: &CuratorPeer, main: &'static str) -> Result<Self, Failure> {
+        Ok(Self { programs: Programs::compiled(peer)?, main })
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        self.programs.run(self.main)
+    }
+}
+
 /// The programs, compiled. They go with the last trial that uses them.
 #[derive(Debug)]
 struct Programs {
@@ -54,7 +71,10 @@ impl Programs {
         let mut javac = Command::new(&peer.javac);
         javac.args(["-cp", &peer.classpath]).arg("-d").arg(classes.path());
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop_curator");
-        javac.args(["Workers.java", "Semaphores.java", "Puppet.java"].map(|name| sources.join(name)));
+        javac.args(
+            ["Workers.java", "Semaphores.java", "Puppet.java", "Counters.java"]
+                .map(|name| sources.join(name)),
+        );
         let output = javac.output()?;
         if !output.status.success() {
             return Err(format!("javac: {}", String::from_utf8_lossy(&output.stderr)).into());

@@ -6,6 +6,7 @@
 //! ```
 
 mod conversions;
+mod counters;
 #[path = "../interop/mod.rs"]
 mod interop;
 mod java;
@@ -22,7 +23,7 @@ use test_support::peers::{self, CuratorPeer};
 use interop::{Outcome, add_controls, run_if_asked};
 
 fn main() -> ExitCode {
-    if let Some(done) = run_if_asked() {
+    if let Some(done) = run_if_asked().or_else(counters::run_if_asked) {
         return done;
     }
     let mut suite = Suite::new();
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     add("pairings::read_write_locks", pairings::read_write_locks);
     add("pairings::fair_locks_and_mutexes", pairings::fair_locks_and_mutexes);
     add("pairings::mutexes", pairings::mutexes);
+    add("counters::numbers_and_sums", counters::numbers_and_sums);
     add("conversions::curators_own_downgrade", conversions::curators_own_downgrade);
     add("conversions::our_downgrade_lets_no_writer_in", conversions::our_downgrade);
     add("conversions::our_upgrade_is_alone", conversions::our_upgrade);
@@ -50,5 +52,6 @@ fn main() -> ExitCode {
     add("mixed::a_read_write_lock_among_mutex_nodes", mixed::read_write_lock_among_mutex_nodes);
     add("mixed::kazoos_dialect_among_curators_nodes", mixed::kazoos_dialect_among_curators_nodes);
     add_controls(&mut suite);
+    suite.add("checker", "counters::the_check_sees_what_is_wrong", counters::the_check_sees_what_is_wrong);
     suite.run()
 }
