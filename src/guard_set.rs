@@ -10,8 +10,9 @@ use crate::transaction::Transaction;
 
 type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// The guards of a multi-lock's members, or of a semaphore's permits: of one client, and at least one. Released
-/// in reverse: a contender that wants several of them, and waits for the first, finds the others free.
+/// The guards of a multi-lock's members, or of a semaphore's permits: of one client, and at least one.
+/// Released in reverse: a contender that wants several of them, and waits for the first, finds the others
+/// free.
 #[derive(Debug)]
 pub(crate) struct GuardSet {
     guards: Vec<AnyGuard>,

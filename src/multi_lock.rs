@@ -405,8 +405,8 @@ impl InterProcessMultiLock {
         self.as_given.iter().filter_map(|index| self.members.in_order().get(*index))
     }
 
-    /// Returns `true` if each member is held, by the clock, by a guard of this client: one of this multi-lock,
-    /// or of a lock of the member's type.
+    /// Returns `true` if each member is held, by the clock, by a guard of this client: one of this
+    /// multi-lock, or of a lock of the member's type.
     ///
     /// # Examples
     /// ```
@@ -445,9 +445,10 @@ impl fmt::Debug for InterProcessMultiLock {
 
 /// A guard that holds all members of a multi-lock until it is dropped or released.
 ///
-/// Returned by [`InterProcessMultiLock`]. It is a [`LockGuard`] for each member, as one: it is lost as soon as
-/// one of them is, and a [transaction](Self::transaction) commits only while all of them are held. Dropping it
-/// releases all members in the background, the last first; [`release`](Self::release) returns the outcome.
+/// Returned by [`InterProcessMultiLock`]. It is a [`LockGuard`] for each member, as one: it is lost as soon
+/// as one of them is, and a [transaction](Self::transaction) commits only while all of them are held.
+/// Dropping it releases all members in the background, the last first; [`release`](Self::release) returns the
+/// outcome.
 ///
 /// # Examples
 /// ```
@@ -455,7 +456,8 @@ impl fmt::Debug for InterProcessMultiLock {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/accounts/4", "/accounts/17"])?;
+/// # let accounts = ["/accounts/4", "/accounts/17"];
+/// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, accounts)?;
 /// use std::time::Duration;
 ///
 /// let guard = both.acquire(Duration::from_secs(1)).await?;
@@ -497,7 +499,8 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let guard = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?.lock().await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
     /// use zookeeper_recipes::LockState;
     ///
     /// assert_eq!(guard.state(), LockState::Held);
@@ -525,7 +528,8 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let guard = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?.lock().await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
     /// # async fn transfer() {}
     /// use zookeeper_recipes::LockState;
     ///
@@ -551,7 +555,8 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let guard = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?.lock().await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
     /// assert!(guard.is_held());
     /// # Ok(())
     /// # }
@@ -575,7 +580,8 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let guard = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?.lock().await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
     /// # async fn transfer() {}
     /// tokio::select! {
     ///     lost = guard.lost() => eprintln!("stop at once: {lost}"),
@@ -601,7 +607,8 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let guard = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?.lock().await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
     /// use std::time::Duration;
     ///
     /// guard.extend(Duration::from_secs(10))?;
@@ -621,7 +628,8 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let guard = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?.lock().await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
     /// assert_eq!(guard.remaining(), None);
     /// # Ok(())
     /// # }
@@ -649,7 +657,8 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let guard = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?.lock().await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
     /// let moved = guard.while_held(async { 42 /* the transfer */ }).await?;
     /// # assert_eq!(moved, 42);
     /// # Ok(())
@@ -677,7 +686,8 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let guard = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?.lock().await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
     /// let job = tokio::spawn(guard.while_held_owned(async { 42 /* the transfer */ }));
     /// let (moved, guard) = job.await??;
     /// guard.release().await?;
@@ -712,7 +722,8 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let guard = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?.lock().await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
     /// let share = guard.reenter()?;
     /// drop(guard);
     /// assert!(share.is_held());
@@ -731,7 +742,8 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let guard = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?.lock().await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
     /// let again = guard.reenter()?;
     /// assert_eq!(guard.hold_count(), 2);
     /// again.release().await?; // only this share
@@ -757,7 +769,8 @@ impl MultiLockGuard {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// # for path in ["/balances", "/balances/4", "/balances/17"] { server.create(path, b"100")?; }
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/accounts/4", "/accounts/17"])?;
+    /// # let accounts = ["/accounts/4", "/accounts/17"];
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, accounts)?;
     /// let guard = both.lock().await?;
     /// let transfer = guard.transaction();
     /// transfer.set_data("/balances/4", "70", 0).set_data("/balances/17", "130", 0).commit().await?;
@@ -779,7 +792,8 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/accounts/4", "/accounts/17"])?;
+    /// # let accounts = ["/accounts/4", "/accounts/17"];
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, accounts)?;
     /// let guard = both.lock().await?;
     /// for (path, token) in guard.paths().into_iter().zip(guard.fencing_tokens()) {
     ///     println!("{path}: {token}"); // of each account, for the database to compare
@@ -807,7 +821,8 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let guard = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?.lock().await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
     /// # let other = client.clone();
     /// # async fn reindex() { std::future::pending().await }
     /// # let node = guard.nodes().pop().unwrap();
@@ -833,7 +848,8 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let guard = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?.lock().await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
     /// let nodes = guard.nodes();
     /// assert_eq!((nodes[0].lock_path(), nodes[1].lock_path()), ("/a", "/b"));
     /// # Ok(())
@@ -852,7 +868,8 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let guard = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/b", "/a"])?.lock().await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/b", "/a"])?;
+    /// # let guard = both.lock().await?;
     /// assert_eq!(guard.paths(), ["/b", "/a"]);
     /// # Ok(())
     /// # }
@@ -883,7 +900,8 @@ impl MultiLockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/accounts/4", "/accounts/17"])?;
+    /// # let accounts = ["/accounts/4", "/accounts/17"];
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, accounts)?;
     /// let guard = both.lock().await?;
     /// guard.release().await?;
     /// assert!(both.try_lock().await.is_ok());

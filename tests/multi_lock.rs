@@ -1,15 +1,20 @@
 //! What a multi-lock does, against the in-process server: docs/protocol.md#multi-lock.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use test_support::in_process::{connect, queue_at};
-use test_support::{SOON, within};
+use test_support::in_process::{connect, queue_at, session, until};
+use test_support::{Random, SOON, within};
+use tokio::task::JoinSet;
+use zookeeper_client as zk;
 use zookeeper_recipes::{
     AcquireError, BuildError, Client, InterProcessFairLock, InterProcessLock, InterProcessMultiLock,
-    InterProcessMutex, InterProcessReadWriteLock, LockGuard, LockState, MultiLockGuard, TryLockError,
+    InterProcessMutex, InterProcessReadWriteLock, LockGuard, LockState, LostReason, MultiLockGuard,
+    ReleaseError, TransactionError, TryLockError,
 };
-use zookeeper_test_server::{LogEntry, Match, Op, Server, ServerError};
+use zookeeper_test_server::{Match, Op, Server, ServerError};
 
 const A: &str = "/multi/a";
 const B: &str = "/multi/b";
@@ -162,4 +167,277 @@ async fn there_is_one_deadline_and_it_stops_at_the_first_error() {
         "it went on after the error"
     );
     assert_empty(&server);
+}
+
+/// P holds a and then asks for b; the multi-lock, which waits for a, must not be before it in b.
+#[tokio::test]
+async fn it_keeps_nothing_that_locks_nested_in_the_order_of_the_paths_wait_for() {
+    let server = Server::start().unwrap();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let first = hold_one(&other, A).await;
+    let attempt = tokio::spawn(multi(&client, &[C, A, B]).lock());
+    let (node, id) = (first.node(), session(&client));
+    until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
+    let second = hold_one(&other, B).await;
+    assert!(!attempt.is_finished());
+    within("the release", second.release()).await.unwrap();
+    within("the release", first.release()).await.unwrap();
+    let guard = within("all members", attempt).await.unwrap().unwrap();
+    within("the release", guard.release()).await.unwrap();
+}
+
+/// Multi-locks of any members in any order, and locks nested in the order of their paths, of several clients.
+#[tokio::test(flavor = "multi_thread")]
+async fn any_multi_locks_and_nested_locks_come_to_an_end_and_exclude_each_other() {
+    const PATHS: [&str; 5] = ["/multi/a", "/multi/b", "/multi/c", "/multi/d", "/multi/e"];
+    let server = Server::start().unwrap();
+    let inside = Arc::new(Mutex::new(HashSet::new()));
+    let mut tasks = JoinSet::new();
+    let mut random = Random::new(7);
+    for _ in 0..3 {
+        let client = connect(&server).await;
+        for task in 0..6 {
+            let (client, inside) = (client.clone(), Arc::clone(&inside));
+            let mut random = Random::new(random.below(u64::MAX));
+            tasks.spawn(async move {
+                for _ in 0..8 {
+                    let mut paths: Vec<&str> =
+                        PATHS.iter().copied().filter(|_| random.below(2) == 0).collect();
+                    for index in (1..paths.len()).rev() {
+                        paths.swap(index, usize::try_from(random.below(index as u64 + 1)).unwrap());
+                    }
+                    let enter = || {
+                        let mut inside = inside.lock().unwrap();
+                        assert!(paths.iter().all(|path| inside.insert(*path)), "two inside: {paths:?}");
+                    };
+                    let leave = || {
+                        let mut inside = inside.lock().unwrap();
+                        assert!(paths.iter().all(|path| inside.remove(path)));
+                    };
+                    if task < 2 {
+                        let mut nested = paths.clone();
+                        nested.sort_unstable();
+                        let mut guards = Vec::new();
+                        for path in nested {
+                            guards.push(InterProcessMutex::new(&client, path).unwrap().lock().await.unwrap());
+                        }
+                        enter();
+                        tokio::task::yield_now().await;
+                        leave();
+                        drop(guards);
+                    } else if !paths.is_empty() {
+                        let guard = multi(&client, &paths).lock().await.unwrap();
+                        enter();
+                        tokio::task::yield_now().await;
+                        leave();
+                        guard.release().await.unwrap();
+                    }
+                }
+                client
+            });
+        }
+    }
+    let all = async {
+        while let Some(done) = tasks.join_next().await {
+            done.unwrap().flush(SOON).await.unwrap();
+        }
+    };
+    within("the end of all", all).await;
+    for path in PATHS {
+        assert_eq!(queue_at(&server, path), [""; 0], "{path}");
+    }
+}
+
+/// It waits for a place behind those that came before it, although it needs no place for the other member.
+#[tokio::test]
+async fn it_goes_behind_those_of_its_client_that_wait_for_a_place() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let narrow = InterProcessMutex::builder(&client, B).max_znodes(1).build().unwrap();
+    let held = within("the lock", narrow.lock()).await.unwrap();
+    let waits = tokio::spawn(narrow.lock());
+    let all = InterProcessMultiLock::new(&[&InterProcessMutex::new(&client, A).unwrap(), &narrow]).unwrap();
+    let attempt = tokio::spawn(all.lock());
+    until(&server, "the first member", |view| view.children(A).len() == 1).await;
+    held.release().await.unwrap();
+    let second = within("the one before it", waits).await.unwrap().unwrap();
+    assert!(!attempt.is_finished());
+    second.release().await.unwrap();
+    let guard = within("all members", attempt).await.unwrap().unwrap();
+    within("the release", guard.release()).await.unwrap();
+}
+
+/// One that came before it makes the directory, and is the first in it.
+#[tokio::test]
+async fn it_goes_behind_one_of_its_client_that_has_not_created_yet() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    server.create(A, "").unwrap();
+    let gate = server.hold_request(Match::op(Op::Create).path(B));
+    let first = tokio::spawn(InterProcessMutex::new(&client, B).unwrap().lock());
+    within("the directory", gate.wait_hit()).await;
+    let attempt = tokio::spawn(multi(&client, &[A, B]).lock());
+    until(&server, "the first member", |view| view.children(A).len() == 1).await;
+    gate.release();
+    let guard = within("the one before it", first).await.unwrap().unwrap();
+    let second = guard.node();
+    until(&server, "the wait", move |view| view.watches_on(&second).len() == 1).await;
+    assert!(!attempt.is_finished());
+    guard.release().await.unwrap();
+    drop(within("all members", attempt).await.unwrap().unwrap());
+    client.flush(SOON).await.unwrap();
+    assert_empty(&server);
+}
+
+#[tokio::test]
+async fn the_loss_of_one_is_the_loss_of_all() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let guard = hold(&client, &[C, A, B]).await;
+    let lost = tokio::spawn(guard.lost());
+    server.delete(&guard.nodes()[2]).unwrap();
+    // A transaction finds it out at once; a heartbeat would too, later.
+    let error = within("the answer", guard.transaction().create("/done", "").commit()).await.unwrap_err();
+    let TransactionError::Lost(error) = &error else { panic!("{error}") };
+    assert_eq!((error.path(), error.reason()), (B, LostReason::NodeDeleted));
+    assert!(!server.exists("/done"));
+    let lost = within("the loss", lost).await.unwrap();
+    assert_eq!((lost.path(), lost.reason()), (B, LostReason::NodeDeleted));
+    assert_eq!(guard.state(), LockState::Lost(LostReason::NodeDeleted));
+    assert!(!guard.is_held() && guard.reenter().is_err());
+    assert!(guard.while_held(async {}).await.is_err());
+    let error = within("the release", guard.release()).await.unwrap_err();
+    assert!(matches!(&error, ReleaseError::Lost(lost) if lost.path() == B), "{error}");
+    client.flush(SOON).await.unwrap();
+    assert_empty(&server);
+}
+
+#[tokio::test]
+async fn a_transaction_commits_while_all_are_held() {
+    let server = Server::start().unwrap();
+    server.create("/balances/17", "100").unwrap();
+    server.create("/balances/4", "100").unwrap();
+    let client = connect(&server).await;
+    let guard = hold(&client, &[A, B]).await;
+    let transfer = guard.transaction().set_data("/balances/17", "70", 0).set_data("/balances/4", "130", 0);
+    within("the commit", transfer.commit()).await.unwrap();
+    assert_eq!(server.node("/balances/4").unwrap().data, b"130");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_that_ends_loses_all_and_is_told_once() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let guard = hold(&client, &[A, B]).await;
+    assert!(server.expire_session(session(&client)));
+    let lost = within("the loss", guard.lost()).await;
+    assert_eq!(lost.reason(), LostReason::SessionExpired);
+    let next = hold(&client, &[B, A]).await;
+    assert!(!guard.is_held() && next.is_held());
+    assert!(within("the release", guard.release()).await.is_err());
+    assert!(next.is_held());
+    next.release().await.unwrap();
+}
+
+/// The last share releases, and only that one.
+#[tokio::test]
+async fn shares_are_of_all_members() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let guard = hold(&client, &[A, B]).await;
+    let share = guard.reenter().unwrap();
+    assert_eq!((share.hold_count(), share.nodes()), (2, guard.nodes()));
+    within("the release", guard.release()).await.unwrap();
+    assert_eq!((queue_at(&server, A).len(), queue_at(&server, B).len()), (1, 1));
+    assert!(share.is_held());
+    let (work, share) = within("the work", share.while_held_owned(async { 42 })).await.unwrap();
+    assert_eq!(work, 42);
+    drop(share);
+    client.flush(SOON).await.unwrap();
+    assert_empty(&server);
+}
+
+/// The wait for the other members is no work under the lock.
+#[tokio::test]
+async fn a_lease_begins_when_all_are_held_and_ends_all() {
+    let server = Server::start().unwrap();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let all = multi(&client, &[A, B]);
+    let error = within("the answer", all.acquire_for(SOON, Duration::ZERO)).await.unwrap_err();
+    assert!(matches!(&error, AcquireError::InvalidLease { .. }), "{error}");
+    let held = hold_one(&other, B).await;
+    let lease = Duration::from_millis(500);
+    let attempt = tokio::spawn(all.acquire_for(SOON, lease));
+    let (node, id) = (held.node(), session(&client));
+    until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
+    // Longer than the lease: time is what is tested.
+    tokio::time::sleep(lease).await;
+    held.release().await.unwrap();
+    let guard = within("all members", attempt).await.unwrap().unwrap();
+    assert!(guard.remaining().unwrap() <= lease && guard.is_held());
+    guard.extend(Duration::from_secs(60)).unwrap();
+    assert!(guard.remaining().unwrap() > lease);
+    guard.extend(lease).unwrap();
+    let lost = within("the end of the lease", guard.lost()).await;
+    assert_eq!(lost.reason(), LostReason::LeaseOver);
+    until(&server, "the release", |view| view.children(A).is_empty() && view.children(B).is_empty()).await;
+    let error = within("the release", guard.release()).await.unwrap_err();
+    assert!(matches!(&error, ReleaseError::Lost(lost) if lost.reason() == LostReason::LeaseOver), "{error}");
+}
+
+#[tokio::test]
+async fn revocation_of_any_member_is_told() {
+    let server = Server::start().unwrap();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    for index in 0..2 {
+        let guard = hold(&client, &[A, B]).await;
+        let asked = tokio::spawn(guard.revoked());
+        other.attempt_revoke(&guard.nodes()[index]).await.unwrap();
+        within("the request", asked).await.unwrap();
+        assert!(guard.is_held(), "it is the holder's decision");
+        guard.release().await.unwrap();
+    }
+}
+
+/// Curator releases all too, and throws the first error.
+#[tokio::test]
+async fn a_release_that_is_refused_is_reported_and_the_others_are_released() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let guard = hold(&client, &[A, B, C]).await;
+    let nodes = guard.nodes();
+    let refused = Match::op(Op::Delete).path(nodes[1].as_str());
+    let fault = server.fail(refused.always(), ServerError::NoAuth.code());
+    let error = within("the release", guard.release()).await.unwrap_err();
+    assert!(matches!(&error, ReleaseError::Refused { .. }), "{error}");
+    assert_eq!((queue_at(&server, A).len(), queue_at(&server, C).len()), (0, 0));
+    // The refused one is in the way, of this client too, which says so and leaves nothing else.
+    let error = within("the answer", multi(&client, &[A, B, C]).lock()).await.unwrap_err();
+    assert!(matches!(&error, AcquireError::Orphaned { path, .. } if path == B), "{error}");
+    fault.remove();
+    client.flush(SOON).await.unwrap();
+    assert_empty(&server);
+}
+
+/// A session that is lent is given back without a node, whatever the multi-lock was doing.
+#[tokio::test]
+async fn a_borrowed_session_is_given_back_without_nodes() {
+    let server = Server::start().unwrap();
+    let other = connect(&server).await;
+    for busy in [A, B] {
+        let lent = zk::Client::connect(&server.connect_string()).await.unwrap();
+        let client = Client::from_session(lent.clone()).unwrap();
+        let held = hold_one(&other, busy).await;
+        let attempt = tokio::spawn(multi(&client, &[A, B, C]).lock());
+        let (node, id) = (held.node(), lent.session_id().0);
+        until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
+        within("the end", client.close()).await.unwrap();
+        let error = within("the answer", attempt).await.unwrap().unwrap_err();
+        assert!(matches!(&error, AcquireError::Closed { .. }), "{error}");
+        let left: Vec<String> = [A, B, C].iter().flat_map(|path| queue_at(&server, path)).collect();
+        assert_eq!(left, [held.node().to_string()], "{busy}");
+        held.release().await.unwrap();
+        drop(lent);
+    }
 }

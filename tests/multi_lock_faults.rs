@@ -1,6 +1,6 @@
-//! A multi-lock that is stopped, or cut off, leaves nothing behind, wherever it is: docs/protocol.md#multi-lock
-//! at every point at which it can be, with every fault. The points are held by gates, so each is reached for
-//! certain.
+//! A multi-lock that is stopped, or cut off, leaves nothing behind, wherever it is:
+//! docs/protocol.md#multi-lock at every point at which it can be, with every fault. The points are held by
+//! gates, so each is reached for certain.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::task::Poll;
@@ -403,8 +403,8 @@ async fn closed_at_every_point() {
     }
 }
 
-/// The reply to the transaction, or to a read, is lost, or the request is; or it is refused in other ways than
-/// that a directory is missing.
+/// The reply to the transaction, or to a read, is lost, or the request is; or it is refused in other ways
+/// than that a directory is missing.
 #[tokio::test]
 async fn what_is_lost_on_the_way_is_found_out() {
     for (op, nth) in [(Op::Multi, 0), (Op::MultiRead, 0), (Op::MultiRead, 1)] {
@@ -481,8 +481,8 @@ async fn a_try_dropped_at_every_point() {
     }
 }
 
-/// Another process deletes the node of a member that is held while another is waited for: all are given up, and
-/// it starts over.
+/// Another process deletes the node of a member that is held while another is waited for: all are given up,
+/// and it starts over.
 #[tokio::test]
 async fn a_member_deleted_while_another_is_waited_for_starts_all_over() {
     let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();

@@ -1,8 +1,8 @@
 //! Several locks as one: all of them, or none (docs/protocol.md#multi-lock).
 //!
-//! The work is a task on the session's runtime, as an attempt is: a caller that leaves, or is not polled, keeps
-//! nothing. Its members are acquired in the order of their paths, each by an ordinary attempt, so that locks
-//! that are acquired in that order by others cannot deadlock with them.
+//! The work is a task on the session's runtime, as an attempt is: a caller that leaves, or is not polled,
+//! keeps nothing. Its members are acquired in the order of their paths, each by an ordinary attempt, so that
+//! locks that are acquired in that order by others cannot deadlock with them.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -242,8 +242,8 @@ impl Acquisition {
     }
 
     /// Acquires all members, in the order of their paths. If one is not granted, or lost while others are
-    /// waited for, all are released: a contender that kept those that it has, and queued for one of them again,
-    /// would wait in another order than that of the paths.
+    /// waited for, all are released: a contender that kept those that it has, and queued for one of them
+    /// again, would wait in another order than that of the paths (docs/protocol.md#multi-lock-loss).
     async fn acquire_all(&mut self, stop: &mut Stop) -> Result<Holds, GivenUp> {
         let members = Arc::clone(&self.members.in_order);
         if if_busy(self.ask.budget) == IfBusy::Fail {
@@ -296,12 +296,13 @@ impl Acquisition {
         Ok(holds)
     }
 
-    /// Creates the nodes of the members from `from` on together, as far as that is of use: up to the first that
-    /// is busy. Returns what their attempts have begun with; none if the next member is to be acquired by
-    /// itself.
+    /// Creates the nodes of the members from `from` on together, as far as that is of use: up to the first
+    /// that is busy. Returns what their attempts have begun with; none if the next member is to be acquired
+    /// by itself.
     ///
-    /// Only the last of them may have to wait: whatever waits behind a node of this client must find that this
-    /// client waits for nothing that is before it in the order of the paths.
+    /// Only the last of them may have to wait: whatever waits behind a node of this client must find that
+    /// this client waits for nothing that is before it in the order of the paths
+    /// (docs/protocol.md#multi-lock-at-once).
     async fn begin(
         &mut self,
         from: usize,
@@ -375,7 +376,8 @@ impl Acquisition {
         members.iter().enumerate().map(reserve).collect()
     }
 
-    /// Looks for live contenders in the way of any member, so that a try that fails creates no node.
+    /// Looks for live contenders in the way of any member, so that a try that fails creates no node
+    /// (docs/protocol.md#multi-lock-try).
     async fn look_before_try(&self, stop: &mut Stop) -> Result<(), GivenUp> {
         let members = &self.members.in_order;
         let Some(session) = self.members.client.live().filter(|_| members.len() > 1) else { return Ok(()) };
@@ -428,8 +430,9 @@ impl Acquisition {
         self.ends.is_some_and(|ends| ends <= Instant::now())
     }
 
-    /// Pauses before all members are tried again, because one was lost. Returns an error if they are not to be
-    /// tried again. The ends of sessions are not counted: the next session is waited for by the retry policy.
+    /// Pauses before all members are tried again, because one was lost. Returns an error if they are not to
+    /// be tried again. The ends of sessions are not counted: the next session is waited for by the retry
+    /// policy.
     async fn pause(&mut self, path_lock: &PathLock, reason: LostReason, stop: &mut Stop) -> Result<(), Why> {
         let path = path_lock.path().user();
         tracing::debug!(path, %reason, "a member of a multi-lock was lost while others were waited for");
@@ -473,9 +476,34 @@ fn kept(are_first: impl Iterator<Item = bool>) -> usize {
     kept
 }
 
-/// Returns for how many of `all` members the nodes are created together: up to the first that has something in
-/// its way.
+/// Returns for how many of `all` members the nodes are created together: up to the first that has something
+/// in its way.
 fn first_in_the_way(ways: &[InTheWay], all: usize) -> usize {
     let busy = ways.iter().position(|way| !matches!(way, InTheWay::Nothing));
     busy.map_or(all, |index| index + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_up_to_the_first_that_has_to_wait_are_kept() {
+        let kept = |are_first: &[bool]| kept(are_first.iter().copied());
+        assert_eq!(kept(&[]), 0);
+        assert_eq!(kept(&[true, true, true]), 3);
+        assert_eq!(kept(&[false, true, true]), 1);
+        assert_eq!(kept(&[true, false, true, false]), 2);
+        assert_eq!(kept(&[true, true, false]), 3);
+    }
+
+    #[test]
+    fn nodes_are_created_up_to_the_first_with_something_in_its_way() {
+        let leaving = || InTheWay::Leaving("/a/x".to_owned());
+        assert_eq!(first_in_the_way(&[InTheWay::Nothing, InTheWay::Nothing], 2), 2);
+        assert_eq!(first_in_the_way(&[InTheWay::Nothing, leaving(), InTheWay::Nothing], 3), 2);
+        assert_eq!(first_in_the_way(&[leaving(), InTheWay::Nothing], 2), 1);
+        // No answer: the create reports it.
+        assert_eq!(first_in_the_way(&[], 3), 3);
+    }
 }

@@ -1,5 +1,5 @@
 //! The requests for several locks at once: one transaction that creates the nodes of all, and one read of all
-//! their queues (docs/protocol.md#multi-lock).
+//! their queues (docs/protocol.md#multi-lock-at-once).
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ use crate::session::zk_session::Session;
 /// How many nodes are created by one transaction at most.
 pub(super) const MOST_NODES: usize = 100;
 
-/// How many bytes such a transaction has at most: half of what a server accepts, because the answer of the read
-/// that may follow has the same data again.
+/// How many bytes such a transaction has at most: half of what a server accepts, because the answer of the
+/// read that may follow has the same data again.
 const MOST_BYTES: usize = 500_000;
 
 /// Returns for how many of these members, from the first on, one transaction can create the nodes.
@@ -91,8 +91,9 @@ enum Created {
     None,
 }
 
-/// Creates the nodes of all members by one transaction, and reads all their queues in the same flight. Returns
-/// what each attempt has begun with; empty if none was created, for a reason that an ordinary attempt finds out.
+/// Creates the nodes of all members by one transaction, and reads all their queues in the same flight.
+/// Returns what each attempt has begun with; empty if none was created, for a reason that an ordinary attempt
+/// finds out.
 pub(super) async fn create_together(
     session: Arc<Session>,
     mut members: Vec<Reserved>,
@@ -302,8 +303,8 @@ async fn read_stats(session: &Session, paths: &[&str]) -> Vec<Option<zk::Stat>> 
     }
 }
 
-/// Reads all queues by one request; by one request for each, sent together, where the servers do not know that
-/// one. The requests are sent when this is called.
+/// Reads all queues by one request; by one request for each, sent together, where the servers do not know
+/// that one. The requests are sent when this is called.
 fn read_queues<'a>(
     session: &'a Arc<Session>,
     path_locks: &'a [&'a Arc<PathLock>],

@@ -155,8 +155,8 @@ pub enum BuildError {
         /// The member's path.
         path: String,
     },
-    /// The client has a handle of this semaphore that states another limit: one of the two is wrong. To change
-    /// the limit of a semaphore in use, call
+    /// The client has a handle of this semaphore that states another limit: one of the two is wrong. To
+    /// change the limit of a semaphore in use, call
     /// [`set_permits`](crate::InterProcessSemaphore::set_permits).
     #[error(
         "the semaphore {path} was given a limit of {ours} here and of {theirs} by another handle of this \
