@@ -9,7 +9,7 @@ use crate::engine::path_lock::PathLock;
 use crate::engine::progress::Ahead;
 use crate::engine::requests::{list, list_alone};
 use crate::error::AcquireError;
-use crate::path::NodePath;
+use crate::path::{LockPath, NodePath};
 use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::{Listing, Queue, Unusable};
@@ -76,17 +76,21 @@ pub(super) enum Subject {
 
 /// Returns the error of a request that an ACL does not allow.
 pub(super) fn no_auth(path_lock: &PathLock, subject: Subject) -> AcquireError {
-    let path = path_lock.path().user();
+    no_auth_in(path_lock, path_lock.path(), subject)
+}
+
+/// Returns the same for a request in another directory than the queue's.
+pub(super) fn no_auth_in(path_lock: &PathLock, directory: &LockPath, subject: Subject) -> AcquireError {
     let node = match subject {
-        Subject::Directory => path.to_owned(),
-        Subject::Parent => match path.rsplit_once('/') {
+        Subject::Directory => directory.whole().to_owned(),
+        Subject::Parent => match directory.whole().rsplit_once('/') {
             Some(("", _)) | None => "/".to_owned(),
             Some((parent, _)) => parent.to_owned(),
         },
-        Subject::Node(name) => path_lock.path().user_child(&name).into(),
+        Subject::Node(name) => directory.user_child(&name).into(),
     };
     AcquireError::NoAuth {
-        path: path.to_owned(),
+        path: path_lock.path().user().to_owned(),
         node,
         has_credentials: path_lock.client().has_credentials(),
     }

@@ -17,7 +17,7 @@ use crate::engine::held::Held;
 use crate::engine::hold::Hold;
 use crate::engine::limit::{Watches, invalid, limit, look, look_and_watch, look_behind_sync, mismatch};
 use crate::engine::lock_options::SemaphoreOptions;
-use crate::engine::look::{Subject, no_auth};
+use crate::engine::look::{Subject, no_auth_in};
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::{CancelOnDrop, Pending};
 use crate::engine::progress::{Ahead, WaitsFor};
@@ -697,7 +697,7 @@ impl PermitsAttempt {
             }
             NoPermits::Refused(failure) => match failure.kind {
                 FailureKind::Refused(Refusal::NoAuth) => {
-                    no_auth(path_lock, std::mem::take(&mut self.subject))
+                    no_auth_in(path_lock, &self.semaphore.leases, std::mem::take(&mut self.subject))
                 }
                 // Of a sequential create with a fresh id: the sequence numbers are used up.
                 FailureKind::Refused(Refusal::NodeExists) => AcquireError::SequenceExhausted { path: path() },

@@ -86,6 +86,9 @@ fn needed(path: &str, node: &str, has_credentials: Option<bool>) -> String {
     let shown = Quoted(node);
     let mut text = if node == path {
         "the ACL of its directory needs CREATE, DELETE and READ for this client".to_owned()
+    } else if matches!(node.strip_prefix(path), Some("/locks" | "/leases")) {
+        // Of a semaphore. Contenders' nodes end with a number.
+        format!("the ACL of its directory {shown} needs CREATE, DELETE and READ for this client")
     } else if node.starts_with(path) {
         format!("the ACL of the node before this client's, {shown}, needs READ for this client")
     } else {

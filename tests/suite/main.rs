@@ -27,6 +27,7 @@ mod leases;
 mod options;
 mod outages;
 mod queueing;
+mod semaphore;
 mod sessions;
 mod timeouts;
 mod tokens;
@@ -49,6 +50,7 @@ fn main() {
     registry.add("closing", &closing::all());
     registry.add("sessions", &sessions::all());
     registry.add("outages", &outages::all());
+    registry.add("semaphore", &semaphore::all());
     curator::add(&mut registry);
     registry.run()
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use test_support::SOON;
 use zookeeper_recipes::{
     Client, ClientBuilder, InterProcessFairLock, InterProcessLock, InterProcessMutex,
-    InterProcessReadWriteLock,
+    InterProcessReadWriteLock, InterProcessSemaphore,
 };
 
 use crate::harness::{Env, Link};
@@ -18,6 +18,8 @@ pub(crate) enum Kind {
     Fair,
     Read,
     Write,
+    /// Its permits are no guards: such a test uses [`Stage::semaphore`].
+    Semaphore,
 }
 
 impl Kind {
@@ -28,6 +30,7 @@ impl Kind {
             Self::Fair => Arc::new(InterProcessFairLock::new(client, path).unwrap()),
             Self::Read => Arc::new(pair().read_lock()),
             Self::Write => Arc::new(pair().write_lock()),
+            Self::Semaphore => panic!("a semaphore is no lock"),
         }
     }
 }
@@ -78,6 +81,11 @@ impl<'a> Stage<'a> {
         self.kind.lock(client, path)
     }
 
+    /// The client's semaphore at the test's path.
+    pub(crate) fn semaphore(&self, client: &Client, permits: u32) -> InterProcessSemaphore {
+        InterProcessSemaphore::new(client, &self.env.lock_path(), permits).unwrap()
+    }
+
     /// A lock that cannot be held together with the stage's: a reader's is a writer.
     pub(crate) fn rival_of(&self, client: &Client) -> Lock {
         let kind = if self.kind == Kind::Read { Kind::Write } else { self.kind };
@@ -100,7 +108,11 @@ impl<'a> Stage<'a> {
         for client in &clients {
             client.flush(SOON).await.unwrap();
         }
-        self.env.wait_count(&self.env.lock_path(), 0).await;
+        if self.kind == Kind::Semaphore {
+            self.env.wait_no_permits().await;
+        } else {
+            self.env.wait_count(&self.env.lock_path(), 0).await;
+        }
         self.env.wait_no_watches().await;
     }
 }

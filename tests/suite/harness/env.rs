@@ -6,7 +6,9 @@ use std::time::Duration;
 use test_support::{Random, SOON, ZooKeeper, poll_until, unique_path, within};
 use tokio::sync::OnceCell;
 use zookeeper_client as zk;
-use zookeeper_recipes::{Client, ClientBuilder, ConnectionState, InterProcessMutex, LostReason, RetryPolicy};
+use zookeeper_recipes::{
+    Client, ClientBuilder, ConnectionState, InterProcessMutex, InterProcessSemaphore, LostReason, RetryPolicy,
+};
 use zookeeper_test_server::{Server, View};
 
 use super::Link;
@@ -99,6 +101,33 @@ impl Env {
     /// A client and a mutex at [`lock_path`](Self::lock_path). The mutex keeps the client.
     pub(crate) async fn mutex(&self) -> InterProcessMutex {
         InterProcessMutex::new(&self.client().await, &self.lock_path()).unwrap()
+    }
+
+    /// A client and a semaphore at [`lock_path`](Self::lock_path).
+    pub(crate) async fn semaphore(&self, permits: u32) -> InterProcessSemaphore {
+        InterProcessSemaphore::new(&self.client().await, &self.lock_path(), permits).unwrap()
+    }
+
+    /// Where the semaphore's contenders queue.
+    pub(crate) fn locks(&self) -> String {
+        self.path("lock/locks")
+    }
+
+    /// Where its permits are.
+    pub(crate) fn leases(&self) -> String {
+        self.path("lock/leases")
+    }
+
+    /// Waits until the first in the semaphore's queue has looked, and found no room: it watches the limit and the
+    /// leases. A real server tells of the former only.
+    pub(crate) async fn wait_no_room(&self) {
+        self.wait_watchers(&self.path("lock/permits"), 1).await;
+    }
+
+    /// Waits until nobody holds a permit or waits for one.
+    pub(crate) async fn wait_no_permits(&self) {
+        self.wait_count(&self.locks(), 0).await;
+        self.wait_count(&self.leases(), 0).await;
     }
 
     /// A connection to the servers that can be broken.
@@ -205,6 +234,33 @@ impl Env {
             servers.kill(leader);
             assert_ne!(servers.wait_leader().unwrap(), leader);
             servers.restart(leader).unwrap();
+        })
+        .await;
+    }
+
+    /// Kills members of an ensemble, the leader among them, so that those that are left cannot go on; answers
+    /// which.
+    pub(crate) async fn lose_quorum(&self) -> Vec<usize> {
+        let Servers::Real(servers) = self.servers.clone() else { panic!("one server has no quorum") };
+        blocking(move || {
+            let leader = servers.wait_leader().unwrap();
+            let other = (leader + 1) % servers.len();
+            for member in [other, leader] {
+                servers.kill(member);
+            }
+            vec![leader, other]
+        })
+        .await
+    }
+
+    /// Starts members of an ensemble again.
+    pub(crate) async fn restart_members(&self, members: Vec<usize>) {
+        let Servers::Real(servers) = self.servers.clone() else { panic!("one server has no members") };
+        blocking(move || {
+            for member in members {
+                servers.start(member).unwrap();
+            }
+            servers.wait_whole().unwrap();
         })
         .await;
     }

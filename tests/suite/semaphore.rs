@@ -1,0 +1,795 @@
+//! The semaphore: so many at a time.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use test_support::{SOON, within};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_test::{assert_pending, task};
+use zookeeper_client as zk;
+use zookeeper_recipes::{
+    Acl, AcquireError, BuildError, Client, InterProcessSemaphore, LockState, LostReason, ReleaseError,
+    SemaphorePermit, TransactionError, TryLockError,
+};
+use zookeeper_test_server::NodeKind;
+
+use crate::harness::{BRIEFLY, Behaviour, Env, Need, Room, behaviours};
+
+pub(crate) fn all() -> Vec<Behaviour> {
+    behaviours![
+        so_many_at_a_time.whatever_breaks().on_an_ensemble_too(),
+        many_at_once_or_none.on_an_ensemble_too(),
+        those_who_want_much_do_not_wait_for_each_other.whatever_breaks().on_an_ensemble_too(),
+        first_come_first_served.on_an_ensemble_too(),
+        of_one_client_too_first_come_first_served,
+        much_is_not_overtaken_by_little,
+        a_question_does_not_wait.on_an_ensemble_too(),
+        a_wait_ends_in_time_and_leaves_nothing,
+        the_limit_is_set_while_it_is_used.on_an_ensemble_too(),
+        a_smaller_limit_takes_nothing_away,
+        a_smaller_limit_ends_the_wait_for_more_than_it,
+        a_limit_may_be_somewhere_else,
+        permits_are_split_and_merged.on_an_ensemble_too(),
+        permits_of_others_are_not_merged,
+        slots_are_those_that_are_free,
+        tokens_rise.on_an_ensemble_too(),
+        a_permit_says_where_it_is,
+        dropping_it_returns_it.whatever_breaks(),
+        a_permit_is_lost_with_its_session.on_an_ensemble_too(),
+        one_deleted_node_is_the_loss_of_all_its_permits,
+        a_transaction_commits_while_it_is_held.on_an_ensemble_too(),
+        it_can_be_asked_back,
+        the_end_of_a_client_returns_all.on_an_ensemble_too(),
+        cancelling_at_random_moments_leaves_nothing.whatever_breaks().on_an_ensemble_too(),
+        cancelling_a_waiter_lets_the_next_in.whatever_breaks(),
+        an_outage_is_outlived.needs(Need::OwnServers).on_an_ensemble_too(),
+        its_directories_are_containers.needs(Need::SeeKinds),
+        its_directories_are_swept_away_and_made_again.needs(Need::OwnServers),
+        a_namespace_does_not_show,
+        an_acl_goes_to_all_its_nodes,
+        directories_that_we_may_not_create_in_are_an_error,
+        whatever_is_among_the_leases_counts,
+        limits_of_zero_and_too_much_are_refused.once(),
+        permits_of_zero_and_too_much_are_refused,
+        two_limits_are_refused.on_an_ensemble_too(),
+        a_limit_that_is_none_is_refused,
+    ]
+}
+
+fn at(client: &Client, path: &str, permits: u32) -> InterProcessSemaphore {
+    InterProcessSemaphore::new(client, path, permits).unwrap()
+}
+
+fn spawn(semaphore: &InterProcessSemaphore, n: u32) -> JoinHandle<Result<SemaphorePermit, AcquireError>> {
+    tokio::spawn(semaphore.acquire_many(n, SOON))
+}
+
+/// As many as there are, whatever they want: never more are inside, and all
+/// come in.
+async fn so_many_at_a_time(env: &Env) {
+    const ROUNDS: usize = 5;
+    let room = Arc::new(Room::of(3));
+    let mut tasks = JoinSet::new();
+    for _ in 0..3 {
+        let semaphore = env.semaphore(3).await;
+        for n in [1, 1, 2, 1] {
+            let (semaphore, room) = (semaphore.clone(), Arc::clone(&room));
+            tasks.spawn(async move {
+                for _ in 0..ROUNDS {
+                    let permit = semaphore.acquire_many(n, SOON).await.unwrap();
+                    // A question to the servers, in which others may come in.
+                    room.visit_while(&permit, semaphore.available_permits()).await.unwrap();
+                    assert!(permit.is_held());
+                    drop(permit);
+                }
+            });
+        }
+    }
+    while let Some(done) = within("all of them", tasks.join_next()).await {
+        done.unwrap();
+    }
+    assert_eq!(room.visits(), 12 * ROUNDS);
+    env.wait_no_permits().await;
+}
+
+/// Who waits for several holds none.
+async fn many_at_once_or_none(env: &Env) {
+    let (ours, theirs) = (env.semaphore(5).await, env.semaphore(5).await);
+    let two = within("two of five", ours.acquire_many(2, SOON)).await.unwrap();
+    assert_eq!((two.num_permits(), ours.available_permits().await.unwrap()), (2, 3));
+    let four = spawn(&theirs, 4);
+    env.wait_no_room().await;
+    assert!(!four.is_finished());
+    assert_eq!(env.children(&env.leases()).await.len(), 2);
+    two.release().await.unwrap();
+    let four = within("four of five", four).await.unwrap().unwrap();
+    // As soon as one of the two is returned there are enough.
+    assert_eq!((four.num_permits(), four.nodes().len(), four.slots().len()), (4, 4, 4));
+    env.wait_count(&env.leases(), 4).await;
+    assert_eq!(theirs.participants().await.unwrap(), four.nodes());
+    four.release().await.unwrap();
+    let five = within("all", ours.acquire_many(5, SOON)).await.unwrap();
+    assert_eq!(theirs.available_permits().await.unwrap(), 0);
+    five.release().await.unwrap();
+    env.wait_no_permits().await;
+}
+
+/// More than half of all for each: Curator's take them one by one, and wait for each other for ever.
+async fn those_who_want_much_do_not_wait_for_each_other(env: &Env) {
+    let room = Arc::new(Room::of(4));
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        let (semaphore, room) = (env.semaphore(4).await, Arc::clone(&room));
+        tasks.spawn(async move {
+            for _ in 0..4 {
+                let permit = semaphore.acquire_many(3, SOON).await.unwrap();
+                room.visit_while(&permit, tokio::task::yield_now()).await;
+                drop(permit);
+            }
+        });
+    }
+    while let Some(done) = within("all of them", tasks.join_next()).await {
+        done.unwrap();
+    }
+    assert_eq!(room.visits(), 16);
+    env.wait_no_permits().await;
+}
+
+/// In the order in which they came, of whichever client they are; each release lets one in.
+async fn first_come_first_served(env: &Env) {
+    let holder = env.semaphore(2).await;
+    let mut held = vec![holder.acquire(SOON).await.unwrap(), holder.acquire(SOON).await.unwrap()];
+    let others = [env.semaphore(2).await, env.semaphore(2).await];
+    let mut waiting = Vec::new();
+    for number in 0..5 {
+        waiting.push(spawn(&others[number % 2], 1));
+        env.wait_count(&env.locks(), number + 1).await;
+    }
+    for number in 0..5 {
+        held.remove(0).release().await.unwrap();
+        held.push(within("the next", &mut waiting[number]).await.unwrap().unwrap());
+        env.wait_count(&env.locks(), 4 - number).await;
+        assert!(waiting[number + 1..].iter().all(|waiter| !waiter.is_finished()));
+    }
+    for permit in held {
+        permit.release().await.unwrap();
+    }
+    env.wait_no_permits().await;
+}
+
+/// The same when most of them wait in memory.
+async fn of_one_client_too_first_come_first_served(env: &Env) {
+    let client = env.client().await;
+    let semaphore =
+        InterProcessSemaphore::builder(&client, &env.lock_path(), 1).max_znodes(1).build().unwrap();
+    let mut held = semaphore.acquire(SOON).await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut waiting = Vec::new();
+    for number in 0..4 {
+        let order = Arc::clone(&order);
+        // It queues when it is polled first.
+        let mut permit = task::spawn(semaphore.acquire(SOON));
+        assert_pending!(permit.poll());
+        waiting.push(tokio::spawn(async move {
+            let permit = permit.await.unwrap();
+            order.lock().unwrap().push(number);
+            permit
+        }));
+    }
+    env.wait_count(&env.locks(), 1).await;
+    for waiter in waiting {
+        held.release().await.unwrap();
+        held = within("the next", waiter).await.unwrap();
+    }
+    held.release().await.unwrap();
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
+    env.wait_no_permits().await;
+}
+
+/// As in tokio: a permit that is free is of no use to one behind the one that waits for more.
+async fn much_is_not_overtaken_by_little(env: &Env) {
+    let (ours, theirs, others) = (env.semaphore(3).await, env.semaphore(3).await, env.semaphore(3).await);
+    let two = ours.acquire_many(2, SOON).await.unwrap();
+    let three = spawn(&theirs, 3);
+    env.wait_count(&env.locks(), 1).await;
+    let one = spawn(&others, 1);
+    env.wait_count(&env.locks(), 2).await;
+    assert_eq!(ours.available_permits().await.unwrap(), 1);
+    assert!(matches!(ours.try_acquire().await, Err(TryLockError::WouldBlock { .. })));
+    assert!(!three.is_finished() && !one.is_finished());
+    two.release().await.unwrap();
+    let three = within("the first in the queue", three).await.unwrap().unwrap();
+    assert!(!one.is_finished());
+    three.release().await.unwrap();
+    within("the second", one).await.unwrap().unwrap().release().await.unwrap();
+    env.wait_no_permits().await;
+}
+
+async fn a_question_does_not_wait(env: &Env) {
+    let (ours, theirs) = (env.semaphore(3).await, env.semaphore(3).await);
+    let two = ours.try_acquire_many(2).await.unwrap();
+    assert!(matches!(theirs.try_acquire_many(2).await, Err(TryLockError::WouldBlock { .. })));
+    let one = theirs.try_acquire().await.unwrap();
+    for semaphore in [&ours, &theirs] {
+        let error = semaphore.try_acquire().await.unwrap_err();
+        assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error:?}");
+        assert!(error.to_string().contains(&env.lock_path()), "{error}");
+        let error = semaphore.acquire(Duration::ZERO).await.unwrap_err();
+        assert!(matches!(error, AcquireError::TimedOut { .. }), "{error:?}");
+    }
+    assert_eq!(env.children(&env.leases()).await.len(), 3);
+    env.wait_count(&env.locks(), 0).await;
+    one.release().await.unwrap();
+    two.release().await.unwrap();
+    ours.acquire_many(3, Duration::ZERO).await.unwrap().release().await.unwrap();
+    env.wait_no_permits().await;
+}
+
+async fn a_wait_ends_in_time_and_leaves_nothing(env: &Env) {
+    let (ours, theirs) = (env.semaphore(3).await, env.semaphore(3).await);
+    let permit = ours.acquire_many(2, SOON).await.unwrap();
+    for n in [2, 3] {
+        let start = Instant::now();
+        let error = theirs.acquire_many(n, BRIEFLY).await.unwrap_err();
+        assert!(matches!(error, AcquireError::TimedOut { .. }), "{error:?}");
+        assert!(error.is_retryable() && error.path() == env.lock_path());
+        assert!(start.elapsed() >= BRIEFLY && start.elapsed() < SOON);
+    }
+    let deadline = Instant::now() + BRIEFLY;
+    let error = theirs.acquire_many_until(2, deadline).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { .. }) && Instant::now() >= deadline, "{error:?}");
+    env.wait_count(&env.locks(), 0).await;
+    env.wait_watchers(&format!("{}/permits", env.lock_path()), 0).await;
+    assert_eq!(env.children(&env.leases()).await.len(), 2);
+    theirs.acquire_until(Instant::now() + SOON).await.unwrap().release().await.unwrap();
+    permit.release().await.unwrap();
+    env.wait_no_permits().await;
+}
+
+/// Four bytes, as Curator's SharedCount writes them, and all go by them: those who wait, and those whose
+/// handle says something else.
+async fn the_limit_is_set_while_it_is_used(env: &Env) {
+    let (ours, theirs) = (env.semaphore(1).await, env.semaphore(1).await);
+    assert_eq!((ours.permits().await.unwrap(), theirs.available_permits().await.unwrap()), (1, 1));
+    let first = ours.acquire(SOON).await.unwrap();
+    let second = spawn(&theirs, 1);
+    env.wait_count(&env.locks(), 1).await;
+    let third = spawn(&theirs, 1);
+    env.wait_count(&env.locks(), 2).await;
+    ours.set_permits(2).await.unwrap();
+    let (data, _) = env.outsider().await.get_data(&format!("{}/permits", env.lock_path())).await.unwrap();
+    assert_eq!(data, [0, 0, 0, 2]);
+    let second = within("room for two", second).await.unwrap().unwrap();
+    env.wait_count(&env.locks(), 1).await;
+    assert!(!third.is_finished());
+    // Whoever sets it.
+    theirs.set_permits(300).await.unwrap();
+    let third = within("room for three", third).await.unwrap().unwrap();
+    let different = env.semaphore(7).await;
+    assert_eq!(different.permits().await.unwrap(), 300);
+    assert_eq!(different.available_permits().await.unwrap(), 297);
+    let fourth = different.acquire_many(8, SOON).await.unwrap();
+    for permit in [first, second, third, fourth] {
+        assert!(permit.is_held());
+        permit.release().await.unwrap();
+    }
+    env.wait_no_permits().await;
+}
+
+async fn a_smaller_limit_takes_nothing_away(env: &Env) {
+    let (ours, theirs) = (env.semaphore(3).await, env.semaphore(3).await);
+    let mut three = ours.acquire_many(3, SOON).await.unwrap();
+    theirs.set_permits(1).await.unwrap();
+    assert_eq!(three.state(), LockState::Held);
+    assert_eq!((ours.permits().await.unwrap(), ours.available_permits().await.unwrap()), (1, 0));
+    let waiter = spawn(&theirs, 1);
+    env.wait_no_room().await;
+    for _ in 0..2 {
+        three.split(1).unwrap().release().await.unwrap();
+        assert!(matches!(ours.try_acquire().await, Err(TryLockError::WouldBlock { .. })));
+        assert!(!waiter.is_finished());
+    }
+    three.release().await.unwrap();
+    let next = within("its turn", waiter).await.unwrap().unwrap();
+    assert_eq!(next.slot(), 0);
+    assert!(matches!(ours.try_acquire().await, Err(TryLockError::WouldBlock { .. })));
+    next.release().await.unwrap();
+    env.wait_no_permits().await;
+}
+
+async fn a_smaller_limit_ends_the_wait_for_more_than_it(env: &Env) {
+    let (ours, theirs) = (env.semaphore(3).await, env.semaphore(3).await);
+    let one = ours.acquire(SOON).await.unwrap();
+    let three = spawn(&theirs, 3);
+    env.wait_no_room().await;
+    ours.set_permits(2).await.unwrap();
+    let error = within("its end", three).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::TooManyPermits { asked: 3, limit: 2, .. }), "{error:?}");
+    // Who is behind it is served.
+    theirs.acquire(SOON).await.unwrap().release().await.unwrap();
+    one.release().await.unwrap();
+    env.wait_no_permits().await;
+}
+
+/// One limit for two semaphores, at the path of a SharedCount that is there already.
+async fn a_limit_may_be_somewhere_else(env: &Env) {
+    let (client, count) = (env.client().await, env.path("count"));
+    env.create(&count, zk::CreateMode::Persistent).await;
+    env.outsider().await.set_data(&count, &2_i32.to_be_bytes(), None).await.unwrap();
+    let semaphore = |name: &str| {
+        InterProcessSemaphore::builder(&client, &env.path(name), 9).shared_count(&count).build().unwrap()
+    };
+    let (first, second) = (semaphore("first"), semaphore("second"));
+    for semaphore in [&first, &second] {
+        assert_eq!(semaphore.permits().await.unwrap(), 2);
+        let two = semaphore.acquire_many(2, SOON).await.unwrap();
+        assert!(matches!(semaphore.try_acquire().await, Err(TryLockError::WouldBlock { .. })));
+        two.release().await.unwrap();
+    }
+    first.set_permits(3).await.unwrap();
+    assert_eq!(second.permits().await.unwrap(), 3);
+    assert_eq!(env.outsider().await.get_data(&count).await.unwrap().0, 3_i32.to_be_bytes());
+    assert!(env.stat(&env.path("first/permits")).await.is_none());
+}
+
+async fn permits_are_split_and_merged(env: &Env) {
+    let semaphore = env.semaphore(4).await;
+    let mut most = semaphore.acquire_many(4, SOON).await.unwrap();
+    let names = |permit: &SemaphorePermit| -> BTreeSet<String> {
+        permit.nodes().iter().map(ToString::to_string).collect()
+    };
+    let nodes = names(&most);
+    let mut one = most.split(1).unwrap();
+    assert_eq!((most.num_permits(), one.num_permits()), (3, 1));
+    assert!(most.split(0).is_none() && most.split(3).is_none() && one.split(1).is_none());
+    assert_eq!(most.num_permits(), 3);
+    assert_eq!(&names(&most) | &names(&one), nodes);
+    // Each is returned by itself.
+    let two = most.split(2).unwrap();
+    assert!(one.merge(two).is_ok());
+    assert_eq!((one.num_permits(), semaphore.available_permits().await.unwrap()), (3, 0));
+    one.release().await.unwrap();
+    assert_eq!(semaphore.available_permits().await.unwrap(), 3);
+    assert!(most.is_held() && names(&most).is_subset(&nodes));
+    assert_eq!(env.children(&env.leases()).await.len(), 1);
+    most.release().await.unwrap();
+    env.wait_no_permits().await;
+}
+
+async fn permits_of_others_are_not_merged(env: &Env) {
+    let client = env.client().await;
+    let mut ours = at(&client, &env.lock_path(), 4).acquire(SOON).await.unwrap();
+    let foreign = [env.semaphore(4).await, at(&client, &env.path("other"), 4)];
+    for semaphore in foreign {
+        let theirs = semaphore.acquire(SOON).await.unwrap();
+        let nodes = theirs.nodes();
+        let theirs = ours.merge(theirs).unwrap_err();
+        assert_eq!((theirs.nodes(), theirs.is_held(), ours.num_permits()), (nodes, true, 1));
+        theirs.release().await.unwrap();
+    }
+    ours.release().await.unwrap();
+    env.wait_no_permits().await;
+}
+
+async fn slots_are_those_that_are_free(env: &Env) {
+    let (ours, theirs) = (env.semaphore(4).await, env.semaphore(4).await);
+    let zero = ours.acquire(SOON).await.unwrap();
+    let some = theirs.acquire_many(2, SOON).await.unwrap();
+    let three = ours.acquire(SOON).await.unwrap();
+    assert_eq!((zero.slots(), some.slots(), three.slots()), (vec![0], vec![1, 2], vec![3]));
+    assert_eq!((zero.slot(), some.slot()), (0, 1));
+    zero.release().await.unwrap();
+    let again = theirs.acquire(SOON).await.unwrap();
+    assert_eq!((again.slot(), three.slot()), (0, 3));
+    some.release().await.unwrap();
+    again.release().await.unwrap();
+    // With holes.
+    let rest = ours.acquire_many(3, SOON).await.unwrap();
+    assert_eq!(rest.slots(), [0, 1, 2]);
+    rest.release().await.unwrap();
+    three.release().await.unwrap();
+    env.wait_no_permits().await;
+}
+
+async fn tokens_rise(env: &Env) {
+    let semaphores = [env.semaphore(3).await, env.semaphore(3).await];
+    let mut newest = None;
+    for round in 0..4 {
+        let semaphore = &semaphores[round % 2];
+        let mut first = semaphore.acquire(SOON).await.unwrap();
+        let second = semaphores[1].acquire_many(2, SOON).await.unwrap();
+        assert!(newest < Some(first.fencing_token()), "{newest:?} {first:?}");
+        assert!(first.fencing_token() < second.fencing_token());
+        newest = Some(second.fencing_token());
+        if round % 2 == 1 {
+            // Of what was merged it is the lowest, which no resource takes for a later one.
+            let lowest = first.fencing_token();
+            assert!(first.merge(second).is_ok());
+            assert_eq!(first.fencing_token(), lowest);
+        }
+        first.release().await.unwrap();
+    }
+    env.wait_no_permits().await;
+}
+
+async fn a_permit_says_where_it_is(env: &Env) {
+    let client = env.client().await;
+    let semaphore =
+        InterProcessSemaphore::builder(&client, &env.lock_path(), 2).data("worker-7").build().unwrap();
+    let permit = semaphore.acquire_many(2, SOON).await.unwrap();
+    assert_eq!((permit.path(), semaphore.path()), (&*env.lock_path(), &*env.lock_path()));
+    for node in permit.nodes() {
+        assert!(node.starts_with(&format!("{}/", env.leases())), "{node}");
+        let (data, stat) = env.outsider().await.get_data(&node).await.unwrap();
+        assert_eq!((&data[..], stat.ephemeral_owner), (&b"worker-7"[..], client.session_id().unwrap()));
+    }
+    assert_eq!(semaphore.participants().await.unwrap(), permit.nodes());
+    permit.release().await.unwrap();
+    assert_eq!(semaphore.participants().await.unwrap(), [""; 0]);
+    env.wait_no_permits().await;
+}
+
+async fn dropping_it_returns_it(env: &Env) {
+    let (ours, theirs) = (env.semaphore(2).await, env.semaphore(2).await);
+    for _ in 0..4 {
+        let permit = within("both", ours.acquire_many(2, SOON)).await.unwrap();
+        let waiter = spawn(&theirs, 1);
+        env.wait_children(&env.locks(), "a waiter", |now| !now.is_empty()).await;
+        drop(permit);
+        drop(within("the next", waiter).await.unwrap().unwrap());
+    }
+    env.wait_no_permits().await;
+}
+
+/// The permits of a session that is over are free, and those who held them are told.
+async fn a_permit_is_lost_with_its_session(env: &Env) {
+    let (client, link) = env.linked(env.builder()).await;
+    let (ours, theirs) = (at(&client, &env.lock_path(), 2), env.semaphore(2).await);
+    let mut lost = ours.acquire_many(2, SOON).await.unwrap();
+    let part = lost.split(1).unwrap();
+    // One that waits in the same session begins again in the next.
+    let waiters = [spawn(&theirs, 1), spawn(&ours, 1)];
+    env.wait_count(&env.locks(), 2).await;
+    env.expire(&client, &link).await;
+    for permit in [&lost, &part] {
+        let lost = within("the loss", permit.lost()).await;
+        assert!(env.is_loss(lost.reason()), "{lost}");
+        assert!(!permit.is_held() && matches!(permit.state(), LockState::Lost(_)));
+        assert!(permit.while_held(async { unreachable!("work without a permit") }).await.is_err());
+    }
+    let mut granted = Vec::new();
+    for waiter in waiters {
+        let next = within("a permit that was lost", waiter).await.unwrap().unwrap();
+        assert!(next.fencing_token() > lost.fencing_token());
+        granted.push(next);
+    }
+    // Returning what was lost takes nothing from those who have it now.
+    for permit in [lost, part] {
+        assert!(matches!(within("an answer", permit.release()).await, Err(ReleaseError::Lost(_))));
+    }
+    client.flush(SOON).await.unwrap();
+    assert_eq!(env.children(&env.leases()).await.len(), 2);
+    for permit in granted {
+        assert!(permit.is_held());
+        permit.release().await.unwrap();
+    }
+    env.wait_no_permits().await;
+}
+
+async fn one_deleted_node_is_the_loss_of_all_its_permits(env: &Env) {
+    let client = env.connect(env.builder().session_timeout(Duration::from_secs(6))).await;
+    let (ours, theirs) = (at(&client, &env.lock_path(), 3), env.semaphore(3).await);
+    let (kept, lost) = (ours.acquire(SOON).await.unwrap(), ours.acquire_many(2, SOON).await.unwrap());
+    let waiter = spawn(&theirs, 1);
+    env.wait_no_room().await;
+    env.delete(&lost.nodes()[1]).await;
+    let next = within("the permit that was deleted", waiter).await.unwrap().unwrap();
+    assert_eq!(within("the loss", lost.lost()).await.reason(), LostReason::NodeDeleted);
+    assert!(!lost.is_held() && kept.is_held() && next.is_held());
+    match within("an answer", lost.release()).await.unwrap_err() {
+        ReleaseError::Lost(lost) => assert_eq!(lost.path(), env.lock_path()),
+        other => panic!("{other:?}"),
+    }
+    // What was left of it is free too.
+    let last = within("the rest", ours.acquire(SOON)).await.unwrap();
+    for permit in [kept, next, last] {
+        permit.release().await.unwrap();
+    }
+    env.wait_no_permits().await;
+}
+
+async fn a_transaction_commits_while_it_is_held(env: &Env) {
+    let semaphore = env.semaphore(3).await;
+    let (permit, path) = (semaphore.acquire_many(2, SOON).await.unwrap(), env.path("written"));
+    permit.transaction().create(&path, "by the holder").commit().await.unwrap();
+    assert!(env.stat(&path).await.is_some());
+    // All of them have to be there.
+    env.delete(&permit.nodes()[1]).await;
+    let refused = env.path("refused");
+    let write = within("an answer", permit.transaction().create(&refused, "").commit()).await;
+    assert!(matches!(write, Err(TransactionError::Lost(_))), "{write:?}");
+    assert!(env.stat(&refused).await.is_none());
+    drop(permit);
+    env.wait_no_permits().await;
+}
+
+async fn it_can_be_asked_back(env: &Env) {
+    let (semaphore, other) = (env.semaphore(3).await, env.client().await);
+    let permit = semaphore.acquire_many(2, SOON).await.unwrap();
+    let revoked = tokio::spawn(permit.revoked());
+    let nodes = semaphore.participants().await.unwrap();
+    within("the request", other.attempt_revoke(&nodes[1])).await.unwrap();
+    within("the request", revoked).await.unwrap();
+    assert!(permit.is_held());
+    permit.release().await.unwrap();
+    env.wait_no_permits().await;
+}
+
+async fn the_end_of_a_client_returns_all(env: &Env) {
+    let client = env.client().await;
+    let (ours, theirs) = (at(&client, &env.lock_path(), 2), env.semaphore(2).await);
+    let permit = ours.acquire_many(2, SOON).await.unwrap();
+    let (waiter, next) = (spawn(&ours, 1), {
+        env.wait_count(&env.locks(), 1).await;
+        spawn(&theirs, 2)
+    });
+    env.wait_count(&env.locks(), 2).await;
+    client.close().await.unwrap();
+    assert_eq!(within("the loss", permit.lost()).await.reason(), LostReason::Closed);
+    let error = within("its end", waiter).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
+    let next = within("the next", next).await.unwrap().unwrap();
+    assert!(matches!(ours.acquire(SOON).await, Err(AcquireError::Closed { .. })));
+    assert!(matches!(ours.permits().await, Err(AcquireError::Closed { .. })));
+    assert!(matches!(ours.set_permits(3).await, Err(AcquireError::Closed { .. })));
+    drop(permit);
+    assert!(next.is_held());
+    next.release().await.unwrap();
+    env.wait_no_permits().await;
+}
+
+async fn cancelling_at_random_moments_leaves_nothing(env: &Env) {
+    let client = env.client().await;
+    let semaphore = at(&client, &env.lock_path(), 3);
+    let mut granted = 0;
+    for n in (0..60).map(|round| round % 3 + 1) {
+        let patience = env.random().duration(Duration::from_millis(6));
+        if let Ok(permit) = tokio::time::timeout(patience, semaphore.acquire_many(n, SOON)).await {
+            drop(permit.unwrap());
+            granted += 1;
+        }
+    }
+    client.flush(SOON).await.unwrap();
+    assert_eq!(env.children(&env.locks()).await, [""; 0], "{granted} were granted");
+    assert_eq!(env.children(&env.leases()).await, [""; 0], "{granted} were granted");
+    let all = env.semaphore(3).await;
+    within("all permits", all.acquire_many(3, SOON)).await.unwrap().release().await.unwrap();
+}
+
+async fn cancelling_a_waiter_lets_the_next_in(env: &Env) {
+    let (ours, theirs) = (env.semaphore(2).await, env.semaphore(2).await);
+    let held = within("one", ours.acquire(SOON)).await.unwrap();
+    for _ in 0..3 {
+        let much = spawn(&theirs, 2);
+        env.wait_children(&env.locks(), "a waiter", |now| !now.is_empty()).await;
+        let little = spawn(&ours, 1);
+        much.abort();
+        assert!(within("its end", much).await.unwrap_err().is_cancelled());
+        within("the one behind it", little).await.unwrap().unwrap().release().await.unwrap();
+    }
+    held.release().await.unwrap();
+    env.wait_no_permits().await;
+}
+
+async fn an_outage_is_outlived(env: &Env) {
+    // Longer than three servers on a busy machine take to come back.
+    let patient = || env.connect(env.builder().session_timeout(Duration::from_secs(60)));
+    let (ours, theirs) =
+        (at(&patient().await, &env.lock_path(), 2), at(&patient().await, &env.lock_path(), 2));
+    let held = within("both", ours.acquire_many(2, SOON)).await.unwrap();
+    let mut waiting = Vec::new();
+    for (number, semaphore) in [&theirs, &ours, &theirs].into_iter().enumerate() {
+        waiting.push(spawn(semaphore, 1));
+        env.wait_count(&env.locks(), number + 1).await;
+    }
+    env.stop_servers().await;
+    env.restart_servers().await;
+    assert!(held.is_held(), "the sessions were not away for long");
+    assert!(waiting.iter().all(|waiter| !waiter.is_finished()));
+    within("the release", held.release()).await.unwrap();
+    for waiter in waiting {
+        within("its turn", waiter).await.unwrap().unwrap().release().await.unwrap();
+    }
+    env.wait_no_permits().await;
+}
+
+async fn its_directories_are_containers(env: &Env) {
+    let semaphore = env.semaphore(2).await;
+    semaphore.set_permits(2).await.unwrap();
+    let permit = semaphore.acquire(SOON).await.unwrap();
+    for path in [env.lock_path(), env.locks(), env.leases()] {
+        assert_eq!(env.server().node(&path).unwrap().kind, NodeKind::Container, "{path}");
+    }
+    let limit = format!("{}/permits", env.lock_path());
+    assert_eq!(env.server().node(&limit).unwrap().kind, NodeKind::Persistent);
+    permit.release().await.unwrap();
+}
+
+async fn its_directories_are_swept_away_and_made_again(env: &Env) {
+    let semaphore = env.semaphore(2).await;
+    for _ in 0..2 {
+        let permit = within("both", semaphore.acquire_many(2, SOON)).await.unwrap();
+        env.sweep(&env.locks()).await;
+        assert_eq!(semaphore.available_permits().await.unwrap(), 0);
+        permit.release().await.unwrap();
+        env.sweep(&env.leases()).await;
+        assert_eq!(semaphore.available_permits().await.unwrap(), 2);
+        assert_eq!(semaphore.participants().await.unwrap(), [""; 0]);
+    }
+    env.sweep(&env.lock_path()).await;
+    assert_eq!(semaphore.permits().await.unwrap(), 2);
+    within("one", semaphore.acquire(SOON)).await.unwrap().release().await.unwrap();
+}
+
+async fn a_namespace_does_not_show(env: &Env) {
+    let namespace = env.path("ns");
+    let client = env.connect(env.builder().namespace(&namespace)).await;
+    let semaphore = at(&client, "/foo/bar", 2);
+    semaphore.set_permits(3).await.unwrap();
+    let permit = semaphore.acquire(SOON).await.unwrap();
+    assert_eq!(permit.path(), "/foo/bar");
+    assert!(permit.nodes()[0].starts_with("/foo/bar/leases/"), "{permit:?}");
+    assert_eq!(semaphore.participants().await.unwrap(), permit.nodes());
+    // A client without the namespace contends for the same permits.
+    let other = at(&env.client().await, &format!("{namespace}/foo/bar"), 2);
+    assert_eq!((other.permits().await.unwrap(), other.available_permits().await.unwrap()), (3, 2));
+    assert!(matches!(other.try_acquire_many(3).await, Err(TryLockError::WouldBlock { .. })));
+    permit.release().await.unwrap();
+    other.try_acquire_many(3).await.unwrap().release().await.unwrap();
+}
+
+async fn an_acl_goes_to_all_its_nodes(env: &Env) {
+    let client = env.connect(env.builder().auth("digest", "shop:secret")).await;
+    let path = env.lock_path();
+    let semaphore =
+        InterProcessSemaphore::builder(&client, &path, 2).acl([Acl::creator_all()]).build().unwrap();
+    semaphore.set_permits(2).await.unwrap();
+    let permit = semaphore.acquire(SOON).await.unwrap();
+    let outsider = env.outsider().await;
+    let limit = format!("{path}/permits");
+    for node in [path.clone(), env.locks(), env.leases(), limit, permit.nodes().remove(0).to_string()] {
+        assert!(matches!(outsider.get_data(&node).await, Err(zk::Error::NoAuth)), "{node}");
+    }
+    let stranger = env.semaphore(2).await;
+    for error in [
+        within("an answer", stranger.acquire(SOON)).await.unwrap_err(),
+        within("an answer", stranger.permits()).await.unwrap_err(),
+        within("an answer", stranger.set_permits(3)).await.unwrap_err(),
+        within("an answer", stranger.available_permits()).await.unwrap_err(),
+    ] {
+        assert!(matches!(error, AcquireError::NoAuth { .. }), "{error:?}");
+        assert!(error.to_string().contains(&path) && !error.is_retryable(), "{error}");
+    }
+    assert!(permit.is_held());
+    permit.release().await.unwrap();
+    assert_eq!(semaphore.available_permits().await.unwrap(), 2);
+}
+
+/// Each of the directories, and the one above them: an error that names it, and nothing is left behind.
+async fn directories_that_we_may_not_create_in_are_an_error(env: &Env) {
+    let acls = [zk::Acl::new(zk::Permission::READ, zk::AuthId::anyone())];
+    let closed = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
+    let client = env.client().await;
+    for below in ["", "/locks", "/leases"] {
+        let path = env.path(&format!("closed{}", below.replace('/', "-")));
+        let directory = env.create_with(&format!("{path}{below}"), &closed).await;
+        let semaphore = at(&client, &path, 2);
+        let error = within("an answer", semaphore.acquire(SOON)).await.unwrap_err();
+        assert!(matches!(error, AcquireError::NoAuth { .. }), "{below}: {error:?}");
+        assert!(error.to_string().contains(&directory) && !error.is_retryable(), "{error}");
+        client.flush(SOON).await.unwrap();
+        for children in [env.children(&format!("{path}/locks")), env.children(&format!("{path}/leases"))] {
+            assert_eq!(children.await, [""; 0], "{below}");
+        }
+    }
+}
+
+/// Names that we do not know may be other clients' leases.
+async fn whatever_is_among_the_leases_counts(env: &Env) {
+    let semaphore = env.semaphore(2).await;
+    let permit = semaphore.acquire(SOON).await.unwrap();
+    let foreign = env.create(&format!("{}/whatever", env.leases()), zk::CreateMode::Ephemeral).await;
+    assert_eq!(semaphore.available_permits().await.unwrap(), 0);
+    let waiter = spawn(&semaphore, 1);
+    env.wait_no_room().await;
+    assert!(!waiter.is_finished());
+    env.delete(&foreign).await;
+    within("the permit", waiter).await.unwrap().unwrap().release().await.unwrap();
+    permit.release().await.unwrap();
+    env.wait_no_permits().await;
+}
+
+async fn limits_of_zero_and_too_much_are_refused(env: &Env) {
+    let client = env.client().await;
+    for limit in [0, u32::MAX] {
+        let error = InterProcessSemaphore::new(&client, &env.lock_path(), limit).unwrap_err();
+        assert!(matches!(error, BuildError::InvalidOption { .. }), "{error:?}");
+        assert!(error.to_string().contains(&env.lock_path()), "{error}");
+    }
+    assert!(matches!(InterProcessSemaphore::new(&client, "no path", 1), Err(BuildError::InvalidPath(_))));
+    let semaphore = at(&client, &env.lock_path(), 2);
+    let error = InterProcessSemaphore::new(&client, &env.lock_path(), 3).unwrap_err();
+    assert!(matches!(error, BuildError::LimitMismatch { ours: 3, theirs: 2, .. }), "{error:?}");
+    drop(semaphore);
+    assert!(env.stat(&env.lock_path()).await.is_none());
+}
+
+/// Refused, with the semaphore as it was.
+async fn permits_of_zero_and_too_much_are_refused(env: &Env) {
+    let semaphore = env.semaphore(3).await;
+    let permit = semaphore.acquire(SOON).await.unwrap();
+    let acquired = |n| within("an answer", semaphore.acquire_many(n, SOON));
+    let error = acquired(0).await.unwrap_err();
+    assert!(matches!(error, AcquireError::ZeroPermits { .. }), "{error:?}");
+    let error = acquired(4).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TooManyPermits { asked: 4, limit: 3, .. }), "{error:?}");
+    assert!(error.to_string().contains('4') && error.to_string().contains('3'), "{error}");
+    assert!(error.to_string().contains(&env.lock_path()) && !error.is_retryable(), "{error}");
+    match within("an answer", semaphore.try_acquire_many(4)).await.unwrap_err() {
+        TryLockError::Acquire(error) => {
+            assert!(matches!(error, AcquireError::TooManyPermits { .. }), "{error:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let error = semaphore.set_permits(0).await.unwrap_err();
+    assert!(matches!(error, AcquireError::ZeroPermits { .. }), "{error:?}");
+    let error = semaphore.set_permits(u32::MAX).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TooManyPermits { .. }), "{error:?}");
+    assert!(env.stat(&format!("{}/permits", env.lock_path())).await.is_none());
+    assert_eq!((semaphore.permits().await.unwrap(), semaphore.available_permits().await.unwrap()), (3, 2));
+    permit.release().await.unwrap();
+    env.wait_no_permits().await;
+}
+
+/// Two processes that disagree: an error that says both numbers, until a limit is set for both.
+async fn two_limits_are_refused(env: &Env) {
+    let (ours, theirs) = (env.semaphore(3).await, env.semaphore(5).await);
+    let permit = ours.acquire(SOON).await.unwrap();
+    for error in [
+        within("an answer", theirs.acquire(SOON)).await.unwrap_err(),
+        within("an answer", theirs.available_permits()).await.unwrap_err(),
+    ] {
+        assert!(matches!(error, AcquireError::LimitMismatch { ours: 5, theirs: 3, .. }), "{error:?}");
+        assert!(error.to_string().contains('5') && error.to_string().contains('3'), "{error}");
+    }
+    env.wait_count(&env.locks(), 0).await;
+    assert_eq!(env.children(&env.leases()).await.len(), 1);
+    theirs.set_permits(5).await.unwrap();
+    let four = within("what is free of five", theirs.acquire_many(4, SOON)).await.unwrap();
+    assert!(matches!(ours.try_acquire().await, Err(TryLockError::WouldBlock { .. })));
+    four.release().await.unwrap();
+    permit.release().await.unwrap();
+    env.wait_no_permits().await;
+}
+
+/// The limit's node has something else in it, or there is no limit that is none.
+async fn a_limit_that_is_none_is_refused(env: &Env) {
+    let semaphore = env.semaphore(3).await;
+    let node = env.create(&format!("{}/permits", env.lock_path()), zk::CreateMode::Persistent).await;
+    let bad: [&[u8]; 5] = [b"", b"5", b"\0\0\0\0\0\0\0\x05", b"\0\0\0\0", b"\xff\xff\xff\xff"];
+    for data in bad {
+        env.outsider().await.set_data(&node, data, None).await.unwrap();
+        for error in [
+            within("an answer", semaphore.acquire(SOON)).await.unwrap_err(),
+            within("an answer", semaphore.permits()).await.unwrap_err(),
+        ] {
+            assert!(matches!(error, AcquireError::InvalidLimit { .. }), "{data:?}: {error:?}");
+            assert!(error.to_string().contains(&node), "{error}");
+        }
+        env.wait_count(&env.locks(), 0).await;
+    }
+    semaphore.set_permits(2).await.unwrap();
+    within("both", semaphore.acquire_many(2, SOON)).await.unwrap().release().await.unwrap();
+    env.wait_no_permits().await;
+}
