@@ -21,16 +21,17 @@ use crate::engine::look::{Subject, no_auth_in};
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::{CancelOnDrop, Pending};
 use crate::engine::progress::{Ahead, WaitsFor};
-use crate::engine::requests::{changed, make_directories, meaning, new_id, to_library};
+use crate::engine::requests::{answer, changed, make_directories, meaning, new_id, to_library};
 use crate::engine::shared_queue::SharedQueue;
 use crate::engine::stop::{Stop, Stopped};
 use crate::error::{AcquireError, LostReason, TryLockError};
 use crate::protocol::acquire::{IfBusy, Orphans};
 use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
 use crate::protocol::hold::HoldState;
+use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
 use crate::protocol::permits::{
-    NoPermits, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken, Taking,
+    NoPermits, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken, Taking, free,
     lease_beginning,
 };
 use crate::session::cleanup::{Item, Orphan};
@@ -373,7 +374,8 @@ impl PermitsAttempt {
                 Ok(event) => step = head.taking.on(event),
                 Err(end) => break Some(end),
             }
-            if !head.taking.is_open() {
+            // Once it is finished, the lock node is gone or goes with the hold.
+            if !head.taking.is_open() && !matches!(step, PermitsStep::Finish(_)) {
                 head.hold.held().end_exchange();
             }
         };
@@ -416,12 +418,12 @@ impl PermitsAttempt {
                         (look(&path_lock, &semaphore, &session).await, None)
                     }
                 };
-                let (answer, watches) = wait(&session, head.stop, Box::pin(looked)).await?;
+                let (looked, watches) = wait(&session, head.stop, Box::pin(looked)).await?;
                 head.watches = watches;
-                if let Answer::Is(seen) = &answer {
+                if let Answer::Is(seen) = &looked {
                     head.seen = Some(seen.clone());
                 }
-                Ok(PermitsEvent::Looked(answer))
+                Ok(PermitsEvent::Looked(looked))
             }
             PermitsRequest::MakeLeases => {
                 self.waits_for = WaitsFor::Parents;
@@ -430,7 +432,7 @@ impl PermitsAttempt {
                     make_directories(&path_lock, &semaphore.leases, &handle).await
                 });
                 let made = wait(&session, head.stop, Box::pin(made)).await?;
-                Ok(PermitsEvent::Made(crate::engine::requests::answer(&session, made)))
+                Ok(PermitsEvent::Made(answer(&session, made)))
             }
             PermitsRequest::Take(take) => {
                 if !head.taking.is_open() && !head.hold.held().begin_exchange() {
@@ -659,7 +661,8 @@ impl PermitsAttempt {
     async fn orphaned(&self, session: &Session, seen: &Seen) -> Option<AcquireError> {
         let mut orphans = session.refused_orphans(Some(&self.semaphore.leases));
         orphans.retain(|orphan| seen.leases.contains(&orphan.name));
-        if orphans.is_empty() {
+        let others = seen.leases.len().saturating_sub(orphans.len());
+        if orphans.is_empty() || free(seen.limit(self.semaphore.permits), others) < self.wanted {
             return None;
         }
         let (orphan, source) = Box::pin(first_refused(session, orphans)).await?;
@@ -785,7 +788,7 @@ fn taken(
     session: &Arc<Session>,
     leases: &[String],
     results: Vec<zk::MultiWriteResult>,
-    sent: crate::protocol::moment::Moment,
+    sent: Moment,
 ) -> Taken {
     let mut names = Vec::with_capacity(leases.len());
     for result in results {

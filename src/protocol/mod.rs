@@ -13,6 +13,8 @@ pub(crate) mod local_queue;
 pub(crate) mod moment;
 pub(crate) mod node_name;
 pub(crate) mod permits;
+#[cfg(test)]
+mod permits_model;
 pub(crate) mod queue;
 pub(crate) mod server_timeout;
 #[cfg(test)]

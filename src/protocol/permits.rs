@@ -17,6 +17,7 @@
 
 use crate::protocol::acquire::{IfBusy, Orphans};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
+use crate::protocol::node_name;
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +87,16 @@ pub(crate) struct Seen {
     /// How many of them this client is deleting.
     pub(crate) leaving: usize,
     pub(crate) limit: LimitNode,
+}
+
+impl Seen {
+    /// Returns the limit in force, given the one that the handle states.
+    pub(crate) fn limit(&self, stated: u32) -> u32 {
+        match self.limit {
+            LimitNode::Is { permits, .. } => permits,
+            LimitNode::Missing | LimitNode::Invalid(_) => stated,
+        }
+    }
 }
 
 /// The node with the limit in force.
@@ -363,7 +374,7 @@ pub(crate) fn free(limit: u32, leases: usize) -> u32 {
 }
 
 fn find<'a>(leases: &'a [String], id: &str) -> Option<&'a String> {
-    leases.iter().find(|name| crate::protocol::node_name::id(name) == Some(id))
+    leases.iter().find(|name| node_name::id(name) == Some(id))
 }
 
 /// Returns the beginning of the name of a lease: Curator's with the slot, and the limit under which it was
@@ -401,4 +412,181 @@ fn free_slots(leases: &[String], wanted: u32) -> Vec<u32> {
         taken.peek() != Some(slot)
     };
     (0..u32::MAX).filter(free).take(wanted).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::failure::Refusal;
+
+    /// An id of a UUID's length.
+    fn id(n: u32) -> String {
+        format!("{n:036}")
+    }
+
+    fn lease(n: u32, slot: u32, limit: u32) -> String {
+        format!("{}{n:010}", lease_beginning(&id(n), slot, limit))
+    }
+
+    fn seen(leases: &[String]) -> PermitsEvent {
+        seen_with(leases, LimitNode::Missing)
+    }
+
+    fn seen_with(leases: &[String], limit: LimitNode) -> PermitsEvent {
+        PermitsEvent::Looked(Answer::Is(Seen { leases: leases.to_vec(), leaving: 0, limit }))
+    }
+
+    fn take(slots: &[u32], limit: u32) -> PermitsStep {
+        PermitsStep::Do(PermitsRequest::Take(Take { slots: slots.to_vec(), limit, limit_version: None }))
+    }
+
+    fn taken(ids: &[u32], outcome: Taken) -> PermitsEvent {
+        PermitsEvent::Taken { ids: ids.iter().map(|n| id(*n)).collect(), outcome }
+    }
+
+    fn unknown() -> Taken {
+        Taken::Failed(FailureKind::Unknown.into())
+    }
+
+    fn look() -> PermitsStep {
+        PermitsStep::Do(PermitsRequest::Look { watch: false, limit_exists: false })
+    }
+
+    fn ended(step: &PermitsStep) -> &NoPermits {
+        match step {
+            PermitsStep::Finish(PermitsOutcome::NotGranted { why, .. }) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_child_counts_whatever_its_name() {
+        let (mut taking, _) = Taking::new(1, 2, IfBusy::Wait);
+        let step = taking.on(seen(&["_c_x-lease-0000000001".to_owned(), "stray".to_owned()]));
+        assert_eq!(step, PermitsStep::Do(PermitsRequest::Look { watch: true, limit_exists: false }));
+        assert_eq!(taking.on(seen(&["a".to_owned(), "b".to_owned()])), PermitsStep::Wait);
+        assert_eq!(taking.on(PermitsEvent::Changed), look());
+        assert_eq!(taking.on(seen(&["stray".to_owned()])), take(&[0], 2));
+    }
+
+    #[test]
+    fn the_smallest_free_slots_are_taken() {
+        let (mut taking, _) = Taking::new(3, 6, IfBusy::Wait);
+        assert_eq!(
+            taking.on(seen(&[lease(1, 1, 6), lease(2, 3, 6), "java".to_owned()])),
+            take(&[0, 2, 4], 6)
+        );
+    }
+
+    #[test]
+    fn the_node_with_the_limit_counts_and_names_do_not_then() {
+        let (mut taking, _) = Taking::new(2, 2, IfBusy::Wait);
+        let limit = LimitNode::Is { permits: 5, version: 7 };
+        let step = taking.on(seen_with(&[lease(1, 0, 9), lease(2, 1, 9), lease(3, 2, 5)], limit));
+        let expected = Take { slots: vec![3, 4], limit: 5, limit_version: Some(7) };
+        assert_eq!(step, PermitsStep::Do(PermitsRequest::Take(expected)));
+        assert_eq!(taking.on(taken(&[4, 5], Taken::LimitChanged)), look());
+        let step = taking.on(seen_with(&[], LimitNode::Is { permits: 1, version: 8 }));
+        assert_eq!(*ended(&step), NoPermits::TooMany { limit: 1 });
+    }
+
+    #[test]
+    fn a_disagreement_says_both_limits() {
+        let (mut taking, _) = Taking::new(1, 5, IfBusy::Wait);
+        let other = lease(1, 0, 9);
+        let step = taking.on(seen(&["java".to_owned(), other.clone()]));
+        assert_eq!(*ended(&step), NoPermits::LimitMismatch { theirs: 9, lease: other });
+        let (mut taking, _) = Taking::new(1, 5, IfBusy::Wait);
+        let step = taking.on(seen_with(&[], LimitNode::Invalid("7 bytes".to_owned())));
+        assert_eq!(*ended(&step), NoPermits::InvalidLimit { found: "7 bytes".to_owned() });
+    }
+
+    #[test]
+    fn a_try_is_not_refused_for_leases_that_are_going() {
+        let (mut taking, _) = Taking::new(1, 1, IfBusy::Fail);
+        let leases = vec![lease(1, 0, 1)];
+        let going = Seen { leases: leases.clone(), leaving: 1, limit: LimitNode::Missing };
+        let watch = PermitsStep::Do(PermitsRequest::Look { watch: true, limit_exists: false });
+        assert_eq!(taking.on(PermitsEvent::Looked(Answer::Is(going))), watch);
+        assert_eq!(*ended(&taking.on(seen(&leases))), NoPermits::WouldBlock);
+    }
+
+    #[test]
+    fn a_lost_reply_is_found_out_by_the_next_transaction() {
+        let (mut taking, _) = Taking::new(2, 2, IfBusy::Wait);
+        taking.on(seen(&[]));
+        let step = taking.on(taken(&[1, 2], unknown()));
+        assert!(matches!(step, PermitsStep::Pause { failures: 0, until_known: true, .. }), "{step:?}");
+        assert_eq!(taking.on(PermitsEvent::Retry), take(&[0, 1], 2), "with fresh ids");
+        assert!(matches!(taking.on(taken(&[3, 4], unknown())), PermitsStep::Pause { failures: 1, .. }));
+        assert_eq!(taking.on(PermitsEvent::Retry), take(&[0, 1], 2));
+        assert_eq!(taking.on(taken(&[5, 6], Taken::LockGone)), look());
+        let names = vec![lease(1, 0, 2), lease(2, 1, 2)];
+        assert_eq!(taking.on(seen(&names)), PermitsStep::Finish(PermitsOutcome::Granted { names }));
+    }
+
+    #[test]
+    fn a_lock_that_is_gone_without_any_of_the_leases_was_deleted_by_another_process() {
+        let (mut taking, _) = Taking::new(1, 2, IfBusy::Wait);
+        taking.on(seen(&[]));
+        taking.on(taken(&[1], unknown()));
+        taking.on(PermitsEvent::Retry);
+        assert_eq!(taking.on(taken(&[2], Taken::LockGone)), look());
+        let step = taking.on(seen(&[lease(9, 0, 2)]));
+        let gone = PermitsOutcome::NotGranted { why: NoPermits::LockDeleted, orphans: Orphans::default() };
+        assert_eq!(step, PermitsStep::Finish(gone));
+        // The same without a doubt, at once.
+        let (mut taking, _) = Taking::new(1, 2, IfBusy::Wait);
+        taking.on(seen(&[]));
+        assert_eq!(*ended(&taking.on(taken(&[1], Taken::LockGone))), NoPermits::LockDeleted);
+    }
+
+    #[test]
+    fn what_is_left_of_a_grant_is_deleted_if_another_process_deleted_a_part() {
+        let (mut taking, _) = Taking::new(2, 2, IfBusy::Wait);
+        taking.on(seen(&[]));
+        taking.on(taken(&[1, 2], unknown()));
+        taking.on(PermitsEvent::Retry);
+        taking.on(taken(&[3, 4], Taken::LockGone));
+        let step = taking.on(seen(&[lease(2, 1, 2)]));
+        let orphans = Orphans { names: vec![lease(2, 1, 2)], ids: Vec::new() };
+        let part = PermitsOutcome::NotGranted { why: NoPermits::LockDeleted, orphans };
+        assert_eq!(step, PermitsStep::Finish(part));
+    }
+
+    #[test]
+    fn a_refusal_after_an_unknown_outcome_leaves_what_may_have_happened_to_cleanup() {
+        let (mut taking, _) = Taking::new(1, 2, IfBusy::Wait);
+        taking.on(seen(&[]));
+        taking.on(taken(&[1], unknown()));
+        let left = Orphans { names: Vec::new(), ids: vec![id(1)] };
+        assert_eq!(taking.clone().leave(), left);
+        taking.on(PermitsEvent::Retry);
+        let refused = Failure::from(FailureKind::Refused(Refusal::NoAuth));
+        let step = taking.on(taken(&[2], Taken::Failed(refused.clone())));
+        let outcome = PermitsOutcome::NotGranted { why: NoPermits::Refused(refused), orphans: left };
+        assert_eq!(step, PermitsStep::Finish(outcome));
+    }
+
+    #[test]
+    fn a_missing_directory_is_made_and_one_that_vanishes_again_counts_as_a_failure() {
+        let (mut taking, _) = Taking::new(1, 2, IfBusy::Wait);
+        taking.on(seen(&[]));
+        let make = PermitsStep::Do(PermitsRequest::MakeLeases);
+        assert_eq!(taking.on(taken(&[1], Taken::NoDirectory)), make);
+        assert_eq!(taking.on(PermitsEvent::Made(Answer::Is(()))), take(&[0], 2));
+        let step = taking.on(taken(&[2], Taken::NoDirectory));
+        assert!(matches!(step, PermitsStep::Pause { failures: 0, until_known: false, .. }), "{step:?}");
+        assert_eq!(taking.on(PermitsEvent::Retry), make);
+        assert_eq!(taking.on(PermitsEvent::Made(Answer::Is(()))), take(&[0], 2));
+        assert_eq!(*ended(&taking.on(taken(&[3], Taken::LockGone))), NoPermits::LockDeleted);
+    }
+
+    #[test]
+    fn names_of_other_clients_have_no_slot() {
+        assert_eq!(slot_of(&lease(1, 7, 9)), Some((7, 9)));
+        for other in ["", "_c_x-lease-0000000001", "x-slot-1-of-2-lease-", "x-slot-a-of-2-lease-0000000001"] {
+            assert_eq!(slot_of(other), None, "{other}");
+        }
+    }
 }

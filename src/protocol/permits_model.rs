@@ -1,0 +1,473 @@
+//! Runs the real decisions of a semaphore's heads against a model of its directories, under random schedules
+//! with lost replies, late commits, cancellations, expired sessions, nodes deleted by other processes, limits
+//! that change, directories that are removed, and heads of Curator's, which create their lease before they
+//! look.
+//!
+//! In every schedule,
+//!
+//! - a transaction that commits leaves no more leases than the limit in force
+//!   (docs/protocol.md#permits-by-one-transaction);
+//! - no two leases of ours have one slot, and all slots are below the limit (docs/protocol.md#slots);
+//! - who is told of permits has all of them, unless another process has deleted some, and who is not told has
+//!   none (docs/protocol.md#permits-unknown-outcome);
+//! - every attempt ends, and nothing is left.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use crate::protocol::acquire::{IfBusy, Orphans};
+use crate::protocol::failure::{Answer, FailureKind};
+use crate::protocol::node_name::id;
+use crate::protocol::permits::{
+    LimitNode, NoPermits, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken,
+    Taking, lease_beginning, slot_of,
+};
+
+/// The limit that all handles state.
+const STATED: u32 = 3;
+
+/// A stream of choices that proptest can shrink. When they run out, everything goes well.
+struct Choices<'a>(std::slice::Iter<'a, u8>);
+
+impl Choices<'_> {
+    fn next(&mut self) -> u8 {
+        self.0.next().copied().unwrap_or(u8::MAX)
+    }
+
+    fn chance(&mut self, n: u8) -> bool {
+        self.next() < n
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        usize::from(self.next()) % n
+    }
+}
+
+/// A transaction, as it was sent.
+struct Sent {
+    take: Take,
+    ids: Vec<String>,
+    lock: u64,
+}
+
+#[derive(Default)]
+struct Servers {
+    created: u64,
+    /// The queue of locks: each node and its owner.
+    locks: Vec<(u64, usize)>,
+    /// The leases and their owners.
+    leases: BTreeMap<String, usize>,
+    /// Whether the directory of leases exists.
+    directory: bool,
+    limit: Option<(u32, i32)>,
+    version: i32,
+    /// How often something changed that a head watches.
+    changes: u64,
+}
+
+impl Servers {
+    fn number(&mut self) -> u64 {
+        self.created += 1;
+        self.created
+    }
+
+    fn limit(&self) -> u32 {
+        self.limit.map_or(STATED, |(limit, _)| limit)
+    }
+
+    fn is_head(&self, lock: u64) -> bool {
+        self.locks.first().is_some_and(|(first, _)| *first == lock)
+    }
+
+    fn seen(&self) -> Seen {
+        let limit = match self.limit {
+            Some((permits, version)) => LimitNode::Is { permits, version },
+            None => LimitNode::Missing,
+        };
+        Seen { leases: self.leases.keys().cloned().collect(), leaving: 0, limit }
+    }
+
+    fn create(&mut self, owner: usize, beginning: &str) -> String {
+        let name = format!("{beginning}{:010}", self.number());
+        self.directory = true;
+        self.leases.insert(name.clone(), owner);
+        self.changes += 1;
+        name
+    }
+
+    fn delete_lease(&mut self, name: &str) {
+        self.changes += u64::from(self.leases.remove(name).is_some());
+    }
+
+    fn commit(&mut self, owner: usize, sent: &Sent) -> Taken {
+        if !self.directory {
+            return Taken::NoDirectory;
+        }
+        if !self.locks.iter().any(|(lock, _)| *lock == sent.lock) {
+            return Taken::LockGone;
+        }
+        if sent.take.limit_version.is_some()
+            && self.limit.map(|(_, version)| version) != sent.take.limit_version
+        {
+            return Taken::LimitChanged;
+        }
+        let leases = sent.ids.iter().zip(&sent.take.slots);
+        let names = leases.map(|(id, slot)| self.create(owner, &lease_beginning(id, *slot, sent.take.limit)));
+        let names = names.collect();
+        self.locks.retain(|(lock, _)| *lock != sent.lock);
+        // A node with a limit that was created a moment ago is the one thing that a head cannot check.
+        let limit = if sent.take.limit_version.is_some() { self.limit() } else { sent.take.limit };
+        assert_eq!(limit, sent.take.limit, "taken under another limit than that in force");
+        assert!(self.leases.len() <= limit as usize, "{} of {limit}: {:?}", self.leases.len(), self.leases);
+        let mut slots: Vec<u32> =
+            self.leases.keys().filter_map(|name| slot_of(name)).map(|(k, _)| k).collect();
+        slots.sort_unstable();
+        assert!(slots.windows(2).all(|pair| pair[0] < pair[1]), "one slot twice: {:?}", self.leases);
+        assert!(sent.take.slots.iter().all(|slot| *slot < limit), "{:?} of {limit}", sent.take.slots);
+        Taken::Done { names }
+    }
+}
+
+enum Doing {
+    /// Queues next; ends when it has done so as often as it may.
+    Idle,
+    Queued(u64),
+    AtHead {
+        lock: u64,
+        taking: Taking,
+        step: PermitsStep,
+        /// An answer on its way.
+        answer: Option<PermitsEvent>,
+        /// The number of changes when the watches were set.
+        watched: u64,
+    },
+    /// A head of Curator's, with its lease.
+    Java {
+        lock: u64,
+        lease: String,
+    },
+    Holds(Vec<String>),
+    Done,
+}
+
+struct Actor {
+    /// How many permits it wants; `None` is one of Curator's, which takes one.
+    wanted: Option<u32>,
+    if_busy: IfBusy,
+    tries: u32,
+    doing: Doing,
+    /// Transactions without an answer, which may be committed before the next request of the session.
+    late: Vec<Sent>,
+}
+
+struct World {
+    servers: Servers,
+    actors: Vec<Actor>,
+    /// Leases that another process has deleted.
+    by_hand: Vec<String>,
+}
+
+impl World {
+    /// Decides what has become of transactions that were not answered.
+    fn decide(&mut self, i: usize, choices: &mut Choices<'_>) {
+        for sent in std::mem::take(&mut self.actors[i].late) {
+            if choices.chance(128) {
+                self.servers.commit(i, &sent);
+            }
+        }
+    }
+
+    /// What an attempt leaves: cleanup deletes it, behind everything that was sent before.
+    fn leave(&mut self, i: usize, lock: u64, orphans: &Orphans, choices: &mut Choices<'_>) {
+        self.decide(i, choices);
+        self.servers.locks.retain(|(other, _)| *other != lock);
+        let left: Vec<String> = self.servers.leases.keys().cloned().collect();
+        for name in left {
+            let unknown = id(&name).is_some_and(|id| orphans.ids.iter().any(|other| other == id));
+            if unknown || orphans.names.contains(&name) {
+                self.servers.delete_lease(&name);
+            }
+        }
+        self.nothing_of(i);
+    }
+
+    fn nothing_of(&self, i: usize) {
+        let left: Vec<_> = self.servers.leases.iter().filter(|(_, owner)| **owner == i).collect();
+        assert!(left.is_empty(), "left behind by {i}: {left:?}");
+    }
+
+    /// Lets one actor do one thing. Returns whether it did.
+    fn step(&mut self, i: usize, choices: &mut Choices<'_>) -> bool {
+        let doing = std::mem::replace(&mut self.actors[i].doing, Doing::Idle);
+        let (next, did) = match doing {
+            Doing::Idle if self.actors[i].tries == 0 => (Doing::Done, true),
+            Doing::Idle => {
+                self.actors[i].tries -= 1;
+                let lock = self.servers.number();
+                self.servers.locks.push((lock, i));
+                (Doing::Queued(lock), true)
+            }
+            Doing::Queued(lock) if !self.servers.locks.iter().any(|(other, _)| *other == lock) => {
+                // It was deleted by another process.
+                (Doing::Idle, true)
+            }
+            Doing::Queued(lock) if !self.servers.is_head(lock) => (Doing::Queued(lock), false),
+            Doing::Queued(lock) => match self.actors[i].wanted {
+                Some(wanted) => {
+                    let (taking, step) = Taking::new(wanted, STATED, self.actors[i].if_busy);
+                    (Doing::AtHead { lock, taking, step, answer: None, watched: 0 }, true)
+                }
+                None => {
+                    let lease = self.servers.create(i, &format!("_c_java{i:032}-lease-"));
+                    (Doing::Java { lock, lease }, true)
+                }
+            },
+            Doing::Java { lock, lease } => {
+                if !self.servers.leases.contains_key(&lease) {
+                    self.servers.locks.retain(|(other, _)| *other != lock);
+                    (Doing::Idle, true)
+                } else if self.servers.leases.len() <= self.servers.limit() as usize {
+                    self.servers.locks.retain(|(other, _)| *other != lock);
+                    (Doing::Holds(vec![lease]), true)
+                } else {
+                    (Doing::Java { lock, lease }, false)
+                }
+            }
+            Doing::Holds(names) => {
+                names.iter().for_each(|name| self.servers.delete_lease(name));
+                self.nothing_of(i);
+                (Doing::Idle, true)
+            }
+            Doing::Done => (Doing::Done, false),
+            Doing::AtHead { lock, taking, step, answer, watched } => {
+                self.at_head(i, lock, taking, step, answer, watched, choices)
+            }
+        };
+        self.actors[i].doing = next;
+        did
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one state")]
+    fn at_head(
+        &mut self,
+        i: usize,
+        lock: u64,
+        mut taking: Taking,
+        mut step: PermitsStep,
+        answer: Option<PermitsEvent>,
+        mut watched: u64,
+        choices: &mut Choices<'_>,
+    ) -> (Doing, bool) {
+        let event = match (&step, answer) {
+            (_, Some(answer)) => answer,
+            (PermitsStep::Wait, None) if self.servers.changes == watched => {
+                return (Doing::AtHead { lock, taking, step, answer: None, watched }, false);
+            }
+            (PermitsStep::Wait, None) => PermitsEvent::Changed,
+            (PermitsStep::Pause { until_known, .. }, None) => match !until_known && choices.chance(20) {
+                true => PermitsEvent::GiveUp,
+                false => PermitsEvent::Retry,
+            },
+            (PermitsStep::Do(request), None) => {
+                self.decide(i, choices);
+                let answer = self.answer(i, lock, request, choices);
+                if let PermitsRequest::Look { watch: true, .. } = request {
+                    watched = self.servers.changes;
+                }
+                return (Doing::AtHead { lock, taking, step, answer: Some(answer), watched }, true);
+            }
+            (PermitsStep::Finish(PermitsOutcome::Granted { names }), None) => {
+                for name in names {
+                    let there = self.servers.leases.get(name) == Some(&i);
+                    assert!(there || self.by_hand.contains(name), "{name} was granted and is not there");
+                }
+                let own = self.servers.leases.values().filter(|owner| **owner == i).count();
+                assert!(own <= names.len(), "it has more than it was told");
+                assert!(!self.servers.locks.iter().any(|(other, _)| *other == lock), "its lock is left");
+                return (Doing::Holds(names.clone()), true);
+            }
+            (PermitsStep::Finish(PermitsOutcome::NotGranted { why, orphans }), None) => {
+                let gone = *why == NoPermits::LockDeleted;
+                assert!(!gone || !self.servers.locks.iter().any(|(other, _)| *other == lock), "it is there");
+                self.leave(i, lock, orphans, choices);
+                return (Doing::Idle, true);
+            }
+        };
+        step = taking.on(event);
+        (Doing::AtHead { lock, taking, step, answer: None, watched }, true)
+    }
+
+    fn answer(
+        &mut self,
+        i: usize,
+        lock: u64,
+        request: &PermitsRequest,
+        choices: &mut Choices<'_>,
+    ) -> PermitsEvent {
+        let lost = choices.chance(40);
+        let unknown = || FailureKind::Unknown.into();
+        match request {
+            PermitsRequest::Look { .. } if lost => PermitsEvent::Looked(Answer::No(unknown())),
+            PermitsRequest::Look { .. } => PermitsEvent::Looked(Answer::Is(self.servers.seen())),
+            PermitsRequest::MakeLeases if lost => PermitsEvent::Made(Answer::No(unknown())),
+            PermitsRequest::MakeLeases => {
+                self.servers.directory = true;
+                PermitsEvent::Made(Answer::Is(()))
+            }
+            PermitsRequest::Take(take) => {
+                let ids: Vec<String> =
+                    take.slots.iter().map(|_| format!("{:036}", self.servers.number())).collect();
+                let sent = Sent { take: take.clone(), ids: ids.clone(), lock };
+                let outcome = match choices.below(8) {
+                    0 => {
+                        self.servers.commit(i, &sent);
+                        Taken::Failed(unknown())
+                    }
+                    1 => {
+                        self.actors[i].late.push(sent);
+                        Taken::Failed(unknown())
+                    }
+                    2 => Taken::Failed(FailureKind::NotNow.into()),
+                    _ => self.servers.commit(i, &sent),
+                };
+                PermitsEvent::Taken { ids, outcome }
+            }
+        }
+    }
+
+    /// Something that goes wrong, or changes.
+    fn fault(&mut self, choices: &mut Choices<'_>) {
+        let i = choices.below(self.actors.len());
+        match choices.below(7) {
+            // The caller leaves.
+            0 => {
+                let doing = std::mem::replace(&mut self.actors[i].doing, Doing::Idle);
+                self.actors[i].doing = match doing {
+                    Doing::Queued(lock) => {
+                        self.servers.locks.retain(|(other, _)| *other != lock);
+                        Doing::Idle
+                    }
+                    Doing::AtHead { lock, mut taking, mut step, answer, .. } => {
+                        // A transaction that was sent has been answered; other answers are dropped.
+                        if let Some(taken @ PermitsEvent::Taken { .. }) = answer {
+                            step = taking.on(taken);
+                        }
+                        let mut orphans = taking.leave();
+                        match step {
+                            PermitsStep::Finish(PermitsOutcome::Granted { names }) => orphans.names = names,
+                            PermitsStep::Finish(PermitsOutcome::NotGranted { orphans: more, .. }) => {
+                                orphans.names.extend(more.names);
+                                orphans.ids.extend(more.ids);
+                            }
+                            _ => {}
+                        }
+                        self.leave(i, lock, &orphans, choices);
+                        Doing::Idle
+                    }
+                    other => other,
+                };
+            }
+            // Its session expires.
+            1 => {
+                self.actors[i].late.clear();
+                self.servers.locks.retain(|(_, owner)| *owner != i);
+                let own = self.servers.leases.iter().filter(|(_, owner)| **owner == i);
+                let own: Vec<String> = own.map(|(name, _)| name.clone()).collect();
+                own.iter().for_each(|name| self.servers.delete_lease(name));
+                if !matches!(self.actors[i].doing, Doing::Done) {
+                    self.actors[i].doing = Doing::Idle;
+                }
+            }
+            // Another process deletes a lock node, but none of Curator's, whose head takes no notice.
+            2 => {
+                let ours: Vec<u64> = self
+                    .servers
+                    .locks
+                    .iter()
+                    .filter_map(|(lock, owner)| self.actors[*owner].wanted.map(|_| *lock))
+                    .collect();
+                if !ours.is_empty() {
+                    let lock = ours[choices.below(ours.len())];
+                    self.servers.locks.retain(|(other, _)| *other != lock);
+                }
+            }
+            // Another process deletes a lease.
+            3 => {
+                let leases: Vec<String> = self.servers.leases.keys().cloned().collect();
+                if !leases.is_empty() {
+                    let name = leases[choices.below(leases.len())].clone();
+                    self.servers.delete_lease(&name);
+                    self.by_hand.push(name);
+                }
+            }
+            4 | 5 => {
+                self.servers.version += 1;
+                let (permits, version) = (1 + u32::from(choices.next() % 4), self.servers.version);
+                self.servers.limit = Some((permits, version));
+                self.servers.changes += 1;
+            }
+            _ => {
+                if self.servers.leases.is_empty() {
+                    self.servers.directory = false;
+                }
+            }
+        }
+    }
+}
+
+/// Returns how many permits were granted, so that a test can see that the model does something.
+fn run(choices: &[u8]) -> usize {
+    let mut choices = Choices(choices.iter());
+    let wanted = [Some(1), Some(2), Some(1), None];
+    let actors = wanted.into_iter().map(|wanted| Actor {
+        wanted,
+        if_busy: if choices.chance(40) { IfBusy::Fail } else { IfBusy::Wait },
+        tries: 3,
+        doing: Doing::Idle,
+        late: Vec::new(),
+    });
+    let actors: Vec<Actor> = actors.collect();
+    let mut world = World { servers: Servers::default(), actors, by_hand: Vec::new() };
+    let mut granted = 0;
+    let mut idle = 0;
+    for turn in 0.. {
+        assert!(turn < 20_000, "they do not end");
+        if choices.chance(20) {
+            world.fault(&mut choices);
+            idle = 0;
+        }
+        let i = match choices.0.as_slice().is_empty() {
+            true => turn % world.actors.len(),
+            false => choices.below(world.actors.len()),
+        };
+        // A holder keeps its permits for some turns.
+        let keeps = matches!(world.actors[i].doing, Doing::Holds(_)) && choices.chance(128);
+        let held_before = matches!(world.actors[i].doing, Doing::Holds(_));
+        let did = !keeps && world.step(i, &mut choices);
+        granted += usize::from(!held_before && matches!(world.actors[i].doing, Doing::Holds(_)));
+        idle = if did || keeps { 0 } else { idle + 1 };
+        if world.actors.iter().all(|actor| matches!(actor.doing, Doing::Done)) {
+            break;
+        }
+        assert!(idle < 2_000, "they wait for ever: {:?}", world.servers.leases);
+    }
+    assert!(world.servers.leases.is_empty() && world.servers.locks.is_empty(), "something is left");
+    granted
+}
+
+#[test]
+fn without_a_fault_all_are_served() {
+    assert_eq!(run(&[]), 12);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_schedule_grants_more_permits_than_the_limit_or_leaves_one(
+        choices in proptest::collection::vec(any::<u8>(), 0..600)
+    ) {
+        run(&choices);
+    }
+}
