@@ -3,6 +3,8 @@
 
 #[path = "cost/multi_lock.rs"]
 mod multi_lock;
+#[path = "cost/permits.rs"]
+mod permits;
 #[path = "cost/queues.rs"]
 mod queues;
 

@@ -5,6 +5,7 @@
 //! (docs/protocol.md#permits-by-one-transaction). Like every attempt it is a task on the session's runtime and
 //! outlives its caller (docs/protocol.md#attempt-outlives-caller).
 
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -89,13 +90,14 @@ pub(crate) async fn acquire(
     let (reply, granted) = oneshot::channel();
     let (cancel, cancelled) = oneshot::channel();
     let client = path_lock.client();
-    let number = client.cleanup().number();
+    let numbers = client.cleanup().numbers(wanted);
+    let number = numbers.start;
     let attempt = PermitsAttempt {
         path_lock: Arc::clone(path_lock),
         semaphore,
         wanted,
         ask,
-        number,
+        numbers,
         started: Instant::now(),
         reply: Some(reply),
         ahead: None,
@@ -130,8 +132,10 @@ struct PermitsAttempt {
     semaphore: SemaphoreOptions,
     wanted: u32,
     ask: Ask,
-    /// Identifies what it leaves to cleanup; see [`Tickets`](crate::session::tickets::Tickets).
-    number: u64,
+    /// One for each permit; the first also identifies what it leaves to cleanup. They are from the time of the
+    /// call, so that a flush after it waits for permits that are granted later and not taken; see
+    /// [`Tickets`](crate::session::tickets::Tickets).
+    numbers: Range<u64>,
     started: Instant,
     /// `None` once the caller has its result, or has left.
     reply: Option<oneshot::Sender<Result<Vec<Hold>, TryLockError>>>,
@@ -554,15 +558,15 @@ impl PermitsAttempt {
     fn holds(&self, lock: &Hold, session: &Arc<Session>, names: Vec<String>) -> Vec<Hold> {
         let (path_lock, cleanup) = (&self.path_lock, self.path_lock.client().cleanup());
         let lease_end = self.ask.lease.and_then(|lease| clock::now().end_of(lease));
-        let hold = |name: String| {
+        let hold = |(name, number): (String, u64)| {
             // Its session has to know it: it beats while it has nodes, and deletes those of a borrowed one.
             session.adopt(self.semaphore.leases.child(&name), no_owner());
             let state = HoldState::new(name.into(), Kind::Exclusive, None).with_lease_end(lease_end);
             let directory = self.semaphore.leases.clone();
-            let held = Held::new(session, cleanup, directory, cleanup.number(), state);
+            let held = Held::new(session, cleanup, directory, number, state);
             Hold::new(Arc::clone(path_lock), Arc::clone(session), held, lock.token(), self.ask.location)
         };
-        names.into_iter().map(hold).collect()
+        names.into_iter().zip(self.numbers.clone()).map(hold).collect()
     }
 
     /// Grants the permits.
@@ -598,7 +602,7 @@ impl PermitsAttempt {
                 session: Arc::clone(session),
                 directory: self.semaphore.leases.clone(),
                 orphan,
-                number: self.number,
+                number: self.numbers.start,
                 until_gone: None,
                 done: None,
             });
@@ -608,7 +612,7 @@ impl PermitsAttempt {
     /// Tells the caller the result. [`Client::flush`](crate::Client::flush) waits until the returned ticket is
     /// dropped.
     fn tell(&mut self, end: End) -> Option<Ticket> {
-        let ticket = || Some(self.path_lock.client().cleanup().ticket(self.number));
+        let ticket = || Some(self.path_lock.client().cleanup().ticket(self.numbers.start));
         let (ticket, answer) = match end {
             End::Granted(holds) => (None, Ok(holds)),
             End::Denied(error) => (ticket(), Err(error)),

@@ -3,6 +3,7 @@
 //! `Drop` can do it.
 
 use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -102,14 +103,19 @@ impl Cleanup {
 
     /// Returns the number of a new attempt, greater than all before.
     pub(crate) fn number(&self) -> u64 {
-        let mut number = 0;
+        self.numbers(1).start
+    }
+
+    /// Returns so many numbers in a row, greater than all before: one for each hold that a new attempt may get.
+    pub(crate) fn numbers(&self, count: u32) -> Range<u64> {
+        let mut numbers = 0..0;
         self.pending.send_if_modified(|tickets| {
-            number = tickets.next;
-            tickets.next += 1;
+            let next = tickets.next + u64::from(count);
+            numbers = std::mem::replace(&mut tickets.next, next)..next;
             // No receiver waits for this change.
             false
         });
-        number
+        numbers
     }
 
     /// Returns a ticket that counts as pending work, for an item that is submitted later, or turns out not to

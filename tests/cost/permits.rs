@@ -1,0 +1,156 @@
+//! What the permits of a semaphore cost.
+
+use std::time::Duration;
+
+use zookeeper_recipes::{Client, InterProcessSemaphore, SemaphorePermit, TryLockError};
+use zookeeper_test_server::{LogKind, Match, Op, Server};
+
+use super::{connect, requests};
+use test_support::in_process::{session, until};
+use test_support::{SOON, within};
+
+const LOCKS: &str = "/sem/locks";
+const LEASES: &str = "/sem/leases";
+
+fn start() -> Server {
+    let server = Server::start().unwrap();
+    for directory in ["/sem", LOCKS, LEASES] {
+        server.create(directory, "").unwrap();
+    }
+    server
+}
+
+fn semaphore(client: &Client, permits: u32) -> InterProcessSemaphore {
+    InterProcessSemaphore::new(client, "/sem", permits).unwrap()
+}
+
+async fn acquired(semaphore: &InterProcessSemaphore, n: u32) -> SemaphorePermit {
+    within("the permits", semaphore.acquire_many(n, SOON)).await.unwrap()
+}
+
+/// What a free permit asks: it queues, looks, and takes it.
+const FREE: [(Op, u64); 4] = [(Op::Create, 1), (Op::GetChildren, 2), (Op::GetData, 1), (Op::Multi, 1)];
+
+#[tokio::test]
+async fn a_free_permit_costs_five_requests_and_its_release_one() {
+    let server = start();
+    let client = connect(&server).await;
+    let (semaphore, id) = (semaphore(&client, 3), session(&client));
+    for _ in 0..3 {
+        server.reset_counters();
+        let permit = acquired(&semaphore, 1).await;
+        assert_eq!(requests(&server, id), FREE);
+        server.reset_counters();
+        permit.release().await.unwrap();
+        assert_eq!(requests(&server, id), [(Op::Delete, 1)]);
+    }
+    assert_eq!((server.counters().notifications(), server.watches()), (0, 0));
+}
+
+/// With the create and the list of the queue in one flight before, and the transaction after, a free permit
+/// takes three round trips.
+#[tokio::test]
+async fn the_leases_and_the_limit_are_asked_for_in_one_flight() {
+    let server = start();
+    let client = connect(&server).await;
+    let id = session(&client);
+    let gate = server.hold_reply(Match::op(Op::GetChildren).session(id).path(LEASES));
+    let attempt = tokio::spawn(semaphore(&client, 3).acquire(SOON));
+    within("the list", gate.wait_hit()).await;
+    until(&server, "the limit's read", move |view| {
+        view.log().any(|entry| (entry.session, entry.op, entry.kind) == (id, Op::GetData, LogKind::Arrived))
+    })
+    .await;
+    gate.release();
+    within("the permit", attempt).await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// All of them by one transaction; that it is no more than the limit is asked beside the queue.
+#[tokio::test]
+async fn many_permits_cost_one_request_more_than_one() {
+    let server = start();
+    let client = connect(&server).await;
+    let (semaphore, id) = (semaphore(&client, 100), session(&client));
+    server.reset_counters();
+    let permit = acquired(&semaphore, 100).await;
+    let asked = requests(&server, id);
+    assert_eq!(asked[0..2], FREE[0..2]);
+    assert_eq!(asked[3], FREE[3]);
+    assert!(asked[2].1 <= 2, "{asked:?}");
+    server.reset_counters();
+    permit.release().await.unwrap();
+    assert_eq!(requests(&server, id), [(Op::Delete, 100)]);
+}
+
+/// A permit that is returned wakes the first in line and no other.
+#[tokio::test]
+async fn a_returned_permit_wakes_one_of_five_waiters() {
+    let server = start();
+    let holder = connect(&server).await;
+    let held = acquired(&semaphore(&holder, 1), 1).await;
+    let mut waiters = Vec::new();
+    for queued in 1..=5 {
+        let client = connect(&server).await;
+        let attempt = tokio::spawn(semaphore(&client, 1).acquire(SOON));
+        // The head watches the leases and the limit, the others the lock node before theirs.
+        let watches = 2 + queued - 1;
+        until(&server, "its wait", move |view| view.watches() == watches).await;
+        waiters.push((client, attempt));
+    }
+    let (first, attempt) = waiters.remove(0);
+    server.reset_counters();
+    held.release().await.unwrap();
+    let permit = within("the permit", attempt).await.unwrap().unwrap();
+    let id = session(&first);
+    let asked = requests(&server, id);
+    assert_eq!(asked[0..2], [(Op::GetChildren, 1), (Op::GetData, 1)], "{asked:?}");
+    assert!(asked[2..].contains(&(Op::Multi, 1)), "{asked:?}");
+    assert_eq!(server.counters().notifications_of(id), 1);
+    // The next one is the head, and waits in turn.
+    until(&server, "the next head's wait", |view| view.watches_on(LEASES).len() == 1).await;
+    assert_eq!(server.counters().notifications_of(session(&waiters[0].0)), 1, "its predecessor has gone");
+    for (client, _) in &waiters[1..] {
+        assert_eq!(server.counters().notifications_of(session(client)), 0);
+        assert_eq!(server.counters().total_requests_of(session(client)), 0);
+    }
+    permit.release().await.unwrap();
+    for (_client, attempt) in waiters {
+        within("the permit", attempt).await.unwrap().unwrap().release().await.unwrap();
+    }
+    until(&server, "the end of all watches", |view| view.watches() == 0).await;
+}
+
+#[tokio::test]
+async fn a_try_without_a_free_permit_costs_five_reads_and_writes_nothing() {
+    let server = start();
+    let (holder, client) = (connect(&server).await, connect(&server).await);
+    let held = acquired(&semaphore(&holder, 1), 1).await;
+    server.reset_counters();
+    let error = within("the answer", semaphore(&client, 1).try_acquire()).await.unwrap_err();
+    assert!(matches!(error, TryLockError::WouldBlock { ahead: 1, .. }), "{error}");
+    let asked = [(Op::GetChildren, 2), (Op::GetData, 2), (Op::Sync, 1)];
+    assert_eq!(requests(&server, session(&client)), asked);
+    held.release().await.unwrap();
+    server.reset_counters();
+    let permit = within("the permit", semaphore(&client, 1).try_acquire()).await.unwrap();
+    // A look before it queues.
+    let asked = [(Op::Create, 1), (Op::GetChildren, 3), (Op::GetData, 2), (Op::Multi, 1)];
+    assert_eq!(requests(&server, session(&client)), asked);
+    permit.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_try_behind_a_head_that_waits_ends_soon() {
+    let server = start();
+    let (holder, head, client) = (connect(&server).await, connect(&server).await, connect(&server).await);
+    let held = acquired(&semaphore(&holder, 3), 2).await;
+    let large = tokio::spawn(semaphore(&head, 3).acquire_many(2, SOON));
+    until(&server, "the head's wait", |view| view.watches_on(LEASES).len() == 1).await;
+    let started = std::time::Instant::now();
+    let error = within("the answer", semaphore(&client, 3).try_acquire()).await.unwrap_err();
+    assert!(matches!(error, TryLockError::WouldBlock { ahead: 1, .. }), "{error}");
+    assert!(started.elapsed() >= Duration::from_millis(200), "it queues for a moment");
+    until(&server, "one in the queue", |view| view.children(LOCKS).len() == 1).await;
+    held.release().await.unwrap();
+    within("the permits", large).await.unwrap().unwrap().release().await.unwrap();
+}

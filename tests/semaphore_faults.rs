@@ -1,0 +1,813 @@
+//! What becomes of a semaphore's permits when something fails: every point of an acquire with every way of
+//! stopping it, lost replies, nodes deleted by other processes, limits that change, permits of other clients.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use test_support::in_process::{self, connect_as, session, until};
+use test_support::{ByHand, SOON, within};
+use tokio::task::JoinHandle;
+use zookeeper_recipes::{
+    AcquireError, Client, ConnectionState, InterProcessSemaphore, LostReason, RetryPolicy, SemaphorePermit,
+    TryLockError,
+};
+use zookeeper_test_server::{CreateMode, Cut, Gate, LogKind, Loss, Match, Op, Server, ServerError};
+
+const PATH: &str = "/sem";
+const LOCKS: &str = "/sem/locks";
+const LEASES: &str = "/sem/leases";
+const LIMIT: &str = "/sem/permits";
+
+type Acquiring = JoinHandle<Result<SemaphorePermit, AcquireError>>;
+
+/// A server on which the semaphore's directories exist.
+fn start() -> Server {
+    let server = Server::start().unwrap();
+    for directory in [PATH, LOCKS, LEASES] {
+        server.create(directory, "").unwrap();
+    }
+    server
+}
+
+/// A client whose heartbeat is slower than any of these tests, unless it says otherwise.
+async fn quiet(server: &Server) -> Client {
+    quiet_with(server, in_process::eager()).await
+}
+
+async fn quiet_with(server: &Server, policy: RetryPolicy) -> Client {
+    let builder = Client::builder().session_timeout(Duration::from_secs(40)).retry_policy(policy);
+    connect_as(builder, server).await
+}
+
+fn semaphore(client: &Client, permits: u32) -> InterProcessSemaphore {
+    InterProcessSemaphore::new(client, PATH, permits).unwrap()
+}
+
+async fn acquired(semaphore: &InterProcessSemaphore, n: u32) -> SemaphorePermit {
+    within("the permits", semaphore.acquire_many(n, SOON)).await.unwrap()
+}
+
+/// Starts an acquire, and waits until it waits at the head of the queue.
+async fn at_head(server: &Server, client: &Client, permits: u32, n: u32) -> Acquiring {
+    let attempt = tokio::spawn(semaphore(client, permits).acquire_many(n, SOON));
+    let id = session(client);
+    until(server, "the watch on the leases", move |view| view.watches_on(LEASES).contains(&id)).await;
+    attempt
+}
+
+async fn permit(attempt: Acquiring) -> SemaphorePermit {
+    within("the permits", attempt).await.unwrap().unwrap()
+}
+
+/// The transactions of a session that take permits.
+fn takes(id: i64) -> Match {
+    Match::op(Op::Multi).session(id).path_prefix(format!("{LEASES}/"))
+}
+
+/// Nothing is left below the semaphore, nor is a watch.
+async fn assert_clean(server: &Server, what: &str) {
+    let empty = |view: zookeeper_test_server::View<'_>| {
+        view.children(LOCKS).is_empty() && view.children(LEASES).is_empty()
+    };
+    until(server, &format!("empty directories: {what}"), empty).await;
+    until(server, &format!("the end of all watches: {what}"), |view| view.watches() == 0).await;
+}
+
+/// Where an acquire is when it is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Point {
+    /// In the queue of locks: the create has arrived, or is applied, or the list has arrived.
+    CreateArrived,
+    CreateApplied,
+    LocksListed,
+    /// In the queue of locks, behind a head that waits.
+    Queued,
+    /// At the head: the list of the leases has arrived, or is on its way back.
+    LeasesArrived,
+    LeasesAnswered,
+    /// The limit is being read: at the head, or before, to see that two are no more than that.
+    LimitArrived,
+    /// The directory of leases is missing: about to be made, or made.
+    DirectoryArrived,
+    DirectoryApplied,
+    /// The transaction has arrived, or is applied.
+    TakeArrived,
+    TakeApplied,
+    /// The first transaction was lost with its connection, on the way there or back, and the second has
+    /// arrived.
+    TakeAgain,
+    TakeAgainInVain,
+    /// The same, and the leases are listed to find the first.
+    Settling,
+    /// Too few are free: the watches are being set, or set.
+    WatchArrived,
+    WatchApplied,
+    /// At the head, waiting for a permit.
+    Waiting,
+    /// Woken by one that was not enough; looking again.
+    LookingAgain,
+    /// Between two repetitions.
+    Pausing,
+    Disconnected,
+    WithoutSession,
+}
+
+impl Point {
+    const ALL: [Self; 21] = [
+        Self::CreateArrived,
+        Self::CreateApplied,
+        Self::LocksListed,
+        Self::Queued,
+        Self::LeasesArrived,
+        Self::LeasesAnswered,
+        Self::LimitArrived,
+        Self::DirectoryArrived,
+        Self::DirectoryApplied,
+        Self::TakeArrived,
+        Self::TakeApplied,
+        Self::TakeAgain,
+        Self::TakeAgainInVain,
+        Self::Settling,
+        Self::WatchArrived,
+        Self::WatchApplied,
+        Self::Waiting,
+        Self::LookingAgain,
+        Self::Pausing,
+        Self::Disconnected,
+        Self::WithoutSession,
+    ];
+
+    fn connected(self) -> bool {
+        !matches!(self, Self::Disconnected | Self::WithoutSession)
+    }
+
+    /// Whether permits that are held are in the way.
+    fn waits(self) -> bool {
+        matches!(
+            self,
+            Self::Queued | Self::WatchArrived | Self::WatchApplied | Self::Waiting | Self::LookingAgain
+        )
+    }
+}
+
+/// A server, a client whose next acquire of two permits will be stopped at the point, and what is in its way.
+struct Scene {
+    point: Point,
+    server: Server,
+    client: Client,
+    /// Of a client on a borrowed session, the session.
+    borrowed: Option<zookeeper_client::Client>,
+    id: i64,
+    gate: Option<Gate>,
+    others: Vec<SemaphorePermit>,
+    head: Option<(Client, Acquiring)>,
+}
+
+impl Scene {
+    async fn set(point: Point) -> Self {
+        Self::set_with(point, false).await
+    }
+
+    async fn set_with(point: Point, borrows: bool) -> Self {
+        let server = start();
+        let policy = match point {
+            Point::Pausing => RetryPolicy::n_times(100_000, Duration::from_millis(200)),
+            _ => in_process::eager(),
+        };
+        let (client, borrowed) = if borrows {
+            let connect = zookeeper_client::Client::connector().with_session_timeout(Duration::from_secs(40));
+            let session = connect.connect(&server.connect_string()).await.unwrap();
+            (Client::from_session(session.clone()).unwrap(), Some(session))
+        } else {
+            (quiet_with(&server, policy).await, None)
+        };
+        let id = session(&client);
+        let op = |op| Match::op(op).session(id);
+        let create = || op(Op::Create).path_prefix(format!("{LOCKS}/"));
+        let leases = || op(Op::GetChildren).path(LEASES);
+        // Of three permits one is taken twice, so that two are too many.
+        let (mut others, mut head) = (Vec::new(), None);
+        if point.waits() {
+            let holder = quiet(&server).await;
+            others.push(acquired(&semaphore(&holder, 3), 1).await);
+            others.push(acquired(&semaphore(&holder, 3), 1).await);
+        }
+        if point == Point::Queued {
+            let other = quiet(&server).await;
+            let attempt = at_head(&server, &other, 3, 2).await;
+            head = Some((other, attempt));
+        }
+        let gate = match point {
+            Point::Queued | Point::Waiting | Point::Pausing | Point::Disconnected => None,
+            Point::CreateArrived => Some(server.hold_request(create())),
+            Point::CreateApplied => Some(server.hold_reply(create())),
+            Point::LocksListed => Some(server.hold_request(op(Op::GetChildren).path(LOCKS))),
+            Point::LeasesArrived => Some(server.hold_request(leases())),
+            Point::LeasesAnswered => Some(server.hold_reply(leases())),
+            Point::LimitArrived => Some(server.hold_request(op(Op::GetData).path(LIMIT))),
+            Point::DirectoryArrived | Point::DirectoryApplied => {
+                server.delete(LEASES).unwrap();
+                let make = op(Op::Create).path(LEASES);
+                Some(match point {
+                    Point::DirectoryArrived => server.hold_request(make),
+                    _ => server.hold_reply(make),
+                })
+            }
+            Point::TakeArrived => Some(server.hold_request(takes(id))),
+            Point::TakeApplied => Some(server.hold_reply(takes(id))),
+            Point::TakeAgain => {
+                server.drop_reply(takes(id), Loss::Close);
+                Some(server.hold_request(takes(id)))
+            }
+            Point::TakeAgainInVain => {
+                server.drop_request(takes(id), Loss::Close);
+                Some(server.hold_request(takes(id)))
+            }
+            Point::Settling => {
+                server.drop_reply(takes(id), Loss::Close);
+                Some(server.hold_request(leases().nth(1)))
+            }
+            Point::WatchArrived => Some(server.hold_request(leases().nth(1))),
+            Point::WatchApplied => Some(server.hold_reply(leases().nth(1))),
+            Point::LookingAgain => Some(server.hold_reply(leases().nth(2))),
+            Point::WithoutSession => Some(server.hold_request(Match::op(Op::Connect).session(0))),
+        };
+        if point == Point::Pausing {
+            server.fail(takes(id).times(2), -127);
+        }
+        let mut states = client.watch_state();
+        let becomes = match point {
+            Point::Disconnected => {
+                server.refuse_connections(true);
+                assert!(server.cut(id, Cut::Fin));
+                ConnectionState::Suspended
+            }
+            Point::WithoutSession => {
+                assert!(server.expire_session(id));
+                ConnectionState::Lost
+            }
+            _ => ConnectionState::Connected,
+        };
+        drop(within("the state", states.wait_for(|state| *state == becomes)).await.unwrap());
+        Self { point, server, client, borrowed, id, gate, others, head }
+    }
+
+    fn acquire(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + use<> {
+        let semaphore = semaphore(&self.client, 3);
+        async move { semaphore.acquire_many(2, timeout).await }
+    }
+
+    /// Waits until the acquire that has been started is at the point.
+    async fn reached(&mut self) {
+        let id = self.id;
+        match self.point {
+            // It cannot be seen from outside; it is there as soon as it was polled.
+            Point::Disconnected | Point::WithoutSession => {}
+            Point::Queued => {
+                let queued = |view: zookeeper_test_server::View<'_>| view.children(LOCKS).len() == 2;
+                until(&self.server, "its place in the queue", queued).await;
+                let watches = move |view: zookeeper_test_server::View<'_>| {
+                    let locks = view.children(LOCKS);
+                    locks.iter().any(|lock| view.watches_on(&format!("{LOCKS}/{lock}")) == [id])
+                };
+                until(&self.server, "its watch", watches).await;
+            }
+            Point::Waiting => {
+                let watches = move |view: zookeeper_test_server::View<'_>| {
+                    view.watches_on(LEASES) == [id] && view.watches_on(LIMIT) == [id]
+                };
+                until(&self.server, "the watches", watches).await;
+            }
+            Point::LookingAgain => {
+                let watches = move |view: zookeeper_test_server::View<'_>| view.watches_on(LEASES) == [id];
+                until(&self.server, "the watch", watches).await;
+                // A third one comes, by another hand.
+                let stray = format!("{LEASES}/stray");
+                self.server.create(&stray, "").unwrap();
+                within("the look", self.gate.as_ref().unwrap().wait_hit()).await;
+                self.server.delete(&stray).unwrap();
+            }
+            Point::Pausing => {
+                let failed = move |view: zookeeper_test_server::View<'_>| {
+                    view.counters().requests_of(id, Op::Multi) == 2
+                };
+                until(&self.server, "two failures", failed).await;
+            }
+            _ => within(&self.what("the gate"), self.gate.as_ref().unwrap().wait_hit()).await,
+        }
+    }
+
+    fn let_go(&self) {
+        if let Some(gate) = &self.gate {
+            gate.release();
+        }
+        self.server.refuse_connections(false);
+    }
+
+    fn expire(&self) {
+        if self.point != Point::WithoutSession {
+            assert!(self.server.expire_session(self.id));
+        }
+    }
+
+    /// Returns the permits that are in the way.
+    async fn clear_the_way(&mut self) {
+        for permit in self.others.drain(..) {
+            permit.release().await.unwrap();
+        }
+        if let Some((_client, attempt)) = self.head.take() {
+            permit(attempt).await.release().await.unwrap();
+        }
+    }
+
+    fn what(&self, how: &str) -> String {
+        format!("{:?}, {how}", self.point)
+    }
+
+    /// Nothing is left of the acquire, in a session that goes on.
+    async fn assert_nothing_left(&mut self, how: &str) {
+        let what = self.what(how);
+        within(&what, self.client.flush(SOON)).await.unwrap();
+        assert_eq!(self.server.children(LEASES).len(), self.others.len(), "{what}");
+        assert_eq!(self.server.children(LOCKS).len(), usize::from(self.head.is_some()), "{what}");
+        self.clear_the_way().await;
+        assert_clean(&self.server, &what).await;
+        // The client is as good as before.
+        let permit = within(&what, self.acquire(SOON)).await.unwrap();
+        assert_eq!(permit.slots(), [0, 1], "{what}");
+        permit.release().await.unwrap();
+        self.assert_served(None, &what).await;
+    }
+
+    async fn assert_served(&self, permit: Option<SemaphorePermit>, what: &str) {
+        if let Some(permit) = permit {
+            let nodes = permit.nodes();
+            assert_eq!(permit.num_permits(), 2, "{what}");
+            let held = nodes.iter().all(|node| {
+                let owner = self.server.node(node).map(|node| node.ephemeral_owner);
+                owner == self.client.session_id()
+            });
+            assert!(held && permit.is_held(), "{what}: {nodes:?}");
+            let only = move |view: zookeeper_test_server::View<'_>| {
+                view.children(LEASES).len() == 2 && view.children(LOCKS).is_empty()
+            };
+            until(&self.server, &format!("two leases: {what}"), only).await;
+            permit.release().await.unwrap();
+        }
+        assert_clean(&self.server, what).await;
+    }
+}
+
+#[tokio::test]
+async fn dropped_at_every_point() {
+    for point in Point::ALL {
+        let mut scene = Scene::set(point).await;
+        let attempt = ByHand::new(scene.acquire(SOON)).start();
+        scene.reached().await;
+        drop(attempt);
+        scene.let_go();
+        scene.assert_nothing_left("dropped").await;
+    }
+}
+
+/// The flush is called while the point is still held: it waits.
+#[tokio::test]
+async fn a_flush_waits_for_what_was_dropped_at_any_point() {
+    for point in Point::ALL {
+        let mut scene = Scene::set(point).await;
+        let attempt = ByHand::new(scene.acquire(SOON)).start();
+        scene.reached().await;
+        drop(attempt);
+        let client = scene.client.clone();
+        let mut flush = ByHand::new(async move { client.flush(SOON).await });
+        let early = flush.poll();
+        scene.let_go();
+        if early.is_pending() {
+            let flushed = async {
+                loop {
+                    flush.woken().await;
+                    if let std::task::Poll::Ready(result) = flush.poll() {
+                        return result;
+                    }
+                }
+            };
+            // It runs where this test does, so the time limit is its own.
+            tokio::time::timeout(SOON, flushed).await.unwrap().unwrap();
+        }
+        assert_eq!(scene.server.children(LEASES).len(), scene.others.len(), "{}", scene.what("flushed"));
+        scene.assert_nothing_left("flushed").await;
+    }
+}
+
+/// The deadline passes at the point; the answer does not wait for the point to be let go, and claims that
+/// permits were held only if that was seen.
+#[tokio::test]
+async fn timed_out_at_every_point() {
+    for point in Point::ALL {
+        let mut timed_out = false;
+        // Long enough to reach the point; on a slow machine, longer.
+        for limit in [100, 400, 1600, 6400].map(Duration::from_millis) {
+            let mut scene = Scene::set(point).await;
+            let attempt = tokio::spawn(scene.acquire(limit));
+            if tokio::time::timeout(limit / 2, scene.reached()).await.is_err() {
+                attempt.abort();
+                continue;
+            }
+            match within(&scene.what("timed out"), attempt).await.unwrap() {
+                Err(AcquireError::TimedOut { ahead, .. }) => {
+                    assert!(point.waits() && ahead > 0, "{point:?}");
+                }
+                Err(AcquireError::Connection { .. }) => {
+                    assert!(!matches!(point, Point::Queued | Point::Waiting), "{point:?}");
+                }
+                Err(error) => panic!("{point:?}: {error}"),
+                // The pause was over before the deadline.
+                Ok(permit) => {
+                    assert_eq!(point, Point::Pausing);
+                    permit.release().await.unwrap();
+                }
+            }
+            scene.let_go();
+            scene.assert_nothing_left("timed out").await;
+            timed_out = true;
+            break;
+        }
+        assert!(timed_out, "{point:?} was not reached");
+    }
+}
+
+/// The session ends at the point: the acquire goes on in the next and is served there, once.
+#[tokio::test]
+async fn expired_at_every_point() {
+    for point in Point::ALL {
+        let mut scene = Scene::set(point).await;
+        let attempt = tokio::spawn(scene.acquire(SOON));
+        scene.reached().await;
+        scene.expire();
+        scene.let_go();
+        scene.clear_the_way().await;
+        let what = scene.what("expired");
+        let mut permit = within(&what, attempt).await.unwrap().unwrap();
+        if permit.nodes().iter().any(|node| !scene.server.exists(node)) {
+            // Granted by an answer that was on its way when the session ended.
+            within(&what, permit.lost()).await;
+            permit = within(&what, scene.acquire(SOON)).await.unwrap();
+        }
+        scene.assert_served(Some(permit), &what).await;
+        assert_ne!(session(&scene.client), scene.id, "{what}");
+    }
+}
+
+/// The connection ends at the point: the acquire goes on in the same session and is served, once.
+#[tokio::test]
+async fn cut_at_every_point() {
+    for point in Point::ALL.into_iter().filter(|point| point.connected()) {
+        let mut scene = Scene::set(point).await;
+        let attempt = tokio::spawn(scene.acquire(SOON));
+        scene.reached().await;
+        assert!(scene.server.cut(scene.id, Cut::Reset));
+        scene.let_go();
+        scene.clear_the_way().await;
+        let what = scene.what("cut");
+        let permit = within(&what, attempt).await.unwrap().unwrap();
+        scene.assert_served(Some(permit), &what).await;
+        assert_eq!(session(&scene.client), scene.id, "{what}");
+    }
+}
+
+/// The caller has gone, and then the connection or the session goes.
+#[tokio::test]
+async fn dropped_and_cut_or_expired_at_every_point() {
+    for expires in [false, true] {
+        for point in Point::ALL.into_iter().filter(|point| point.connected()) {
+            let mut scene = Scene::set(point).await;
+            let attempt = ByHand::new(scene.acquire(SOON)).start();
+            scene.reached().await;
+            drop(attempt);
+            match expires {
+                true => scene.expire(),
+                false => assert!(scene.server.cut(scene.id, Cut::Reset)),
+            }
+            scene.let_go();
+            scene.assert_nothing_left(if expires { "dropped and expired" } else { "dropped and cut" }).await;
+        }
+    }
+}
+
+/// The client is closed at the point.
+#[tokio::test]
+async fn closed_at_every_point() {
+    for borrows in [false, true] {
+        for point in Point::ALL {
+            if borrows && !point.connected() {
+                continue;
+            }
+            let mut scene = Scene::set_with(point, borrows).await;
+            let attempt = tokio::spawn(scene.acquire(SOON));
+            scene.reached().await;
+            let client = scene.client.clone();
+            let closing = tokio::spawn(async move { client.close().await });
+            scene.let_go();
+            let what = scene.what(if borrows { "given back" } else { "closed" });
+            within(&what, closing).await.unwrap().unwrap();
+            match within(&what, attempt).await.unwrap() {
+                Err(error) => assert!(matches!(error, AcquireError::Closed { .. }), "{what}: {error}"),
+                // It was granted in the last moment, and is lost.
+                Ok(permit) => assert!(!permit.is_held(), "{what}"),
+            }
+            // Closed means that its nodes are gone, in a borrowed session too.
+            assert_eq!(scene.server.children(LEASES).len(), scene.others.len(), "{what}");
+            assert_eq!(scene.server.children(LOCKS).len(), usize::from(scene.head.is_some()), "{what}");
+            scene.clear_the_way().await;
+            drop(scene.borrowed.take());
+            assert_clean(&scene.server, &what).await;
+        }
+    }
+}
+
+/// Permits that are granted to a call that is not polled any more are returned when it is dropped.
+#[tokio::test]
+async fn dropped_with_the_grant_in_flight() {
+    let server = start();
+    let client = quiet(&server).await;
+    let attempt = ByHand::new(semaphore(&client, 3).acquire_many(2, SOON)).start();
+    attempt.woken().await;
+    assert_eq!(server.children(LEASES).len(), 2);
+    drop(attempt);
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "the grant in flight").await;
+}
+
+#[tokio::test]
+async fn a_try_dropped_at_every_point() {
+    for busy in [false, true] {
+        for (op, nth) in
+            [(Op::GetChildren, 0), (Op::Sync, 0), (Op::GetChildren, 1), (Op::Create, 0), (Op::Multi, 0)]
+        {
+            let never = if busy { matches!(op, Op::Create | Op::Multi) } else { op == Op::Sync };
+            for applied in [false, true] {
+                if never {
+                    continue;
+                }
+                let what = format!("{op:?} {nth} {busy} {applied}");
+                let server = start();
+                let (client, holder) = (quiet(&server).await, quiet(&server).await);
+                let held = if busy { Some(acquired(&semaphore(&holder, 1), 1).await) } else { None };
+                let matcher = Match::op(op).session(session(&client)).nth(nth);
+                let gate = if applied { server.hold_reply(matcher) } else { server.hold_request(matcher) };
+                let attempt = ByHand::new(semaphore(&client, 1).try_acquire()).start();
+                within(&what, gate.wait_hit()).await;
+                drop(attempt);
+                gate.release();
+                within(&what, client.flush(SOON)).await.unwrap();
+                assert_eq!(server.children(LEASES).len(), usize::from(busy), "{what}");
+                if let Some(held) = held {
+                    held.release().await.unwrap();
+                }
+                assert_clean(&server, &what).await;
+            }
+        }
+    }
+}
+
+/// A reply that is lost, of any of the transactions: all permits, once.
+#[tokio::test]
+async fn lost_replies_give_all_permits_once() {
+    for losses in 1..4 {
+        for arrives in [false, true] {
+            let server = start();
+            let client = quiet(&server).await;
+            let matcher = takes(session(&client)).times(losses);
+            let fault = match arrives {
+                true => server.drop_reply(matcher, Loss::Close),
+                false => server.drop_request(matcher, Loss::Close),
+            };
+            let permit = acquired(&semaphore(&client, 3), 2).await;
+            fault.remove();
+            assert_eq!(
+                (permit.slots(), server.children(LEASES).len()),
+                (vec![0, 1], 2),
+                "{losses} {arrives}"
+            );
+            assert!(permit.is_held());
+            permit.release().await.unwrap();
+            assert_clean(&server, "lost replies").await;
+        }
+    }
+}
+
+/// Another process deletes the lock node of the head: it queues again at the end, and is not let in beside the
+/// next head.
+#[tokio::test]
+async fn a_head_whose_lock_node_is_deleted_queues_again_at_the_end() {
+    let server = start();
+    let (holder, first, second) = (quiet(&server).await, quiet(&server).await, quiet(&server).await);
+    let held = acquired(&semaphore(&holder, 1), 1).await;
+    let one = at_head(&server, &first, 1, 1).await;
+    let deleted = server.children(LOCKS).remove(0);
+    let two = tokio::spawn(semaphore(&second, 1).acquire(SOON));
+    until(&server, "the queue", |view| view.children(LOCKS).len() == 2).await;
+    server.delete(&format!("{LOCKS}/{deleted}")).unwrap();
+    let id = session(&second);
+    until(&server, "the next head", move |view| view.watches_on(LEASES).contains(&id)).await;
+    held.release().await.unwrap();
+    let two = permit(two).await;
+    // The first has found out by its transaction, or by this one's lease.
+    let waits = |view: zookeeper_test_server::View<'_>| view.children(LOCKS).len() == 1;
+    until(&server, "the first in the queue again", waits).await;
+    assert_eq!(server.children(LEASES).len(), 1);
+    two.release().await.unwrap();
+    let one = permit(one).await;
+    assert_eq!((one.slot(), server.children(LEASES).len()), (0, 1));
+    one.release().await.unwrap();
+    assert_clean(&server, "a deleted lock node").await;
+}
+
+/// The same between the look and the transaction, and so often that the attempt ends.
+#[tokio::test]
+async fn a_lock_node_deleted_again_and_again_ends_the_attempt() {
+    let server = start();
+    let client = quiet_with(&server, RetryPolicy::n_times(2, Duration::from_millis(1))).await;
+    let id = session(&client);
+    let attempt = tokio::spawn(semaphore(&client, 1).acquire(SOON));
+    for _ in 0..3 {
+        let gate = server.hold_request(takes(id));
+        within("the transaction", gate.wait_hit()).await;
+        let lock = server.children(LOCKS).remove(0);
+        server.delete(&format!("{LOCKS}/{lock}")).unwrap();
+        gate.release();
+    }
+    let error = within("the end", attempt).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::NodeDeleted { times: 3, .. }), "{error}");
+    assert_clean(&server, "deleted again and again").await;
+}
+
+#[tokio::test]
+async fn a_lease_that_another_process_deletes_is_the_loss_of_all_in_one_permit() {
+    let server = start();
+    let client = connect_as(Client::builder().session_timeout(Duration::from_secs(6)), &server).await;
+    let semaphore = semaphore(&client, 4);
+    let (lost, kept) = (acquired(&semaphore, 2).await, acquired(&semaphore, 2).await);
+    server.delete(&lost.nodes()[1]).unwrap();
+    let reason = within("the loss", lost.lost()).await.reason();
+    assert_eq!(reason, LostReason::NodeDeleted);
+    assert!(!lost.is_held() && kept.is_held());
+    // The slot goes to the next, whose token is greater.
+    let next = acquired(&semaphore, 1).await;
+    assert_eq!(next.slot(), lost.slots()[1]);
+    assert!(next.fencing_token() > lost.fencing_token());
+    drop(lost);
+    client.flush(SOON).await.unwrap();
+    assert_eq!(server.children(LEASES).len(), 3);
+}
+
+/// A limit that shrinks lets no more in until enough are returned, and ends those that ask for more.
+#[tokio::test]
+async fn a_limit_that_shrinks() {
+    let server = start();
+    let (holder, waiter, other) = (quiet(&server).await, quiet(&server).await, quiet(&server).await);
+    let mut held = acquired(&semaphore(&holder, 4), 4).await;
+    let large = at_head(&server, &waiter, 4, 3).await;
+    semaphore(&other, 4).set_permits(2).await.unwrap();
+    let error = within("the end", large).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::TooManyPermits { asked: 3, limit: 2, .. }), "{error}");
+    assert!(held.is_held(), "no permit is revoked");
+    let small = at_head(&server, &other, 4, 1).await;
+    held.split(2).unwrap().release().await.unwrap();
+    // It has looked again: two are still held, and two is the limit.
+    let id = session(&other);
+    let looked = move |view: zookeeper_test_server::View<'_>| {
+        view.children(LEASES).len() == 2 && view.watches_on(LEASES) == [id]
+    };
+    until(&server, "its next wait", looked).await;
+    assert!(!small.is_finished());
+    let one = held.split(1).unwrap();
+    one.release().await.unwrap();
+    let small = permit(small).await;
+    assert_eq!(server.children(LEASES).len(), 2);
+    small.release().await.unwrap();
+    held.release().await.unwrap();
+    assert_clean(&server, "a limit that shrinks").await;
+}
+
+/// The transaction is committed only under the limit that was read.
+#[tokio::test]
+async fn a_limit_that_shrinks_while_permits_are_taken() {
+    let server = start();
+    let (client, other) = (quiet(&server).await, quiet(&server).await);
+    semaphore(&other, 2).set_permits(2).await.unwrap();
+    let held = acquired(&semaphore(&other, 2), 1).await;
+    let gate = server.hold_request(takes(session(&client)));
+    let attempt = tokio::spawn(semaphore(&client, 2).acquire(SOON));
+    within("the transaction", gate.wait_hit()).await;
+    semaphore(&other, 2).set_permits(1).await.unwrap();
+    gate.release();
+    until(&server, "its wait", |view| view.watches_on(LEASES).len() == 1).await;
+    assert_eq!(server.children(LEASES).len(), 1, "the limit is one");
+    held.release().await.unwrap();
+    permit(attempt).await.release().await.unwrap();
+    assert_clean(&server, "a limit that shrinks").await;
+}
+
+/// Children of any name count, as Curator counts them.
+#[tokio::test]
+async fn leases_of_other_clients_count() {
+    let server = start();
+    let (client, java) = (quiet(&server).await, quiet(&server).await);
+    let (beginning, id) =
+        (format!("{LEASES}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lease-"), session(&java));
+    let lease = server.create_as(&beginning, "10.0.0.7", CreateMode::EphemeralSequential, id).unwrap();
+    server.create(&format!("{LEASES}/stray"), "").unwrap();
+    let semaphore = semaphore(&client, 3);
+    assert_eq!(semaphore.available_permits().await.unwrap(), 1);
+    let permit = acquired(&semaphore, 1).await;
+    assert_eq!(permit.slot(), 0);
+    let error = semaphore.try_acquire().await.unwrap_err();
+    assert!(matches!(error, TryLockError::WouldBlock { ahead: 3, .. }), "{error}");
+    let waiter = at_head(&server, &client, 3, 1).await;
+    server.delete(&lease).unwrap();
+    let second = within("the permit", waiter).await.unwrap().unwrap();
+    assert_eq!(second.slot(), 1);
+    assert_eq!(server.children(LEASES).len(), 3);
+}
+
+/// A large request at the head is served before smaller ones behind it, which is the order of arrival.
+#[tokio::test]
+async fn the_order_is_that_of_arrival_whatever_is_asked_for() {
+    let server = start();
+    let (holder, first, second) = (quiet(&server).await, quiet(&server).await, quiet(&server).await);
+    let mut held = acquired(&semaphore(&holder, 3), 3).await;
+    let large = at_head(&server, &first, 3, 2).await;
+    let small = tokio::spawn(semaphore(&second, 3).acquire(SOON));
+    until(&server, "the queue", |view| view.children(LOCKS).len() == 2).await;
+    held.split(1).unwrap().release().await.unwrap();
+    let id = session(&first);
+    let looked = move |view: zookeeper_test_server::View<'_>| {
+        view.children(LEASES).len() == 2 && view.watches_on(LEASES) == [id]
+    };
+    until(&server, "the large one's next wait", looked).await;
+    assert!(!small.is_finished() && !large.is_finished(), "one is free, and the first in line wants two");
+    held.split(1).unwrap().release().await.unwrap();
+    let large = permit(large).await;
+    held.release().await.unwrap();
+    let small = permit(small).await;
+    assert!(large.fencing_token() < small.fencing_token());
+    drop((large, small));
+    assert_clean(&server, "mixed requests").await;
+}
+
+/// An outage that is longer than a lease does not cost the head its place: it only waits.
+#[tokio::test]
+async fn a_head_keeps_its_place_while_its_session_lives() {
+    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
+    let waiting = Client::builder().session_timeout(Duration::from_secs(2)).retry_policy(in_process::eager());
+    let (holder, first) = (quiet(&server).await, connect_as(waiting, &server).await);
+    let held = acquired(&semaphore(&holder, 1), 1).await;
+    let attempt = at_head(&server, &first, 1, 1).await;
+    // Until the lease would be over; the server keeps the session.
+    server.freeze_expiry(true);
+    let other = InterProcessSemaphore::new(&first, "/other", 1).unwrap();
+    let probe = acquired(&other, 1).await;
+    server.refuse_connections(true);
+    assert!(server.cut(session(&first), Cut::Fin));
+    assert_eq!(within("the loss", probe.lost()).await.reason(), LostReason::LeaseExpired);
+    server.refuse_connections(false);
+    held.release().await.unwrap();
+    let granted = permit(attempt).await;
+    let created = in_process::logged(&server, session(&first), Op::Create, LogKind::Applied);
+    let queued = created.iter().filter(|entry| entry.path.starts_with(&format!("{LOCKS}/"))).count();
+    assert_eq!(queued, 1, "it did not queue again");
+    assert!(granted.is_held());
+}
+
+/// A lease that the servers do not let its own client delete blocks a permit, and this client says so.
+#[tokio::test]
+async fn a_lease_that_may_not_be_deleted_is_said() {
+    let server = start();
+    let client = quiet(&server).await;
+    let semaphore = semaphore(&client, 1);
+    let permit = acquired(&semaphore, 1).await;
+    let node = permit.nodes().remove(0);
+    server.fail(Match::op(Op::Delete).path_prefix(format!("{LEASES}/")).always(), ServerError::NoAuth.code());
+    assert!(permit.release().await.is_err());
+    let error = semaphore.acquire(SOON).await.unwrap_err();
+    let AcquireError::Orphaned { node: said, .. } = &error else { panic!("{error}") };
+    assert_eq!(*said, node);
+    server.clear_faults();
+    acquired(&semaphore, 1).await.release().await.unwrap();
+    assert_clean(&server, "a lease that may not be deleted").await;
+}
+
+#[tokio::test]
+async fn revocation_is_asked_of_a_lease() {
+    let server = start();
+    let (client, other) = (quiet(&server).await, quiet(&server).await);
+    let permit = acquired(&semaphore(&client, 3), 2).await;
+    let nodes = semaphore(&other, 3).participants().await.unwrap();
+    other.attempt_revoke(&nodes[1]).await.unwrap();
+    within("the request", permit.revoked()).await;
+    assert!(permit.is_held(), "it is the holder's decision");
+}
