@@ -722,7 +722,7 @@ impl<M: Mode> LockGuard<M> {
 /// clock.
 pub(crate) async fn while_held<T>(
     lost: impl Future<Output = Lost>,
-    lost_now: impl Fn() -> Option<Lost>,
+    lost_now: impl Fn() -> Option<Lost> + Sync,
     work: impl Future<Output = T>,
 ) -> Result<T, Lost> {
     let (mut lost, mut work) = (pin!(lost), pin!(work));
