@@ -214,9 +214,9 @@ impl Acquisition {
             match self.acquire_all(&mut stop).await {
                 // If the caller has left, the holds come back here, and their drop releases them.
                 Ok(holds) => return drop(reply.send(Ok(holds))),
-                Err(GivenUp { why: Why::Lost(path_lock, reason), .. }) => {
-                    if let Err(why) = self.pause(&path_lock, reason, &mut stop).await {
-                        break why.into();
+                Err(GivenUp { why: Why::Lost(path_lock, reason), flight }) => {
+                    if let Err(given_up) = self.again(&path_lock, reason, flight, &mut stop).await {
+                        break given_up;
                     }
                 }
                 Err(given_up) => break given_up,
@@ -348,7 +348,9 @@ impl Acquisition {
                 let why = self.stopped(end, from, WaitsFor::Create);
                 return Err(GivenUp { why, flight: Some(flight) });
             }
-            lost = holds.when_lost() => return Err(Why::lost(lost).into()),
+            lost = holds.when_lost() => {
+                return Err(GivenUp { why: Why::lost(lost), flight: Some(flight) });
+            }
             // An error means that the client has ended.
             begun = &mut flight => begun.unwrap_or_default(),
         };
@@ -430,15 +432,31 @@ impl Acquisition {
         self.ends.is_some_and(|ends| ends <= Instant::now())
     }
 
-    /// Pauses before all members are tried again, because one was lost. Returns an error if they are not to
-    /// be tried again. The ends of sessions are not counted: the next session is waited for by the retry
-    /// policy.
-    async fn pause(&mut self, path_lock: &PathLock, reason: LostReason, stop: &mut Stop) -> Result<(), Why> {
+    /// Waits before all members are tried again, because one was lost. Returns an error if they are not to be
+    /// tried again. The ends of sessions are not counted: the next session is waited for by the retry policy.
+    async fn again(
+        &mut self,
+        path_lock: &PathLock,
+        reason: LostReason,
+        flight: Option<Flight>,
+        stop: &mut Stop,
+    ) -> Result<(), GivenUp> {
         let path = path_lock.path().user();
         tracing::debug!(path, %reason, "a member of a multi-lock was lost while others were waited for");
+        if let Some(mut flight) = flight {
+            // What comes of it is to be left to cleanup first: it is no live contender.
+            let stopped = tokio::select! {
+                biased;
+                end = stop.wait() => Some(self.stopped(end, 0, WaitsFor::Create)),
+                _ = &mut flight => None,
+            };
+            if let Some(why) = stopped {
+                return Err(GivenUp { why, flight: Some(flight) });
+            }
+        }
         if reason != LostReason::NodeDeleted {
             return match self.is_over() {
-                true => Err(Why::Denied(path_lock.lost_at_once(reason).into())),
+                true => Err(Why::Denied(path_lock.lost_at_once(reason).into()).into()),
                 false => Ok(()),
             };
         }
@@ -449,15 +467,15 @@ impl Acquisition {
         let error = AcquireError::NodeDeleted { path: path.to_owned(), times: *times };
         let denied = Why::Denied(error.into());
         let Some(pause) = self.members.client.retry().pause(failures, since.elapsed()) else {
-            return Err(denied);
+            return Err(denied.into());
         };
         let pause = if failures == 0 { Duration::ZERO } else { pause };
         tokio::select! {
             biased;
-            end = stop.wait() => Err(match end {
+            end = stop.wait() => Err(GivenUp::from(match end {
                 Stopped::CallerGone(ticket) => Why::CallerGone(ticket),
                 Stopped::OutOfTime => denied,
-            }),
+            })),
             () = tokio::time::sleep(pause) => Ok(()),
         }
     }

@@ -24,6 +24,7 @@ mod excluding;
 mod guards;
 mod harness;
 mod leases;
+mod multi_locks;
 mod options;
 mod outages;
 mod queueing;
@@ -39,6 +40,7 @@ fn main() {
     registry.add("timeouts", &timeouts::all());
     registry.add("guards", &guards::all());
     registry.add("leases", &leases::all());
+    registry.add("multi_locks", &multi_locks::all());
     registry.add("tokens", &tokens::all());
     registry.add("cancelling", &cancelling::all());
     registry.add("directories", &directories::all());

@@ -7,7 +7,8 @@
 //!
 //! | Curator's class | tests | here |
 //! |---|---|---|
-//! | `TestInterProcessMutexBase` | all nine | [`base`], for the mutex, the fair lock and the write lock |
+//! | `TestInterProcessMutexBase` | all nine | [`base`], for the mutex, the fair lock and the write lock; [`multi_lock`], for the multi-lock |
+//! | `TestInterProcessMultiMutex` | both | [`multi_lock`] |
 //! | `TestInterProcessMutex` | `testRevoking` | [`revoking`], for every lock |
 //! | `TestInterProcessReadWriteLock` | all eight | [`read_write_lock`] |
 //! | `TestLockACLs` | both | [`lock_acls`] |
@@ -30,7 +31,6 @@
 //! | `TestInterProcessMutex.testPersistentLock` | it swaps the driver, so that lock nodes are persistent and outlive their session: there are no drivers here, and a lock that outlives its holder's session is what this library is to prevent |
 //! | `TestFailedDeleteManager.testWithNamespaceAndLostSessionAlt` | the same with `usingNamespace`, a second client on the first one's session: a client has one namespace here |
 //! | thread-bound re-entrance (part of `testReentrant...`) | a second `acquire` of the same thread: there is no owner but the guard; entering again is `reenter` |
-//! | `TestInterProcessMultiMutex`, the base class for multi-locks | no multi-lock yet |
 //! | the other servers in `TestInterProcessSemaphoreCluster.testKilledServerWithEnsembleProvider` | an `EnsembleProvider` sends a client to another ensemble while it runs: a client has one list of servers here, and a lock is of one ensemble |
 //! | `TestInterProcessSemaphoreMutex.testReentrant`, `testReentrant2Threads`, `testReentrantSingleLock` | Curator leaves them out too: permits are not re-entrant |
 //!
@@ -42,13 +42,14 @@
 //! | two holders on both sides of a partition | `tests/quorum`: `partitions`, `client_links` |
 //! | the herd of readers | `tests/cost.rs` |
 //! | Curator's faults of semaphores: deadlock by quantity, a lease without its lock, leases that stay after an interrupt, a release that races an acquire, directories that go | [`semaphore_faults`] |
-//! | deadlock of multi-locks | with that recipe |
+//! | deadlock of multi-locks | `multi_locks`, `tests/multi_lock.rs` |
 
 mod atomic;
 mod base;
 mod framework;
 mod lock_acls;
 mod lock_internals;
+mod multi_lock;
 mod read_write_lock;
 mod revoking;
 mod semaphore;

@@ -1,0 +1,266 @@
+//! Several locks as one: all of them, or none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use test_support::{SOON, within};
+use tokio::task::JoinSet;
+use zookeeper_recipes::{
+    AcquireError, Client, InterProcessFairLock, InterProcessMultiLock, InterProcessMutex,
+    InterProcessReadWriteLock, LostReason, MultiLockGuard, ReleaseError, TransactionError, TryLockError,
+};
+
+use crate::harness::{BRIEFLY, Behaviour, CriticalSection, Env, behaviours};
+
+pub(crate) fn all() -> Vec<Behaviour> {
+    behaviours![
+        all_members_are_held_and_released.whatever_breaks().on_an_ensemble_too(),
+        tokens_are_the_zxids_of_the_nodes.on_an_ensemble_too(),
+        members_of_any_kind_exclude_their_rivals,
+        multi_locks_in_any_order_come_to_an_end.whatever_breaks().on_an_ensemble_too(),
+        nested_locks_in_the_order_of_the_paths_come_to_an_end.whatever_breaks(),
+        one_deadline_covers_all_members.on_an_ensemble_too(),
+        a_busy_member_leaves_nothing_in_the_others.on_an_ensemble_too(),
+        a_cancelled_call_leaves_nothing.whatever_breaks(),
+        the_loss_of_one_is_the_loss_of_all,
+        a_session_that_ends_loses_all,
+        a_transaction_checks_every_member.on_an_ensemble_too(),
+        many_members_are_acquired,
+    ]
+}
+
+/// Not in the order in which they are acquired.
+fn paths(env: &Env) -> [String; 3] {
+    ["m/b", "m/c", "m/a"].map(|name| env.path(name))
+}
+
+fn multi(env: &Env, client: &Client) -> InterProcessMultiLock {
+    InterProcessMultiLock::of_mutexes(client, paths(env)).unwrap()
+}
+
+fn mutex(client: &Client, path: &str) -> InterProcessMutex {
+    InterProcessMutex::new(client, path).unwrap()
+}
+
+async fn assert_free(env: &Env) {
+    for path in paths(env) {
+        env.wait_count(&path, 0).await;
+    }
+    env.wait_no_watches().await;
+}
+
+async fn all_members_are_held_and_released(env: &Env) {
+    let client = env.client().await;
+    let multi = multi(env, &client);
+    for _ in 0..3 {
+        let guard = within("free locks", multi.acquire(SOON)).await.unwrap();
+        assert!(guard.is_held() && multi.is_acquired_in_this_process());
+        assert_eq!(guard.paths(), paths(env));
+        for (path, node) in paths(env).iter().zip(guard.nodes()) {
+            assert_eq!(node.lock_path(), path);
+            assert!(env.children(path).await.contains(&node.name().to_owned()));
+        }
+        within("the release", guard.release()).await.unwrap();
+        assert!(!multi.is_acquired_in_this_process());
+    }
+    within("the end of the clean-up", client.flush(SOON)).await.unwrap();
+    assert_free(env).await;
+}
+
+async fn tokens_are_the_zxids_of_the_nodes(env: &Env) {
+    let multi = multi(env, &env.client().await);
+    let mut last = Vec::new();
+    for _ in 0..2 {
+        let guard = within("free locks", multi.lock()).await.unwrap();
+        let tokens: Vec<i64> = guard.fencing_tokens().iter().map(|token| token.zxid()).collect();
+        for (node, token) in guard.nodes().iter().zip(&tokens) {
+            assert_eq!(env.stat(node).await.unwrap().czxid, *token);
+        }
+        assert!(last.iter().zip(&tokens).all(|(last, token)| last < token));
+        last = tokens;
+        guard.release().await.unwrap();
+    }
+}
+
+async fn members_of_any_kind_exclude_their_rivals(env: &Env) {
+    let (ours, theirs) = (env.client().await, env.client().await);
+    let [b, c, a] = paths(env);
+    let fair = InterProcessFairLock::new(&ours, &b).unwrap();
+    let pair = InterProcessReadWriteLock::new(&ours, &c).unwrap();
+    let all = InterProcessMultiLock::new(&[&fair, &pair.read_lock(), &mutex(&ours, &a)]).unwrap();
+    let guard = within("free locks", all.lock()).await.unwrap();
+    for path in [&a, &b] {
+        let refused = mutex(&theirs, path).try_lock().await.unwrap_err();
+        assert!(matches!(refused, TryLockError::WouldBlock { .. }), "{refused}");
+    }
+    let rival = InterProcessReadWriteLock::new(&theirs, &c).unwrap();
+    within("another reader", rival.read_lock().lock()).await.unwrap().release().await.unwrap();
+    let refused = rival.write_lock().try_lock().await.unwrap_err();
+    assert!(matches!(refused, TryLockError::WouldBlock { .. }), "{refused}");
+    guard.release().await.unwrap();
+    within("a free lock", rival.write_lock().lock()).await.unwrap().release().await.unwrap();
+    assert_free(env).await;
+}
+
+/// Each pair of three members in both orders, by several clients.
+async fn multi_locks_in_any_order_come_to_an_end(env: &Env) {
+    visit(env, false).await;
+}
+
+async fn nested_locks_in_the_order_of_the_paths_come_to_an_end(env: &Env) {
+    visit(env, true).await;
+}
+
+async fn visit(env: &Env, nested: bool) {
+    let [b, c, a] = paths(env);
+    let members = [a, b, c];
+    let sections: Arc<[CriticalSection; 3]> = Arc::default();
+    let mut working = JoinSet::new();
+    for task in 0..8 {
+        let (client, sections, members) = (env.client().await, Arc::clone(&sections), members.clone());
+        working.spawn(async move {
+            for round in 0..3 {
+                let first = (task + round) % 3;
+                let second = (first + 1 + round % 2) % 3;
+                if nested && task % 2 == 0 {
+                    let (low, high) = (first.min(second), first.max(second));
+                    let outer = mutex(&client, &members[low]).lock().await.unwrap();
+                    let inner = mutex(&client, &members[high]).lock().await.unwrap();
+                    sections[low].visit_while(sections[high].visit()).await;
+                    inner.release().await.unwrap();
+                    outer.release().await.unwrap();
+                } else {
+                    let pair = [&members[first], &members[second]];
+                    let pair = InterProcessMultiLock::of_mutexes(&client, pair).unwrap();
+                    let guard = pair.lock().await.unwrap();
+                    sections[first].visit_while(sections[second].visit()).await;
+                    guard.release().await.unwrap();
+                }
+            }
+            client
+        });
+    }
+    let mut clients = Vec::new();
+    while let Some(done) = within("every task", working.join_next()).await {
+        clients.push(done.unwrap());
+    }
+    assert_eq!(sections.iter().map(CriticalSection::visits).sum::<u64>(), 8 * 3 * 2);
+    for client in clients {
+        within("the end of the clean-up", client.flush(SOON)).await.unwrap();
+    }
+    assert_free(env).await;
+}
+
+/// Curator gives each member the whole timeout.
+async fn one_deadline_covers_all_members(env: &Env) {
+    let (ours, theirs) = (env.client().await, env.client().await);
+    let mut held = Vec::new();
+    for path in paths(env) {
+        held.push(within("a free lock", mutex(&theirs, &path).lock()).await.unwrap());
+    }
+    // The first is free again before the deadline, the second is not.
+    let started = std::time::Instant::now();
+    let time = Duration::from_millis(600);
+    let attempt = tokio::spawn(multi(env, &ours).acquire(time));
+    env.wait_watchers(&held[2].node(), 1).await;
+    held.pop().unwrap().release().await.unwrap();
+    let error = within("the deadline", attempt).await.unwrap().unwrap_err();
+    let took = started.elapsed();
+    let AcquireError::TimedOut { path, waited, .. } = &error else { panic!("{error}") };
+    assert_eq!(path, &paths(env)[0]);
+    assert!(*waited >= time && took < 2 * time, "{waited:?} {took:?}");
+    drop(held);
+    for client in [ours, theirs] {
+        client.flush(SOON).await.unwrap();
+    }
+    assert_free(env).await;
+}
+
+async fn a_busy_member_leaves_nothing_in_the_others(env: &Env) {
+    let (ours, theirs) = (env.client().await, env.client().await);
+    let [b, c, a] = paths(env);
+    let held = within("a free lock", mutex(&theirs, &b).lock()).await.unwrap();
+    let multi = multi(env, &ours);
+    let error = within("the answer", multi.try_lock()).await.unwrap_err();
+    assert!(matches!(&error, TryLockError::WouldBlock { path, .. } if *path == b), "{error}");
+    assert_eq!((env.children(&a).await.len(), env.children(&c).await.len()), (0, 0));
+    let waiter = tokio::spawn(multi.lock());
+    env.wait_watchers(&held.node(), 1).await;
+    // It holds the first, waits for the second, and is not in the way of the third.
+    env.wait_count(&a, 1).await;
+    env.wait_count(&c, 0).await;
+    within("a lock behind it", mutex(&theirs, &c).lock()).await.unwrap().release().await.unwrap();
+    held.release().await.unwrap();
+    within("all members", waiter).await.unwrap().unwrap().release().await.unwrap();
+    assert_free(env).await;
+}
+
+async fn a_cancelled_call_leaves_nothing(env: &Env) {
+    let (ours, theirs) = (env.client().await, env.client().await);
+    for busy in paths(env) {
+        let held = within("a free lock", mutex(&theirs, &busy).lock()).await.unwrap();
+        let multi = multi(env, &ours);
+        assert!(tokio::time::timeout(BRIEFLY, multi.lock()).await.is_err());
+        within("the end of the clean-up", ours.flush(SOON)).await.unwrap();
+        for path in paths(env).iter().filter(|path| **path != busy) {
+            env.wait_count(path, 0).await;
+        }
+        within("the release", held.release()).await.unwrap();
+    }
+    theirs.flush(SOON).await.unwrap();
+    assert_free(env).await;
+}
+
+async fn the_loss_of_one_is_the_loss_of_all(env: &Env) {
+    let builder = env.builder().session_timeout(Duration::from_secs(4));
+    let multi = multi(env, &env.connect(builder).await);
+    let guard = within("free locks", multi.lock()).await.unwrap();
+    env.delete(&guard.nodes()[1]).await;
+    let lost = within("the loss", guard.lost()).await;
+    assert_eq!((lost.path(), lost.reason()), (&*paths(env)[1], LostReason::NodeDeleted));
+    assert!(!guard.is_held());
+    let error = within("the release", guard.release()).await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
+    assert_free(env).await;
+}
+
+async fn a_session_that_ends_loses_all(env: &Env) {
+    let (client, link) = env.linked(env.builder()).await;
+    let multi = multi(env, &client);
+    let guard: MultiLockGuard = within("free locks", multi.lock()).await.unwrap();
+    let session = client.session_id();
+    env.expire(&client, &link).await;
+    let lost = within("the loss", guard.lost()).await;
+    assert!(env.is_loss(lost.reason()), "{lost}");
+    let next = within("the next grant", multi.lock()).await.unwrap();
+    assert!(!guard.is_held() && next.is_held() && client.session_id() != session);
+    drop(guard);
+    next.release().await.unwrap();
+    assert_free(env).await;
+}
+
+async fn a_transaction_checks_every_member(env: &Env) {
+    let client = env.client().await;
+    let guard = within("free locks", multi(env, &client).lock()).await.unwrap();
+    let written = env.path("m/written");
+    within("the commit", guard.transaction().create(&written, "").commit()).await.unwrap();
+    env.delete(&guard.nodes()[2]).await;
+    let again = guard.transaction().set_data(&written, "late", None).commit();
+    let error = within("the answer", again).await.unwrap_err();
+    assert!(matches!(&error, TransactionError::Lost(lost) if lost.path() == paths(env)[2]), "{error}");
+    drop(guard);
+    client.flush(SOON).await.unwrap();
+    assert_free(env).await;
+}
+
+async fn many_members_are_acquired(env: &Env) {
+    let client = env.client().await;
+    let many: Vec<String> = (0..120).map(|index| env.path(&format!("many/{index}"))).collect();
+    let multi = InterProcessMultiLock::of_mutexes(&client, &many).unwrap();
+    for _ in 0..2 {
+        let guard = within("free locks", multi.lock()).await.unwrap();
+        assert_eq!(guard.nodes().len(), 120);
+        assert!(guard.nodes().iter().zip(&many).all(|(node, path)| node.lock_path() == path));
+        within("the release", guard.release()).await.unwrap();
+    }
+}
