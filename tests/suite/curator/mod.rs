@@ -72,6 +72,7 @@ pub(crate) fn add(registry: &mut Registry) {
     registry.add("curator::inter_process_semaphore", &semaphore::all());
     registry.add("curator::inter_process_semaphore_mutex", &semaphore_mutex::all());
     registry.add("curator::untested::inter_process_semaphore", &semaphore_faults::all());
+    registry.add("curator::inter_process_multi_lock", &multi_lock::all());
     registry.add("curator::lock_internals", &lock_internals::all());
     registry.add("curator::lock_acls", &lock_acls::all());
     registry.add("curator::framework", &framework::all());
