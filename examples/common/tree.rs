@@ -21,18 +21,14 @@ impl Tree {
         if let Some((parent, _)) = path.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
             self.0.mkdir(parent, &persistent).await?;
         }
-        self.0.create(path, data.as_bytes(), &persistent).await?;
-        Ok(())
+        self.create(path, data).await
     }
 
-    /// Creates a node; its parent must exist. It may exist itself, if it was created by an earlier call
-    /// whose reply was lost.
+    /// Creates a node; its parent must exist.
     pub(crate) async fn create(&self, path: &str, data: &str) -> Result<(), Error> {
         let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
-        match self.0.create(path, data.as_bytes(), &persistent).await {
-            Ok(_) | Err(ZkError::NodeExists) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        self.0.create(path, data.as_bytes(), &persistent).await?;
+        Ok(())
     }
 
     /// Sets a node's data, whatever its version.

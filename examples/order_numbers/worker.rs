@@ -131,7 +131,6 @@ impl Shared {
             let guard = mutex.acquire(config.wait).await?;
             // An earlier transaction may have been committed although its reply did not come.
             if attempt > 0 && self.tree.read(&node).await?.is_some() {
-                guard.release().await?;
                 return Ok(());
             }
             let (number, version) = self.tree.number(&next).await?;
@@ -141,22 +140,17 @@ impl Shared {
                 .set_data(&next, (number + 1).to_string(), version)
                 .create(&node, number.to_string());
             match transaction.commit().await {
-                Ok(()) => {
-                    guard.release().await?;
-                    return Ok(());
-                }
+                // Dropping the guard releases the lock.
+                Ok(()) => return Ok(()),
                 // The guard was lost, or the outcome is unknown, or a transaction of which that was said has
                 // been committed meanwhile: the next attempt looks.
                 Err(
                     TransactionError::Lost(_)
                     | TransactionError::Unknown { .. }
                     | TransactionError::Rejected { .. },
-                ) => {
-                    self.retries.fetch_add(1, Ordering::Relaxed);
-                    drop(guard);
-                }
+                ) => self.retries.fetch_add(1, Ordering::Relaxed),
                 Err(error) => return Err(error.into()),
-            }
+            };
         }
         Err(format!("order {order} could not be placed in {ATTEMPTS} attempts").into())
     }
