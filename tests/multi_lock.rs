@@ -1,5 +1,5 @@
 //! What a multi-lock does, against the in-process server: docs/protocol.md#multi-lock.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
