@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `enter W x\|r TOKEN SESSION` | after an exclusive or a shared grant; the token is the czxid of the lock node |
 //! | `asks W` | before permits of a semaphore are asked for |
-//! | `enter W N TOKEN SESSION` | after a grant of `N` permits; `N@S,S` when they have slots |
+//! | `enter W N TOKEN SESSION` | after a grant of `N` permits; `N@S,S` when they have slots; Curator's have no token that compares with ours: `-` |
 //! | `may N` | by the parent, before the limit of a semaphore is set to `N` |
 //! | `limit N` | by the parent, once all workers know that this is the limit |
 //! | `read W V` | when the counter was read |
@@ -74,7 +74,7 @@ impl Findings {
 #[derive(Debug)]
 struct Hold {
     exclusive: bool,
-    token: i64,
+    token: Option<i64>,
     read: Option<u64>,
     /// What it may have written and has not said so.
     pending: Option<u64>,
@@ -167,6 +167,11 @@ pub(crate) fn unfinished(journal: &str, process: &str) -> BTreeMap<String, Strin
     holds
 }
 
+/// A token; `None` inside for those who have none.
+fn number(token: &str) -> Option<Option<i64>> {
+    if token == "-" { Some(None) } else { token.parse().ok().map(Some) }
+}
+
 fn process(worker: &str) -> &str {
     worker.split('.').next().unwrap_or(worker)
 }
@@ -184,10 +189,10 @@ impl Checker {
     fn record(&mut self, at: usize, record: &[&str]) -> Option<()> {
         match *record {
             ["enter", worker, mode @ ("x" | "r"), token, _] => {
-                self.enter(at, worker, mode == "x", token.parse().ok()?, None);
+                self.enter(at, worker, mode == "x", number(token)?, None);
             }
             ["enter", worker, permits, token, _] => {
-                self.enter(at, worker, false, token.parse().ok()?, Some(permits.parse().ok()?));
+                self.enter(at, worker, false, number(token)?, Some(permits.parse().ok()?));
             }
             ["asks", worker] => self.room.asks(worker),
             ["may", limit] => self.room.may(limit.parse().ok()?),
@@ -231,10 +236,10 @@ impl Checker {
                 self.findings.converted.1 += 1;
                 self.alone(at, worker);
                 // It is its own token when it goes down and up again.
-                if token < self.highest {
-                    self.violation(at, &format!("{worker} has the token {token} after {}", self.highest));
+                if let Some(token) = token {
+                    self.later(at, worker, token, token < self.highest);
+                    self.highest = token;
                 }
-                self.highest = token;
             }
             ["leave", worker] => {
                 let hold = self.holds.remove(worker)?;
@@ -255,7 +260,20 @@ impl Checker {
         Some(())
     }
 
-    fn enter(&mut self, at: usize, worker: &str, exclusive: bool, token: i64, permits: Option<Permits>) {
+    fn later(&mut self, at: usize, worker: &str, token: i64, wrong: bool) {
+        if wrong {
+            self.violation(at, &format!("{worker} has the token {token} after {}", self.highest));
+        }
+    }
+
+    fn enter(
+        &mut self,
+        at: usize,
+        worker: &str,
+        exclusive: bool,
+        token: Option<i64>,
+        permits: Option<Permits>,
+    ) {
         let doubtful = self.doubtful.contains(&at);
         if !doubtful {
             let side = side(process(worker));
@@ -266,11 +284,11 @@ impl Checker {
             }
             // A contender that is ahead in the queue keeps all others out, or is let in beside them: so one
             // that comes after an exclusive hold was behind it.
-            if token <= self.highest {
-                self.violation(at, &format!("{worker} has the token {token} after {}", self.highest));
-            }
-            if exclusive {
-                self.highest = token;
+            if let Some(token) = token {
+                self.later(at, worker, token, token <= self.highest);
+                if exclusive {
+                    self.highest = token;
+                }
             }
         }
         if self.holds.contains_key(worker) {

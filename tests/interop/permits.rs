@@ -66,13 +66,13 @@ impl Room {
         self.limit = limit;
     }
 
-    /// Judges a grant beside the permits that are held, and says what is wrong. One without a token is lost
-    /// later, and proves nothing.
+    /// Judges a grant beside the permits that are held, and says what is wrong. Outside `token` is `None` of one
+    /// that is lost later, and proves nothing; inside, of one without a token.
     pub(crate) fn enter<'a>(
         &mut self,
         worker: &str,
         permits: &Permits,
-        token: Option<i64>,
+        token: Option<Option<i64>>,
         inside: impl Iterator<Item = (&'a str, &'a Permits)>,
     ) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -98,10 +98,12 @@ impl Room {
             wrong.push(format!("{worker} has the slots {:?} of {}", permits.slots, asked.limit));
         }
         // Whoever was inside before it asked was granted before.
-        if token <= asked.newest {
-            wrong.push(format!("{worker} has the token {token} after {}", asked.newest));
+        if let Some(token) = token {
+            if token <= asked.newest {
+                wrong.push(format!("{worker} has the token {token} after {}", asked.newest));
+            }
+            self.newest = self.newest.max(token);
         }
-        self.newest = self.newest.max(token);
         wrong
     }
 }

@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
     AcquireError, Acquired, Busy, Client, ConversionFailure, Dialect, InterProcessFairLock,
-    InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock, LockGuard,
-    OptionalExt as _, ReadGuard, ReleaseError, RetryPolicy, WriteGuard,
+    InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphore,
+    InterProcessWriteLock, LockGuard, OptionalExt as _, ReadGuard, ReleaseError, RetryPolicy,
+    SemaphorePermit, WriteGuard,
 };
 
 use super::Failure;
@@ -138,6 +140,11 @@ fn run(task: &Task) -> Result<(), Failure> {
             }
         };
         let mut threads = JoinSet::new();
+        if let Some(limit) = limit(&task.recipe) {
+            let semaphore = InterProcessSemaphore::new(&client, &task.path, limit)?;
+            let orders = Arc::clone(&orders);
+            tokio::spawn(set_limits(semaphore, orders, Arc::clone(&journal), task.name.clone()));
+        }
         for (index, role) in task.crew.chars().enumerate() {
             let thread = Thread {
                 name: format!("{}.{index}", task.name),
@@ -164,6 +171,8 @@ fn run(task: &Task) -> Result<(), Failure> {
 #[derive(Debug, Default)]
 struct Orders {
     stay: Mutex<Option<String>>,
+    limit: Mutex<Option<u32>>,
+    ordered: Notify,
     stays: AtomicBool,
     enough: AtomicBool,
 }
@@ -176,6 +185,10 @@ impl Orders {
             for line in std::io::stdin().lock().lines().map_while(Result::ok) {
                 if let Some(point) = line.strip_prefix("stay ") {
                     *heard.stay.lock().unwrap_or_else(PoisonError::into_inner) = Some(point.to_owned());
+                }
+                if let Some(limit) = line.strip_prefix("limit ") {
+                    *heard.limit.lock().unwrap_or_else(PoisonError::into_inner) = limit.parse().ok();
+                    heard.ordered.notify_one();
                 }
             }
             heard.enough.store(true, Ordering::Relaxed);
@@ -197,9 +210,36 @@ impl Orders {
     }
 }
 
+/// The limit of a recipe that has permits.
+fn limit(recipe: &str) -> Option<u32> {
+    recipe.strip_prefix("live-").unwrap_or(recipe).strip_prefix("permits-")?.parse().ok()
+}
+
+/// Sets the limit whenever the parent says so.
+async fn set_limits(
+    semaphore: InterProcessSemaphore,
+    orders: Arc<Orders>,
+    journal: Arc<Journal>,
+    name: String,
+) -> Result<(), Failure> {
+    loop {
+        orders.ordered.notified().await;
+        let limit = orders.limit.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(limit) = limit else { continue };
+        let record = match semaphore.set_permits(limit).await {
+            Ok(()) => format!("set {name} {limit}"),
+            Err(e) => format!("trouble {name} {e:?}").replace('\n', " "),
+        };
+        journal.append(&record)?;
+    }
+}
+
 /// A lock as the role uses it.
 #[derive(Debug)]
 enum Lock {
+    Permits(InterProcessSemaphore, u32),
+    /// The only permit there is.
+    Permit(InterProcessSemaphore),
     Mutex(InterProcessMutex),
     Fair(InterProcessFairLock),
     Read(InterProcessReadLock),
@@ -220,6 +260,9 @@ impl Lock {
         };
         let path = &task.path;
         let read_write = || InterProcessReadWriteLock::builder(client, path).dialect(dialect).build();
+        if let (Some(limit), Some(count)) = (limit(recipe), role.to_digit(10)) {
+            return Ok(Self::Permits(InterProcessSemaphore::new(client, path, limit)?, count));
+        }
         Ok(match (recipe, role) {
             ("mutex", 'x') => Self::Mutex(InterProcessMutex::builder(client, path).dialect(dialect).build()?),
             ("fair", 'x') => {
@@ -228,6 +271,7 @@ impl Lock {
             ("read-write", 'x') => Self::Write(read_write()?.write_lock()),
             ("read-write", 'r') => Self::Read(read_write()?.read_lock()),
             ("read-write", 'c') => Self::Both(read_write()?.read_lock(), read_write()?.write_lock()),
+            ("semaphore-mutex", 'x') => Self::Permit(InterProcessSemaphore::new(client, path, 1)?),
             ("none", 'x') => Self::None,
             ("none", 'f') => Self::Fails,
             (recipe, role) => return Err(format!("no role {role} in {recipe}").into()),
@@ -256,8 +300,19 @@ impl Lock {
             Self::Both(_, write) | Self::Write(write) => {
                 Option::from(write.acquire(timeout).await.optional()?).map(Held::Write)
             }
+            Self::Permits(semaphore, 1) | Self::Permit(semaphore) => {
+                Option::from(semaphore.acquire(timeout).await.optional()?).map(|permit| self.held(permit))
+            }
+            Self::Permits(semaphore, count) => {
+                let permits = semaphore.acquire_many(*count, timeout).await.optional()?;
+                Option::from(permits).map(|permits| self.held(permits))
+            }
             Self::None | Self::Fails => Some(Held::Nothing),
         })
+    }
+
+    fn held(&self, permits: SemaphorePermit) -> Held {
+        if matches!(self, Self::Permit(_)) { Held::Permit(permits) } else { Held::Permits(permits) }
     }
 }
 
@@ -266,12 +321,26 @@ enum Held {
     Guard(LockGuard),
     Read(ReadGuard),
     Write(WriteGuard),
+    Permits(SemaphorePermit),
+    Permit(SemaphorePermit),
     Nothing,
 }
 
 impl Held {
     fn is_exclusive(&self) -> bool {
-        !matches!(self, Self::Read(_))
+        !matches!(self, Self::Read(_) | Self::Permits(_))
+    }
+
+    /// What `enter` says of it.
+    fn mode(&self) -> String {
+        match self {
+            Self::Read(_) => "r".to_owned(),
+            Self::Permits(permits) => {
+                let slots: Vec<_> = permits.slots().iter().map(u32::to_string).collect();
+                format!("{}@{}", permits.num_permits(), slots.join(","))
+            }
+            _ => "x".to_owned(),
+        }
     }
 
     fn token(&self) -> (i64, u64) {
@@ -279,6 +348,9 @@ impl Held {
             Self::Guard(guard) => (guard.fencing_token().zxid(), guard.fencing_token().counter()),
             Self::Read(guard) => (guard.fencing_token().zxid(), guard.fencing_token().counter()),
             Self::Write(guard) => (guard.fencing_token().zxid(), guard.fencing_token().counter()),
+            Self::Permits(guard) | Self::Permit(guard) => {
+                (guard.fencing_token().zxid(), guard.fencing_token().counter())
+            }
             Self::Nothing => (0, 0),
         }
     }
@@ -288,6 +360,7 @@ impl Held {
             Self::Guard(guard) => guard.is_held(),
             Self::Read(guard) => guard.is_held(),
             Self::Write(guard) => guard.is_held(),
+            Self::Permits(guard) | Self::Permit(guard) => guard.is_held(),
             Self::Nothing => true,
         }
     }
@@ -297,6 +370,7 @@ impl Held {
             Self::Guard(guard) => guard.release().await,
             Self::Read(guard) => guard.release().await,
             Self::Write(guard) => guard.release().await,
+            Self::Permits(guard) | Self::Permit(guard) => guard.release().await,
             Self::Nothing => Ok(()),
         }
     }
@@ -321,6 +395,9 @@ impl Thread {
             self.round += 1;
             let impatient = self.round % IMPATIENT == 0;
             let patience = if impatient { IMPATIENCE } else { PATIENCE };
+            if matches!(self.lock, Lock::Permits(..)) {
+                self.note("asks", "")?;
+            }
             match self.lock.acquire(patience, self.round).await {
                 Ok(Some(held)) => self.hold(held).await?,
                 Ok(None) => {}
@@ -346,7 +423,7 @@ impl Thread {
         if matches!(self.lock, Lock::Fails) {
             return Err("as it was told".into());
         }
-        let mode = if held.is_exclusive() { 'x' } else { 'r' };
+        let mode = held.mode();
         let session = self.client.session_id().unwrap_or_default();
         self.note("enter", &format!("{mode} {} {session:#x}", held.token().0))?;
         self.work(&held).await?;
@@ -412,6 +489,12 @@ impl Thread {
     }
 
     async fn work(&self, held: &Held) -> Result<(), Failure> {
+        if matches!(held, Held::Permits(_)) {
+            self.may_stay("entered").await?;
+            // Long enough for others to come in beside it.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            return self.may_stay("used").await;
+        }
         if held.is_exclusive() { self.increment().await } else { self.look().await }
     }
 

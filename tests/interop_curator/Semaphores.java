@@ -126,6 +126,11 @@ final class Semaphores {
         public String mode() {
             return "x";
         }
+
+        @Override
+        public boolean hasToken() {
+            return false;
+        }
     }
 
     /** As many permits at once as the role, a digit, says. */
@@ -160,6 +165,11 @@ final class Semaphores {
         @Override
         public String mode() {
             return Integer.toString(quantity);
+        }
+
+        @Override
+        public boolean hasToken() {
+            return false;
         }
     }
 

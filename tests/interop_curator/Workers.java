@@ -93,6 +93,11 @@ public final class Workers {
 
         /** What enter says of a holder: x, r or how many permits it has. */
         String mode();
+
+        /** Whether its nodes are those by which it stood in the queue. */
+        default boolean hasToken() {
+            return true;
+        }
     }
 
     private static Lock lock(String recipe, char role) throws Exception {
@@ -212,7 +217,8 @@ public final class Workers {
             token = Math.max(token, stat.getCzxid());
             session = stat.getEphemeralOwner();
         }
-        note("enter", worker, lock.mode() + " " + token + " 0x" + Long.toHexString(session));
+        String tokens = lock.hasToken() ? Long.toString(token) : "-";
+        note("enter", worker, lock.mode() + " " + tokens + " 0x" + Long.toHexString(session));
         boolean kept = false;
         try {
             switch (lock.mode()) {

@@ -13,6 +13,7 @@ mod java;
 mod mixed;
 mod pairings;
 mod revocation;
+mod semaphores;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -40,6 +41,13 @@ fn main() -> ExitCode {
     add("pairings::fair_locks_and_mutexes", pairings::fair_locks_and_mutexes);
     add("pairings::mutexes", pairings::mutexes);
     add("counters::numbers_and_sums", counters::numbers_and_sums);
+    add("semaphores::mutexes", semaphores::mutexes);
+    add("semaphores::permits", semaphores::permits);
+    add("semaphores::many_permits", semaphores::many_permits);
+    add("semaphores::limits_that_change", semaphores::limits_that_change);
+    add("semaphores::first_come_first_served", semaphores::first_come_first_served);
+    add("semaphores::several_at_once", semaphores::several_at_once);
+    add("semaphores::either_sets_the_limit", semaphores::either_sets_the_limit);
     add("conversions::curators_own_downgrade", conversions::curators_own_downgrade);
     add("conversions::our_downgrade_lets_no_writer_in", conversions::our_downgrade);
     add("conversions::our_upgrade_is_alone", conversions::our_upgrade);
