@@ -1,13 +1,16 @@
 //! The semaphore, against a server in this process.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use test_support::in_process::{connect, session, until};
 use test_support::{SOON, within};
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
-    AcquireError, BuildError, Client, InterProcessSemaphore, NodePath, SemaphorePermit, TryLockError,
+    AcquireError, BuildError, Client, InterProcessSemaphore, LostReason, NodePath, ReleaseError,
+    SemaphorePermit, TransactionError, TryLockError,
 };
 use zookeeper_test_server::Server;
 
@@ -129,4 +132,153 @@ async fn what_cannot_be_is_said() {
     let error = semaphore.acquire(SOON).await.unwrap_err();
     assert!(matches!(error, AcquireError::InvalidLimit { .. }), "{error}");
     nothing_queues(&server).await;
+}
+
+#[tokio::test]
+async fn permits_are_divided_and_joined() {
+    let server = Server::start().unwrap();
+    let (client, elsewhere) = (connect(&server).await, connect(&server).await);
+    let pool = semaphore(&client, 5);
+    let mut permit = acquired(&pool, 5).await;
+    assert!(permit.split(0).is_none() && permit.split(5).is_none() && permit.split(u32::MAX).is_none());
+    let two = permit.split(2).unwrap();
+    assert_eq!((permit.slots(), two.slots()), (vec![0, 1, 2], vec![3, 4]));
+    two.release().await.unwrap();
+    assert_eq!(pool.available_permits().await.unwrap(), 2);
+    assert!(permit.is_held(), "they are independent of each other");
+    let other = within("another", InterProcessSemaphore::new(&client, "/other", 1).unwrap().acquire(SOON))
+        .await
+        .unwrap();
+    let other = permit.merge(other).unwrap_err();
+    assert_eq!(other.path(), "/other");
+    let theirs = acquired(&semaphore(&elsewhere, 5), 1).await;
+    let theirs = permit.merge(theirs).unwrap_err();
+    let one = acquired(&pool, 1).await;
+    permit.merge(one).unwrap();
+    assert_eq!((permit.num_permits(), permit.slots(), permit.slot()), (4, vec![0, 1, 2, 4], 0));
+    assert_eq!(theirs.slots(), [3]);
+    let handle: InterProcessSemaphore = pool.clone();
+    drop(pool);
+    permit.release().await.unwrap();
+    assert_eq!(handle.available_permits().await.unwrap(), 4);
+    assert_eq!(format!("{handle:?}"), r#"InterProcessSemaphore("/sem")"#);
+}
+
+#[tokio::test]
+async fn a_merged_permit_shows_the_lowest_token() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let pool = semaphore(&client, 3);
+    let (first, mut second) = (acquired(&pool, 1).await, acquired(&pool, 2).await);
+    let (older, newer) = (first.fencing_token(), second.fencing_token());
+    assert!(older < newer);
+    second.merge(first).unwrap();
+    assert_eq!(second.fencing_token(), older);
+    let newest = second.split(1).unwrap();
+    assert_eq!(newest.fencing_token(), newer, "each has its own again");
+}
+
+#[tokio::test]
+async fn a_transaction_under_permits_commits_only_while_all_are_held() {
+    let server = Server::start().unwrap();
+    server.create("/orders", "").unwrap();
+    let client = connect(&server).await;
+    let permit = acquired(&semaphore(&client, 3), 2).await;
+    permit.transaction().create("/orders/1", "").commit().await.unwrap();
+    server.delete(&permit.nodes()[1]).unwrap();
+    let error = permit.transaction().create("/orders/2", "").commit().await.unwrap_err();
+    assert!(matches!(error, TransactionError::Lost(_)), "{error}");
+    assert_eq!(server.children("/orders"), ["1"]);
+    assert!(!permit.is_held());
+}
+
+/// The limit of several semaphores, or of a count that exists already.
+#[tokio::test]
+async fn the_limit_may_be_stored_elsewhere() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    server.create("/counts/calls", 2_i32.to_be_bytes()).unwrap();
+    let build = |path| InterProcessSemaphore::builder(&client, path, 1).shared_count("/counts/calls");
+    let (one, two) = (build("/one").build().unwrap(), build("/two").build().unwrap());
+    assert_eq!(one.permits().await.unwrap(), 2);
+    drop(within("two", one.acquire_many(2, SOON)).await.unwrap());
+    two.set_permits(7).await.unwrap();
+    assert_eq!((one.permits().await.unwrap(), two.available_permits().await.unwrap()), (7, 7));
+    let error =
+        InterProcessSemaphore::builder(&client, "/one", 1).shared_count("/other").build().unwrap_err();
+    assert!(matches!(error, BuildError::ConflictingOptions { option: "shared_count", .. }), "{error}");
+    let error =
+        InterProcessSemaphore::builder(&client, "/three", 1).shared_count("relative").build().unwrap_err();
+    assert!(matches!(error, BuildError::InvalidPath(_)), "{error}");
+    for (limit, asked) in [(0, true), (10_001, false)] {
+        let error = two.set_permits(limit).await.unwrap_err();
+        let (zero, many) = (
+            matches!(error, AcquireError::ZeroPermits { .. }),
+            matches!(error, AcquireError::TooManyPermits { limit: 10_000, .. }),
+        );
+        assert_eq!((zero, many), (asked, !asked), "{error}");
+    }
+    assert_eq!(one.permits().await.unwrap(), 7);
+}
+
+/// Tasks of one process wait in memory beyond `max_znodes`, and are served in order.
+#[tokio::test]
+async fn a_hundred_tasks_share_three_permits() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let semaphore = InterProcessSemaphore::builder(&client, PATH, 3).max_znodes(2).build().unwrap();
+    let inside = Arc::new(AtomicUsize::new(0));
+    let mut tasks = JoinSet::new();
+    for task in 0..100_u32 {
+        let (semaphore, inside) = (semaphore.clone(), Arc::clone(&inside));
+        tasks.spawn(async move {
+            let n = 1 + task % 3;
+            let permit = semaphore.acquire_many(n, SOON).await.unwrap();
+            let now = inside.fetch_add(permit.num_permits() as usize, Ordering::SeqCst) + n as usize;
+            assert!(now <= 3, "{now} permits");
+            tokio::task::yield_now().await;
+            inside.fetch_sub(n as usize, Ordering::SeqCst);
+            permit.release().await.unwrap();
+        });
+    }
+    within("all tasks", tasks.join_all()).await;
+    assert_eq!(semaphore.available_permits().await.unwrap(), 3);
+    nothing_queues(&server).await;
+}
+
+/// The lease is counted from the grant, and its end is the loss of all.
+#[tokio::test]
+async fn permits_for_a_lease() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let pool = semaphore(&client, 2);
+    let error = pool.acquire_for(SOON, Duration::ZERO).await.unwrap_err();
+    assert!(matches!(error, AcquireError::InvalidLease { .. }), "{error}");
+    let permit = within("two", pool.acquire_many_for(2, SOON, Duration::from_millis(100))).await.unwrap();
+    let waiter = tokio::spawn(semaphore(&client, 2).acquire(SOON));
+    assert_eq!(within("the loss", permit.lost()).await.reason(), LostReason::LeaseOver);
+    let next = within("the permit", waiter).await.unwrap().unwrap();
+    assert!(next.fencing_token() > permit.fencing_token());
+    let error = permit.release().await.unwrap_err();
+    assert!(matches!(&error, ReleaseError::Lost(lost) if lost.reason() == LostReason::LeaseOver), "{error}");
+    assert!(next.is_held() && next.remaining().is_none());
+    next.extend(Duration::from_secs(60)).unwrap();
+    assert!(next.remaining().unwrap() > Duration::from_secs(30));
+}
+
+/// No duration is a riddle: zero is a try, and the longest is no deadline.
+#[tokio::test]
+async fn timeouts_of_any_length() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let pool = semaphore(&client, 1);
+    let permit = within("a free one", pool.acquire(Duration::MAX)).await.unwrap();
+    for busy in [
+        within("busy", pool.acquire(Duration::ZERO)).await,
+        within("busy", pool.acquire_until(std::time::Instant::now())).await,
+    ] {
+        assert!(matches!(busy, Err(AcquireError::TimedOut { ahead: 1, .. })), "{busy:?}");
+    }
+    permit.release().await.unwrap();
+    within("a free one", pool.acquire(Duration::ZERO)).await.unwrap().release().await.unwrap();
 }

@@ -112,7 +112,7 @@ impl fmt::Display for WaitsFor {
             Self::Create => "no answer to the creation of the lock node",
             Self::List => "no answer to the list of the lock's directory",
             Self::Deletion => "no answer to the deletion of an earlier node of this client",
-            Self::Leases => "no answer to the list of the semaphore's leases",
+            Self::Leases => "no answer to the question how many permits are free",
             Self::Permits => "no answer to the transaction that takes the permits",
             Self::Renewal => "no confirmation that the servers keep the session",
         })

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use crate::protocol::acquire::{IfBusy, Orphans};
-use crate::protocol::failure::{Answer, FailureKind};
+use crate::protocol::failure::{Answer, FailureKind, Refusal};
 use crate::protocol::node_name::id;
 use crate::protocol::permits::{
     LimitNode, NoPermits, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken,
@@ -139,8 +139,8 @@ enum Doing {
         step: PermitsStep,
         /// An answer on its way.
         answer: Option<PermitsEvent>,
-        /// The number of changes when the watches were set.
-        watched: u64,
+        /// The number of changes when the watches were set, if the last look has set any.
+        watched: Option<u64>,
     },
     /// A head of Curator's, with its lease.
     Java {
@@ -157,6 +157,8 @@ struct Actor {
     if_busy: IfBusy,
     tries: u32,
     doing: Doing,
+    /// The version of the node with the limit, if the last look has shown one.
+    limit_version: Option<i32>,
     /// Transactions without an answer, which may be committed before the next request of the session.
     late: Vec<Sent>,
 }
@@ -216,7 +218,7 @@ impl World {
             Doing::Queued(lock) => match self.actors[i].wanted {
                 Some(wanted) => {
                     let (taking, step) = Taking::new(wanted, STATED, self.actors[i].if_busy);
-                    (Doing::AtHead { lock, taking, step, answer: None, watched: 0 }, true)
+                    (Doing::AtHead { lock, taking, step, answer: None, watched: None }, true)
                 }
                 None => {
                     let lease = self.servers.create(i, &format!("_c_java{i:032}-lease-"));
@@ -256,12 +258,14 @@ impl World {
         mut taking: Taking,
         mut step: PermitsStep,
         answer: Option<PermitsEvent>,
-        mut watched: u64,
+        mut watched: Option<u64>,
         choices: &mut Choices<'_>,
     ) -> (Doing, bool) {
         let event = match (&step, answer) {
             (_, Some(answer)) => answer,
-            (PermitsStep::Wait, None) if self.servers.changes == watched => {
+            (PermitsStep::Wait, None)
+                if self.servers.changes == watched.expect("it waits without a watch") =>
+            {
                 return (Doing::AtHead { lock, taking, step, answer: None, watched }, false);
             }
             (PermitsStep::Wait, None) => PermitsEvent::Changed,
@@ -272,8 +276,8 @@ impl World {
             (PermitsStep::Do(request), None) => {
                 self.decide(i, choices);
                 let answer = self.answer(i, lock, request, choices);
-                if let PermitsRequest::Look { watch: true, .. } = request {
-                    watched = self.servers.changes;
+                if let PermitsRequest::Look { watch, .. } = request {
+                    watched = watch.then_some(self.servers.changes);
                 }
                 return (Doing::AtHead { lock, taking, step, answer: Some(answer), watched }, true);
             }
@@ -309,17 +313,24 @@ impl World {
         let unknown = || FailureKind::Unknown.into();
         match request {
             PermitsRequest::Look { .. } if lost => PermitsEvent::Looked(Answer::No(unknown())),
-            PermitsRequest::Look { .. } => PermitsEvent::Looked(Answer::Is(self.servers.seen())),
+            PermitsRequest::Look { .. } => {
+                self.actors[i].limit_version = self.servers.limit.map(|(_, version)| version);
+                PermitsEvent::Looked(Answer::Is(self.servers.seen()))
+            }
             PermitsRequest::MakeLeases if lost => PermitsEvent::Made(Answer::No(unknown())),
             PermitsRequest::MakeLeases => {
                 self.servers.directory = true;
                 PermitsEvent::Made(Answer::Is(()))
             }
             PermitsRequest::Take(take) => {
+                assert_eq!(
+                    take.limit_version, self.actors[i].limit_version,
+                    "the limit that was read is checked"
+                );
                 let ids: Vec<String> =
                     take.slots.iter().map(|_| format!("{:036}", self.servers.number())).collect();
                 let sent = Sent { take: take.clone(), ids: ids.clone(), lock };
-                let outcome = match choices.below(8) {
+                let outcome = match choices.below(10) {
                     0 => {
                         self.servers.commit(i, &sent);
                         Taken::Failed(unknown())
@@ -329,6 +340,7 @@ impl World {
                         Taken::Failed(unknown())
                     }
                     2 => Taken::Failed(FailureKind::NotNow.into()),
+                    3 => Taken::Failed(FailureKind::Refused(Refusal::Other).into()),
                     _ => self.servers.commit(i, &sent),
                 };
                 PermitsEvent::Taken { ids, outcome }
@@ -425,6 +437,7 @@ fn run(choices: &[u8]) -> usize {
         if_busy: if choices.chance(40) { IfBusy::Fail } else { IfBusy::Wait },
         tries: 3,
         doing: Doing::Idle,
+        limit_version: None,
         late: Vec::new(),
     });
     let actors: Vec<Actor> = actors.collect();
