@@ -481,6 +481,29 @@ async fn a_try_dropped_at_every_point() {
     }
 }
 
+/// A try waits for the servers for the connect timeout, not for that long for each member.
+#[tokio::test]
+async fn a_try_has_one_deadline_for_all_members() {
+    let server = Server::start().unwrap();
+    PATHS.iter().for_each(|path| server.create(path, "").unwrap());
+    let time = Duration::from_millis(400);
+    let builder = Client::builder().connect_timeout(time);
+    let client = within("a session", builder.connect(&server.connect_string())).await.unwrap();
+    let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
+    // Nothing is created together, and each of the requests that follow takes its time.
+    server.fail(Match::op(Op::Multi).path_prefix("/multi/").always(), ServerError::NoAuth.code());
+    for _ in PATHS {
+        server.delay_reply(Match::op(Op::Create).path_prefix("/multi/").always(), time / 2);
+    }
+    let started = std::time::Instant::now();
+    let error = within("the end", multi.try_lock()).await.unwrap_err();
+    assert!(matches!(&error, TryLockError::Acquire(AcquireError::Connection { .. })), "{error}");
+    assert!(started.elapsed() < 2 * time, "{:?}", started.elapsed());
+    server.clear_faults();
+    within("the clean-up", client.flush(SOON)).await.unwrap();
+    assert_eq!(PATHS.iter().map(|path| queue_at(&server, path).len()).sum::<usize>(), 0);
+}
+
 /// Another process deletes the node of a member that is held while another is waited for: all are given up,
 /// and it starts over.
 #[tokio::test]

@@ -133,6 +133,7 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
             Admission::First => 0,
             Admission::Again => members.in_order.len(),
         },
+        refused: false,
         deletions: Deletions::default(),
     };
     let stop = Stop::new(ask.budget, cancelled);
@@ -165,6 +166,9 @@ struct Acquisition {
     ends: Option<Instant>,
     /// How many members have been tried before: those may have places that are in cleanup.
     tried: usize,
+    /// Whether the servers have refused to create the nodes of several members together. Then each is
+    /// acquired by itself until all are tried again: its own error says why.
+    refused: bool,
     deletions: Deletions,
 }
 
@@ -249,6 +253,7 @@ impl Acquisition {
         if if_busy(self.ask.budget) == IfBusy::Fail {
             self.look_before_try(stop).await?;
         }
+        self.refused = false;
         let mut holds = Holds::default();
         let mut begun = VecDeque::new();
         let mut has_waited = false;
@@ -313,7 +318,7 @@ impl Acquisition {
         let rest = members.get(from..).unwrap_or_default();
         let rest = rest.get(..fit_together(rest)).unwrap_or_default();
         // If there is no session, an ordinary attempt waits for the next one.
-        let Some(session) = self.members.client.live().filter(|_| rest.len() > 1) else {
+        let Some(session) = self.members.client.live().filter(|_| rest.len() > 1 && !self.refused) else {
             return Ok(VecDeque::new());
         };
         let running = Arc::new(session.begin_work());
@@ -354,6 +359,7 @@ impl Acquisition {
             // An error means that the client has ended.
             begun = &mut flight => begun.unwrap_or_default(),
         };
+        self.refused = begun.is_empty();
         let mut begun = VecDeque::from(begun);
         let kept = kept(begun.iter().map(Begun::is_first));
         if kept < begun.len() {

@@ -76,6 +76,43 @@ async fn the_transaction_and_the_read_go_out_in_one_flight() {
     within("the release", release).await.unwrap().unwrap();
 }
 
+/// A contender that wants several, and waits for the first, finds the others free.
+#[tokio::test]
+async fn a_release_begins_with_the_last_member() {
+    for how in ["released", "dropped", "given up"] {
+        let server = start(Version::V3_9);
+        let (client, other) = (connect(&server).await, connect(&server).await);
+        let held = match how {
+            "given up" => Some(hold(&other, "/m/h").await),
+            _ => None,
+        };
+        match (how, &held) {
+            ("released", _) => {
+                let guard = within("the grant", multi(&client).lock()).await.unwrap();
+                within("the release", guard.release()).await.unwrap();
+            }
+            (_, Some(held)) => {
+                let attempt = waiting(&server, &client, held).await;
+                attempt.abort();
+            }
+            _ => drop(within("the grant", multi(&client).lock()).await.unwrap()),
+        }
+        let members = if held.is_some() { 7 } else { 8 };
+        until(&server, "the deletions", move |view| {
+            PATHS.iter().take(members).all(|path| view.children(path).is_empty())
+        })
+        .await;
+        let deleted = |path: &str| {
+            let log = server.log();
+            let mut deletions =
+                log.iter().filter(|entry| entry.op == Op::Delete && entry.kind == LogKind::Applied);
+            deletions.position(|entry| entry.path.starts_with(path)).unwrap()
+        };
+        let order: Vec<usize> = PATHS.iter().take(members).map(|path| deleted(path)).collect();
+        assert!(order.is_sorted_by(|one, next| one > next), "{how}: {order:?}");
+    }
+}
+
 /// The nodes behind it would be in the way of others, or let others deadlock with this client.
 #[tokio::test]
 async fn nothing_is_kept_behind_a_member_that_is_busy() {

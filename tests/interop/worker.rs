@@ -14,9 +14,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
     AcquireError, Acquired, Busy, Client, ConversionFailure, Dialect, InterProcessFairLock,
-    InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphore,
-    InterProcessWriteLock, LockGuard, OptionalExt as _, ReadGuard, ReleaseError, RetryPolicy,
-    SemaphorePermit, WriteGuard,
+    InterProcessMultiLock, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock,
+    InterProcessSemaphore, InterProcessWriteLock, LockGuard, MultiLockGuard, OptionalExt as _, ReadGuard,
+    ReleaseError, RetryPolicy, SemaphorePermit, WriteGuard,
 };
 
 use super::Failure;
@@ -246,6 +246,8 @@ enum Lock {
     Write(InterProcessWriteLock),
     /// One after the other, and from one to the other.
     Both(InterProcessReadLock, InterProcessWriteLock),
+    /// Of the path and of one behind it.
+    Multi(InterProcessMultiLock),
     /// For a run that must go wrong.
     None,
     /// The same: who has it fails.
@@ -272,6 +274,9 @@ impl Lock {
             ("read-write", 'r') => Self::Read(read_write()?.read_lock()),
             ("read-write", 'c') => Self::Both(read_write()?.read_lock(), read_write()?.write_lock()),
             ("semaphore-mutex", 'x') => Self::Permit(InterProcessSemaphore::new(client, path, 1)?),
+            ("multi", 'x') => {
+                Self::Multi(InterProcessMultiLock::of_mutexes(client, [&format!("{path}-too"), path])?)
+            }
             ("none", 'x') => Self::None,
             ("none", 'f') => Self::Fails,
             (recipe, role) => return Err(format!("no role {role} in {recipe}").into()),
@@ -307,6 +312,7 @@ impl Lock {
                 let permits = semaphore.acquire_many(*count, timeout).await.optional()?;
                 Option::from(permits).map(|permits| self.held(permits))
             }
+            Self::Multi(multi) => Option::from(multi.acquire(timeout).await.optional()?).map(Held::Multi),
             Self::None | Self::Fails => Some(Held::Nothing),
         })
     }
@@ -323,6 +329,7 @@ enum Held {
     Write(WriteGuard),
     Permits(SemaphorePermit),
     Permit(SemaphorePermit),
+    Multi(MultiLockGuard),
     Nothing,
 }
 
@@ -351,6 +358,10 @@ impl Held {
             Self::Permits(guard) | Self::Permit(guard) => {
                 (guard.fencing_token().zxid(), guard.fencing_token().counter())
             }
+            // That of the path itself.
+            Self::Multi(guard) => {
+                guard.fencing_tokens().last().map_or((0, 0), |token| (token.zxid(), token.counter()))
+            }
             Self::Nothing => (0, 0),
         }
     }
@@ -361,6 +372,7 @@ impl Held {
             Self::Read(guard) => guard.is_held(),
             Self::Write(guard) => guard.is_held(),
             Self::Permits(guard) | Self::Permit(guard) => guard.is_held(),
+            Self::Multi(guard) => guard.is_held(),
             Self::Nothing => true,
         }
     }
@@ -371,6 +383,7 @@ impl Held {
             Self::Read(guard) => guard.release().await,
             Self::Write(guard) => guard.release().await,
             Self::Permits(guard) | Self::Permit(guard) => guard.release().await,
+            Self::Multi(guard) => guard.release().await,
             Self::Nothing => Ok(()),
         }
     }

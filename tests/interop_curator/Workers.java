@@ -6,6 +6,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
@@ -13,6 +14,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.locks.InterProcessMultiLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.retry.RetryNTimes;
@@ -104,10 +106,41 @@ public final class Workers {
         switch (recipe) {
             case "mutex":
                 return new Mutex();
+            case "multi":
+                return new Multi();
             case "read-write":
                 return role == 'x' ? new Write() : new Read();
             default:
                 return Semaphores.lock(client, path, name, recipe, role);
+        }
+    }
+
+    /** Of the path and of one behind it. */
+    private static final class Multi extends InterProcessMultiLock implements Lock {
+        private final Mutex first;
+
+        Multi() {
+            this(new Mutex());
+        }
+
+        private Multi(Mutex first) {
+            super(Arrays.asList(first, new InterProcessMutex(client, path + "-too")));
+            this.first = first;
+        }
+
+        @Override
+        public boolean acquire(long millis) throws Exception {
+            return acquire(millis, TimeUnit.MILLISECONDS);
+        }
+
+        @Override
+        public List<String> nodes() {
+            return first.nodes();
+        }
+
+        @Override
+        public String mode() {
+            return "x";
         }
     }
 

@@ -40,6 +40,8 @@ fn main() -> ExitCode {
     add("pairings::read_write_locks", pairings::read_write_locks);
     add("pairings::fair_locks_and_mutexes", pairings::fair_locks_and_mutexes);
     add("pairings::mutexes", pairings::mutexes);
+    add("pairings::multi_locks", pairings::multi_locks);
+    add("pairings::multi_locks_and_mutexes", pairings::multi_locks_and_mutexes);
     add("counters::numbers_and_sums", counters::numbers_and_sums);
     add("semaphores::mutexes", semaphores::mutexes);
     add("semaphores::permits", semaphores::permits);

@@ -13,6 +13,20 @@ pub(crate) fn mutexes(peer: &CuratorPeer) -> Outcome {
     run(&servers, "mutexes", &sides, FULL)?.fulfils(&sides, FULL)
 }
 
+/// Of two paths each, ours by one transaction.
+pub(crate) fn multi_locks(peer: &CuratorPeer) -> Outcome {
+    let servers = shared_standalone()?;
+    let sides = [rust("multi", &["xxx", "xxx", "xx"]), workers(peer, "multi", &["xxx", "xxx"])?];
+    run(&servers, "multi-locks", &sides, FULL)?.fulfils(&sides, FULL)
+}
+
+/// A member is a lock like any other.
+pub(crate) fn multi_locks_and_mutexes(peer: &CuratorPeer) -> Outcome {
+    let servers = shared_standalone()?;
+    let sides = [rust("multi", &["xxx", "xxx", "xx"]), workers(peer, "mutex", &["xxx", "xxx"])?];
+    run(&servers, "multi-locks-and-mutexes", &sides, FULL)?.fulfils(&sides, FULL)
+}
+
 pub(crate) fn fair_locks_and_mutexes(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
     let sides = [rust("fair", &["xxx", "xxx", "xx"]), workers(peer, "mutex", &["xxx", "xxx"])?];
