@@ -811,3 +811,53 @@ async fn revocation_is_asked_of_a_lease() {
     within("the request", permit.revoked()).await;
     assert!(permit.is_held(), "it is the holder's decision");
 }
+
+/// As of a server that has replaced the session.
+#[tokio::test]
+async fn leases_that_are_found_in_a_list_must_be_this_sessions() {
+    let server = start();
+    let (one, two) = (quiet(&server).await, quiet(&server).await);
+    let id = session(&one);
+    let _lost = server.drop_reply(takes(id), Loss::Close);
+    let again = server.hold_request(takes(id).nth(1));
+    let attempt = tokio::spawn(semaphore(&one, 2).acquire_many(2, SOON));
+    within("the repetition", again.wait_hit()).await;
+    for name in server.children(LEASES) {
+        let path = format!("{LEASES}/{name}");
+        server.delete(&path).unwrap();
+        server.create_as(&path, "", CreateMode::Ephemeral, session(&two)).unwrap();
+    }
+    again.release();
+    // They are in the way until the session whose they are is closed.
+    until(&server, "the end of the session", move |view| view.sessions().iter().all(|own| own.id != id))
+        .await;
+    two.close().await.unwrap();
+    let permit = permit(attempt).await;
+    for node in permit.nodes() {
+        assert_eq!(server.node(node.as_str()).unwrap().ephemeral_owner, session(&one));
+    }
+}
+
+/// That too many are asked for is claimed only behind a `sync`.
+#[tokio::test]
+async fn a_limit_read_from_a_server_that_lags_behind_refuses_none() {
+    let server = start();
+    let client = quiet(&server).await;
+    server.create(LIMIT, 1_i32.to_be_bytes()).unwrap();
+    for is_try in [false, true] {
+        server.set_data(LIMIT, 1_i32.to_be_bytes()).unwrap();
+        let stale = server.hold_reply(Match::op(Op::GetData).path(LIMIT));
+        let semaphore = semaphore(&client, 1);
+        let attempt = tokio::spawn(async move {
+            if is_try {
+                return semaphore.try_acquire_many(2).await.map_err(|error| error.to_string());
+            }
+            semaphore.acquire_many(2, SOON).await.map_err(|error| error.to_string())
+        });
+        within("the read", stale.wait_hit()).await;
+        server.set_data(LIMIT, 5_i32.to_be_bytes()).unwrap();
+        stale.release();
+        let permit = within("the permits", attempt).await.unwrap().unwrap();
+        permit.release().await.unwrap();
+    }
+}

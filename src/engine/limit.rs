@@ -226,7 +226,28 @@ pub(crate) async fn set_limit(
 /// Reads the limit in force.
 pub(crate) async fn limit(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> Result<u32, AcquireError> {
     let read = path_lock.client().ask(|_, handle| read_limit(semaphore, &handle));
-    let data = read.await.map_err(|unanswered| error_of(path_lock, unanswered))?;
+    stated_or_read(path_lock, semaphore, read.await.map_err(|unanswered| error_of(path_lock, unanswered))?)
+}
+
+/// Reads the limit in force, right behind a `sync`.
+pub(super) async fn limit_behind_sync(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+) -> Result<u32, AcquireError> {
+    let read = path_lock.client().ask(|_, handle| async move {
+        let sync = handle.sync(semaphore.limit.server());
+        let (synced, data) = tokio::join!(sync, read_limit(semaphore, &handle));
+        synced?;
+        data
+    });
+    stated_or_read(path_lock, semaphore, read.await.map_err(|unanswered| error_of(path_lock, unanswered))?)
+}
+
+fn stated_or_read(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+    data: LimitData,
+) -> Result<u32, AcquireError> {
     match decode(data.as_ref()) {
         LimitNode::Missing => Ok(semaphore.permits),
         LimitNode::Is { permits, .. } => Ok(permits),

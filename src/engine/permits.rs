@@ -16,7 +16,9 @@ use zookeeper_client as zk;
 use crate::engine::attempt;
 use crate::engine::held::Held;
 use crate::engine::hold::Hold;
-use crate::engine::limit::{Watches, invalid, limit, look, look_and_watch, look_behind_sync, mismatch};
+use crate::engine::limit::{
+    Watches, invalid, limit, limit_behind_sync, look, look_and_watch, look_behind_sync, mismatch,
+};
 use crate::engine::lock_options::SemaphoreOptions;
 use crate::engine::look::{Subject, no_auth_in};
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
@@ -35,6 +37,7 @@ use crate::protocol::permits::{
     NoPermits, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken, Taking, free,
     lease_beginning,
 };
+use crate::session::ask::{Repetition, Unanswered};
 use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
 use crate::session::deletion::first_refused;
@@ -325,7 +328,7 @@ impl PermitsAttempt {
     }
 
     /// Looks whether enough permits are free, before a node is created. The connected server may lag behind,
-    /// so that they are too few counts only behind a `sync` (docs/protocol.md#try-permits).
+    /// so that a try ends only by what is seen behind a `sync` (docs/protocol.md#try-permits).
     async fn look_before_try(&mut self, stop: &mut Stop) -> Result<(), End> {
         let (path_lock, semaphore) = (Arc::clone(&self.path_lock), self.semaphore.clone());
         let client = Arc::clone(path_lock.client());
@@ -340,10 +343,8 @@ impl PermitsAttempt {
         self.waits_for = WaitsFor::Leases;
         let seen = wait(&session, stop, look(&path_lock, &semaphore, &session)).await?;
         let Answer::Is(seen) = seen else { return Ok(()) };
-        match self.judge(&session, &seen) {
-            Some(End::Denied(TryLockError::WouldBlock { .. })) => {}
-            Some(end) => return Err(end),
-            None => return Ok(()),
+        if self.judge(&session, &seen).is_none() {
+            return Ok(());
         }
         let seen = wait(&session, stop, look_behind_sync(&path_lock, &semaphore, &session)).await?;
         let Answer::Is(seen) = seen else { return Ok(()) };
@@ -375,7 +376,15 @@ impl PermitsAttempt {
                 PermitsStep::Finish(_) => break None,
             };
             match event {
-                Ok(event) => step = head.taking.on(event),
+                Ok(event) => {
+                    let looked = matches!(event, PermitsEvent::Looked(_));
+                    step = head.taking.on(event);
+                    if let (true, PermitsStep::Finish(PermitsOutcome::Granted { names })) = (looked, &step) {
+                        if let Err(end) = self.check_owner(&mut head, names).await {
+                            break Some(end);
+                        }
+                    }
+                }
                 Err(end) => break Some(end),
             }
             // Once it is finished, the lock node is gone or goes with the hold.
@@ -466,6 +475,33 @@ impl PermitsAttempt {
                     self.leave(&head.session, orphans);
                 }
                 Err(End::Stopped(Stopped::CallerGone(ticket)))
+            }
+        }
+    }
+
+    /// Checks that leases that were found in a list are of this session (docs/protocol.md#owner-check), and ends
+    /// the session if they are another's. They come from one transaction, so that the first tells it of all.
+    async fn check_owner(&self, head: &mut AtHead<'_>, names: &[String]) -> Result<(), End> {
+        let Some(first) = names.first() else { return Ok(()) };
+        let (session, path) = (Arc::clone(&head.session), &self.semaphore.leases.child(first));
+        let mut repetition = Repetition::new(self.path_lock.client().retry().clone());
+        let stat = repetition.ask(&session, |handle| async move { handle.check_stat(path).await });
+        let user = || self.path_lock.path().user().to_owned();
+        match wait(&session, head.stop, Box::pin(stat)).await? {
+            Ok(Some(stat)) if !stat.is_invalid() && stat.ephemeral_owner != session.session_id() => {
+                // docs/protocol.md#replaced-session
+                session.end(LostReason::SessionReplaced);
+                Err(End::Again)
+            }
+            Ok(Some(_)) => Ok(()),
+            // Deleted by another process since.
+            Ok(None) => Err(End::LockDeleted { waited: head.waited }),
+            Err(Unanswered::NoSession(SessionGone)) => Err(End::Again),
+            Err(Unanswered::Refused(failure)) => {
+                Err(AcquireError::Rejected { path: user(), source: failure.cause }.into())
+            }
+            Err(Unanswered::GaveUp(failure)) => {
+                Err(AcquireError::Connection { path: user(), source: failure.cause }.into())
             }
         }
     }
@@ -726,12 +762,14 @@ async fn wait<T>(session: &Session, stop: &mut Stop, work: impl Future<Output = 
 }
 
 /// Waits until it is known that so many permits are more than the limit, which is returned. One permit never
-/// is.
+/// is. The connected server may lag behind, so that they are too many counts only behind a `sync`.
 async fn too_many(path_lock: Arc<PathLock>, semaphore: SemaphoreOptions, wanted: u32) -> u32 {
     if wanted > 1 {
-        if let Ok(limit) = limit(&path_lock, &semaphore).await {
-            if wanted > limit {
-                return limit;
+        if limit(&path_lock, &semaphore).await.is_ok_and(|limit| wanted > limit) {
+            if let Ok(limit) = limit_behind_sync(&path_lock, &semaphore).await {
+                if wanted > limit {
+                    return limit;
+                }
             }
         }
     }
