@@ -720,7 +720,6 @@ impl<M: Mode> LockGuard<M> {
 
 /// Runs `work` until it is done or the lock is lost. `lost` resolves at the loss, and `lost_now` reads the
 /// clock.
-#[expect(clippy::future_not_send, reason = "it is `Send` if the work is")]
 pub(crate) async fn while_held<T>(
     lost: impl Future<Output = Lost>,
     lost_now: impl Fn() -> Option<Lost> + Sync,
