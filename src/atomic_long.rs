@@ -561,7 +561,8 @@ impl DistributedAtomicLongBuilder {
     /// [`AtomicLongError::Contended`].
     ///
     /// 10 s by default: under the mutex a change takes two requests, so that thousands have had their turn.
-    /// A time too long for the clock is no limit.
+    /// A time too long for the clock is no limit. With zero no mutex is used: a change ends after five tries, as
+    /// by Curator without a `PromotedToLock`.
     #[doc(alias = "timeout")]
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = timeout;

@@ -613,6 +613,20 @@ async fn the_time_under_the_mutex_is_bounded() {
     assert_eq!(within("the id", counter.next()).await.unwrap(), 11, "nothing was written before");
 }
 
+#[tokio::test]
+async fn without_time_for_the_mutex_a_change_ends_after_five_tries() {
+    let server = start_at(10);
+    let client = quiet(&server).await;
+    let builder = DistributedAtomicLong::builder(&client, PATH).lock_timeout(Duration::ZERO);
+    let counter = builder.build().unwrap();
+    server.reset_counters();
+    always_lose(&server, 5);
+    let error = within("the end", counter.add(1)).await.unwrap_err();
+    assert!(matches!(error, AtomicLongError::Contended { .. }), "{error}");
+    assert_eq!(requests(&server, &client), costs([("GetData", 5), ("SetData", 5)]));
+    assert_eq!(within("the sum", counter.add(1)).await.unwrap(), 11);
+}
+
 /// The versions decide, whoever has the mutex.
 #[tokio::test]
 async fn a_change_under_the_mutex_loses_against_one_without() {

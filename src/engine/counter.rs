@@ -282,6 +282,9 @@ impl Work {
     async fn lock(&mut self, started: Instant) -> Result<CounterEvent, AtomicLongError> {
         let counter = &self.counter;
         let (asked, path) = (counter.lock_timeout, counter.user_path());
+        if asked.is_zero() {
+            return Err(AtomicLongError::Contended { path, waited: started.elapsed() });
+        }
         let deadline = Instant::now().checked_add(asked);
         let budget = deadline.map_or(Budget::Forever, |deadline| Budget::Until { deadline, asked });
         let (mutex, location) = (Arc::clone(&counter.mutex), counter.location);
