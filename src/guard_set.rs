@@ -1,14 +1,11 @@
 //! Several guards that are one to their holder: the loss of one is the loss of all.
 
-use std::pin::Pin;
 use std::time::Duration;
 
-use crate::engine::multi::first;
+use crate::engine::multi::{BoxedFuture, first};
 use crate::error::{Lost, ReleaseError};
 use crate::guard::{AnyGuard, LockState, while_held};
 use crate::transaction::Transaction;
-
-type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The guards of a multi-lock's members, or of a semaphore's permits: of one client, and at least one.
 /// Released in reverse: a contender that wants several of them, and waits for the first, finds the others
@@ -69,7 +66,9 @@ impl GuardSet {
 
     /// Waits until the first is lost. Borrows nothing.
     pub(crate) fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
-        first(self.guards.iter().map(|guard| -> BoxedFuture<Lost> { Box::pin(guard.lost()) }).collect())
+        let losses = self.guards.iter().map(|guard| -> BoxedFuture<Lost> { Box::pin(guard.lost()) });
+        let mut losses: Vec<_> = losses.collect();
+        async move { first(losses.iter_mut()).await }
     }
 
     /// Runs `work` while all are held.
@@ -97,7 +96,9 @@ impl GuardSet {
 
     /// Waits until revocation of one is requested. Borrows nothing.
     pub(crate) fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
-        first(self.guards.iter().map(|guard| -> BoxedFuture<()> { Box::pin(guard.revoked()) }).collect())
+        let requests = self.guards.iter().map(|guard| -> BoxedFuture<()> { Box::pin(guard.revoked()) });
+        let mut requests: Vec<_> = requests.collect();
+        async move { first(requests.iter_mut()).await }
     }
 
     /// Returns further guards of the same holds.

@@ -441,3 +441,43 @@ async fn a_borrowed_session_is_given_back_without_nodes() {
         drop(lent);
     }
 }
+
+/// The timers are the client's: its caller may have none, and no runtime at all.
+#[test]
+fn it_needs_no_runtime_of_its_caller_s() {
+    let server = Server::start().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(&server.connect_string()).await.unwrap();
+        let all = multi(&client, &[A, B, C]);
+        let guard = all.acquire(SOON).await.unwrap();
+        let error = all.acquire(Duration::from_millis(100)).await.unwrap_err();
+        assert!(matches!(&error, AcquireError::TimedOut { .. }), "{error}");
+        let error = all.try_lock().await.unwrap_err();
+        assert!(matches!(&error, TryLockError::WouldBlock { .. }), "{error}");
+        guard.while_held(async {}).await.unwrap();
+        guard.release().await.unwrap();
+        let lost = all.lock().await.unwrap().lost();
+        client.close().await.unwrap();
+        assert_eq!(lost.await.reason(), LostReason::Closed);
+    });
+}
+
+#[tokio::test]
+async fn a_thousand_members_are_held_and_lost_as_one() {
+    let server = Server::start().unwrap();
+    let paths: Vec<String> = (0..1_000).map(|index| format!("/many/{index}")).collect();
+    paths.iter().for_each(|path| server.create(path, "").unwrap());
+    let client = connect(&server).await;
+    let all = InterProcessMultiLock::of_mutexes(&client, &paths).unwrap();
+    let guard = within("all members", all.lock()).await.unwrap();
+    assert!(guard.is_held());
+    within("the commit", guard.transaction().create("/done", "").commit()).await.unwrap();
+    server.delete(&guard.nodes()[617]).unwrap();
+    let error = within("the answer", guard.transaction().create("/again", "").commit()).await.unwrap_err();
+    assert!(matches!(&error, TransactionError::Lost(lost) if lost.path() == paths[617]), "{error}");
+    assert!(!guard.is_held());
+    drop(guard);
+    within("the releases", client.flush(SOON)).await.unwrap();
+    assert!(paths.iter().all(|path| server.children(path).is_empty()));
+}

@@ -79,14 +79,6 @@ impl Holds {
     pub(crate) fn lost(&self) -> Option<(&Arc<PathLock>, LostReason)> {
         self.0.iter().find_map(|hold| Some((hold.path_lock(), hold.lost()?)))
     }
-
-    /// Waits until one of them is lost.
-    async fn when_lost(&self) -> (&Arc<PathLock>, LostReason) {
-        let losses = self.0.iter().map(|hold| -> BoxedFuture<'_, _> {
-            Box::pin(async move { (hold.path_lock(), hold.when_lost().await) })
-        });
-        first(losses.collect()).await
-    }
 }
 
 impl Drop for Holds {
@@ -97,10 +89,15 @@ impl Drop for Holds {
     }
 }
 
-type BoxedFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+/// A future of one of several guards.
+pub(crate) type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// The losses of the members that are held: each resolves with the path lock, and how it was lost.
+type Losses = Vec<BoxedFuture<(Arc<PathLock>, LostReason)>>;
 
 /// Waits for the first of these futures.
-pub(crate) async fn first<T>(mut futures: Vec<BoxedFuture<'_, T>>) -> T {
+pub(crate) async fn first<'a, T: 'a>(futures: impl Iterator<Item = &'a mut BoxedFuture<T>>) -> T {
+    let mut futures: Vec<_> = futures.collect();
     poll_fn(|context| {
         let ready = futures.iter_mut().find_map(|future| match future.as_mut().poll(context) {
             Poll::Ready(result) => Some(result),
@@ -136,8 +133,11 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
         refused: false,
         deletions: Deletions::default(),
     };
-    let stop = Stop::new(ask.budget, cancelled);
-    members.client.spawn(async move { Box::pin(acquisition.run(stop, reply)).await });
+    members.client.spawn(async move {
+        // Its timer is the runtime's, of which the caller may have none.
+        let stop = Stop::new(ask.budget, cancelled);
+        Box::pin(acquisition.run(stop, reply)).await;
+    });
     // An error means that the runtime of the client has shut down.
     let result = granted.await;
     on_drop.disarm();
@@ -198,12 +198,6 @@ impl From<Why> for GivenUp {
     }
 }
 
-impl Why {
-    fn lost((path_lock, reason): (&Arc<PathLock>, LostReason)) -> Self {
-        Self::Lost(Arc::clone(path_lock), reason)
-    }
-}
-
 /// How often in a row another process has deleted the node of a member that was held while others were waited
 /// for.
 #[derive(Debug, Default)]
@@ -255,13 +249,18 @@ impl Acquisition {
         }
         self.refused = false;
         let mut holds = Holds::default();
+        let mut losses = Losses::new();
         let mut begun = VecDeque::new();
         let mut has_waited = false;
         while let Some(member) = members.get(holds.0.len()) {
             let index = holds.0.len();
             if begun.is_empty() {
-                begun = self.begin(index, &holds, stop).await?;
+                begun = self.begin(index, &mut losses, stop).await?;
             }
+            // One that is first is granted as soon as the lease is valid: what else is lost shows at the end, and
+            // the end of the session loses all.
+            let watched = if begun.front().is_some_and(Begun::is_first) { 1 } else { losses.len() };
+            let watched = losses.iter_mut().take(watched);
             let ask = self.ask_for(index, member);
             self.tried = self.tried.max(index + 1);
             let mut pending = match begun.pop_front() {
@@ -275,11 +274,16 @@ impl Acquisition {
             let granted = tokio::select! {
                 biased;
                 ticket = stop.caller_gone() => return Err(Why::CallerGone(ticket).into()),
-                lost = holds.when_lost() => return Err(Why::lost(lost).into()),
+                (path_lock, reason) = first(watched) => {
+                    return Err(Why::Lost(path_lock, reason).into());
+                }
                 // At the deadline it ends by itself, and says what was in the way.
                 granted = pending.result() => granted,
             };
-            holds.0.push(granted.map_err(Why::Denied)?);
+            let hold = granted.map_err(Why::Denied)?;
+            let (path_lock, loss) = (Arc::clone(&member.path_lock), hold.when_lost());
+            losses.push(Box::pin(async move { (path_lock, loss.await) }));
+            holds.0.push(hold);
             if pending.has_waited() {
                 has_waited = true;
                 if index > 0 && holds.lost().is_none() {
@@ -288,8 +292,8 @@ impl Acquisition {
             }
         }
         self.members.found_busy(has_waited);
-        if let Some(lost) = holds.lost() {
-            return Err(Why::lost(lost).into());
+        if let Some((path_lock, reason)) = holds.lost() {
+            return Err(Why::Lost(Arc::clone(path_lock), reason).into());
         }
         // Not of each member from its own grant: the wait for the next ones is no work under the lock.
         if let Some(lease) = self.ask.lease {
@@ -311,7 +315,7 @@ impl Acquisition {
     async fn begin(
         &mut self,
         from: usize,
-        holds: &Holds,
+        losses: &mut Losses,
         stop: &mut Stop,
     ) -> Result<VecDeque<Begun>, GivenUp> {
         let members = Arc::clone(&self.members.in_order);
@@ -337,7 +341,7 @@ impl Acquisition {
         let (count, slot) = tokio::select! {
             biased;
             end = stop.wait() => return Err(self.stopped(end, from, WaitsFor::List).into()),
-            lost = holds.when_lost() => return Err(Why::lost(lost).into()),
+            (path_lock, reason) = first(losses.iter_mut()) => return Err(Why::Lost(path_lock, reason).into()),
             ready = ready => ready,
         };
         let Some(reserved) = self.reserve(from, rest.get(..count).unwrap_or_default(), &session) else {
@@ -353,8 +357,8 @@ impl Acquisition {
                 let why = self.stopped(end, from, WaitsFor::Create);
                 return Err(GivenUp { why, flight: Some(flight) });
             }
-            lost = holds.when_lost() => {
-                return Err(GivenUp { why: Why::lost(lost), flight: Some(flight) });
+            (path_lock, reason) = first(losses.iter_mut()) => {
+                return Err(GivenUp { why: Why::Lost(path_lock, reason), flight: Some(flight) });
             }
             // An error means that the client has ended.
             begun = &mut flight => begun.unwrap_or_default(),
