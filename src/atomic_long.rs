@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::panic::Location;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -456,7 +456,7 @@ impl DistributedAtomicLong {
             });
         }
         #[expect(clippy::reversed_empty_ranges, reason = "nothing is reserved yet")]
-        let reserved = Mutex::new(1..=0);
+        let reserved = Mutex::new(Reserved { ids: 1..=0, begun: 0, failed: None });
         Ok(CachedAtomicLong { number: self.clone(), block, reserving: Semaphore::new(1), reserved })
     }
 
@@ -631,8 +631,18 @@ pub struct CachedAtomicLong {
     block: u32,
     /// Of the caller that reserves.
     reserving: Semaphore,
-    /// What is left of the last block. Locked for a moment, never across an await.
-    reserved: Mutex<RangeInclusive<i64>>,
+    /// Locked for a moment, never across an await.
+    reserved: Mutex<Reserved>,
+}
+
+/// What has come of the reservations.
+struct Reserved {
+    /// What is left of the last block.
+    ids: RangeInclusive<i64>,
+    /// How many have begun.
+    begun: u64,
+    /// The number of the last one that failed, and why.
+    failed: Option<(u64, AtomicLongError)>,
 }
 
 impl CachedAtomicLong {
@@ -641,7 +651,7 @@ impl CachedAtomicLong {
     ///
     /// # Errors
     /// See [`DistributedAtomicLong::next`]. [`AtomicLongError::Overflow`] if there is no room for a whole
-    /// block.
+    /// block. Callers that waited for a reservation that failed get its error.
     ///
     /// # Cancel safety
     /// If the future is dropped, a block that it was about to reserve may be missing from the sequence. No id
@@ -663,24 +673,49 @@ impl CachedAtomicLong {
     /// # }
     /// ```
     pub async fn next(&self) -> Result<i64, AtomicLongError> {
-        if let Some(id) = self.take() {
-            return Ok(id);
-        }
+        let begun_before = {
+            let mut reserved = self.reserved();
+            if let Some(id) = reserved.ids.next() {
+                return Ok(id);
+            }
+            reserved.begun
+        };
         // Never closed, so this is never an error.
         let _reserving = self.reserving.acquire().await;
-        // Another has reserved in the meantime.
-        if let Some(id) = self.take() {
-            return Ok(id);
+        let reservation = {
+            let mut reserved = self.reserved();
+            // Another has reserved in the meantime,
+            if let Some(id) = reserved.ids.next() {
+                return Ok(id);
+            }
+            // or has failed to, with all the tries that this call would have: if each caller tried in its turn,
+            // the last of many would be told of an outage after hours.
+            if let Some((_, error)) = reserved.failed.as_ref().filter(|(failed, _)| *failed > begun_before) {
+                return Err(error.clone());
+            }
+            reserved.begun += 1;
+            reserved.begun
+        };
+        match self.number.number(Change::Reserve(self.block)).await {
+            Ok(last) => {
+                let first = last.saturating_sub(i64::from(self.block) - 1);
+                // The first is this caller's: the others may take all the rest before it is polled again. By
+                // the iterator, since `last` may be the largest number there is.
+                let mut ids = first..=last;
+                ids.next();
+                let mut reserved = self.reserved();
+                (reserved.ids, reserved.failed) = (ids, None);
+                Ok(first)
+            }
+            Err(error) => {
+                self.reserved().failed = Some((reservation, error.clone()));
+                Err(error)
+            }
         }
-        let last = self.number.number(Change::Reserve(self.block)).await?;
-        let first = last.saturating_sub(i64::from(self.block) - 1);
-        // The first is this caller's: the others may take all the rest before it is polled again.
-        *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = first.saturating_add(1)..=last;
-        Ok(first)
     }
 
-    fn take(&self) -> Option<i64> {
-        self.reserved.lock().unwrap_or_else(PoisonError::into_inner).next()
+    fn reserved(&self) -> MutexGuard<'_, Reserved> {
+        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the path of the counter, as it was given.

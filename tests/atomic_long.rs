@@ -731,6 +731,10 @@ async fn an_overflow_writes_nothing() {
     assert_eq!(server.node(PATH).unwrap().version, 0);
     assert_eq!(counter.add(2).await.unwrap(), i64::MAX);
     counter.next().await.unwrap_err();
+    counter.set(i64::MAX - 1).await.unwrap();
+    let one_by_one = counter.cached(1).unwrap();
+    assert_eq!(one_by_one.next().await.unwrap(), i64::MAX);
+    one_by_one.next().await.unwrap_err();
     counter.set(i64::MIN).await.unwrap();
     counter.decrement().await.unwrap_err();
     assert_eq!(counter.add(i64::MAX).await.unwrap(), -1);
@@ -882,4 +886,44 @@ async fn a_reservation_that_fails_is_tried_again_by_the_next_caller() {
     let error = within("the failure", ids.next()).await.unwrap_err();
     assert!(matches!(error, AtomicLongError::Connection { .. }), "{error}");
     assert_eq!(within("an id", ids.next()).await.unwrap(), 1);
+}
+
+/// Ten callers that each tried in their turn would take ten times as long as the retry policy allows.
+#[tokio::test]
+async fn those_who_wait_for_a_reservation_share_its_failure() {
+    let server = start_at(0);
+    let client = connect_with(&server, RetryPolicy::n_times(0, Duration::ZERO)).await;
+    let ids = Arc::new(counter(&client).cached(10).unwrap());
+    let outage = server.fail(Match::op(Op::GetData).path(PATH).always(), -127);
+    server.reset_counters();
+    let mut calls = JoinSet::new();
+    for _ in 0..10 {
+        let ids = Arc::clone(&ids);
+        calls.spawn(async move { ids.next().await });
+    }
+    for result in within("the failures", calls.join_all()).await {
+        let error = result.unwrap_err();
+        assert!(matches!(error, AtomicLongError::Connection { .. }), "{error}");
+    }
+    // That of the first, and one that began when all others had come.
+    assert_eq!(server.counters().requests_of(session(&client), Op::GetData), 2);
+    outage.remove();
+    assert_eq!(within("an id", ids.next()).await.unwrap(), 1);
+}
+
+/// A server that answers a write by the end of the session, whenever it is sent.
+#[tokio::test]
+async fn a_write_that_ends_each_session_is_given_up_by_the_retry_policy() {
+    let server = start_at(0);
+    let client = connect_with(&server, RetryPolicy::n_times(2, Duration::ZERO)).await;
+    let counter = counter(&client);
+    server.fail(Match::op(Op::SetData).path(PATH).always(), -112);
+    let error = within("the end", counter.add(1)).await.unwrap_err();
+    assert!(matches!(error, AtomicLongError::Unknown { .. }), "{error}");
+    // The first, at once in the next session, and twice by the policy.
+    assert_eq!(server.counters().requests(Op::SetData), 4);
+    let error = within("the end", counter.next()).await.unwrap_err();
+    assert!(matches!(error, AtomicLongError::Connection { .. }), "{error}");
+    server.clear_faults();
+    assert_eq!(within("an id", counter.next()).await.unwrap(), 1);
 }

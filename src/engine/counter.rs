@@ -348,10 +348,14 @@ impl Work {
         match answer.await {
             Ok(Ok(event)) => event,
             Ok(Err(failure)) => self.without_answer(failure),
-            // The next session is asked at once.
             Err(Unanswered::NoSession(SessionGone)) if was_sent.into_inner() => {
-                self.last_failure = Some(cause(zk::Error::SessionExpired));
-                CounterEvent::Lost
+                let source = cause(zk::Error::SessionExpired);
+                self.last_failure = Some(Arc::clone(&source));
+                if repetition.in_next_session().await {
+                    CounterEvent::Lost
+                } else {
+                    self.failed(counter.connection(source), true)
+                }
             }
             Err(Unanswered::NoSession(SessionGone)) => CounterEvent::NotDone,
             Err(Unanswered::Refused(failure)) => self.failed(counter.refused(failure), false),

@@ -27,12 +27,14 @@ pub(crate) struct Repetition<'a> {
     window: Option<&'a Window>,
     since: Instant,
     failures: u32,
+    /// How many sessions have ended with a request of this under way.
+    sessions: u32,
 }
 
 impl<'a> Repetition<'a> {
     /// Repeats by this policy, until the session has ended.
     pub(crate) fn new(policy: RetryPolicy) -> Self {
-        Self { policy, window: None, since: Instant::now(), failures: 0 }
+        Self { policy, window: None, since: Instant::now(), failures: 0, sessions: 0 }
     }
 
     /// Repeats for cleanup: until the session is gone, each request in a slot of this window.
@@ -54,6 +56,18 @@ impl<'a> Repetition<'a> {
                 return Ok(answer);
             }
         }
+    }
+
+    /// Waits until a request whose session has ended may be sent in the next one: the first time at once, then
+    /// as the policy says. Returns `false` if it may not: a request that ends each session would otherwise make
+    /// sessions for ever.
+    pub(crate) async fn in_next_session(&mut self) -> bool {
+        if let Some(failures) = self.sessions.checked_sub(1) {
+            let Some(pause) = self.policy.pause(failures, self.since.elapsed()) else { return false };
+            tokio::time::sleep(pause).await;
+        }
+        self.sessions = self.sessions.saturating_add(1);
+        true
     }
 
     /// Sends a request in one session. After a failure for which a request is repeated, waits until it may
