@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use test_support::in_process::{
-    Barrier, DIRECTORY, assert_clean, connect, fair, granted, logged, mutex, narrow, never_for, queue,
-    read_write, session, start, until,
+    Barrier, DIRECTORY, assert_clean, connect, connect_as, fair, granted, logged, mutex, narrow, never_for,
+    queue, read_write, session, start, until,
 };
 use test_support::{ByHand, SOON, block_on, within};
 use zookeeper_recipes::{
@@ -274,7 +274,8 @@ async fn a_lease_is_set_moved_and_taken_away() {
 #[tokio::test]
 async fn the_lock_is_released_at_the_end_and_not_at_the_next_look() {
     let server = start();
-    let client = connect(&server).await;
+    // With a shorter timeout the heartbeat looks more often than once a second.
+    let client = connect_as(Client::builder().session_timeout(Duration::from_secs(40)), &server).await;
     // The clock is being watched already.
     let _other = InterProcessMutex::new(&client, "/locks/other").unwrap().lock().await.unwrap();
     let mut late = Vec::new();
