@@ -30,6 +30,11 @@ const MAX_MEMBERS: usize = 1_000;
 /// Any mix of mutexes, fair locks, read locks and write locks of one client. It is Curator's class of that
 /// name, with one deadline for all members, and with nothing kept after an error.
 ///
+/// Members that are free are acquired together, by one transaction for up to 100 of them: 2 requests, which
+/// are sent together, whatever their number (3 with ZooKeeper 3.8.0, which does not return when the nodes of
+/// a transaction were created). Where a member is busy, those behind it are acquired after it. A release
+/// takes a request for each member; they are sent together.
+///
 /// # No deadlock
 /// The members are acquired in the order of their paths, whatever order they are given in. So multi-locks do
 /// not deadlock with each other, and not with code that nests single locks in the order of their paths
@@ -331,6 +336,9 @@ impl InterProcessMultiLock {
     }
 
     /// Acquires all members if they are all free.
+    ///
+    /// If one is contended, creates no node: reads all queues by one request, and confirms what it has seen
+    /// after a `sync`, because a member of the ensemble may lag behind.
     ///
     /// # Errors
     /// Each names the member that it is of.

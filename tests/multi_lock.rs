@@ -289,6 +289,35 @@ async fn it_goes_behind_one_of_its_client_that_has_not_created_yet() {
     assert_empty(&server);
 }
 
+/// In the next session, too, none of this client is overtaken by it.
+#[tokio::test]
+async fn it_goes_behind_those_of_its_client_that_came_before_it_in_an_earlier_session() {
+    let server = Server::start().unwrap();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let held = hold_one(&other, B).await;
+    let single = InterProcessMutex::new(&client, B).unwrap();
+    let mut waits = JoinSet::new();
+    for index in 2..22 {
+        waits.spawn(single.lock());
+        until(&server, "its node", move |view| view.children(B).len() == index).await;
+    }
+    let attempt = tokio::spawn(multi(&client, &[A, B]).lock());
+    until(&server, "its node", |view| view.children(B).len() == 22).await;
+    assert!(server.expire_session(session(&client)));
+    until(&server, "all nodes", |view| view.children(B).len() == 22 && view.children(A).len() == 1).await;
+    held.release().await.unwrap();
+    let singles = async {
+        while let Some(done) = waits.join_next().await {
+            assert!(!attempt.is_finished(), "it was overtaken");
+            done.unwrap().unwrap().release().await.unwrap();
+        }
+    };
+    within("those before it", singles).await;
+    drop(within("all members", attempt).await.unwrap().unwrap());
+    client.flush(SOON).await.unwrap();
+    assert_empty(&server);
+}
+
 #[tokio::test]
 async fn the_loss_of_one_is_the_loss_of_all() {
     let server = Server::start().unwrap();
@@ -371,10 +400,12 @@ async fn a_lease_begins_when_all_are_held_and_ends_all() {
     let attempt = tokio::spawn(all.acquire_for(SOON, lease));
     let (node, id) = (held.node(), session(&client));
     until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
+    let first = queue_at(&server, A);
     // Longer than the lease: time is what is tested.
-    tokio::time::sleep(lease).await;
+    tokio::time::sleep(lease + lease / 4).await;
     held.release().await.unwrap();
     let guard = within("all members", attempt).await.unwrap().unwrap();
+    assert_eq!(first, [guard.nodes()[0].as_str()], "the first was held all the time");
     assert!(guard.remaining().unwrap() <= lease && guard.is_held());
     guard.extend(Duration::from_secs(60)).unwrap();
     assert!(guard.remaining().unwrap() > lease);

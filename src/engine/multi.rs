@@ -24,6 +24,7 @@ use crate::engine::progress::WaitsFor;
 use crate::engine::stop::{Stop, Stopped};
 use crate::error::{AcquireError, LostReason, TryLockError};
 use crate::protocol::acquire::IfBusy;
+use crate::protocol::multi::{kept, of_use};
 use crate::session::core::Core;
 use crate::session::tickets::Ticket;
 use crate::session::zk_session::Session;
@@ -333,7 +334,10 @@ impl Acquisition {
         let look_first = self.members.was_busy();
         let ready = async {
             let count = match look_first {
-                true => first_in_the_way(&look(&session, rest, false).await, rest.len()),
+                true => {
+                    let ways = look(&session, rest, false).await;
+                    of_use(ways.iter().map(|way| matches!(way, InTheWay::Nothing)), rest.len())
+                }
                 false => rest.len(),
             };
             (count, session.windows().creates.slot().await)
@@ -488,50 +492,5 @@ impl Acquisition {
             })),
             () = tokio::time::sleep(pause) => Ok(()),
         }
-    }
-}
-
-/// Returns how many of the nodes that were created together are kept, given which of them are first in their
-/// queues: those up to the one that has to wait.
-fn kept(are_first: impl Iterator<Item = bool>) -> usize {
-    let mut kept = 0;
-    for is_first in are_first {
-        kept += 1;
-        if !is_first {
-            break;
-        }
-    }
-    kept
-}
-
-/// Returns for how many of `all` members the nodes are created together: up to the first that has something
-/// in its way.
-fn first_in_the_way(ways: &[InTheWay], all: usize) -> usize {
-    let busy = ways.iter().position(|way| !matches!(way, InTheWay::Nothing));
-    busy.map_or(all, |index| index + 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn those_up_to_the_first_that_has_to_wait_are_kept() {
-        let kept = |are_first: &[bool]| kept(are_first.iter().copied());
-        assert_eq!(kept(&[]), 0);
-        assert_eq!(kept(&[true, true, true]), 3);
-        assert_eq!(kept(&[false, true, true]), 1);
-        assert_eq!(kept(&[true, false, true, false]), 2);
-        assert_eq!(kept(&[true, true, false]), 3);
-    }
-
-    #[test]
-    fn nodes_are_created_up_to_the_first_with_something_in_its_way() {
-        let leaving = || InTheWay::Leaving("/a/x".to_owned());
-        assert_eq!(first_in_the_way(&[InTheWay::Nothing, InTheWay::Nothing], 2), 2);
-        assert_eq!(first_in_the_way(&[InTheWay::Nothing, leaving(), InTheWay::Nothing], 3), 2);
-        assert_eq!(first_in_the_way(&[leaving(), InTheWay::Nothing], 2), 1);
-        // No answer: the create reports it.
-        assert_eq!(first_in_the_way(&[], 3), 3);
     }
 }

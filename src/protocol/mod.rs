@@ -11,6 +11,7 @@ pub(crate) mod hold;
 pub(crate) mod lease;
 pub(crate) mod local_queue;
 pub(crate) mod moment;
+pub(crate) mod multi;
 pub(crate) mod node_name;
 pub(crate) mod permits;
 #[cfg(test)]
