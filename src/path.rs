@@ -71,10 +71,9 @@ impl LockPath {
         &self.server[self.namespace..]
     }
 
-    /// Returns the directory above, for a node that is in no lock's directory; `None` if that is the root, or
-    /// the namespace.
+    /// Returns the directory above, for a node that is in no lock's directory; `None` if that is the root.
     pub(crate) fn parent(&self) -> Option<Self> {
-        let (above, _) = self.server.rsplit_once('/').filter(|(above, _)| above.len() > self.namespace)?;
+        let (above, _) = self.server.rsplit_once('/').filter(|(above, _)| !above.is_empty())?;
         Some(Self { server: above.into(), namespace: self.namespace, subdirectory: 0 })
     }
 

@@ -9,8 +9,10 @@ use test_support::{SOON, within};
 use test_support::{listen_to_log, poll_until};
 use tracing::Metadata;
 use zookeeper_client as zk;
-use zookeeper_recipes::{Client, InterProcessMutex, InterProcessReadWriteLock, LockGuard};
-use zookeeper_test_server::{Match, Op};
+use zookeeper_recipes::{
+    Client, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore, LockGuard,
+};
+use zookeeper_test_server::{Loss, Match, Op};
 
 const THROTTLED: i32 = -127;
 
@@ -55,6 +57,7 @@ async fn until_logged(what: &'static str, of: Vec<String>) {
 async fn a_panic_costs_no_more_than_its_task() {
     a_panic_while_listing_does_not_stop_all_lists().await;
     a_panic_during_a_conversion_leaves_no_node().await;
+    a_panic_while_permits_are_taken_leaves_none().await;
     a_panic_while_a_loss_is_logged_costs_no_other_lock(false).await;
     a_panic_while_a_loss_is_logged_costs_no_other_lock(true).await;
 }
@@ -83,6 +86,27 @@ async fn a_panic_during_a_conversion_leaves_no_node() {
     assert!(failed.is_err());
     drop(failed);
     until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+}
+
+/// The transaction is committed, its reply is lost, and the panic comes before anything else is asked.
+async fn a_panic_while_permits_are_taken_leaves_none() {
+    let server = start();
+    let client = connect(&server).await;
+    let semaphore = InterProcessSemaphore::new(&client, DIRECTORY, 2).unwrap();
+    drop(within("the permits", semaphore.acquire_many(2, SOON)).await.unwrap());
+    client.flush(SOON).await.unwrap();
+    let leases = format!("{DIRECTORY}/leases");
+    let takes = Match::op(Op::Multi).session(session(&client)).path_prefix(format!("{leases}/"));
+    let lost = server.drop_reply(takes, Loss::Close);
+    panic_at("request failed");
+    let failed = within("an answer", semaphore.acquire_many(2, SOON)).await;
+    assert!(failed.is_err() && !lost.hits().is_empty());
+    let empty = format!("{DIRECTORY}/locks");
+    let left = move |view: zookeeper_test_server::View<'_>| {
+        view.children(&leases).is_empty() && view.children(&empty).is_empty()
+    };
+    until(&server, "empty directories", left).await;
+    drop(within("the permits", semaphore.acquire_many(2, SOON)).await.unwrap());
 }
 
 async fn a_panic_while_a_loss_is_logged_costs_no_other_lock(borrowed: bool) {

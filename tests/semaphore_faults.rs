@@ -1,6 +1,6 @@
 //! What becomes of a semaphore's permits when something fails: every point of an acquire with every way of
 //! stopping it, lost replies, nodes deleted by other processes, limits that change, permits of other clients.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
@@ -860,4 +860,32 @@ async fn a_limit_read_from_a_server_that_lags_behind_refuses_none() {
         let permit = within("the permits", attempt).await.unwrap().unwrap();
         permit.release().await.unwrap();
     }
+}
+
+/// The session of several waiters of one client ends: they queue in the next in the order of their calls, the
+/// one that was at the head first.
+#[tokio::test]
+async fn the_order_among_waiters_of_a_client_outlives_its_session() {
+    let server = start();
+    let (holder, client) = (quiet(&server).await, quiet(&server).await);
+    let mut held = acquired(&semaphore(&holder, 1), 1).await;
+    let mut waiters = vec![at_head(&server, &client, 1, 1).await];
+    for queued in 2..=4 {
+        waiters.push(tokio::spawn(semaphore(&client, 1).acquire(SOON)));
+        until(&server, "the queue", move |view| view.children(LOCKS).len() == queued).await;
+    }
+    for _ in 0..2 {
+        let id = session(&client);
+        assert!(server.expire_session(id));
+        let again = move |view: zookeeper_test_server::View<'_>| {
+            view.children(LOCKS).len() == 4 && view.watches_on(LEASES).iter().all(|other| *other != id)
+        };
+        until(&server, "the queue of the next session", again).await;
+    }
+    for waiter in waiters {
+        held.release().await.unwrap();
+        held = permit(waiter).await;
+    }
+    held.release().await.unwrap();
+    assert_clean(&server, "another session").await;
 }

@@ -51,7 +51,7 @@ pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> Pending {
     start_as(path_lock, ask, path_lock.client().cleanup().number(), None)
 }
 
-fn start_as(path_lock: &Arc<PathLock>, ask: Ask, number: u64, begun: Option<Begun>) -> Pending {
+pub(super) fn start_as(path_lock: &Arc<PathLock>, ask: Ask, number: u64, begun: Option<Begun>) -> Pending {
     let (reply, granted) = oneshot::channel();
     let (cancel, cancelled) = oneshot::channel();
     let (progress, seen) = ProgressSender::new();

@@ -28,6 +28,7 @@ use crate::engine::requests::{answer, changed, make_directories, meaning, new_id
 use crate::engine::shared_queue::SharedQueue;
 use crate::engine::stop::{Stop, Stopped};
 use crate::error::{AcquireError, LostReason, TryLockError};
+use crate::path::LockPath;
 use crate::protocol::acquire::{IfBusy, Orphans};
 use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
 use crate::protocol::hold::HoldState;
@@ -54,6 +55,11 @@ const TRY_QUEUES_FOR: Duration = Duration::from_millis(200);
 /// How often a try that has queued for that long asks again whether another contender is in its way, or only
 /// the servers' answer.
 const TRY_LOOKS_EACH: Duration = Duration::from_millis(50);
+
+/// How often an attempt queues in the order of its call among those of this client: after the end of its
+/// session it is before those that came later, in the next one too (docs/protocol.md#arrival-order). Each time
+/// needs a number of its own.
+const TIMES_IN_ORDER: u32 = 8;
 
 /// The most bytes of one transaction. ZooKeeper closes the connection at a request over 1 MiB.
 const MAX_BYTES: usize = 1_000_000;
@@ -93,14 +99,17 @@ pub(crate) async fn acquire(
     let (reply, granted) = oneshot::channel();
     let (cancel, cancelled) = oneshot::channel();
     let client = path_lock.client();
-    let numbers = client.cleanup().numbers(wanted);
+    let mut numbers = client.cleanup().numbers(wanted.saturating_add(TIMES_IN_ORDER));
     let number = numbers.start;
-    let attempt = PermitsAttempt {
+    let in_order = numbers.end - u64::from(TIMES_IN_ORDER)..numbers.end;
+    numbers.end = in_order.start;
+    let mut attempt = PermitsAttempt {
         path_lock: Arc::clone(path_lock),
         semaphore,
         wanted,
         ask,
         numbers,
+        in_order,
         started: Instant::now(),
         reply: Some(reply),
         ahead: None,
@@ -139,6 +148,8 @@ struct PermitsAttempt {
     /// call, so that a flush after it waits for permits that are granted later and not taken; see
     /// [`Tickets`](crate::session::tickets::Tickets).
     numbers: Range<u64>,
+    /// Numbers for its attempts to get to the head of the queue, one after the other.
+    in_order: Range<u64>,
     started: Instant,
     /// `None` once the caller has its result, or has left.
     reply: Option<oneshot::Sender<Result<Vec<Hold>, TryLockError>>>,
@@ -181,11 +192,55 @@ struct AtHead<'a> {
     /// Whether it has waited: in the queue, or for a change.
     waited: bool,
     failing_since: Instant,
+    sent: SentCreates,
+}
+
+/// The ids of creates that were sent. If the task is dropped before it has said what has become of them, by a
+/// panic (in a tracing subscriber) or with its runtime, cleanup finds out (docs/protocol.md#node-owners).
+struct SentCreates {
+    path_lock: Arc<PathLock>,
+    session: Arc<Session>,
+    leases: LockPath,
+    number: u64,
+    ids: Vec<String>,
+}
+
+impl SentCreates {
+    /// What has become of them is known, or left to cleanup.
+    fn settled(&mut self) {
+        self.ids.clear();
+    }
+
+    /// Leaves orphans to cleanup.
+    fn leave(&self, orphans: Orphans) {
+        let nodes = orphans.names.into_iter().map(Orphan::Node);
+        let unknown = orphans.ids.into_iter().map(|id| {
+            let beginning = lease_beginning(&id, 0, 0);
+            Orphan::UnknownCreate { id, beginning }
+        });
+        for orphan in nodes.chain(unknown) {
+            self.path_lock.client().cleanup().submit(Item {
+                session: Arc::clone(&self.session),
+                directory: self.leases.clone(),
+                orphan,
+                number: self.number,
+                until_gone: None,
+                done: None,
+            });
+        }
+    }
+}
+
+impl Drop for SentCreates {
+    fn drop(&mut self) {
+        let ids = std::mem::take(&mut self.ids);
+        self.leave(Orphans { names: Vec::new(), ids });
+    }
 }
 
 impl PermitsAttempt {
     /// Starts to queue for the semaphore's lock.
-    fn queue(&self, admission: Admission) -> Pending {
+    fn queue(&mut self, admission: Admission) -> Pending {
         let budget = match self.ask.budget {
             // It queues no longer than briefly, but waits for the servers.
             Budget::Try { timeout } => match self.started.checked_add(timeout) {
@@ -195,7 +250,11 @@ impl PermitsAttempt {
             budget => budget,
         };
         // The lease is counted from the grant of the permits.
-        attempt::start(&self.path_lock, Ask { budget, admission, lease: None, ..self.ask })
+        let ask = Ask { budget, admission, lease: None, ..self.ask };
+        match self.in_order.next() {
+            Some(number) => attempt::start_as(&self.path_lock, ask, number, None),
+            None => attempt::start(&self.path_lock, ask),
+        }
     }
 
     async fn run(mut self, mut pending: Option<Pending>, mut stop: Stop) {
@@ -241,7 +300,7 @@ impl PermitsAttempt {
     async fn round(&mut self, pending: Option<Pending>, stop: &mut Stop) -> End {
         let pending = match (pending, self.ask.budget) {
             (Some(pending), _) => pending,
-            (None, Budget::Try { .. }) => match self.look_before_try(stop).await {
+            (None, Budget::Try { .. }) => match Box::pin(self.look_before_try(stop)).await {
                 Ok(()) => self.queue(Admission::First),
                 Err(end) => return end,
             },
@@ -262,8 +321,16 @@ impl PermitsAttempt {
             Budget::Until { .. } | Budget::Forever => IfBusy::Wait,
         };
         let (taking, step) = Taking::new(self.wanted, self.semaphore.permits, if_busy);
+        let sent = SentCreates {
+            path_lock: Arc::clone(&self.path_lock),
+            session: Arc::clone(&session),
+            leases: self.semaphore.leases.clone(),
+            number: self.numbers.start,
+            ids: Vec::new(),
+        };
         let head = AtHead {
             hold,
+            sent,
             session,
             taking,
             stop,
@@ -272,7 +339,8 @@ impl PermitsAttempt {
             waited,
             failing_since: Instant::now(),
         };
-        self.take_at_head(head, step).await
+        // On the heap only from here on, because many attempts may be queueing.
+        Box::pin(self.take_at_head(head, step)).await
     }
 
     /// Waits until the attempt is at the head of the queue.
@@ -392,13 +460,15 @@ impl PermitsAttempt {
                 head.hold.held().end_exchange();
             }
         };
-        let AtHead { hold, session, taking, stop, seen, waited, .. } = head;
+        let AtHead { hold, session, taking, stop, seen, waited, mut sent, .. } = head;
         match (end, step) {
             (None, PermitsStep::Finish(PermitsOutcome::Granted { names })) => {
+                sent.settled();
                 self.grant(hold, &session, names, stop).await
             }
             (None, PermitsStep::Finish(PermitsOutcome::NotGranted { why, orphans })) => {
-                self.leave(&session, orphans);
+                sent.settled();
+                sent.leave(orphans);
                 match why {
                     NoPermits::LockDeleted => {
                         hold.exchanged();
@@ -409,7 +479,8 @@ impl PermitsAttempt {
             }
             (end, _) => {
                 // The lock node goes with the hold.
-                self.leave(&session, taking.leave());
+                sent.settled();
+                sent.leave(taking.leave());
                 end.unwrap_or(End::Again)
             }
         }
@@ -454,8 +525,10 @@ impl PermitsAttempt {
                 self.waits_for = WaitsFor::Permits;
                 let slot = wait(&session, head.stop, session.windows().creates.slot()).await?;
                 let node = head.hold.node();
+                let ids: Vec<String> = take.slots.iter().map(|_| new_id(path_lock.naming())).collect();
+                head.sent.ids.extend(ids.iter().cloned());
                 let mut taken = Box::pin(async move {
-                    let taken = take_permits(&path_lock, &semaphore, &session, &node, &take).await;
+                    let taken = take_permits(&path_lock, &semaphore, &session, &node, &take, ids).await;
                     drop(slot);
                     taken
                 });
@@ -472,7 +545,7 @@ impl PermitsAttempt {
                     head.hold.held().exchanged();
                     drop(holds);
                 } else if let PermitsStep::Finish(PermitsOutcome::NotGranted { orphans, .. }) = step {
-                    self.leave(&head.session, orphans);
+                    head.sent.leave(orphans);
                 }
                 Err(End::Stopped(Stopped::CallerGone(ticket)))
             }
@@ -626,25 +699,6 @@ impl PermitsAttempt {
         }
     }
 
-    /// Leaves orphans to cleanup.
-    fn leave(&self, session: &Arc<Session>, orphans: Orphans) {
-        let nodes = orphans.names.into_iter().map(Orphan::Node);
-        let unknown = orphans.ids.into_iter().map(|id| {
-            let beginning = lease_beginning(&id, 0, 0);
-            Orphan::UnknownCreate { id, beginning }
-        });
-        for orphan in nodes.chain(unknown) {
-            self.path_lock.client().cleanup().submit(Item {
-                session: Arc::clone(session),
-                directory: self.semaphore.leases.clone(),
-                orphan,
-                number: self.numbers.start,
-                until_gone: None,
-                done: None,
-            });
-        }
-    }
-
     /// Tells the caller the result. [`Client::flush`](crate::Client::flush) waits until the returned ticket is
     /// dropped.
     fn tell(&mut self, end: End) -> Option<Ticket> {
@@ -784,8 +838,8 @@ async fn take_permits(
     session: &Arc<Session>,
     lock: &str,
     take: &Take,
+    ids: Vec<String>,
 ) -> PermitsEvent {
-    let ids: Vec<String> = take.slots.iter().map(|_| new_id(path_lock.naming())).collect();
     let beginnings = ids.iter().zip(&take.slots).map(|(id, slot)| lease_beginning(id, *slot, take.limit));
     let leases: Vec<String> = beginnings.map(|beginning| semaphore.leases.child(&beginning)).collect();
     let acls = to_library(&path_lock.options().acl);

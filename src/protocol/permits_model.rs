@@ -129,6 +129,7 @@ impl Servers {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "there are four of them")]
 enum Doing {
     /// Queues next; ends when it has done so as often as it may.
     Idle,
