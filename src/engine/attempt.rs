@@ -21,7 +21,7 @@ use crate::engine::hold::Hold;
 use crate::engine::look::{
     InTheWay, Subject, in_the_way, look_before_try, no_auth, orphaned, unusable_directory,
 };
-use crate::engine::path_lock::{Ask, Budget, PathLock};
+use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::Pending;
 use crate::engine::progress::{Ahead, ProgressSender, WaitsFor};
 use crate::engine::requests::{self, UnderWay};
@@ -235,6 +235,11 @@ impl Attempt {
     async fn contend(&mut self, place: &Arc<Place>, begun: Option<Begun>, stop: &mut Stop) {
         let path_lock = Arc::clone(&self.path_lock);
         let _arrived = Arrived { path_lock: &path_lock, number: self.number };
+        if self.ask.admission == Admission::Again {
+            // The attempt that it goes on for was ahead of those that arrived later, and stays that in the next
+            // session, whichever of them hears of it first.
+            path_lock.queue().with(|queue| queue.claim_turn(self.number));
+        }
         if let Some(mut begun) = begun {
             let state = begun.state.take();
             self.contend_in(begun.seat(), place, stop, state).await;

@@ -373,6 +373,16 @@ impl<W, L> LocalQueue<W, L> {
         false
     }
 
+    /// Notes that an attempt with a place goes on for one that had its node in the queue before: those that
+    /// arrived later wait for it to create, also if they ask first.
+    pub(crate) fn claim_turn(&mut self, number: u64) {
+        let Some(attempt) = self.attempts.get_mut(&number) else { return };
+        if let (Turn::None, PlaceState::Has(_)) = (&attempt.turn, &attempt.place) {
+            attempt.turn = Turn::ToCreate { wake: None };
+            self.to_create.insert(number);
+        }
+    }
+
     /// Notes that an attempt has sent its create.
     pub(crate) fn create_sent(&mut self, number: u64, session: u64) {
         if session == self.session {
@@ -797,6 +807,23 @@ mod tests {
         assert!(queue.may_create(4, 2, "fourth"));
         queue.create_sent(4, 2);
         assert!(queue.may_create(9, 2, "ninth"));
+    }
+
+    #[test]
+    fn one_that_goes_on_for_another_is_waited_for_before_it_asks() {
+        let mut queue = Queue::crowd(3);
+        queue.claim_turn(1);
+        assert!(!queue.may_create(2, 1, "second"));
+        queue.claim_turn(7);
+        assert!(queue.may_create(1, 1, "first"));
+        queue.create_sent(1, 1);
+        assert_eq!(queue.notices(), [("second", Notice::Turn)]);
+        assert!(queue.may_create(2, 1, "second"));
+        // One that leaves without asking keeps no other waiting.
+        queue.claim_turn(3);
+        queue.leave(3);
+        queue.create_sent(2, 1);
+        assert_eq!(queue.notices(), []);
     }
 
     #[test]
