@@ -205,7 +205,9 @@ impl<'a> Transaction<'a> {
         }
         let acl = self.holds.iter().take(1).flat_map(|hold| hold.path_lock().options().acl.iter());
         let acl = acl.map(|acl| acl.scheme.len() + acl.id.len() + 12).sum();
-        let bytes: usize = self.operations.iter().map(|operation| operation.bytes(acl)).sum();
+        let checks: usize = self.holds.iter().map(|hold| transact::check_bytes(hold)).sum();
+        let bytes: usize =
+            self.operations.iter().map(|operation| operation.bytes(acl)).sum::<usize>() + checks;
         if bytes > MAX_BYTES {
             return Err(TransactionError::TooLarge { path: self.paths(), bytes });
         }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use test_support::in_process::{connect, queue_at, session, until};
+use test_support::in_process::{Barrier, connect, queue_at, session, until};
 use test_support::{Random, SOON, within};
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
@@ -16,6 +16,8 @@ use zookeeper_recipes::{
 };
 use zookeeper_test_server::{Match, Op, Server, ServerError};
 
+/// The error code of a server that is too busy.
+const THROTTLED: i32 = -127;
 const A: &str = "/multi/a";
 const B: &str = "/multi/b";
 const C: &str = "/multi/c";
@@ -351,6 +353,49 @@ async fn a_transaction_commits_while_all_are_held() {
     let transfer = guard.transaction().set_data("/balances/17", "70", 0).set_data("/balances/4", "130", 0);
     within("the commit", transfer.commit()).await.unwrap();
     assert_eq!(server.node("/balances/4").unwrap().data, b"130");
+    guard.release().await.unwrap();
+}
+
+/// The checks of the members' nodes are part of the request, which a server answers by a closed connection if it
+/// is too large.
+#[tokio::test]
+async fn a_transaction_is_too_large_with_the_checks_of_all_members() {
+    let server = Server::start().unwrap();
+    server.create("/balance", "").unwrap();
+    let client = connect(&server).await;
+    let paths: Vec<String> = (10..30).map(|member| format!("/{member}{}", "x".repeat(8_000))).collect();
+    let multi = InterProcessMultiLock::of_mutexes(&client, &paths).unwrap();
+    let guard = within("the grant", multi.lock()).await.unwrap();
+    let write = |bytes| guard.transaction().set_data("/balance", vec![b'x'; bytes], 0);
+    let error = within("the refusal", write(900_000).commit()).await.unwrap_err();
+    assert!(matches!(error, TransactionError::TooLarge { bytes: 1_060_000.., .. }), "{error}");
+    within("the commit", write(800_000).commit()).await.unwrap();
+    guard.release().await.unwrap();
+}
+
+/// A member that was created with the others and given back has had its place, and is not refused one.
+#[tokio::test]
+async fn a_fair_member_that_is_full_of_its_own_deletion_is_waited_for() {
+    let server = Server::start().unwrap();
+    [A, B, C].iter().for_each(|path| server.create(path, "").unwrap());
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let held = hold_one(&other, B).await;
+    let (a, b) = (InterProcessMutex::new(&client, A).unwrap(), InterProcessMutex::new(&client, B).unwrap());
+    let c = InterProcessFairLock::builder(&client, C).max_waiters(1).build().unwrap();
+    let multi = InterProcessMultiLock::new(&[&a, &b, &c]).unwrap();
+    let id = session(&client);
+    let barrier = Barrier::new(&client).await;
+    // Its deletion is put off by a busy server.
+    let _busy = server.fail(Match::op(Op::Delete).session(id).always(), THROTTLED);
+    let waiting = tokio::spawn(multi.lock());
+    let node = held.node();
+    until(&server, "the wait", move |view| view.watches_on(&node).contains(&id)).await;
+    held.release().await.unwrap();
+    // The second member is held, and the third asked for, when the client has done what it can.
+    barrier.pass().await;
+    assert_eq!(queue_at(&server, C).len(), 1);
+    server.clear_faults();
+    let guard = within("all members", waiting).await.unwrap().unwrap();
     guard.release().await.unwrap();
 }
 

@@ -4,16 +4,16 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use test_support::in_process::{Acquired, connect, queue_at, session, until};
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, InterProcessMultiLock, InterProcessMutex, LockGuard,
+    AcquireError, Client, ConnectionState, InterProcessMultiLock, InterProcessMutex, LockGuard, Margin,
     MultiLockGuard, TryLockError,
 };
-use zookeeper_test_server::{Cut, Gate, Loss, Match, Op, Server, ServerError, View};
+use zookeeper_test_server::{Cut, Direction, Gate, Loss, Match, Op, Server, ServerError, View};
 
 const PATHS: [&str; 4] = ["/multi/a", "/multi/b", "/multi/c", "/multi/d"];
 const B: &str = PATHS[1];
@@ -495,7 +495,7 @@ async fn a_try_has_one_deadline_for_all_members() {
     for _ in PATHS {
         server.delay_reply(Match::op(Op::Create).path_prefix("/multi/").always(), time / 2);
     }
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     let error = within("the end", multi.try_lock()).await.unwrap_err();
     assert!(matches!(&error, TryLockError::Acquire(AcquireError::Connection { .. })), "{error}");
     assert!(started.elapsed() < 2 * time, "{:?}", started.elapsed());
@@ -527,6 +527,45 @@ async fn a_member_deleted_while_another_is_waited_for_starts_all_over() {
         !view.exists(&waiting) && first.len() == 1 && view.watches_on(&node).contains(&id)
     })
     .await;
+    held.release().await.unwrap();
+    let guard = within("all members", attempt).await.unwrap().unwrap();
+    within("the release", guard.release()).await.unwrap();
+}
+
+/// The session ends while the first member is not granted, because the lease is in doubt: what was created for
+/// the others is given up then, and not kept until that member is granted in the next session. Whoever in this
+/// process holds that one may be waiting for the others.
+#[tokio::test]
+async fn what_was_begun_in_a_session_that_ended_is_in_no_others_way() {
+    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
+    server.freeze_expiry(true);
+    PATHS.iter().for_each(|path| server.create(path, "").unwrap());
+    // In doubt after 0.3 s without an answer; the library gives the connection up after 0.5 s.
+    let builder = Client::builder().session_timeout(Duration::from_millis(1_500)).margin(Margin::Strict);
+    let client = builder.connect(&server.connect_string()).await.unwrap();
+    let (other, id) = (connect(&server).await, session(&client));
+    let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
+    let gate = server.hold_reply(Match::op(Op::MultiRead).session(id).nth(1));
+    let sent = Instant::now();
+    let attempt = tokio::spawn(multi.lock());
+    within("the read", gate.wait_hit()).await;
+    let next = tokio::spawn(InterProcessMutex::new(&other, PATHS[0]).unwrap().lock());
+    until(&server, "the next in line", |view| view.children(PATHS[0]).len() == 2).await;
+
+    // Nothing is granted by the answer, which comes after the lease is in doubt.
+    server.stall(id, Direction::ToServer);
+    // The lease is over by the clock alone, and nothing can be seen of a grant that is not made.
+    tokio::time::sleep(Duration::from_millis(380).saturating_sub(sent.elapsed())).await;
+    gate.release();
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    assert!(server.expire_session(id));
+    server.resume(id);
+    let held = within("the next in line", next).await.unwrap().unwrap();
+    let node = held.node();
+    until(&server, "the wait in the next session", move |view| view.watches_on(&node).len() == 1).await;
+
+    let free = InterProcessMutex::new(&client, B).unwrap();
+    within("a member that nobody has", free.lock()).await.unwrap().release().await.unwrap();
     held.release().await.unwrap();
     let guard = within("all members", attempt).await.unwrap().unwrap();
     within("the release", guard.release()).await.unwrap();

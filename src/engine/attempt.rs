@@ -128,6 +128,11 @@ impl Begun {
         matches!(self.state, Some((_, AcquireStep::Finish(AcquireOutcome::Granted { .. }))))
     }
 
+    /// Waits until its session ends.
+    pub(super) async fn when_over(&self) {
+        self.session.ended().await;
+    }
+
     /// Returns whether its session has ended, and its node with it.
     pub(super) fn is_over(&self) -> bool {
         self.session.end_reason().is_some()

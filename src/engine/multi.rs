@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use crate::engine::attempt::{self, Begun, if_busy};
 use crate::engine::hold::Hold;
 use crate::engine::look::InTheWay;
-use crate::engine::multi_requests::{MOST_NODES, Reserved, create_together, fit_together, look};
+use crate::engine::multi_requests::{Reserved, create_together, fit_together, look};
 use crate::engine::path_lock::{Admission, Ask, Budget, Member, PathLock};
 use crate::engine::pending::CancelOnDrop;
 use crate::engine::progress::WaitsFor;
@@ -261,7 +261,6 @@ impl Acquisition {
             // One that is first is granted as soon as the lease is valid: what else is lost shows at the end, and
             // the end of the session loses all.
             let watched = if begun.front().is_some_and(Begun::is_first) { 1 } else { losses.len() };
-            let watched = losses.iter_mut().take(watched);
             let ask = self.ask_for(index, member);
             self.tried = self.tried.max(index + 1);
             let mut pending = match begun.pop_front() {
@@ -272,14 +271,19 @@ impl Acquisition {
                     attempt::start(&member.path_lock, ask)
                 }
             };
-            let granted = tokio::select! {
-                biased;
-                ticket = stop.caller_gone() => return Err(Why::CallerGone(ticket).into()),
-                (path_lock, reason) = first(watched) => {
-                    return Err(Why::Lost(path_lock, reason).into());
+            let granted = loop {
+                tokio::select! {
+                    biased;
+                    ticket = stop.caller_gone() => return Err(Why::CallerGone(ticket).into()),
+                    (path_lock, reason) = first(losses.iter_mut().take(watched)) => {
+                        return Err(Why::Lost(path_lock, reason).into());
+                    }
+                    // At the deadline it ends by itself, and says what was in the way.
+                    granted = pending.result() => break granted,
+                    // The next session is waited for, and maybe other contenders there: no places and turns
+                    // of later members are kept meanwhile.
+                    () = when_over(begun.front()) => begun.clear(),
                 }
-                // At the deadline it ends by itself, and says what was in the way.
-                granted = pending.result() => granted,
             };
             let hold = granted.map_err(Why::Denied)?;
             let (path_lock, loss) = (Arc::clone(&member.path_lock), hold.when_lost());
@@ -351,6 +355,13 @@ impl Acquisition {
         let Some(reserved) = self.reserve(from, rest.get(..count).unwrap_or_default(), &session) else {
             return Ok(VecDeque::new());
         };
+        // Their numbers are greater than that of this call. If the caller left before they had them, a flush
+        // since then waits for none of them, so nothing may be sent.
+        if let Some(ticket) = stop.caller_gone_now() {
+            return Err(Why::CallerGone(Some(ticket)).into());
+        }
+        // Those that are given up have places in cleanup.
+        self.tried = self.tried.max(from + reserved.len());
         let (tell, mut flight) = oneshot::channel();
         let create = create_together(session, reserved, if_busy(self.ask.budget), slot, running);
         // A task of its own, because what is under way is waited for, whatever becomes of this.
@@ -398,7 +409,10 @@ impl Acquisition {
         let members = &self.members.in_order;
         let Some(session) = self.members.client.live().filter(|_| members.len() > 1) else { return Ok(()) };
         let busy = async {
-            for some in members.chunks(MOST_NODES) {
+            let mut rest = &**members;
+            while !rest.is_empty() {
+                let some;
+                (some, rest) = rest.split_at(fit_together(rest).clamp(1, rest.len()));
                 let live = |ways: &[InTheWay]| ways.iter().any(|way| matches!(way, InTheWay::Live(_)));
                 if !live(&look(&session, some, false).await) {
                     continue;
@@ -492,5 +506,13 @@ impl Acquisition {
             })),
             () = tokio::time::sleep(pause) => Ok(()),
         }
+    }
+}
+
+/// Waits until the session of these nodes ends; for ever if there are none.
+async fn when_over(begun: Option<&Begun>) {
+    match begun {
+        Some(begun) => begun.when_over().await,
+        None => std::future::pending().await,
     }
 }

@@ -24,7 +24,7 @@ use crate::session::window::Slot;
 use crate::session::zk_session::Session;
 
 /// How many nodes are created by one transaction at most.
-pub(super) const MOST_NODES: usize = 100;
+const MOST_NODES: usize = 100;
 
 /// How many bytes such a transaction has at most: half of what a server accepts, because the answer of the
 /// read that may follow has the same data again.

@@ -60,6 +60,12 @@ impl Operation {
     }
 }
 
+/// Returns how many bytes the check of a hold's node has.
+pub(crate) fn check_bytes(hold: &Hold) -> usize {
+    // With its slash and the header of the operation.
+    hold.directory().server().len() + hold.node().len() + 30
+}
+
 /// Commits operations on the condition that the nodes of these holds exist. A node's name is never used again,
 /// so if it exists, its hold has the lock (docs/protocol.md#transaction).
 ///

@@ -214,6 +214,22 @@ async fn large_members_are_not_sent_in_one_request() {
     guard.release().await.unwrap();
 }
 
+/// Nor are large paths, in a look.
+#[tokio::test]
+async fn a_try_of_large_paths_does_not_look_at_all_in_one_request() {
+    let server = start(Version::V3_9);
+    let client = connect(&server).await;
+    let paths: Vec<String> = (10..80).map(|member| format!("/{member}{}", "x".repeat(16_000))).collect();
+    let multi = InterProcessMultiLock::of_mutexes(&client, &paths).unwrap();
+    drop(within("the directories", multi.lock()).await.unwrap());
+    client.flush(SOON).await.unwrap();
+    server.reset_counters();
+    let guard = within("the grant", multi.try_lock()).await.unwrap();
+    // Three looks, and three creates with their reads.
+    assert_eq!(requests(&server, session(&client)), [(Op::Multi, 3), (Op::MultiRead, 6)]);
+    guard.release().await.unwrap();
+}
+
 /// Each lists by itself, in the same flight, where the servers do not know a read of several nodes.
 #[tokio::test]
 async fn servers_without_multi_reads_cost_a_list_for_each_member() {
