@@ -241,8 +241,8 @@ impl InterProcessSemaphore {
     /// it wait. It costs one request more than [`acquire`](Self::acquire).
     ///
     /// # Errors
-    /// - [`AcquireError::TooManyPermits`] if `n` is more than the limit, at once or when the limit becomes
-    ///   smaller.
+    /// - [`AcquireError::TooManyPermits`] if `n` is more than the limit: at once, or if the limit has become
+    ///   smaller, when the call is the first in the queue.
     /// - [`AcquireError::ZeroPermits`] if `n` is zero.
     /// - [`AcquireError::Rejected`] if the transaction for that many would be larger than ZooKeeper accepts,
     ///   which starts at about 4,000 permits without [data](InterProcessSemaphoreBuilder::data).

@@ -8,8 +8,8 @@ use test_support::in_process::{self, connect_as, session, until};
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, InterProcessSemaphore, LostReason, RetryPolicy, SemaphorePermit,
-    TryLockError,
+    Acl, AcquireError, Client, ConnectionState, InterProcessSemaphore, LostReason, RetryPolicy,
+    SemaphorePermit, TryLockError,
 };
 use zookeeper_test_server::{CreateMode, Cut, Gate, LogKind, Loss, Match, Op, Server, ServerError};
 
@@ -842,10 +842,15 @@ async fn leases_that_are_found_in_a_list_must_be_this_sessions() {
 #[tokio::test]
 async fn a_limit_read_from_a_server_that_lags_behind_refuses_none() {
     let server = start();
-    let client = quiet(&server).await;
+    let (client, other) = (quiet(&server).await, quiet(&server).await);
+    let id = session(&client);
     server.create(LIMIT, 1_i32.to_be_bytes()).unwrap();
     for is_try in [false, true] {
         server.set_data(LIMIT, 1_i32.to_be_bytes()).unwrap();
+        // One that waits for its turn does not look by itself, which would be a look at the old limit too.
+        let ahead = format!("{LOCKS}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-");
+        let mode = CreateMode::EphemeralSequential;
+        let ahead = (!is_try).then(|| server.create_as(&ahead, "", mode, session(&other)).unwrap());
         let stale = server.hold_reply(Match::op(Op::GetData).path(LIMIT));
         let semaphore = semaphore(&client, 1);
         let attempt = tokio::spawn(async move {
@@ -857,8 +862,13 @@ async fn a_limit_read_from_a_server_that_lags_behind_refuses_none() {
         within("the read", stale.wait_hit()).await;
         server.set_data(LIMIT, 5_i32.to_be_bytes()).unwrap();
         stale.release();
+        until(&server, "the sync", move |view| view.counters().requests_of(id, Op::Sync) > 0).await;
+        if let Some(ahead) = ahead {
+            server.delete(&ahead).unwrap();
+        }
         let permit = within("the permits", attempt).await.unwrap().unwrap();
         permit.release().await.unwrap();
+        server.reset_counters();
     }
 }
 
@@ -888,4 +898,32 @@ async fn the_order_among_waiters_of_a_client_outlives_its_session() {
     }
     held.release().await.unwrap();
     assert_clean(&server, "another session").await;
+}
+
+/// The error names the node whose ACL refuses, whichever of the semaphore's it is.
+#[tokio::test]
+async fn a_limit_that_may_not_be_read_or_written_is_named() {
+    let server = start();
+    let owner = connect_as(Client::builder().auth("digest", "shop:secret"), &server).await;
+    let stranger = quiet(&server).await;
+    let build = |path, count| {
+        InterProcessSemaphore::builder(&owner, path, 2).shared_count(count).acl([Acl::creator_all()])
+    };
+    build(PATH, LIMIT).build().unwrap().set_permits(2).await.unwrap();
+    build("/other", "/counts/open").build().unwrap().set_permits(2).await.unwrap();
+    let elsewhere =
+        InterProcessSemaphore::builder(&stranger, "/third", 2).shared_count("/counts/new").build().unwrap();
+    let semaphore = semaphore(&stranger, 2);
+    let refused = [
+        (semaphore.permits().await.unwrap_err(), LIMIT, "needs READ"),
+        (semaphore.available_permits().await.unwrap_err(), LIMIT, "needs READ"),
+        (semaphore.set_permits(3).await.unwrap_err(), LIMIT, "to set the limit WRITE"),
+        (elsewhere.set_permits(3).await.unwrap_err(), "/counts", "CREATE if"),
+    ];
+    for (error, named, needs) in refused {
+        let AcquireError::NoAuth { node, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(node, named);
+        assert!(error.to_string().contains(needs), "{error}");
+    }
+    assert_eq!(semaphore.participants().await.unwrap(), [""; 0], "the leases may be listed");
 }

@@ -1,16 +1,17 @@
 //! A semaphore's leases and its limit: how they are read, and how the limit is set.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use thiserror::Error;
 use zookeeper_client as zk;
 
 use crate::engine::lock_options::SemaphoreOptions;
-use crate::engine::look::{Subject, no_auth};
+use crate::engine::look::{Subject, no_auth_in};
 use crate::engine::path_lock::PathLock;
 use crate::engine::requests::{delete_late_creates, make_directories, to_library};
 use crate::error::{AcquireError, Cause};
-use crate::path::NodePath;
+use crate::path::{LockPath, NodePath};
 use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
 use crate::protocol::permits::{LimitNode, Seen, free, other_limit};
 use crate::session::ask::Unanswered;
@@ -205,28 +206,38 @@ pub(crate) async fn set_limit(
 ) -> Result<(), AcquireError> {
     let data = &permits.to_be_bytes();
     let path = semaphore.limit.server();
+    // Whether the last request was about the directories above the node.
+    let above = &AtomicBool::new(false);
     let written = path_lock.client().ask(|_, handle| async move {
+        above.store(false, Ordering::Relaxed);
         match handle.set_data(path, data, None).await {
             Err(zk::Error::NoNode) => {}
             answer => return answer.map(drop),
         }
+        above.store(true, Ordering::Relaxed);
         if let Some(directory) = semaphore.limit.parent() {
             make_directories(path_lock, &directory, &handle).await?;
         }
         let acls = to_library(&path_lock.options().acl);
         let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
         match handle.create(path, data, &options).await {
-            Err(zk::Error::NodeExists) => handle.set_data(path, data, None).await.map(drop),
+            Err(zk::Error::NodeExists) => {
+                above.store(false, Ordering::Relaxed);
+                handle.set_data(path, data, None).await.map(drop)
+            }
             answer => answer.map(drop),
         }
     });
-    written.await.map_err(|unanswered| error_of(path_lock, unanswered))
+    written.await.map_err(|unanswered| {
+        let subject = if above.load(Ordering::Relaxed) { Subject::Parent } else { Subject::Directory };
+        error_of(path_lock, &semaphore.limit, subject, unanswered)
+    })
 }
 
 /// Reads the limit in force.
 pub(crate) async fn limit(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> Result<u32, AcquireError> {
     let read = path_lock.client().ask(|_, handle| read_limit(semaphore, &handle));
-    stated_or_read(path_lock, semaphore, read.await.map_err(|unanswered| error_of(path_lock, unanswered))?)
+    stated_or_read(path_lock, semaphore, read.await)
 }
 
 /// Reads the limit in force, right behind a `sync`.
@@ -240,14 +251,16 @@ pub(super) async fn limit_behind_sync(
         synced?;
         data
     });
-    stated_or_read(path_lock, semaphore, read.await.map_err(|unanswered| error_of(path_lock, unanswered))?)
+    stated_or_read(path_lock, semaphore, read.await)
 }
 
 fn stated_or_read(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
-    data: LimitData,
+    read: Result<LimitData, Unanswered<NoSession>>,
 ) -> Result<u32, AcquireError> {
+    let data =
+        read.map_err(|unanswered| error_of(path_lock, &semaphore.limit, Subject::Directory, unanswered))?;
     match decode(data.as_ref()) {
         LimitNode::Missing => Ok(semaphore.permits),
         LimitNode::Is { permits, .. } => Ok(permits),
@@ -261,6 +274,9 @@ pub(crate) async fn available(
     semaphore: &SemaphoreOptions,
 ) -> Result<u32, AcquireError> {
     let (leases, data) = list(path_lock, semaphore).await?;
+    let Some(data) = data else {
+        return Err(no_auth_in(path_lock, &semaphore.limit, Subject::Directory));
+    };
     let limit = match decode(data.as_ref()) {
         LimitNode::Is { permits, .. } => permits,
         LimitNode::Invalid(found) => return Err(invalid(path_lock, semaphore, found)),
@@ -283,10 +299,11 @@ pub(crate) async fn participants(
     Ok(leases.iter().map(|name| semaphore.leases.user_child(name)).collect())
 }
 
+/// Returns the names of the leases, and what contains the limit; `None` if the servers refuse to show that.
 async fn list(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
-) -> Result<(Vec<String>, LimitData), AcquireError> {
+) -> Result<(Vec<String>, Option<LimitData>), AcquireError> {
     let looked = path_lock.client().ask(|session, handle| async move {
         let (leases, limit) = read_both(semaphore, &handle).await;
         let leases = match leases {
@@ -294,9 +311,12 @@ async fn list(
             leases => leases?,
         };
         delete_late_creates(path_lock, &semaphore.leases, &session, &leases);
-        Ok((leases, limit?))
+        match limit {
+            Err(zk::Error::NoAuth) => Ok((leases, None)),
+            limit => Ok((leases, Some(limit?))),
+        }
     });
-    looked.await.map_err(|unanswered| error_of(path_lock, unanswered))
+    looked.await.map_err(|unanswered| error_of(path_lock, &semaphore.leases, Subject::Directory, unanswered))
 }
 
 /// Returns the error of a node that contains no limit.
@@ -321,13 +341,19 @@ pub(super) fn mismatch(
     }
 }
 
-fn error_of(path_lock: &PathLock, unanswered: Unanswered<NoSession>) -> AcquireError {
+/// Returns the error of a request about this node or directory.
+fn error_of(
+    path_lock: &PathLock,
+    node: &LockPath,
+    subject: Subject,
+    unanswered: Unanswered<NoSession>,
+) -> AcquireError {
     let path = path_lock.path();
     let user = || path.user().to_owned();
     match unanswered {
         Unanswered::NoSession(no_session) => no_session.into_error(path),
         Unanswered::Refused(failure) => match failure.kind {
-            FailureKind::Refused(Refusal::NoAuth) => no_auth(path_lock, Subject::Directory),
+            FailureKind::Refused(Refusal::NoAuth) => no_auth_in(path_lock, node, subject),
             _ => AcquireError::Rejected { path: user(), source: failure.cause },
         },
         Unanswered::GaveUp(failure) => AcquireError::Connection { path: user(), source: failure.cause },

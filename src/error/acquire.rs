@@ -89,6 +89,14 @@ fn needed(path: &str, node: &str, has_credentials: Option<bool>) -> String {
     } else if matches!(node.strip_prefix(path), Some("/locks" | "/leases")) {
         // Of a semaphore. Contenders' nodes end with a number.
         format!("the ACL of its directory {shown} needs CREATE, DELETE and READ for this client")
+    } else if node.strip_prefix(path) == Some("/permits")
+        || !path.starts_with(node) && !node.starts_with(path)
+    {
+        // Of a semaphore: the node with the limit, or if that has a path of its own, one above it.
+        format!(
+            "the ACL of {shown} needs READ for this client, and to set the limit WRITE, or CREATE if the node \
+             with the limit does not exist"
+        )
     } else if node.starts_with(path) {
         format!("the ACL of the node before this client's, {shown}, needs READ for this client")
     } else {
@@ -318,7 +326,8 @@ pub enum AcquireError {
     },
     /// The semaphore will not give as many permits to one call: they are more than its limit, or, of
     /// [`set_permits`](crate::InterProcessSemaphore::set_permits), more than the largest limit. A call that
-    /// waits ends with this too when the limit becomes smaller than what it asks for.
+    /// waits ends with this too if the limit has become smaller than what it asks for when it is the first in
+    /// the queue.
     #[error(
         "{asked} permits were asked for at the semaphore {path}, whose limit is {limit}",
         path = Quoted(path)

@@ -525,6 +525,22 @@ mod tests {
         assert_eq!(taking.on(seen(&names)), PermitsStep::Finish(PermitsOutcome::Granted { names }));
     }
 
+    /// From there on it may give up again, and heartbeats ask for the lock node.
+    #[test]
+    fn a_refusal_and_a_list_without_the_leases_close_an_unknown_outcome() {
+        let (mut taking, _) = Taking::new(1, 1, IfBusy::Wait);
+        let limit = |version| LimitNode::Is { permits: 1, version };
+        taking.on(seen_with(&[], limit(1)));
+        taking.on(taken(&[1], unknown()));
+        taking.on(PermitsEvent::Retry);
+        assert_eq!(taking.on(taken(&[2], Taken::LimitChanged)), look());
+        assert!(taking.is_open(), "the list that follows shows what has become of it");
+        taking.on(seen_with(&[lease(9, 0, 1)], limit(2)));
+        assert!(!taking.is_open());
+        let step = taking.on(PermitsEvent::Looked(Answer::no(FailureKind::Unknown)));
+        assert!(matches!(step, PermitsStep::Pause { until_known: false, .. }), "{step:?}");
+    }
+
     #[test]
     fn a_lock_that_is_gone_without_any_of_the_leases_was_deleted_by_another_process() {
         let (mut taking, _) = Taking::new(1, 2, IfBusy::Wait);

@@ -287,6 +287,11 @@ impl World {
                     let there = self.servers.leases.get(name) == Some(&i);
                     assert!(there || self.by_hand.contains(name), "{name} was granted and is not there");
                 }
+                assert_eq!(
+                    Some(names.len()),
+                    self.actors[i].wanted.map(|n| n as usize),
+                    "not as many as asked for"
+                );
                 let own = self.servers.leases.values().filter(|owner| **owner == i).count();
                 assert!(own <= names.len(), "it has more than it was told");
                 assert!(!self.servers.locks.iter().any(|(other, _)| *other == lock), "its lock is left");
