@@ -927,3 +927,18 @@ async fn a_limit_that_may_not_be_read_or_written_is_named() {
     }
     assert_eq!(semaphore.participants().await.unwrap(), [""; 0], "the leases may be listed");
 }
+
+/// A server that closes the connection at the transaction must not be asked for ever.
+#[tokio::test]
+async fn a_transaction_that_costs_the_connection_each_time_ends_by_the_policy() {
+    let server = Server::builder().max_frame(16 * 1024).start().unwrap();
+    let client = connect_as(
+        Client::builder().retry_policy(RetryPolicy::n_times(3, Duration::from_millis(5))),
+        &server,
+    )
+    .await;
+    let semaphore = InterProcessSemaphore::new(&client, PATH, 300).unwrap();
+    let error = within("the policy", semaphore.acquire_many(200, Duration::MAX)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    assert_clean(&server, "a transaction that is too large for the server").await;
+}

@@ -43,7 +43,6 @@ use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
 use crate::session::deletion::first_refused;
 use crate::session::nodes::NodeOwner;
-use crate::session::retry::clean_up_pause;
 use crate::session::tickets::Ticket;
 use crate::session::zk_session::{Session, SessionGone};
 
@@ -438,9 +437,7 @@ impl PermitsAttempt {
             let event = match &step {
                 PermitsStep::Do(request) => self.request(&mut head, request.clone()).await,
                 PermitsStep::Wait => self.wait_for_change(&mut head).await,
-                PermitsStep::Pause { failures, why, until_known } => {
-                    self.pause(&mut head, *failures, why.kind, *until_known).await
-                }
+                PermitsStep::Pause { failures, why } => self.pause(&mut head, *failures, why.kind).await,
                 PermitsStep::Finish(_) => break None,
             };
             match event {
@@ -557,7 +554,7 @@ impl PermitsAttempt {
     async fn check_owner(&self, head: &mut AtHead<'_>, names: &[String]) -> Result<(), End> {
         let Some(first) = names.first() else { return Ok(()) };
         let (session, path) = (Arc::clone(&head.session), &self.semaphore.leases.child(first));
-        let mut repetition = Repetition::new(self.path_lock.client().retry().clone());
+        let mut repetition = Repetition::new(*self.path_lock.client().retry());
         let stat = repetition.ask(&session, |handle| async move { handle.check_stat(path).await });
         let user = || self.path_lock.path().user().to_owned();
         match wait(&session, head.stop, Box::pin(stat)).await? {
@@ -634,21 +631,16 @@ impl PermitsAttempt {
         head: &mut AtHead<'_>,
         failures: u32,
         why: FailureKind,
-        until_known: bool,
     ) -> Result<PermitsEvent, End> {
         if failures == 0 {
             head.failing_since = Instant::now();
         }
-        let pause = if until_known {
-            clean_up_pause(failures)
-        } else {
-            let policy = self.path_lock.client().retry();
-            match policy.pause(failures, head.failing_since.elapsed()) {
-                None => return Ok(PermitsEvent::GiveUp),
-                // The next connection is waited for anyway.
-                Some(_) if failures == 0 && why != FailureKind::NotNow => Duration::ZERO,
-                Some(pause) => pause,
-            }
+        let policy = self.path_lock.client().retry();
+        let pause = match policy.pause(failures, head.failing_since.elapsed()) {
+            None => return Ok(PermitsEvent::GiveUp),
+            // The next connection is waited for anyway.
+            Some(_) if failures == 0 && why != FailureKind::NotNow => Duration::ZERO,
+            Some(pause) => pause,
         };
         let session = Arc::clone(&head.session);
         wait(&session, head.stop, tokio::time::sleep(pause)).await?;
@@ -818,12 +810,10 @@ async fn wait<T>(session: &Session, stop: &mut Stop, work: impl Future<Output = 
 /// Waits until it is known that so many permits are more than the limit, which is returned. One permit never
 /// is. The connected server may lag behind, so that they are too many counts only behind a `sync`.
 async fn too_many(path_lock: Arc<PathLock>, semaphore: SemaphoreOptions, wanted: u32) -> u32 {
-    if wanted > 1 {
-        if limit(&path_lock, &semaphore).await.is_ok_and(|limit| wanted > limit) {
-            if let Ok(limit) = limit_behind_sync(&path_lock, &semaphore).await {
-                if wanted > limit {
-                    return limit;
-                }
+    if wanted > 1 && limit(&path_lock, &semaphore).await.is_ok_and(|limit| wanted > limit) {
+        if let Ok(limit) = limit_behind_sync(&path_lock, &semaphore).await {
+            if wanted > limit {
+                return limit;
             }
         }
     }

@@ -25,12 +25,11 @@ pub(crate) enum PermitsStep {
     Do(PermitsRequest),
     /// Wait until one of the watches of the last look fires.
     Wait,
-    /// Pause. Without `until_known`, as the retry policy says for repetition number `failures` (from 0), and
-    /// then `Retry`, or `GiveUp` if it is exhausted; with it, as a cleanup does, which never gives up.
+    /// Pause as the retry policy says for repetition number `failures` (from 0). Then `Retry`, or `GiveUp` if
+    /// it is exhausted.
     Pause {
         failures: u32,
         why: Failure,
-        until_known: bool,
     },
     Finish(PermitsOutcome),
 }
@@ -353,7 +352,7 @@ impl Taking {
         let failures = self.failures;
         self.failures = failures.saturating_add(1);
         self.last_failure = Some(failure.clone());
-        PermitsStep::Pause { failures, why: failure, until_known: self.is_open() }
+        PermitsStep::Pause { failures, why: failure }
     }
 
     fn end(&mut self, why: NoPermits) -> PermitsStep {
@@ -516,7 +515,7 @@ mod tests {
         let (mut taking, _) = Taking::new(2, 2, IfBusy::Wait);
         taking.on(seen(&[]));
         let step = taking.on(taken(&[1, 2], unknown()));
-        assert!(matches!(step, PermitsStep::Pause { failures: 0, until_known: true, .. }), "{step:?}");
+        assert!(matches!(step, PermitsStep::Pause { failures: 0, .. }), "{step:?}");
         assert_eq!(taking.on(PermitsEvent::Retry), take(&[0, 1], 2), "with fresh ids");
         assert!(matches!(taking.on(taken(&[3, 4], unknown())), PermitsStep::Pause { failures: 1, .. }));
         assert_eq!(taking.on(PermitsEvent::Retry), take(&[0, 1], 2));
@@ -525,7 +524,7 @@ mod tests {
         assert_eq!(taking.on(seen(&names)), PermitsStep::Finish(PermitsOutcome::Granted { names }));
     }
 
-    /// From there on it may give up again, and heartbeats ask for the lock node.
+    /// From there on heartbeats ask for the lock node again.
     #[test]
     fn a_refusal_and_a_list_without_the_leases_close_an_unknown_outcome() {
         let (mut taking, _) = Taking::new(1, 1, IfBusy::Wait);
@@ -538,7 +537,7 @@ mod tests {
         taking.on(seen_with(&[lease(9, 0, 1)], limit(2)));
         assert!(!taking.is_open());
         let step = taking.on(PermitsEvent::Looked(Answer::no(FailureKind::Unknown)));
-        assert!(matches!(step, PermitsStep::Pause { until_known: false, .. }), "{step:?}");
+        assert!(matches!(step, PermitsStep::Pause { .. }), "{step:?}");
     }
 
     #[test]
@@ -592,7 +591,7 @@ mod tests {
         assert_eq!(taking.on(taken(&[1], Taken::NoDirectory)), make);
         assert_eq!(taking.on(PermitsEvent::Made(Answer::Is(()))), take(&[0], 2));
         let step = taking.on(taken(&[2], Taken::NoDirectory));
-        assert!(matches!(step, PermitsStep::Pause { failures: 0, until_known: false, .. }), "{step:?}");
+        assert!(matches!(step, PermitsStep::Pause { failures: 0, .. }), "{step:?}");
         assert_eq!(taking.on(PermitsEvent::Retry), make);
         assert_eq!(taking.on(PermitsEvent::Made(Answer::Is(()))), take(&[0], 2));
         assert_eq!(*ended(&taking.on(taken(&[3], Taken::LockGone))), NoPermits::LockDeleted);

@@ -270,7 +270,7 @@ impl World {
                 return (Doing::AtHead { lock, taking, step, answer: None, watched }, false);
             }
             (PermitsStep::Wait, None) => PermitsEvent::Changed,
-            (PermitsStep::Pause { until_known, .. }, None) => match !until_known && choices.chance(20) {
+            (PermitsStep::Pause { .. }, None) => match choices.chance(20) {
                 true => PermitsEvent::GiveUp,
                 false => PermitsEvent::Retry,
             },
