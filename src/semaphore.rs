@@ -929,11 +929,12 @@ impl SemaphorePermit {
     ///
     /// Tokens rise in the order of the grants. Holders of different slots hold at the same time, so a resource
     /// compares tokens for each [slot](Self::slots) by itself: a [`FenceGate`](crate::FenceGate) for each
-    /// worker id, shard or connection. They compare with those of other permits of this library only: what a
-    /// Java process can read of a lease of its own is no such number. All permits of one call have the same
-    /// token. After a
+    /// worker id, shard or connection. All permits of one call have the same token. After a
     /// [`merge`](Self::merge) this is the lowest: it never passes in the place of a later holder, but may be
     /// refused for a slot that was granted by another call; keep such permits apart.
+    ///
+    /// Tokens compare with those of permits of this library only. Java processes have none: the `czxid` of a
+    /// lease of theirs is of another node than the token, that of the contender in the queue.
     ///
     /// # Examples
     /// ```

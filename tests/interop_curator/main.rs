@@ -1,7 +1,7 @@
 //! Our locks and Curator's on the same path, in processes of their own, some of which are killed.
 //!
 //! ```text
-//! cargo test --test interop_curator             all of it, two minutes
+//! cargo test --test interop_curator             all of it, some minutes
 //! cargo test --test interop_curator pairings    two thousand grants and forty kills each
 //! ```
 
