@@ -104,7 +104,8 @@ mod tests {
         }
 
         fn give_up(&mut self, who: usize, from: usize) {
-            for queue in self.contenders[who].wants[from..].to_vec() {
+            let wants = self.contenders[who].wants.clone();
+            for queue in wants.into_iter().skip(from) {
                 if let Some(node) = self.node(who, queue) {
                     self.leaving.push((queue, node));
                 }
