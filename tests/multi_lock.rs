@@ -291,6 +291,44 @@ async fn it_goes_behind_one_of_its_client_that_has_not_created_yet() {
     assert_empty(&server);
 }
 
+/// Several of its client came before it: each may create after the one before it, and it after all, although
+/// the session has room for its transaction before.
+#[tokio::test]
+async fn it_goes_behind_those_of_its_client_that_wait_for_their_turn() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    [A, B].iter().for_each(|path| server.create(path, "").unwrap());
+    let barrier = Barrier::new(&client).await;
+    // As many creates as may be unanswered.
+    let gate = server.hold_reply(Match::op(Op::Create).path_prefix("/fill/"));
+    let mut fill = JoinSet::new();
+    for index in 0..64 {
+        server.create(&format!("/fill/{index}"), "").unwrap();
+        fill.spawn(InterProcessMutex::new(&client, &format!("/fill/{index}")).unwrap().lock());
+    }
+    within("the creates", gate.wait_hit()).await;
+    barrier.pass().await;
+    let single = InterProcessMutex::new(&client, B).unwrap();
+    let mut before = Vec::new();
+    for _ in 0..5 {
+        before.push(tokio::spawn(single.lock()));
+        barrier.pass().await;
+    }
+    let attempt = tokio::spawn(multi(&client, &[A, B]).lock());
+    barrier.pass().await;
+    assert_eq!(queue_at(&server, B), [""; 0]);
+    gate.release();
+    for waits in before {
+        let guard = within("one before it", waits).await.unwrap().unwrap();
+        assert!(!attempt.is_finished(), "one was overtaken");
+        guard.release().await.unwrap();
+    }
+    drop(within("all members", attempt).await.unwrap().unwrap());
+    while let Some(done) = within("the others", fill.join_next()).await {
+        drop(done.unwrap().unwrap());
+    }
+}
+
 /// In the next session, too, none of this client is overtaken by it.
 #[tokio::test]
 async fn it_goes_behind_those_of_its_client_that_came_before_it_in_an_earlier_session() {
