@@ -405,9 +405,9 @@ impl InterProcessSemaphore {
 
     /// Acquires one permit if one is free.
     ///
-    /// It does not wait for a permit. If one is free, it queues for up to 200 ms behind contenders that are
-    /// about to get theirs, so that of ten calls at once for ten free permits all succeed. It waits for the
-    /// servers up to the connect timeout.
+    /// It does not wait for a permit. If one is free, it queues behind contenders that are about to get theirs,
+    /// for as long as none of them takes more than 200 ms, so that of ten calls at once for ten free permits all
+    /// succeed. It waits for the servers up to the connect timeout.
     ///
     /// # Errors
     /// - [`TryLockError::WouldBlock`] if no permit is free, or other contenders are ahead and stay there.
@@ -700,7 +700,8 @@ impl InterProcessSemaphoreBuilder {
     /// `<path>/permits`.
     ///
     /// For the path of a Curator `SharedCount` that exists already, or one limit for several semaphores. The
-    /// path is below the client's [namespace](crate::ClientBuilder::namespace).
+    /// path is below the client's [namespace](crate::ClientBuilder::namespace). It is not the semaphore's own,
+    /// and not in its directories `locks` and `leases`.
     pub fn shared_count(mut self, path: impl Into<String>) -> Self {
         self.asked.shared_count = Some(path.into());
         self

@@ -210,6 +210,11 @@ async fn the_limit_may_be_stored_elsewhere() {
     let error =
         InterProcessSemaphore::builder(&client, "/three", 1).shared_count("relative").build().unwrap_err();
     assert!(matches!(error, BuildError::InvalidPath(_)), "{error}");
+    for own in ["/three", "/three/locks", "/three/leases", "/three/leases/limit"] {
+        let error =
+            InterProcessSemaphore::builder(&client, "/three", 1).shared_count(own).build().unwrap_err();
+        assert!(matches!(error, BuildError::InvalidOption { option: "shared_count", .. }), "{own}: {error}");
+    }
     for (limit, asked) in [(0, true), (10_001, false)] {
         let error = two.set_permits(limit).await.unwrap_err();
         let (zero, many) = (

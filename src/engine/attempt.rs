@@ -63,6 +63,7 @@ pub(super) fn start_as(path_lock: &Arc<PathLock>, ask: Ask, number: u64, begun: 
         progress,
         reply: Some(reply),
     };
+    let begun = begun.map(Box::new);
     path_lock.client().spawn(async move { attempt.run(begun, Stop::new(ask.budget, cancelled)).await });
     Pending::new(Arc::clone(path_lock), granted, seen, cancel, number)
 }
@@ -88,7 +89,7 @@ pub(super) struct Begun {
     kind: Kind,
     place: Arc<Place>,
     /// `None` once an attempt has gone on with it.
-    state: Option<(Acquiring, AcquireStep)>,
+    state: Option<Box<(Acquiring, AcquireStep)>>,
     /// Counts the attempt in its session.
     _running: Arc<Running>,
 }
@@ -113,7 +114,7 @@ impl Begun {
             number,
             kind,
             place,
-            state: Some((acquiring, step)),
+            state: Some(Box::new((acquiring, step))),
             _running: running,
         }
     }
@@ -125,7 +126,8 @@ impl Begun {
 
     /// Returns whether its node is first in the queue, so that nothing but a valid lease is waited for.
     pub(super) fn is_first(&self) -> bool {
-        matches!(self.state, Some((_, AcquireStep::Finish(AcquireOutcome::Granted { .. }))))
+        let step = self.state.as_deref().map(|(_, step)| step);
+        matches!(step, Some(AcquireStep::Finish(AcquireOutcome::Granted { .. })))
     }
 
     /// Waits until its session ends.
@@ -141,7 +143,8 @@ impl Begun {
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        if let Some((acquiring, step)) = self.state.take() {
+        if let Some(state) = self.state.take() {
+            let (acquiring, step) = *state;
             self.place.set_live(false);
             self.path_lock.queue().with(|queue| queue.leave(self.number));
             leave_to_cleanup(self.seat(), &self.place, acquiring.leave(step));
@@ -199,7 +202,7 @@ enum End {
 }
 
 impl Attempt {
-    async fn run(mut self, begun: Option<Begun>, mut stop: Stop) {
+    async fn run(mut self, begun: Option<Box<Begun>>, mut stop: Stop) {
         let place = match &begun {
             Some(begun) => Arc::clone(&begun.place),
             None => match self.place(&mut stop).await {
@@ -237,7 +240,7 @@ impl Attempt {
 
     /// Contends in one session after the other until the caller has its result or leaves: an attempt whose
     /// session ends starts again in the next one (docs/protocol.md#session-end).
-    async fn contend(&mut self, place: &Arc<Place>, begun: Option<Begun>, stop: &mut Stop) {
+    async fn contend(&mut self, place: &Arc<Place>, begun: Option<Box<Begun>>, stop: &mut Stop) {
         let path_lock = Arc::clone(&self.path_lock);
         let _arrived = Arrived { path_lock: &path_lock, number: self.number };
         if self.ask.admission == Admission::Again {
@@ -247,7 +250,8 @@ impl Attempt {
         }
         if let Some(mut begun) = begun {
             let state = begun.state.take();
-            self.contend_in(begun.seat(), place, stop, state).await;
+            // On the heap, so that it costs other attempts, which may be thousands, nothing.
+            Box::pin(self.contend_in(begun.seat(), place, stop, state)).await;
         }
         while self.reply.is_some() {
             // The contenders that were ahead in an earlier session may be gone.
@@ -280,11 +284,11 @@ impl Attempt {
         seat: Seat<'_>,
         place: &Arc<Place>,
         stop: &mut Stop,
-        begun: Option<(Acquiring, AcquireStep)>,
+        begun: Option<Box<(Acquiring, AcquireStep)>>,
     ) {
         let _counted = seat.session.begin_work();
         let is_begun = begun.is_some();
-        let (acquiring, mut step) = begun.unwrap_or_else(|| begin(seat, self.if_busy()));
+        let (acquiring, mut step) = begun.map_or_else(|| begin(seat, self.if_busy()), |begun| *begun);
         let mut here = InSession {
             seat,
             place,

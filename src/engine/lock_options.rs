@@ -160,7 +160,20 @@ impl RequestedOptions {
             Some(shared) => LockPath::parse(namespace, shared)?,
             None => path.subdirectory(LIMIT),
         };
-        Ok(SemaphoreOptions { permits, limit, leases: path.subdirectory(LEASES) })
+        let leases = path.subdirectory(LEASES);
+        let is_in = |directory: &LockPath| {
+            let below = limit.server().strip_prefix(directory.server());
+            below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+        };
+        // It would count as a lease, or go with the directory.
+        if limit.server() == path.server() || is_in(&leases) || is_in(&path.subdirectory(LOCKS)) {
+            return Err(BuildError::InvalidOption {
+                path: path.user().to_owned(),
+                option: "shared_count",
+                reason: "it is another node than the semaphore's own, and not in its directories `locks` and `leases`",
+            });
+        }
+        Ok(SemaphoreOptions { permits, limit, leases })
     }
 
     /// Returns whether a path lock with the options `path_lock` serves this handle too. The error is the

@@ -6,6 +6,7 @@
 //! outlives its caller (docs/protocol.md#attempt-outlives-caller).
 
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use crate::engine::limit::{
     Watches, invalid, limit, limit_behind_sync, look, look_and_watch, look_behind_sync, mismatch,
 };
 use crate::engine::lock_options::SemaphoreOptions;
-use crate::engine::look::{Subject, no_auth_in};
+use crate::engine::look::{Subject, no_auth_in, participants};
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::{CancelOnDrop, Pending};
 use crate::engine::progress::{Ahead, WaitsFor};
@@ -46,9 +47,9 @@ use crate::session::nodes::NodeOwner;
 use crate::session::tickets::Ticket;
 use crate::session::zk_session::{Session, SessionGone};
 
-/// How long a try waits behind other contenders of the queue, when enough permits have been seen free: each
-/// of those needs a few round trips at the head of the queue before it is the next one's turn. Without it, of
-/// ten tries at once for ten permits one would succeed.
+/// How long a try waits behind the same head of the queue, when enough permits have been seen free: each
+/// contender needs a few round trips at the head before it is the next one's turn. Without it, of ten tries at
+/// once for ten permits one would succeed.
 const TRY_QUEUES_FOR: Duration = Duration::from_millis(200);
 
 /// How often a try that has queued for that long asks again whether another contender is in its way, or only
@@ -348,6 +349,9 @@ impl PermitsAttempt {
     async fn wait_for_head(&mut self, mut pending: Pending, stop: &mut Stop) -> Result<(Hold, bool), End> {
         let is_try = matches!(self.ask.budget, Budget::Try { .. });
         let mut late = Box::pin(tokio::time::sleep(TRY_QUEUES_FOR));
+        // The head of the queue when it was looked at last, and a look under way.
+        let mut known: Option<String> = None;
+        let mut look: Option<BoxedLook> = None;
         let mut too_many =
             Box::pin(too_many(Arc::clone(&self.path_lock), self.semaphore.clone(), self.wanted));
         loop {
@@ -372,12 +376,22 @@ impl PermitsAttempt {
                     let (path, asked) = (self.path_lock.path().user().to_owned(), self.wanted);
                     return Err(AcquireError::TooManyPermits { path, asked, limit }.into());
                 }
-                () = &mut late, if is_try => {
-                    if let Some(ahead) = pending.ahead() {
-                        return Err(End::Denied(self.path_lock.would_block(Kind::Exclusive, ahead)));
+                () = &mut late, if is_try && look.is_none() => match pending.ahead() {
+                    Some(ahead) => {
+                        known = known.or_else(|| ahead.first.as_deref().map(str::to_owned));
+                        look = Some(Box::pin(head_of(Arc::clone(&self.path_lock))));
                     }
                     // Only the servers are waited for.
-                    late = Box::pin(tokio::time::sleep(TRY_LOOKS_EACH));
+                    None => late = Box::pin(tokio::time::sleep(TRY_LOOKS_EACH)),
+                },
+                head = async { look.as_mut()?.await }, if look.is_some() => {
+                    // The same one as before is waiting for permits itself.
+                    let is_served = head.is_some() && head != known;
+                    if let Some(ahead) = pending.ahead().filter(|_| !is_served) {
+                        return Err(End::Denied(self.path_lock.would_block(Kind::Exclusive, ahead)));
+                    }
+                    (known, look) = (head, None);
+                    late = Box::pin(tokio::time::sleep(TRY_QUEUES_FOR));
                 }
             }
         }
@@ -805,6 +819,14 @@ async fn wait<T>(session: &Session, stop: &mut Stop, work: impl Future<Output = 
         stopped = stop.wait() => Err(End::Stopped(stopped)),
         _ = session.ended() => Err(End::Again),
     }
+}
+
+type BoxedLook = Pin<Box<dyn Future<Output = Option<String>> + Send>>;
+
+/// Returns the name of the node that is first in the queue; `None` if there is none, or no answer.
+async fn head_of(path_lock: Arc<PathLock>) -> Option<String> {
+    let queue = participants(&path_lock, None).await.ok()?;
+    queue.first().map(|node| node.name().to_owned())
 }
 
 /// Waits until it is known that so many permits are more than the limit, which is returned. One permit never

@@ -18,6 +18,7 @@ use super::zk_session::{self, Session, SessionGone};
 use crate::error::{AcquireError, ConnectError, ReleaseError};
 use crate::options::Acl;
 use crate::path::LockPath;
+use crate::protocol::failure::FailureKind;
 
 /// What all handles of one client share. Its drop closes the client.
 #[derive(Debug)]
@@ -191,7 +192,11 @@ impl Core {
             let session = self.session().await.map_err(Unanswered::NoSession)?;
             match repetition.ask(&session, |handle| request(Arc::clone(&session), handle)).await {
                 Ok(answer) => return Ok(answer),
-                Err(Unanswered::NoSession(SessionGone)) => {}
+                Err(Unanswered::NoSession(SessionGone)) => {
+                    if !repetition.in_next_session().await {
+                        return Err(Unanswered::GaveUp(FailureKind::SessionGone.into()));
+                    }
+                }
                 Err(Unanswered::Refused(failure)) => return Err(Unanswered::Refused(failure)),
                 Err(Unanswered::GaveUp(failure)) => return Err(Unanswered::GaveUp(failure)),
             }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use zookeeper_recipes::{
     AcquireError, Client, ConnectionState, InterProcessMutex, LockState, LostReason, ReleaseError,
-    TryLockError,
+    RetryPolicy, TryLockError,
 };
 use zookeeper_test_server::{LogKind, Match, Op};
 
@@ -397,4 +397,20 @@ async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_client_fr
     let again = within("the lock in the next session", mutex(&client).lock()).await.unwrap();
     assert!(again.is_held());
     assert_ne!(session(&client), first);
+}
+
+/// A look is repeated in the next session, but not for ever: a server that answers it by the end of the session
+/// would be asked in one session after the other.
+#[tokio::test]
+async fn a_look_that_ends_each_session_is_given_up_by_the_retry_policy() {
+    let server = start();
+    let builder = Client::builder().retry_policy(RetryPolicy::n_times(2, Duration::ZERO));
+    let client = connect_as(builder, &server).await;
+    server.fail(Match::op(Op::GetChildren).path(DIRECTORY).always(), -112);
+    let error = within("the end", mutex(&client).participants()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    // The first, at once in the next session, and twice by the policy.
+    assert_eq!(server.counters().requests(Op::GetChildren), 4);
+    server.clear_faults();
+    assert!(within("the look", mutex(&client).participants()).await.unwrap().is_empty());
 }
