@@ -50,7 +50,7 @@ use crate::transaction::Transaction;
 /// Curator's `SharedCount`, so a Java process attaches by
 /// `new InterProcessSemaphoreV2(client, path, new SharedCount(client, path + "/permits", n))`. Java processes
 /// that state their limit as a number do not look at it, and the names of their permits do not tell it: give
-/// them the right one.
+/// them the right one. A number below 1 ends calls with [`AcquireError::InvalidLimit`], where Curator's wait.
 ///
 /// # Among Java processes
 /// Curator's `acquire(n)` takes its permits one by one and waits with some in hand. Two of them can wait for
