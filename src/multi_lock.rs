@@ -768,7 +768,8 @@ impl MultiLockGuard {
 
     /// Returns an empty transaction: writes to ZooKeeper that are committed only while all members are held.
     ///
-    /// See [`Transaction`]. It checks the node of each member.
+    /// See [`Transaction`]. It checks the node of each member. Nodes that it creates have the ACL of the member
+    /// whose path is first in the order of the paths.
     ///
     /// # Examples
     /// ```
