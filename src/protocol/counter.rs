@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(judged(Change::Add(1), seen(12, 4)), CounterStep::Do(READ));
         assert_eq!(judged(Change::Add(1), seen(12, 5)), finish(CounterOutcome::Unknown));
         let set = |event| judged(Change::Set(11), event);
-        assert_eq!(set(seen(11, 4)), finish(CounterOutcome::Done(true)), "whoever did it");
+        assert_eq!(set(seen(11, 4)), finish(CounterOutcome::Done(true)), "this write or another one");
         assert_eq!(set(seen(12, 5)), finish(CounterOutcome::Unknown));
     }
 

@@ -825,7 +825,7 @@ mod tests {
                 if let Some(reason) = effects.lost {
                     prop_assert_eq!(lost.replace(reason), None);
                 }
-                // A lease that is over is the end of a lock that is held, whoever notices it, and nothing else
+                // A lease that is over is the end of a lock that is held, however it is noticed, and nothing else
                 // is. It is not extended, and one that is set is what is watched.
                 let over_at = |now: Moment| lease_end.is_some_and(|end: Moment| end <= now);
                 let ends = match &event {
