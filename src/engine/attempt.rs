@@ -19,7 +19,7 @@ use crate::engine::admission::enter;
 use crate::engine::held::Held;
 use crate::engine::hold::Hold;
 use crate::engine::look::{
-    InTheWay, Subject, in_the_way, look_before_try, no_auth, orphaned, unusable_directory,
+    InTheWay, Subject, in_the_way, look_before_try, no_auth, orphaned, refused_in, unusable_directory,
 };
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::Pending;
@@ -489,7 +489,7 @@ impl Attempt {
             None => self.saw_ahead(here.place, known),
         }
         self.progress.set_node(own);
-        let refused = refused_in(path_lock, session, &mut here.refusals);
+        let refused = refused_in(path_lock.path(), session, &mut here.refusals);
         let event = async {
             tokio::select! {
                 biased;
@@ -728,17 +728,6 @@ async fn until_next(seat: Seat<'_>) {
         // Whatever the notice says, the turn is checked again.
         let _ = told.await;
     }
-}
-
-/// Waits until the deletion of a node of this client in the path lock's directory is refused.
-async fn refused_in(path_lock: &PathLock, session: &Session, refusals: &mut watch::Receiver<u64>) {
-    // An error is impossible: the session has the sender.
-    while refusals.changed().await.is_ok() {
-        if !session.refused_orphans(Some(path_lock.path())).is_empty() {
-            return;
-        }
-    }
-    std::future::pending::<()>().await;
 }
 
 /// Returns the live contenders before this one.

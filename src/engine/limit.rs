@@ -7,11 +7,11 @@ use thiserror::Error;
 use zookeeper_client as zk;
 
 use crate::engine::lock_options::SemaphoreOptions;
-use crate::engine::look::{Subject, no_auth_in};
+use crate::engine::look::{Subject, error_of, no_auth_in};
 use crate::engine::path_lock::PathLock;
 use crate::engine::requests::{delete_late_creates, make_directories, to_library};
 use crate::error::{AcquireError, Cause};
-use crate::path::{LockPath, NodePath};
+use crate::path::NodePath;
 use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
 use crate::protocol::permits::{LimitNode, Seen, free, other_limit};
 use crate::session::ask::Unanswered;
@@ -338,24 +338,5 @@ pub(super) fn mismatch(
         ours: semaphore.permits,
         theirs,
         node: semaphore.leases.user_child(lease),
-    }
-}
-
-/// Returns the error of a request about this node or directory.
-fn error_of(
-    path_lock: &PathLock,
-    node: &LockPath,
-    subject: Subject,
-    unanswered: Unanswered<NoSession>,
-) -> AcquireError {
-    let path = path_lock.path();
-    let user = || path.user().to_owned();
-    match unanswered {
-        Unanswered::NoSession(no_session) => no_session.into_error(path),
-        Unanswered::Refused(failure) => match failure.kind {
-            FailureKind::Refused(Refusal::NoAuth) => no_auth_in(path_lock, node, subject),
-            _ => AcquireError::Rejected { path: user(), source: failure.cause },
-        },
-        Unanswered::GaveUp(failure) => AcquireError::Connection { path: user(), source: failure.cause },
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use zookeeper_client as zk;
 
 use crate::engine::path_lock::PathLock;
@@ -14,6 +15,7 @@ use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::{Listing, Queue, Unusable};
 use crate::session::ask::Unanswered;
+use crate::session::core::NoSession;
 use crate::session::deletion::first_refused;
 use crate::session::zk_session::Session;
 
@@ -47,19 +49,11 @@ async fn list_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, Acq
             Err(error) => Err(error),
         }
     });
-    let user = || path.user().to_owned();
     match listing.await {
         Ok(None) => Ok(None),
         Ok(Some(Ok(queue))) => Ok(Some(queue)),
         Ok(Some(Err(unusable))) => Err(unusable_directory(path_lock, unusable)),
-        Err(Unanswered::NoSession(no_session)) => Err(no_session.into_error(path)),
-        Err(Unanswered::Refused(failure)) => Err(match failure.kind {
-            FailureKind::Refused(Refusal::NoAuth) => no_auth(path_lock, Subject::Directory),
-            _ => AcquireError::Rejected { path: user(), source: failure.cause },
-        }),
-        Err(Unanswered::GaveUp(failure)) => {
-            Err(AcquireError::Connection { path: user(), source: failure.cause })
-        }
+        Err(unanswered) => Err(error_of(path_lock, path, Subject::Directory, unanswered)),
     }
 }
 
@@ -93,6 +87,25 @@ pub(super) fn no_auth_in(path_lock: &PathLock, directory: &LockPath, subject: Su
         path: path_lock.path().user().to_owned(),
         node,
         has_credentials: path_lock.client().has_credentials(),
+    }
+}
+
+/// Returns the error of a request about this node or directory that got no answer.
+pub(super) fn error_of(
+    path_lock: &PathLock,
+    node: &LockPath,
+    subject: Subject,
+    unanswered: Unanswered<NoSession>,
+) -> AcquireError {
+    let path = path_lock.path();
+    let user = || path.user().to_owned();
+    match unanswered {
+        Unanswered::NoSession(no_session) => no_session.into_error(path),
+        Unanswered::Refused(failure) => match failure.kind {
+            FailureKind::Refused(Refusal::NoAuth) => no_auth_in(path_lock, node, subject),
+            _ => AcquireError::Rejected { path: user(), source: failure.cause },
+        },
+        Unanswered::GaveUp(failure) => AcquireError::Connection { path: user(), source: failure.cause },
     }
 }
 
@@ -130,6 +143,17 @@ pub(super) async fn orphaned(
     let (orphan, source) = Box::pin(first_refused(session, orphans)).await?;
     let node = path_lock.path().user_child(&orphan.name);
     Some(AcquireError::Orphaned { path: path_lock.path().user().to_owned(), node, source })
+}
+
+/// Waits until the deletion of a node of this client in a directory is refused.
+pub(super) async fn refused_in(directory: &LockPath, session: &Session, refusals: &mut watch::Receiver<u64>) {
+    // An error is impossible: the session has the sender.
+    while refusals.changed().await.is_ok() {
+        if !session.refused_orphans(Some(directory)).is_empty() {
+            return;
+        }
+    }
+    std::future::pending::<()>().await;
 }
 
 /// What a contender has to wait for.

@@ -21,7 +21,7 @@ use crate::engine::limit::{
     Watches, invalid, limit, limit_behind_sync, look, look_and_watch, look_behind_sync, mismatch,
 };
 use crate::engine::lock_options::SemaphoreOptions;
-use crate::engine::look::{Subject, no_auth_in, participants};
+use crate::engine::look::{Subject, no_auth_in, participants, refused_in};
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::{CancelOnDrop, Pending};
 use crate::engine::progress::{Ahead, WaitsFor};
@@ -607,16 +607,8 @@ impl PermitsAttempt {
             }
         }
         let (directory, lost) = (self.semaphore.leases.clone(), head.hold.when_lost());
+        let refused = refused_in(&directory, &session, &mut refusals);
         let change = async {
-            let refused = async {
-                // An error is impossible: the session has the sender.
-                while refusals.changed().await.is_ok() {
-                    if !session.refused_orphans(Some(&directory)).is_empty() {
-                        return;
-                    }
-                }
-                std::future::pending::<()>().await;
-            };
             tokio::select! {
                 biased;
                 _ = lost => None,
