@@ -1,6 +1,6 @@
 //! What the tests of this workspace share: waiting with a name ([`within`], [`ByHand`], [`poll_until`]),
 //! locks on a server in this process ([`in_process`]), real ZooKeeper servers as child processes, the other
-//! programs they run against (Java Curator, Python kazoo), and a test harness that says what it did not run
+//! programs they run against (Java Curator, Python kazoo, Redis), and a test harness that says what it did not run
 //! and why ([`Suite`]).
 //!
 //! What is not `async` blocks, and needs no runtime.
@@ -13,10 +13,12 @@ mod poll;
 mod ports;
 mod proxy;
 mod random;
+mod redis;
 mod shared;
 mod suite;
 mod terminal;
 mod wait;
+mod watchdog;
 mod zookeeper;
 
 pub use example::example;
@@ -24,6 +26,7 @@ pub use log::listen_to_log;
 pub use poll::{TimedOut, poll_until};
 pub use proxy::{Cut, Direction, Proxy};
 pub use random::Random;
+pub use redis::Redis;
 pub use shared::{shared_ensemble, shared_standalone, stop_shared, unique_path};
 pub use suite::{IntoOutcome, Suite};
 pub use terminal::shown_on_a_terminal;

@@ -76,6 +76,15 @@ pub struct KazooPeer {
     pub version: String,
 }
 
+/// What is needed to start a Redis server.
+#[derive(Debug, Clone)]
+pub struct RedisPeer {
+    /// The server.
+    pub server: PathBuf,
+    /// Its version.
+    pub version: String,
+}
+
 /// The Java virtual machine: `$JAVA_HOME/bin/java`, else `java` on the path.
 ///
 /// # Errors
@@ -121,6 +130,15 @@ pub fn curator() -> Result<CuratorPeer, Missing> {
 pub fn kazoo() -> Result<KazooPeer, Missing> {
     static FOUND: OnceLock<Result<KazooPeer, Missing>> = OnceLock::new();
     FOUND.get_or_init(find_kazoo).clone()
+}
+
+/// A Redis server: `redis-server` on the path.
+///
+/// # Errors
+/// [`Missing`] when there is none, or it does not say its version.
+pub fn redis() -> Result<RedisPeer, Missing> {
+    static FOUND: OnceLock<Result<RedisPeer, Missing>> = OnceLock::new();
+    FOUND.get_or_init(find_redis).clone()
 }
 
 fn find_zookeeper() -> Result<ZooKeeperPeer, Missing> {
@@ -174,6 +192,16 @@ fn find_kazoo() -> Result<KazooPeer, Missing> {
         }
     }
     Err(Missing::new("kazoo", reason, "apt-get install python3-kazoo"))
+}
+
+fn find_redis() -> Result<RedisPeer, Missing> {
+    let missing = |reason: &str| Missing::new("Redis", reason, "apt-get install redis-server");
+    let server = on_path("redis-server").ok_or_else(|| missing("no `redis-server` on the path"))?;
+    // Redis server v=7.0.15 sha=00000000:0 ..
+    let said = said(&server, ["--version"]).ok_or_else(|| missing("`redis-server --version` fails"))?;
+    let version = said.split_whitespace().find_map(|word| word.strip_prefix("v="));
+    let version = version.ok_or_else(|| missing("`redis-server --version` names no version"))?.to_owned();
+    Ok(RedisPeer { server, version })
 }
 
 fn java_tool(name: &str) -> Option<PathBuf> {

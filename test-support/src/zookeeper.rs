@@ -1,11 +1,12 @@
 //! Real ZooKeeper servers as child processes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::env;
 use std::fmt::{self, Write as _};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use tempfile::TempDir;
 use crate::peers::{self, Missing, ZooKeeperPeer};
 use crate::poll::{TimedOut, poll_until};
 use crate::ports::{BLOCK, Ports};
+use crate::watchdog::{Watchdog, own_group};
 
 /// How long servers may take to serve. A Java machine starts in under a second; this is for a machine
 /// on which everything else runs too.
@@ -50,6 +52,7 @@ pub struct Options {
     extended_types: bool,
     jvm_args: Vec<String>,
     settings: Vec<(String, String)>,
+    directory: Option<PathBuf>,
     quorum_addr: Option<QuorumAddr>,
 }
 
@@ -65,6 +68,7 @@ impl Default for Options {
             extended_types: true,
             jvm_args: Vec::new(),
             settings: Vec::new(),
+            directory: None,
             quorum_addr: None,
         }
     }
@@ -82,6 +86,7 @@ impl fmt::Debug for Options {
             .field("extended_types", &self.extended_types)
             .field("jvm_args", &self.jvm_args)
             .field("settings", &self.settings)
+            .field("directory", &self.directory)
             .field("quorum_addr", &self.quorum_addr.is_some())
             .finish()
     }
@@ -156,6 +161,14 @@ impl Options {
     #[must_use]
     pub fn setting(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((key.into(), value.into()));
+        self
+    }
+
+    /// Where the servers' data and logs are kept, in a directory of their own. Default: the system's directory
+    /// for temporary files.
+    #[must_use]
+    pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.directory = Some(directory.into());
         self
     }
 
@@ -297,7 +310,8 @@ impl ZooKeeper {
                 return Err(ServerError::Failed(format!("an ensemble has 1 to {most} members, not {size}")));
             }
         };
-        let dir = tempfile::Builder::new().prefix("zookeeper-").tempdir()?;
+        let parent = options.directory.clone().unwrap_or_else(env::temp_dir);
+        let dir = tempfile::Builder::new().prefix("zookeeper-").tempdir_in(parent)?;
         let ports = Ports::take()?;
         let local = |index| SocketAddr::from((Ipv4Addr::LOCALHOST, ports.port(index)));
         let members: Vec<_> = (0..size)
@@ -630,50 +644,8 @@ impl Drop for ZooKeeper {
     }
 }
 
-/// Kills the servers and deletes their directory when this process ends without having done so: when
-/// it is killed, or exits with servers in a static.
-#[derive(Debug)]
-struct Watchdog {
-    child: Child,
-}
-
-impl Watchdog {
-    /// A shell that reads process numbers, a line replacing the one before, and acts when there is no
-    /// more to read: when this process has closed the pipe, which it does by ending.
-    fn start(dir: &Path) -> io::Result<Self> {
-        const SCRIPT: &str = "live=; while read -r line; do live=$line; done; \
-                              if [ -n \"$live\" ]; then kill -s KILL $live; fi; rm -rf -- \"$0\"";
-        let mut command = Command::new("sh");
-        command.args(["-c", SCRIPT]).arg(dir).current_dir("/");
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        // Or the Ctrl-C that ends this process would end it too.
-        own_group(&mut command);
-        Ok(Self { child: command.spawn()? })
-    }
-
-    fn guard(&mut self, live: &[u32]) {
-        let line: Vec<_> = live.iter().map(u32::to_string).collect();
-        if let Some(pipe) = &mut self.child.stdin {
-            // Without a watchdog there is still Drop.
-            let _ = pipe.write_all(format!("{}\n", line.join(" ")).as_bytes());
-        }
-    }
-
-    fn end(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn own_group(command: &mut Command) {
-    #[cfg(unix)]
-    std::os::unix::process::CommandExt::process_group(command, 0);
-    #[cfg(not(unix))]
-    let _ = command;
 }
 
 /// Sends a signal to a child that has not been waited for, so the number is still its own.

@@ -12,9 +12,10 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use test_support::peers::{self, CuratorPeer, KazooPeer, ZooKeeperPeer};
+use test_support::peers::{self, CuratorPeer, KazooPeer, RedisPeer, ZooKeeperPeer};
 use test_support::{
-    MemberAddrs, Mode, Options, Suite, ZooKeeper, poll_until, shared_standalone, stop_shared, unique_path,
+    MemberAddrs, Mode, Options, Redis, Suite, ZooKeeper, poll_until, shared_standalone, stop_shared,
+    unique_path,
 };
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -39,6 +40,7 @@ fn main() {
     ] {
         suite.add_needing("zookeeper", name, peers::zookeeper(), test);
     }
+    suite.add_needing("redis", "a_server_answers_and_ends", peers::redis(), redis);
     suite.add_needing("curator", "a_program_compiles_and_runs", peers::curator(), curator);
     suite.add_needing("kazoo", "a_program_runs", peers::kazoo(), kazoo);
     suite.run()
@@ -51,6 +53,19 @@ fn ensure(condition: bool, what: impl Into<String>) -> Outcome {
 fn exists(pid: u32) -> bool {
     // A zombie is gone as well: it only waits for its parent.
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+fn redis(_: RedisPeer) -> Outcome {
+    let server = Redis::start()?;
+    let pid = server.pid();
+    let mut stream = TcpStream::connect(server.address())?;
+    stream.write_all(b"SET a b\r\nCONFIG GET save\r\n")?;
+    let expected = b"+OK\r\n*2\r\n$4\r\nsave\r\n$0\r\n\r\n";
+    let mut answer = vec![0; expected.len()];
+    stream.read_exact(&mut answer)?;
+    assert_eq!(String::from_utf8_lossy(&answer), String::from_utf8_lossy(expected));
+    drop(server);
+    ensure(!exists(pid), "the server is gone")
 }
 
 fn standalone(_: ZooKeeperPeer) -> Outcome {
@@ -72,12 +87,14 @@ fn standalone(_: ZooKeeperPeer) -> Outcome {
 }
 
 fn options(_: ZooKeeperPeer) -> Outcome {
+    let directory = tempfile::tempdir()?;
     let options = Options::new()
         .tick(Duration::from_millis(300))
         .min_session_timeout(Duration::from_millis(700))
         .max_session_timeout(Duration::from_secs(5))
         .container_check(Duration::from_millis(250))
         .jvm_arg("-Dtest.marker=1")
+        .directory(directory.path())
         .setting("snapCount", "1234");
     let server = ZooKeeper::standalone(&options)?;
     let conf = server.four_letter(0, "conf")?;
@@ -93,7 +110,7 @@ fn options(_: ZooKeeperPeer) -> Outcome {
     ] {
         ensure(env.split('\0').any(|a| a == arg), format!("{arg} not in {env}"))?;
     }
-    Ok(())
+    ensure(fs::read_dir(directory.path())?.count() == 1, "its data are where they were wanted")
 }
 
 fn ensemble(_: ZooKeeperPeer) -> Outcome {

@@ -1,0 +1,142 @@
+//! A Redis server as a child process.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::peers;
+use crate::poll::poll_until;
+use crate::ports::Ports;
+use crate::watchdog::{Watchdog, own_group};
+use crate::zookeeper::ServerError;
+
+/// How long the server may take to serve, on a machine on which everything else runs too.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// How many blocks of ports to try when another process takes one of ours in between.
+const ATTEMPTS: usize = 3;
+
+/// A Redis server on loopback that writes nothing to disk and forgets everything.
+///
+/// Dropping it kills the server; should this process end without dropping it, a watchdog does the same.
+#[derive(Debug)]
+pub struct Redis {
+    address: SocketAddr,
+    child: Child,
+    watchdog: Watchdog,
+    dir: TempDir,
+    version: String,
+    _ports: Ports,
+}
+
+impl Redis {
+    /// Starts a server and waits until it serves.
+    ///
+    /// # Errors
+    /// [`ServerError::Missing`] where there is no Redis; else what went wrong, with the log.
+    pub fn start() -> Result<Self, ServerError> {
+        let mut attempt = 1;
+        loop {
+            let mut server = Self::spawn()?;
+            match server.wait_serving() {
+                Err(_) if attempt < ATTEMPTS && server.log().contains("Address already in use") => {
+                    attempt += 1;
+                }
+                result => return result.map(|()| server),
+            }
+        }
+    }
+
+    fn spawn() -> Result<Self, ServerError> {
+        let peer = peers::redis()?;
+        let dir = tempfile::Builder::new().prefix("redis-").tempdir()?;
+        let ports = Ports::take()?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports.port(0)));
+        let mut watchdog = Watchdog::start(dir.path())?;
+        let mut command = Command::new(&peer.server);
+        command
+            .args(["--bind", &address.ip().to_string(), "--port", &address.port().to_string()])
+            // Neither snapshots nor a log of writes.
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .arg("--dir")
+            .arg(dir.path())
+            .args(["--loglevel", "warning", "--logfile", "log"])
+            .current_dir(dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        own_group(&mut command);
+        let child = command.spawn()?;
+        watchdog.guard(&[child.id()]);
+        Ok(Self { address, child, watchdog, dir, version: peer.version, _ports: ports })
+    }
+
+    fn wait_serving(&mut self) -> Result<(), ServerError> {
+        let address = self.address;
+        let child = &mut self.child;
+        let served = poll_until("Redis to serve", START_LIMIT, || {
+            let ended = !matches!(child.try_wait(), Ok(None));
+            if answers(address) { Some(true) } else { ended.then_some(false) }
+        });
+        match served {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ServerError::Failed(format!("Redis ended\n{}", self.log()))),
+            Err(e) => Err(ServerError::Failed(format!("{e}\n{}", self.log()))),
+        }
+    }
+
+    /// Where it serves.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its version.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// What it has logged, warnings only.
+    #[must_use]
+    pub fn log(&self) -> String {
+        read_log(self.dir.path())
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        // One that has ended by itself is as dead as we want it.
+        let _ = self.child.kill();
+        // Before another process may get the number.
+        self.watchdog.end();
+        let _ = self.child.wait();
+    }
+}
+
+fn read_log(dir: &Path) -> String {
+    fs::read(dir.join("log")).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+/// Whether a server answers to a ping.
+fn answers(address: SocketAddr) -> bool {
+    let ping = || {
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(b"PING\r\n")?;
+        let mut answer = [0; 7];
+        stream.read_exact(&mut answer)?;
+        Ok::<_, std::io::Error>(&answer == b"+PONG\r\n")
+    };
+    ping().unwrap_or(false)
+}
