@@ -1,0 +1,46 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+/// Measures locks beside each other: this workspace's, the two bare writes below them, `Client::lock`, Java
+/// Curator, kazoo and Redis, in interleaved rounds, on servers that it starts itself.
+#[derive(Debug, Parser)]
+#[command(name = "lockbench")]
+pub(crate) struct Options {
+    /// Shorter rounds: the whole run takes less than ten minutes.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Exits with 1 if a gate is missed, and prints which.
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// One short round of each scenario: shows that all of them work and all locks exclude, and measures
+    /// nothing.
+    #[arg(long, conflicts_with_all = ["quick", "check"])]
+    pub(crate) smoke: bool,
+    /// Writes everything that was measured to a file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Only the scenarios whose names begin so; may be repeated.
+    #[arg(long, value_name = "SCENARIO")]
+    pub(crate) only: Vec<String>,
+    /// Only these contenders; may be repeated.
+    #[arg(long, value_name = "CONTENDER")]
+    pub(crate) contender: Vec<String>,
+    /// Prints what is measured, and measures nothing.
+    #[arg(long)]
+    pub(crate) list: bool,
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs as the worker of a contender: what the orchestrator starts.
+    #[command(hide = true)]
+    Worker {
+        /// Which.
+        name: String,
+    },
+}

@@ -1,0 +1,80 @@
+//! Counters that show whether a lock excludes: a task that holds the lock reads, computes and writes, and
+//! nothing but the lock keeps another from doing so at once.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Error;
+use crate::job::Job;
+
+/// The counters of a round, one for each path.
+#[derive(Debug)]
+pub(crate) enum Counters {
+    Memory(Vec<AtomicU64>),
+    /// Eight bytes for each path, shared by processes.
+    File(File),
+}
+
+impl Counters {
+    /// Returns zeros, or the file that the processes of the round share.
+    pub(crate) fn of(job: &Job) -> Result<Self, Error> {
+        Ok(match &job.counter_file {
+            Some(path) => Self::File(OpenOptions::new().read(true).write(true).open(path)?),
+            None => Self::Memory((0..job.paths).map(|_| AtomicU64::new(0)).collect()),
+        })
+    }
+
+    /// Adds one to the counter of a path, as one who is alone does it.
+    pub(crate) fn count(&self, path: usize) -> Result<(), Error> {
+        match self {
+            Self::Memory(counters) => {
+                let counter = counters.get(path).ok_or("no counter for this path")?;
+                // Two steps on purpose: an atomic addition would count two holders, too.
+                let value = counter.load(Ordering::Relaxed);
+                counter.store(next(value), Ordering::Relaxed);
+            }
+            Self::File(file) => {
+                let (offset, mut bytes) = (8 * path as u64, [0; 8]);
+                file.read_exact_at(&mut bytes, offset)?;
+                file.write_all_at(&next(u64::from_ne_bytes(bytes)).to_ne_bytes(), offset)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns how many of the exclusive cycles are not in the counters; 0 for a file, which others use, too.
+    pub(crate) fn lost_of(&self, exclusive_cycles: u64) -> u64 {
+        match self {
+            Self::Memory(counters) => {
+                let sum: u64 = counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum();
+                exclusive_cycles.abs_diff(sum)
+            }
+            Self::File(_) => 0,
+        }
+    }
+}
+
+/// Returns the number after this one, by a way that takes a moment.
+fn next(value: u64) -> u64 {
+    (0..8_u64).fold(value, |sum, step| std::hint::black_box(sum.wrapping_add(step))).wrapping_sub(27)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_after_is_one_more() {
+        assert_eq!((next(0), next(41)), (1, 42));
+    }
+
+    #[test]
+    fn a_lost_update_is_seen() {
+        let counters = Counters::Memory(vec![AtomicU64::new(0), AtomicU64::new(0)]);
+        for path in [0, 1, 1] {
+            counters.count(path).unwrap();
+        }
+        assert_eq!((counters.lost_of(3), counters.lost_of(5)), (0, 2));
+    }
+}

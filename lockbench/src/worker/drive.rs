@@ -1,0 +1,244 @@
+//! One round of a contender written in Rust: tasks that acquire and release until its time is over.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
+use tokio::task::JoinSet;
+use zookeeper_client::{Acls, CreateMode};
+
+use super::counter::Counters;
+use crate::Error;
+use crate::job::{Done, Job, Latency, Objects, Release};
+
+/// How many histograms the tasks of a round share.
+const SHARDS: usize = 16;
+/// No latency is longer; in nanoseconds.
+const LONGEST: u64 = 600_000_000_000;
+
+/// One session of a kind of lock.
+pub(crate) trait Contender: Sized + Send + Sync + 'static {
+    /// What a task has of a lock.
+    type Lock: Send + Sync + 'static;
+    /// What a task has while it holds the lock.
+    type Guard: Send;
+
+    /// Opens a session.
+    fn connect(job: &Job) -> impl Future<Output = Result<Self, Error>> + Send;
+    /// Makes the lock object of a path, and what it needs at the servers.
+    fn lock(&self, job: &Job, path: &str) -> impl Future<Output = Result<Self::Lock, Error>> + Send;
+    /// Acquires the lock, shared with other readers if it is for reading.
+    fn acquire(
+        &self,
+        lock: &Self::Lock,
+        reading: bool,
+    ) -> impl Future<Output = Result<Self::Guard, Error>> + Send;
+    /// Releases the lock. If it is not awaited, the servers may still have it when this returns.
+    fn release(&self, guard: Self::Guard, how: Release) -> impl Future<Output = Result<(), Error>> + Send;
+    /// Waits until what was released in the background is gone.
+    fn settle(&self) -> impl Future<Output = Result<(), Error>> + Send {
+        async { Ok(()) }
+    }
+    /// Ends the session.
+    fn close(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+}
+
+/// The sessions and locks of a job, which are kept between its rounds.
+pub(crate) struct Setup<C: Contender> {
+    sessions: Vec<Arc<C>>,
+    tasks: Vec<Seat<C>>,
+    /// A session of its own, for foreign children.
+    foreign: Option<zookeeper_client::Client>,
+}
+
+/// What a task uses in every round.
+struct Seat<C: Contender> {
+    session: Arc<C>,
+    lock: Arc<C::Lock>,
+    directory: Arc<str>,
+    path: usize,
+}
+
+impl<C: Contender> Setup<C> {
+    pub(crate) async fn make(job: &Job) -> Result<Self, Error> {
+        let mut sessions = Vec::with_capacity(job.sessions);
+        for _ in 0..job.sessions {
+            sessions.push(Arc::new(C::connect(job).await?));
+        }
+        let directories: Vec<Arc<str>> = (0..job.paths).map(|i| format!("{}/{i}", job.root).into()).collect();
+        let mut tasks: Vec<Seat<C>> = Vec::with_capacity(job.sessions * job.tasks);
+        for task in 0..job.sessions * job.tasks {
+            let (number, path) = (task / job.tasks, task % job.paths);
+            let session = sessions.get(number).ok_or("no session for this task")?;
+            let directory = directories.get(path).ok_or("no path for this task")?;
+            let mut mine = tasks.iter().skip(number * job.tasks);
+            let made = match job.objects {
+                Objects::Shared => mine.find(|seat| seat.path == path),
+                Objects::PerTask => None,
+            };
+            let lock = match made {
+                Some(seat) => Arc::clone(&seat.lock),
+                None => Arc::new(session.lock(job, directory).await?),
+            };
+            tasks.push(Seat { session: Arc::clone(session), lock, directory: Arc::clone(directory), path });
+        }
+        let foreign = if job.keep_from_succession { Some(foreigner(job, &directories).await?) } else { None };
+        Ok(Self { sessions, tasks, foreign })
+    }
+
+    pub(crate) async fn close(&self) {
+        for session in &self.sessions {
+            session.close().await;
+        }
+    }
+}
+
+/// What the tasks of a round share.
+struct Round {
+    job: Job,
+    deadline: Instant,
+    counters: Counters,
+    histograms: Vec<Mutex<Histogram<u64>>>,
+}
+
+/// What a task did in a round.
+#[derive(Debug, Default, Clone, Copy)]
+struct Tally {
+    cycles: u64,
+    exclusive: u64,
+    /// Spent in cycles.
+    busy: Duration,
+}
+
+/// Runs one round.
+pub(crate) async fn round<C: Contender>(setup: &Arc<Setup<C>>, job: &Job) -> Result<Done, Error> {
+    let shards = setup.tasks.len().min(SHARDS);
+    let histograms: Result<Vec<_>, _> =
+        (0..shards).map(|_| Histogram::new_with_bounds(1, LONGEST, 3).map(Mutex::new)).collect();
+    let (histograms, counters) = (histograms?, Counters::of(job)?);
+    let (started, cpu) = (Instant::now(), cpu_time());
+    let deadline = started + Duration::from_micros(job.micros);
+    let round = Arc::new(Round { job: job.clone(), deadline, counters, histograms });
+    let mut running = JoinSet::new();
+    for task in 0..setup.tasks.len() {
+        running.spawn(cycles(Arc::clone(setup), Arc::clone(&round), task));
+    }
+    let mut all = Tally::default();
+    while let Some(ended) = running.join_next().await {
+        let tally = ended??;
+        all.cycles += tally.cycles;
+        all.exclusive += tally.exclusive;
+        all.busy = all.busy.max(tally.busy);
+    }
+    for session in &setup.sessions {
+        session.settle().await?;
+    }
+    let elapsed = if job.keep_from_succession { all.busy } else { started.elapsed() };
+    Ok(Done {
+        cycles: all.cycles,
+        elapsed_micros: micros(elapsed),
+        cpu_micros: micros(cpu_time().saturating_sub(cpu)),
+        latency_micros: latency(&round.histograms)?,
+        lost_updates: round.counters.lost_of(all.exclusive),
+        exclusive_cycles: Some(all.exclusive),
+    })
+}
+
+/// Acquires and releases until the round is over.
+async fn cycles<C: Contender>(setup: Arc<Setup<C>>, round: Arc<Round>, task: usize) -> Result<Tally, Error> {
+    let seat = setup.tasks.get(task).ok_or("no such task")?;
+    let histogram = round.histograms.get(task % round.histograms.len()).ok_or("no histogram")?;
+    let mut tally = Tally::default();
+    loop {
+        if let Some(foreign) = &setup.foreign {
+            come_and_go(foreign, &seat.directory).await?;
+        }
+        let reading = reads(task, tally.cycles, round.job.read_percent);
+        let asked = Instant::now();
+        let guard = seat.session.acquire(&seat.lock, reading).await?;
+        let waited = asked.elapsed();
+        if !reading {
+            round.counters.count(seat.path)?;
+            tally.exclusive += 1;
+        }
+        seat.session.release(guard, round.job.release).await?;
+        tally.cycles += 1;
+        let now = Instant::now();
+        tally.busy += now - asked;
+        let nanos = u64::try_from(waited.as_nanos()).unwrap_or(LONGEST);
+        histogram.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(nanos.max(1));
+        if now >= round.deadline || round.job.cycles_per_task.is_some_and(|most| tally.cycles >= most) {
+            return Ok(tally);
+        }
+    }
+}
+
+/// Opens a session for foreign children, and makes the directories that they need.
+async fn foreigner(job: &Job, directories: &[Arc<str>]) -> Result<zookeeper_client::Client, Error> {
+    let foreign = zookeeper_client::Client::connect(&job.servers).await?;
+    for directory in directories {
+        foreign.mkdir(directory, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
+    }
+    Ok(foreign)
+}
+
+/// Creates and deletes a child that is no contender, so that the next lock node's number does not follow on
+/// that of the last.
+async fn come_and_go(foreign: &zookeeper_client::Client, directory: &str) -> Result<(), Error> {
+    let child = format!("{directory}/foreign");
+    foreign.create(&child, b"", &CreateMode::Ephemeral.with_acls(Acls::anyone_all())).await?;
+    Ok(foreign.delete(&child, None).await?)
+}
+
+/// Whether a cycle reads. The cycles of a task that write are spread evenly, and differ between tasks.
+fn reads(task: usize, cycle: u64, percent: u64) -> bool {
+    // 37 has no divisor in common with 100: each hundred cycles go through all remainders.
+    (task as u64 * 61 + cycle * 37) % 100 < percent
+}
+
+/// The user and system time of this process.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+fn micros(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+fn latency(histograms: &[Mutex<Histogram<u64>>]) -> Result<Latency, Error> {
+    let mut all = Histogram::<u64>::new_with_bounds(1, LONGEST, 3)?;
+    for histogram in histograms {
+        all.add(&*histogram.lock().unwrap_or_else(PoisonError::into_inner))?;
+    }
+    let at = |quantile| all.value_at_quantile(quantile) as f64 / 1e3;
+    Ok(Latency { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max: all.max() as f64 / 1e3 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_cycles_in_a_hundred_read() {
+        for percent in [0, 50, 95, 100] {
+            for task in 0..5 {
+                assert_eq!((0..100).filter(|&cycle| reads(task, cycle, percent)).count() as u64, percent);
+            }
+        }
+    }
+
+    #[test]
+    fn percentiles_are_over_all_tasks() {
+        let histogram = |values: &[u64]| {
+            let mut histogram = Histogram::new_with_bounds(1, LONGEST, 3).unwrap();
+            values.iter().for_each(|&value| histogram.saturating_record(value));
+            Mutex::new(histogram)
+        };
+        let all = latency(&[histogram(&[1_000, 2_000]), histogram(&[900_000])]).unwrap();
+        assert_eq!((all.p50, all.max.round()), (2.0, 900.0));
+    }
+}
