@@ -6,12 +6,12 @@
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use test_support::in_process::{Acquired, connect, queue_at, session, until};
+use test_support::in_process::{Acquired, Barrier, connect, queue_at, session, until};
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, InterProcessMultiLock, InterProcessMutex, LockGuard, Margin,
-    MultiLockGuard, TryLockError,
+    AcquireError, Client, ConnectionState, InterProcessMultiLock, InterProcessMutex, LockGuard, LockState,
+    Margin, MultiLockGuard, TryLockError,
 };
 use zookeeper_test_server::{Cut, Direction, Gate, Loss, Match, Op, Server, ServerError, View};
 
@@ -540,24 +540,33 @@ async fn what_was_begun_in_a_session_that_ended_is_in_no_others_way() {
     let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
     server.freeze_expiry(true);
     PATHS.iter().for_each(|path| server.create(path, "").unwrap());
-    // In doubt after 0.3 s without an answer; the library gives the connection up after 0.5 s.
-    let builder = Client::builder().session_timeout(Duration::from_millis(1_500)).margin(Margin::Strict);
+    // In doubt after 0.2 s without an answer; the library gives the connection up after 0.5 s.
+    let builder = Client::builder().session_timeout(Duration::from_secs(1)).margin(Margin::Strict);
     let client = builder.connect(&server.connect_string()).await.unwrap();
     let (other, id) = (connect(&server).await, session(&client));
+    let barrier = Barrier::new(&client).await;
+    let elsewhere = InterProcessMutex::new(&client, "/elsewhere").unwrap();
+    let sure = within("a lock elsewhere", elsewhere.lock()).await.unwrap();
     let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
     let gate = server.hold_reply(Match::op(Op::MultiRead).session(id).nth(1));
-    let sent = Instant::now();
     let attempt = tokio::spawn(multi.lock());
     within("the read", gate.wait_hit()).await;
-    let next = tokio::spawn(InterProcessMutex::new(&other, PATHS[0]).unwrap().lock());
-    until(&server, "the next in line", |view| view.children(PATHS[0]).len() == 2).await;
+    // Answered behind the read.
+    let list = server.hold_reply(Match::op(Op::GetChildren).path(elsewhere.path()).session(id));
+    let behind = tokio::spawn(async move { elsewhere.participants().await });
+    within("the list", list.wait_hit()).await;
+    list.release();
+    // No beat gets through from here on.
+    server.stall(id, Direction::ToServer);
 
     // Nothing is granted by the answer, which comes after the lease is in doubt.
-    server.stall(id, Direction::ToServer);
-    // The lease is over by the clock alone, and nothing can be seen of a grant that is not made.
-    tokio::time::sleep(Duration::from_millis(380).saturating_sub(sent.elapsed())).await;
+    within("the doubt", sure.state_changed(LockState::Held)).await;
     gate.release();
-    tokio::time::sleep(Duration::from_millis(60)).await;
+    // It has come, if the connection was not given up before.
+    let _ = within("the answer behind it", behind).await.unwrap();
+    barrier.pass().await;
+    let next = tokio::spawn(InterProcessMutex::new(&other, PATHS[0]).unwrap().lock());
+    until(&server, "the next in line", |view| view.children(PATHS[0]).len() == 2).await;
     assert!(server.expire_session(id));
     server.resume(id);
     let held = within("the next in line", next).await.unwrap().unwrap();
