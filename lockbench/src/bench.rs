@@ -3,31 +3,38 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Error;
-use crate::contender::Contender;
+use crate::contender::{Contender, Processes};
 use crate::gate::{self, Gate};
-use crate::job::{Done, Job};
-use crate::machine::Reading;
+use crate::machine::{Memory, Reading};
 use crate::options::Options;
 use crate::process::Worker;
-use crate::report::{Measured, Report, ScenarioReport};
-use crate::scenario::{self, Effort, Scenario};
+use crate::report::{Measured, Report, Round, ScenarioReport};
+use crate::scenario::{self, Course, Effort, Scenario};
 use crate::servers::Servers;
+use crate::turn::{self, NodeCount, SharedCounters};
+
+/// From how many tasks on their memory is measured.
+const CROWD: usize = 10_000;
 
 /// Runs what the command line asks for, and returns whether everything was as it must be.
 pub(crate) fn run(options: &Options) -> Result<bool, Error> {
-    let scenarios = chosen(options)?;
-    if options.list {
-        print(&list(&scenarios))?;
-        return Ok(true);
-    }
     let effort = match (options.smoke, options.quick) {
         (true, _) => Effort::Smoke,
         (_, true) => Effort::Quick,
         _ => Effort::Full,
     };
+    let mut scenarios = chosen(options, effort)?;
+    if options.list {
+        print(&list(&scenarios))?;
+        return Ok(true);
+    }
+    if effort == Effort::Smoke {
+        scenarios = scenarios.into_iter().map(Scenario::small).collect();
+    }
+    let started = Instant::now();
     let mut bench = Bench { effort, servers: Servers::default(), workers: HashMap::new() };
     let mut report = Report::default();
     for scenario in &scenarios {
@@ -35,31 +42,38 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
         print(&format!("{}\n", measured.table(scenario)))?;
         report.scenarios.insert(scenario.name.clone(), measured);
     }
+    report.machine = machine(&bench, started.elapsed());
     if effort != Effort::Smoke {
-        let judged = |gate: &Gate| Some(gate.judge(&report.scenarios.get(gate.scenario)?.rounds));
-        report.gates = gate::ALL.iter().filter_map(judged).collect();
+        let measured = |gate: &&Gate| report.scenarios.contains_key(gate.scenario);
+        report.gates = gate::ALL.iter().filter(measured).map(|gate| gate.judge(&report.scenarios)).collect();
         print(&report.gates_table())?;
     }
+    print(&format!("{:.0} s\n", started.elapsed().as_secs_f64()))?;
     if let Some(path) = &options.json {
-        fs::write(path, serde_json::to_string_pretty(&report)?)?;
+        fs::write(path, serde_json::to_string_pretty(&report)?)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
     }
     Ok(!options.check || report.gates.iter().all(|verdict| verdict.met))
 }
 
-/// Returns the scenarios and contenders that the command line names, or all.
-fn chosen(options: &Options) -> Result<Vec<Scenario>, Error> {
-    let named = |names: &[String], name: &str| names.is_empty() || names.iter().any(|n| name == n);
+/// Returns the scenarios and contenders that the command line names, or all that the effort has.
+fn chosen(options: &Options, effort: Effort) -> Result<Vec<Scenario>, Error> {
+    let begins = |scenario: &Scenario, name: &String| scenario.name.starts_with(name.as_str());
     let mut scenarios = scenario::all();
     for name in &options.only {
-        if !scenarios.iter().any(|scenario| scenario.name.starts_with(name.as_str())) {
+        if !scenarios.iter().any(|scenario| begins(scenario, name)) {
             return Err(format!("no scenario's name begins with {name}; --list has them").into());
         }
     }
-    scenarios.retain(|scenario| {
-        options.only.is_empty() || options.only.iter().any(|name| scenario.name.starts_with(name.as_str()))
+    scenarios.retain(|scenario| match options.only.as_slice() {
+        // The list has all.
+        [] => options.list || scenario.from <= effort,
+        names => names.iter().any(|name| begins(scenario, name)),
     });
-    for scenario in &mut scenarios {
-        scenario.contenders.retain(|contender| named(&options.contender, contender.name));
+    if !options.contender.is_empty() {
+        for scenario in &mut scenarios {
+            scenario.contenders.retain(|contender| options.contender.iter().any(|n| n == contender.name));
+        }
     }
     scenarios.retain(|scenario| !scenario.contenders.is_empty());
     if scenarios.is_empty() {
@@ -69,11 +83,37 @@ fn chosen(options: &Options) -> Result<Vec<Scenario>, Error> {
 }
 
 fn list(scenarios: &[Scenario]) -> String {
-    let line = |scenario: &Scenario| {
+    let mut absent = BTreeMap::new();
+    let mut text = String::new();
+    for scenario in scenarios {
         let names: Vec<_> = scenario.contenders.iter().map(|contender| contender.name).collect();
-        format!("{:<18}{}\n{:<18}{}\n", scenario.name, scenario.about, "", names.join(", "))
-    };
-    scenarios.iter().map(line).collect()
+        let full = if scenario.from == Effort::Full { " (not with --quick)" } else { "" };
+        text += &format!("{:<22}{}{full}\n{:<22}{}\n", scenario.name, scenario.about, "", names.join(", "));
+        for contender in &scenario.contenders {
+            if let Err(why) = contender.command() {
+                absent.insert(contender.name, why.to_string());
+            }
+        }
+    }
+    for (name, why) in absent {
+        text += &format!("{name} does not take part: {why}\n");
+    }
+    text
+}
+
+/// What helps to compare two runs.
+fn machine(bench: &Bench, took: Duration) -> BTreeMap<String, String> {
+    let mut facts = bench.servers.versions();
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    if let Some((_, model)) = model {
+        facts.insert("processor".to_owned(), model.to_owned());
+    }
+    let processors = std::thread::available_parallelism().map_or(0, std::num::NonZeroUsize::get);
+    facts.insert("processors".to_owned(), processors.to_string());
+    facts.insert("effort".to_owned(), format!("{:?}", bench.effort).to_lowercase());
+    facts.insert("seconds".to_owned(), took.as_secs().to_string());
+    facts
 }
 
 /// Not `print!`, which panics if the reader is gone.
@@ -86,107 +126,136 @@ fn print(text: &str) -> Result<(), Error> {
 struct Bench {
     effort: Effort,
     servers: Servers,
-    /// The processes of each contender that has been in this scenario.
-    workers: HashMap<&'static str, Vec<Worker>>,
+    /// The processes that run, by [`Contender::processes`].
+    workers: HashMap<Processes, Vec<Worker>>,
 }
 
 impl Bench {
     /// Runs a scenario's rounds.
     fn scenario(&mut self, scenario: &Scenario) -> Result<ScenarioReport, Error> {
-        self.servers.start(scenario.ensemble)?;
+        let (mut present, mut absent, mut bytes_per_task) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         for contender in &scenario.contenders {
-            self.start(scenario, contender)?;
-            // Connects, makes the directories, and fills caches.
-            self.round(scenario, contender, self.effort.length() / 2)?;
+            if let Err(why) = self.start(scenario, contender) {
+                absent.insert(contender.name.to_owned(), why.to_string());
+                continue;
+            }
+            let before = Memory::of(self.processes_of(scenario, contender))?;
+            self.warm_up(scenario, contender)?;
+            let after = Memory::of(self.processes_of(scenario, contender))?;
+            if scenario.all_tasks() >= CROWD {
+                let used = after.peak.saturating_sub(before.resident);
+                let bytes = used as f64 / scenario.all_tasks() as f64;
+                bytes_per_task.insert(contender.name.to_owned(), bytes);
+            }
+            present.push(*contender);
         }
         let mut rounds = Vec::new();
-        for round in 0..self.effort.rounds() {
+        for number in 0..scenario.rounds(self.effort) {
             // Who comes after whom is different in each round.
-            let mut order = scenario.contenders.clone();
-            order.rotate_left(round % scenario.contenders.len());
-            let mut measured = BTreeMap::new();
+            let mut order = present.clone();
+            order.rotate_left(number.checked_rem(present.len()).unwrap_or(0));
+            let mut round = Round::new();
             for contender in &order {
-                let part = self.round(scenario, contender, self.effort.length())?;
-                measured.insert(contender.name.to_owned(), part);
+                let measured = self.part(scenario, contender, self.effort.length())?;
+                round.insert(contender.name.to_owned(), measured);
             }
-            rounds.push(measured);
+            rounds.push(round);
         }
-        self.workers.clear();
-        Ok(ScenarioReport::new(scenario, rounds))
+        self.workers.retain(|whose, workers| {
+            workers.truncate(1);
+            matches!(whose, Processes::OfProgram(_))
+        });
+        Ok(ScenarioReport { absent, bytes_per_task, ..ScenarioReport::new(scenario, rounds) })
     }
 
-    /// Starts the processes of a contender.
+    /// Starts the processes of a contender, and what they connect to.
     fn start(&mut self, scenario: &Scenario, contender: &Contender) -> Result<(), Error> {
-        let workers = self.workers.entry(contender.name).or_default();
+        let workers = self.workers.entry(contender.processes()).or_default();
         while workers.len() < scenario.processes {
-            workers.push(Worker::start(contender.name, contender.program.command()?)?);
+            workers.push(Worker::start(contender.name, contender.command()?)?);
+        }
+        self.servers.connect_string(contender.program, scenario.place).map(drop)
+    }
+
+    /// Has a contender connect, make its directories, and fill caches, unmeasured.
+    fn warm_up(&mut self, scenario: &Scenario, contender: &Contender) -> Result<(), Error> {
+        if self.effort == Effort::Smoke {
+            return Ok(());
+        }
+        let started = Instant::now();
+        let workers = self.workers.get(&contender.processes()).into_iter().flatten();
+        let cold = !workers.take(scenario.processes).all(Worker::is_warm);
+        let least = contender.program.warm_up().filter(|_| cold);
+        self.part(scenario, contender, self.effort.length() / 2)?;
+        while least.is_some_and(|least| started.elapsed() < least) {
+            self.part(scenario, contender, self.effort.length())?;
+        }
+        if least.is_some() {
+            self.workers.get_mut(&contender.processes()).into_iter().flatten().for_each(Worker::set_warm);
         }
         Ok(())
     }
 
     /// Has a contender run its part of a round.
-    fn round(
+    fn part(
         &mut self,
         scenario: &Scenario,
         contender: &Contender,
         length: Duration,
     ) -> Result<Measured, Error> {
-        let servers = self.servers.connect_string(scenario.ensemble)?;
+        let servers = self.servers.connect_string(contender.program, scenario.place)?;
         let mut job = scenario.job(contender, length, servers);
-        let shared = if scenario.processes > 1 { Some(SharedCounters::new(scenario.paths())?) } else { None };
+        let shared = if scenario.processes > 1 { Some(SharedCounters::new(scenario.paths)?) } else { None };
         job.counter_file = shared.as_ref().map(SharedCounters::path);
-        let ours = self.processes();
-        let (before, packets) = (Reading::now(&ours)?, self.servers.packets_received(scenario.ensemble)?);
-        let workers = self.workers.get_mut(contender.name).ok_or("this contender was not started")?;
-        let done = together(workers, &job)?;
-        let (after, later) = (Reading::now(&ours)?, self.servers.packets_received(scenario.ensemble)?);
-        let question = self.servers.packets_of_a_question(scenario.ensemble);
-        let lost: u64 = match &shared {
-            None => done.iter().map(|done| done.lost_updates).sum(),
-            Some(counters) => {
-                let exclusive: u64 = done.iter().map(|d| d.exclusive_cycles.unwrap_or(d.cycles)).sum();
-                exclusive.abs_diff(counters.sum()?)
-            }
+        let ours = self.all_processes();
+        let (before, requests) = (Reading::now(&ours)?, self.requests(scenario, contender)?);
+        let nodes = match scenario.all_tasks() {
+            CROWD.. => NodeCount::start(&self.servers, scenario.place.ensemble, &job.root),
+            _ => None,
+        };
+        let workers = self.workers.get_mut(&contender.processes()).ok_or("this contender was not started")?;
+        let workers = workers.get_mut(..scenario.processes).ok_or("too few processes")?;
+        let turn = match scenario.course {
+            Course::Together => turn::together(workers, &job)?,
+            Course::InTurn => turn::in_turn(workers, &job)?,
+        };
+        let lock_nodes = nodes.map(NodeCount::most);
+        let (after, later) = (Reading::now(&ours)?, self.requests(scenario, contender)?);
+        let lost = match &shared {
+            None => turn.lost_updates,
+            Some(counters) => turn.exclusive_cycles.abs_diff(counters.sum()?),
         };
         if lost > 0 && contender.excludes() {
             return Err(format!("{}: {lost} lost updates: the lock does not exclude", contender.name).into());
         }
-        let requests = (later - packets).saturating_sub(question);
-        Ok(Measured::new(&done, Some(requests), after.since(before)))
+        let mut measured = Measured::new(&turn.measured, after.since(before));
+        measured.lock_nodes = lock_nodes;
+        measured.resident_bytes = Some(Memory::of(self.processes_of(scenario, contender))?.resident);
+        measured.requests = requests.zip(later).map(|(before, later)| {
+            let asked = self.servers.requests_of_a_question(scenario.place.ensemble);
+            later.saturating_sub(before).saturating_sub(asked)
+        });
+        Ok(measured)
+    }
+
+    /// How many requests the servers of a contender have received, if they count them.
+    fn requests(&self, scenario: &Scenario, contender: &Contender) -> Result<Option<u64>, Error> {
+        // Of those who take turns, one is measured, and the servers count both.
+        match contender.program.is_on_zookeeper() && scenario.course == Course::Together {
+            true => self.servers.requests(scenario.place.ensemble).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// The processes of a contender in a scenario.
+    fn processes_of(&self, scenario: &Scenario, contender: &Contender) -> Vec<u32> {
+        let workers = self.workers.get(&contender.processes()).into_iter().flatten();
+        workers.take(scenario.processes).map(Worker::id).collect()
     }
 
     /// The processes that belong to the run.
-    fn processes(&self) -> Vec<u32> {
+    fn all_processes(&self) -> Vec<u32> {
         let workers = self.workers.values().flatten().map(Worker::id);
         self.servers.ids().into_iter().chain(workers).collect()
-    }
-}
-
-/// Has all processes of a contender run the same round.
-fn together(workers: &mut [Worker], job: &Job) -> Result<Vec<Done>, Error> {
-    for worker in &mut *workers {
-        worker.begin(job)?;
-    }
-    workers.iter_mut().map(|worker| worker.end(job)).collect()
-}
-
-/// A file of counters for the processes of a contender, which the lock alone protects.
-struct SharedCounters(tempfile::NamedTempFile);
-
-impl SharedCounters {
-    fn new(paths: usize) -> Result<Self, Error> {
-        let file = tempfile::Builder::new().prefix("lockbench-").tempfile_in("/dev/shm")?;
-        file.as_file().set_len(8 * paths as u64)?;
-        Ok(Self(file))
-    }
-
-    fn path(&self) -> String {
-        self.0.path().display().to_string()
-    }
-
-    fn sum(&self) -> Result<u64, Error> {
-        let bytes = fs::read(self.0.path())?;
-        let counters = bytes.chunks_exact(8).filter_map(|bytes| bytes.try_into().ok());
-        Ok(counters.map(u64::from_ne_bytes).sum())
     }
 }

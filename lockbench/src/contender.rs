@@ -1,16 +1,29 @@
 //! Who contends.
 
 use std::process::Command;
+use std::time::Duration;
 
 use crate::Error;
 use crate::job::{Objects, Recipe};
 
 /// The program in which a contender runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Program {
     Ours,
     Bare,
     ClientLock,
+    Curator,
+    Kazoo,
+    Redis,
+}
+
+/// Whose some worker processes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Processes {
+    /// All contenders' of a program that takes long to become warm: they stay from scenario to scenario.
+    OfProgram(Program),
+    /// One contender's, in one scenario.
+    OfContender(&'static str),
 }
 
 /// A kind of lock, as a program uses it.
@@ -20,7 +33,7 @@ pub(crate) struct Contender {
     pub(crate) program: Program,
     pub(crate) recipe: Recipe,
     pub(crate) objects: Objects,
-    /// What the table says.
+    /// What it is, for the legend.
     pub(crate) about: &'static str,
 }
 
@@ -28,18 +41,51 @@ const fn contender(name: &'static str, program: Program, recipe: Recipe, about: 
     Contender { name, program, recipe, objects: Objects::PerTask, about }
 }
 
-pub(crate) const OURS: Contender = contender("ours", Program::Ours, Recipe::Mutex, "InterProcessMutex");
+pub(crate) const OURS: Contender = contender("ours", Program::Ours, Recipe::Mutex, "`InterProcessMutex`");
 pub(crate) const OURS_FAIR: Contender =
-    contender("ours_fair", Program::Ours, Recipe::Fair, "InterProcessFairLock");
+    contender("ours_fair", Program::Ours, Recipe::Fair, "`InterProcessFairLock`");
+pub(crate) const OURS_HANDOFF: Contender =
+    contender("ours_handoff", Program::Ours, Recipe::Handoff, "`InterProcessMutex` with `handoff`");
+pub(crate) const OURS_STICKY: Contender =
+    contender("ours_sticky", Program::Ours, Recipe::Sticky, "`InterProcessMutex` with `sticky`");
 pub(crate) const OURS_READ_WRITE: Contender =
-    contender("ours_read_write", Program::Ours, Recipe::ReadWrite, "InterProcessReadWriteLock");
+    contender("ours_read_write", Program::Ours, Recipe::ReadWrite, "`InterProcessReadWriteLock`");
+pub(crate) const OURS_READ_WRITE_STICKY: Contender = contender(
+    "ours_read_write_sticky",
+    Program::Ours,
+    Recipe::ReadWriteSticky,
+    "`InterProcessReadWriteLock` with `sticky`",
+);
 pub(crate) const BARE: Contender =
-    contender("bare", Program::Bare, Recipe::Mutex, "create and delete, both awaited: no lock");
+    contender("bare", Program::Bare, Recipe::Mutex, "create and delete of a lock node, awaited: no lock");
 pub(crate) const CLIENT_LOCK: Contender = contender(
     "client_lock",
     Program::ClientLock,
     Recipe::Mutex,
-    "zookeeper_client::Client::lock, which deletes in the background",
+    "`zookeeper_client::Client::lock`, which deletes in the background",
+);
+pub(crate) const CURATOR: Contender = contender(
+    "curator",
+    Program::Curator,
+    Recipe::Mutex,
+    "Curator's `InterProcessMutex`, an object for each thread",
+);
+pub(crate) const CURATOR_SHARED: Contender = Contender {
+    objects: Objects::Shared,
+    ..contender("curator_shared", Program::Curator, Recipe::Mutex, "the same, one object for all threads")
+};
+pub(crate) const CURATOR_READ_WRITE: Contender = contender(
+    "curator_read_write",
+    Program::Curator,
+    Recipe::ReadWrite,
+    "Curator's `InterProcessReadWriteLock`",
+);
+pub(crate) const KAZOO: Contender = contender("kazoo", Program::Kazoo, Recipe::Mutex, "kazoo's `Lock`");
+pub(crate) const REDIS: Contender = contender(
+    "redis",
+    Program::Redis,
+    Recipe::Mutex,
+    "`SET NX PX` on one Redis server, waiters woken by a message as in Redisson",
 );
 
 impl Contender {
@@ -52,20 +98,60 @@ impl Contender {
     pub(crate) fn excludes(&self) -> bool {
         self.program != Program::Bare
     }
+
+    /// Returns the command that starts a worker.
+    ///
+    /// # Errors
+    /// Why it cannot take part here.
+    pub(crate) fn command(&self) -> Result<Command, Error> {
+        match self.recipe {
+            Recipe::Handoff | Recipe::Sticky | Recipe::ReadWriteSticky => Err("not there yet".into()),
+            Recipe::Mutex | Recipe::Fair | Recipe::ReadWrite => self.program.command(),
+        }
+    }
+
+    /// Which processes it runs in.
+    pub(crate) fn processes(&self) -> Processes {
+        match self.program.warm_up() {
+            Some(_) => Processes::OfProgram(self.program),
+            None => Processes::OfContender(self.name),
+        }
+    }
 }
 
 impl Program {
-    /// The command that starts a worker.
-    pub(crate) fn command(self) -> Result<Command, Error> {
-        let rust = |name: &str| -> Result<Command, Error> {
-            let mut command = Command::new(std::env::current_exe()?);
-            command.args(["worker", name]);
-            Ok(command)
-        };
+    /// The name of the worker.
+    fn name(self) -> &'static str {
         match self {
-            Self::Ours => rust("ours"),
-            Self::Bare => rust("bare"),
-            Self::ClientLock => rust("client_lock"),
+            Self::Ours => "ours",
+            Self::Bare => "bare",
+            Self::ClientLock => "client_lock",
+            Self::Curator => "curator",
+            Self::Kazoo => "kazoo",
+            Self::Redis => "redis",
+        }
+    }
+
+    /// How long it runs before it is measured, if it takes long to become warm.
+    pub(crate) fn warm_up(self) -> Option<Duration> {
+        // Java compiles what runs often.
+        (self == Self::Curator).then_some(Duration::from_secs(10))
+    }
+
+    /// Whether it locks on ZooKeeper, and on Redis otherwise.
+    pub(crate) fn is_on_zookeeper(self) -> bool {
+        self != Self::Redis
+    }
+
+    /// Returns the command that starts a worker, or says why there is none.
+    fn command(self) -> Result<Command, Error> {
+        match self {
+            Self::Ours | Self::Bare | Self::ClientLock => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.args(["worker", self.name()]);
+                Ok(command)
+            }
+            Self::Curator | Self::Kazoo | Self::Redis => Err("not there yet".into()),
         }
     }
 }

@@ -1,47 +1,70 @@
-//! What the ratios must be.
+//! What the figures must be.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
 
-use crate::report::{Measured, Round};
+use crate::report::{Measured, ScenarioReport};
 use crate::statistics::Spread;
 
-/// A figure of one contender in one round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+/// A figure of one contender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Quantity {
-    /// Time per cycle.
+    /// Time per cycle, in microseconds.
     Time,
     /// Cycles per second.
     Rate,
-    /// Processor time of the client per cycle.
+    /// Processor time of the client per cycle, in microseconds.
     Cpu,
+    /// From asking to having the lock, in microseconds.
+    Latency,
+    /// What the servers received per cycle.
+    Requests,
+    /// Time of a round, in seconds.
+    Seconds,
+    /// The most lock nodes that were seen during a round.
+    LockNodes,
+    /// What a task that waits costs, with all that belongs to it, in bytes.
+    Memory,
+    /// By how much the memory of a process is larger after the last round than after the first, in MiB.
+    Growth,
 }
 
 impl Quantity {
-    pub(crate) fn of(self, measured: &Measured) -> f64 {
+    /// Returns what a round shows of it; `None` if it was not measured, or takes more than a round.
+    pub(crate) fn of(self, measured: &Measured) -> Option<f64> {
         match self {
-            Self::Time => measured.micros_per_cycle(),
-            Self::Rate => measured.cycles_per_second(),
-            Self::Cpu => measured.cpu_micros_per_cycle(),
+            Self::Time => Some(measured.micros_per_cycle()),
+            Self::Rate => Some(measured.cycles_per_second()),
+            Self::Cpu => Some(measured.cpu_micros_per_cycle()),
+            Self::Latency => Some(measured.latency_micros.p50),
+            Self::Requests => measured.requests_per_cycle(),
+            Self::Seconds => Some(measured.elapsed_micros / 1e6),
+            Self::LockNodes => measured.lock_nodes.map(|nodes| nodes as f64),
+            Self::Memory | Self::Growth => None,
         }
     }
 
     /// Returns the better of two figures.
     fn better(self, one: f64, other: f64) -> f64 {
-        match self {
-            Self::Time | Self::Cpu => one.min(other),
-            Self::Rate => one.max(other),
-        }
+        if self == Self::Rate { one.max(other) } else { one.min(other) }
     }
+}
 
-    fn name(self) -> &'static str {
-        match self {
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Time => "time per cycle",
             Self::Rate => "cycles per second",
             Self::Cpu => "client CPU per cycle",
-        }
+            Self::Latency => "median time to the lock in µs",
+            Self::Requests => "requests per cycle",
+            Self::Seconds => "seconds",
+            Self::LockNodes => "lock nodes",
+            Self::Memory => "bytes per waiter",
+            Self::Growth => "growth of memory in MiB",
+        })
     }
 }
 
@@ -71,42 +94,82 @@ impl fmt::Display for Bound {
     }
 }
 
-/// A bound for a contender's figure in a scenario: as it is, or relative to the best of some others in the
-/// same round.
+/// What a figure is divided by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Against {
+    /// Nothing.
+    One,
+    /// The best of these contenders in the same round.
+    Best(&'static [&'static str]),
+    /// The same contender in another scenario.
+    Scenario(&'static str),
+}
+
+/// A bound for a contender's figure in a scenario.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Gate {
     pub(crate) scenario: &'static str,
-    pub(crate) ours: &'static str,
+    ours: &'static str,
     quantity: Quantity,
-    pub(crate) bound: Bound,
-    /// None: the figure itself is bounded.
-    against: &'static [&'static str],
+    bound: Bound,
+    against: Against,
 }
 
-const fn gate(
+const fn relative(
     scenario: &'static str,
     ours: &'static str,
     quantity: Quantity,
     bound: Bound,
     against: &'static [&'static str],
 ) -> Gate {
-    Gate { scenario, ours, quantity, bound, against }
+    Gate { scenario, ours, quantity, bound, against: Against::Best(against) }
+}
+
+const fn absolute(scenario: &'static str, ours: &'static str, quantity: Quantity, at_most: f64) -> Gate {
+    Gate { scenario, ours, quantity, bound: Bound::AtMost(at_most), against: Against::One }
+}
+
+/// The cost of a grant grows no faster than the list that the servers must send.
+const fn growth(more: &'static str, ours: &'static str, fewer: &'static str, times: f64) -> Gate {
+    let against = Against::Scenario(fewer);
+    Gate { scenario: more, ours, quantity: Quantity::Time, bound: Bound::AtMost(times), against }
 }
 
 /// All gates.
 pub(crate) const ALL: &[Gate] = {
     use Bound::{AtLeast, AtMost};
-    use Quantity::{Cpu, Rate, Time};
+    use Quantity::{Cpu, Growth, Latency, LockNodes, Memory, Rate, Requests, Seconds, Time};
     &[
-        gate("free_awaited", "ours", Time, AtMost(1.15), &["bare"]),
-        gate("free_awaited", "ours", Time, AtMost(0.95), &["client_lock"]),
-        gate("free_awaited", "ours", Cpu, AtMost(1.3), &["bare"]),
-        gate("free_dropped", "ours", Time, AtMost(0.9), &["bare"]),
-        gate("free_cold", "ours", Time, AtMost(1.5), &["bare"]),
-        gate("sessions_8", "ours", Rate, AtLeast(1.05), &["client_lock"]),
-        gate("sessions_32", "ours", Rate, AtLeast(1.05), &["client_lock"]),
-        gate("locks_64", "ours", Rate, AtLeast(0.75), &["bare"]),
-        gate("locks_64", "ours", Rate, AtLeast(1.4), &["client_lock"]),
+        relative("free_awaited", "ours", Time, AtMost(1.15), &["bare"]),
+        relative("free_awaited", "ours", Time, AtMost(0.75), &["curator"]),
+        relative("free_awaited", "ours", Time, AtMost(0.95), &["client_lock"]),
+        relative("free_awaited", "ours", Cpu, AtMost(1.3), &["bare"]),
+        relative("free_awaited_distant", "ours", Time, AtMost(1.03), &["bare"]),
+        relative("free_dropped", "ours", Time, AtMost(0.9), &["bare"]),
+        relative("free_cold", "ours", Time, AtMost(1.5), &["bare"]),
+        relative("sessions_8", "ours", Rate, AtLeast(1.25), &["curator"]),
+        relative("sessions_8", "ours", Rate, AtLeast(1.05), &["client_lock"]),
+        relative("sessions_32", "ours", Rate, AtLeast(1.25), &["curator"]),
+        relative("sessions_32", "ours", Rate, AtLeast(1.05), &["client_lock"]),
+        relative("inproc_256", "ours_handoff", Rate, AtLeast(50.0), &["curator", "curator_shared"]),
+        relative("inproc_256", "ours_fair", Rate, AtLeast(8.0), &["curator", "curator_shared"]),
+        absolute("sticky", "ours_sticky", Latency, 1.0),
+        // Heartbeats are on, and are requests.
+        absolute("sticky", "ours_sticky", Requests, 0.001),
+        // The floor is two flights, and what the computers need for them.
+        relative("sticky_taken_distant", "ours_sticky", Time, AtMost(1.03), &["bare"]),
+        absolute("rush", "ours_handoff", Seconds, 1.0),
+        absolute("rush", "ours_handoff", LockNodes, 1.0),
+        absolute("rush", "ours_handoff", Memory, 2048.0),
+        absolute("growth", "ours_handoff", Growth, 1.0),
+        relative("locks_64", "ours", Rate, AtLeast(0.75), &["bare"]),
+        relative("locks_64", "ours", Rate, AtLeast(1.4), &["client_lock"]),
+        growth("waiters_100", "ours", "waiters_10", 10.0),
+        growth("waiters_100", "ours_fair", "waiters_10", 10.0),
+        growth("waiters_1000", "ours", "waiters_100", 10.0),
+        growth("waiters_1000", "ours_fair", "waiters_100", 10.0),
+        growth("waiters_5000", "ours", "waiters_1000", 5.0),
+        growth("waiters_5000", "ours_fair", "waiters_1000", 5.0),
     ]
 };
 
@@ -120,10 +183,13 @@ pub(crate) struct Verdict {
     pub(crate) met: bool,
 }
 
+/// What was measured, by scenario.
+pub(crate) type Reports = BTreeMap<String, ScenarioReport>;
+
 impl Gate {
-    /// Judges a scenario's rounds.
-    pub(crate) fn judge(&self, rounds: &[Round]) -> Verdict {
-        let measured = self.measured(rounds);
+    /// Judges what was measured.
+    pub(crate) fn judge(&self, reports: &Reports) -> Verdict {
+        let measured = self.measured(reports);
         Verdict {
             gate: self.to_string(),
             bound: self.bound,
@@ -132,29 +198,51 @@ impl Gate {
         }
     }
 
-    /// Returns the spread of the figure over all rounds; `None` if a contender is not in one of them.
-    fn measured(&self, rounds: &[Round]) -> Option<Spread> {
-        let figures: Option<Vec<f64>> = rounds
-            .iter()
-            .map(|round| {
-                let ours = self.quantity.of(round.get(self.ours)?);
-                let others: Option<Vec<f64>> =
-                    self.against.iter().map(|other| Some(self.quantity.of(round.get(*other)?))).collect();
-                let best = others?.into_iter().reduce(|one, other| self.quantity.better(one, other));
-                Some(best.map_or(ours, |best| ours / best))
-            })
-            .collect();
-        Spread::of(figures?)
+    /// Returns the spread of the figure over all rounds; `None` if it is missing in one of them.
+    fn measured(&self, reports: &Reports) -> Option<Spread> {
+        let report = reports.get(self.scenario)?;
+        let ours = self.figures(report, self.ours)?;
+        let figures = match self.against {
+            Against::One => ours,
+            Against::Best(others) => {
+                let others: Option<Vec<_>> = others.iter().map(|name| self.figures(report, name)).collect();
+                let best = others?.into_iter().reduce(|one, other| {
+                    one.into_iter().zip(other).map(|(one, other)| self.quantity.better(one, other)).collect()
+                });
+                ours.into_iter().zip(best?).map(|(ours, best)| ours / best).collect()
+            }
+            Against::Scenario(other) => {
+                let other = Spread::of(self.figures(reports.get(other)?, self.ours)?)?;
+                ours.into_iter().map(|ours| ours / other.median).collect()
+            }
+        };
+        Spread::of(figures)
+    }
+
+    /// Returns a contender's figure in each round, or the one for all of them.
+    fn figures(&self, report: &ScenarioReport, name: &str) -> Option<Vec<f64>> {
+        let rounds = || report.rounds.iter().map(|round| round.get(name));
+        match self.quantity {
+            Quantity::Memory => Some(vec![*report.bytes_per_task.get(name)?]),
+            Quantity::Growth => {
+                let resident: Option<Vec<u64>> = rounds().map(|round| round?.resident_bytes).collect();
+                let resident = resident?;
+                let (first, last) = (*resident.first()?, *resident.last()?);
+                Some(vec![(last as f64 - first as f64) / f64::from(1 << 20)])
+            }
+            quantity => rounds().map(|round| quantity.of(round?)).collect(),
+        }
     }
 }
 
 impl fmt::Display for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} of {}", self.scenario, self.quantity.name(), self.ours)?;
+        write!(f, "{}: {} of {}", self.scenario, self.quantity, self.ours)?;
         match self.against {
-            [] => Ok(()),
-            [other] => write!(f, " / {other}"),
-            others => write!(f, " / the better of {}", others.join(", ")),
+            Against::One => Ok(()),
+            Against::Best([other]) => write!(f, " / {other}"),
+            Against::Best(others) => write!(f, " / the better of {}", others.join(", ")),
+            Against::Scenario(other) => write!(f, " / the same in {other}"),
         }
     }
 }
@@ -162,56 +250,91 @@ impl fmt::Display for Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Round;
     use crate::scenario;
 
-    /// A round for each pair of times per cycle.
-    fn rounds(times: &[(f64, f64)]) -> Vec<Round> {
-        let round = |&(ours, bare): &(f64, f64)| {
+    /// A scenario with a round for each pair of times per cycle.
+    fn reports(times: &[(f64, f64)]) -> Reports {
+        let round = |&(ours, bare): &(f64, f64)| -> Round {
             [("ours", ours), ("bare", bare)]
                 .map(|(name, time)| (name.to_owned(), Measured::of_cycles(10, time * 10.0)))
                 .into()
         };
-        times.iter().map(round).collect()
+        let report =
+            ScenarioReport { rounds: times.iter().map(round).collect(), ..ScenarioReport::default() };
+        [("free_awaited".to_owned(), report)].into()
     }
 
-    const TIME: Gate = gate("free_awaited", "ours", Quantity::Time, Bound::AtMost(1.15), &["bare"]);
+    const TIME: Gate = relative("free_awaited", "ours", Quantity::Time, Bound::AtMost(1.15), &["bare"]);
 
     #[test]
     fn the_median_of_the_rounds_ratios_counts() {
-        let verdict = TIME.judge(&rounds(&[(1.1, 1.0), (2.2, 2.0), (9.0, 1.0)]));
+        let verdict = TIME.judge(&reports(&[(1.1, 1.0), (2.2, 2.0), (9.0, 1.0)]));
         assert!(verdict.met);
         assert!((verdict.measured.unwrap().median - 1.1).abs() < 1e-9);
-        assert!(!TIME.judge(&rounds(&[(1.2, 1.0), (2.4, 2.0), (0.1, 1.0)])).met);
+        assert!(!TIME.judge(&reports(&[(1.2, 1.0), (2.4, 2.0), (0.1, 1.0)])).met);
     }
 
     #[test]
     fn a_rate_must_be_high() {
         let rate = Gate { quantity: Quantity::Rate, bound: Bound::AtLeast(2.0), ..TIME };
-        assert!(rate.judge(&rounds(&[(1.0, 2.0)])).met);
-        assert!(!rate.judge(&rounds(&[(1.0, 1.9)])).met);
+        assert!(rate.judge(&reports(&[(1.0, 2.0)])).met);
+        assert!(!rate.judge(&reports(&[(1.0, 1.9)])).met);
     }
 
     #[test]
-    fn against_several_the_better_one_counts() {
-        let both = Gate { against: &["bare", "ours"], bound: Bound::AtMost(1.0), ..TIME };
-        assert!(both.judge(&rounds(&[(1.0, 3.0)])).met);
-        assert!(!both.judge(&rounds(&[(3.0, 1.0)])).met);
+    fn against_several_the_best_one_of_each_round_counts() {
+        let both = Gate { against: Against::Best(&["bare", "ours"]), bound: Bound::AtMost(1.0), ..TIME };
+        assert!(both.judge(&reports(&[(1.0, 3.0)])).met);
+        assert!(!both.judge(&reports(&[(3.0, 1.0)])).met);
+    }
+
+    #[test]
+    fn against_another_scenario_its_median_counts() {
+        let mut all = reports(&[(30.0, 1.0)]);
+        all.insert("few".to_owned(), reports(&[(3.0, 1.0), (4.0, 1.0), (90.0, 1.0)])["free_awaited"].clone());
+        let gate = |times| growth("free_awaited", "ours", "few", times);
+        assert!(gate(7.5).judge(&all).met);
+        assert!(!gate(7.4).judge(&all).met);
+    }
+
+    #[test]
+    fn memory_must_not_grow_from_the_first_round_to_the_last() {
+        let gate = absolute("free_awaited", "ours", Quantity::Growth, 1.0);
+        let grown = |mebibytes: [u64; 3]| {
+            let mut all = reports(&[(1.0, 1.0); 3]);
+            for (round, size) in all.get_mut("free_awaited").unwrap().rounds.iter_mut().zip(mebibytes) {
+                round.get_mut("ours").unwrap().resident_bytes = Some(size << 20);
+            }
+            gate.judge(&all).met
+        };
+        assert!(grown([10, 15, 11]));
+        assert!(!grown([10, 11, 12]));
+        assert!(!gate.judge(&reports(&[(1.0, 1.0)])).met, "not measured");
     }
 
     #[test]
     fn what_was_not_measured_is_not_met() {
-        assert!(!TIME.judge(&[]).met);
-        let other = Gate { against: &["curator"], ..TIME };
-        assert!(!other.judge(&rounds(&[(1.0, 1.0)])).met);
+        assert!(!TIME.judge(&Reports::new()).met);
+        let other = Gate { against: Against::Best(&["curator"]), ..TIME };
+        assert!(!other.judge(&reports(&[(1.0, 1.0)])).met);
     }
 
     #[test]
     fn every_gate_is_about_a_scenario_and_contenders_that_there_are() {
         let scenarios = scenario::all();
+        let find = |name: &str| scenarios.iter().find(|scenario| scenario.name == name);
         for gate in ALL {
-            let scenario = scenarios.iter().find(|scenario| scenario.name == gate.scenario);
-            let scenario = scenario.unwrap_or_else(|| panic!("{gate}"));
-            for name in gate.against.iter().chain([&gate.ours]) {
+            let scenario = find(gate.scenario).unwrap_or_else(|| panic!("{gate}"));
+            let others = match gate.against {
+                Against::Best(others) => others,
+                Against::Scenario(other) => {
+                    assert!(find(other).is_some(), "{gate}");
+                    &[]
+                }
+                Against::One => &[],
+            };
+            for name in others.iter().chain([&gate.ours]) {
                 assert!(scenario.contenders.iter().any(|contender| contender.name == *name), "{gate}");
             }
         }

@@ -6,6 +6,8 @@ use std::io;
 
 use serde::Serialize;
 
+use crate::Error;
+
 /// How much of the processors' time a hypervisor may take before a round is marked.
 const STOLEN: f64 = 0.01;
 /// How much of it processes that are not ours may take.
@@ -59,6 +61,37 @@ impl Theft {
     }
 }
 
+/// What a process has in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// Now, in bytes.
+    pub(crate) resident: u64,
+    /// At most so far, in bytes.
+    pub(crate) peak: u64,
+}
+
+impl Memory {
+    /// Returns what processes have, all together.
+    pub(crate) fn of(processes: impl IntoIterator<Item = u32>) -> Result<Self, Error> {
+        let mut all = Self { resident: 0, peak: 0 };
+        for id in processes {
+            let status = fs::read_to_string(format!("/proc/{id}/status"))?;
+            let one = Self::read(&status).ok_or_else(|| format!("no memory in /proc/{id}/status"))?;
+            all.resident += one.resident;
+            all.peak += one.peak;
+        }
+        Ok(all)
+    }
+
+    fn read(status: &str) -> Option<Self> {
+        let bytes = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            Some(1024 * line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?)
+        };
+        Some(Self { resident: bytes("VmRSS:")?, peak: bytes("VmHWM:")? })
+    }
+}
+
 /// Returns the ticks of all processors together: all, idle, stolen.
 fn processors(stat: &str) -> Option<(u64, u64, u64)> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
@@ -105,7 +138,15 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_read_in_bytes() {
+        let status = "Name:\tx\nVmHWM:\t    2000 kB\nVmRSS:\t     3 kB\n";
+        assert_eq!(Memory::read(status), Some(Memory { resident: 3072, peak: 2_048_000 }));
+        assert_eq!(Memory::read("Name:\tx\n"), None);
+    }
+
+    #[test]
     fn this_machine_can_be_read() {
+        assert!(Memory::of([std::process::id()]).unwrap().resident > 0);
         let before = Reading::now(&[]).unwrap();
         assert!(Reading::now(&[]).unwrap().total >= before.total);
     }

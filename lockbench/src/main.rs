@@ -14,6 +14,7 @@ mod report;
 mod scenario;
 mod servers;
 mod statistics;
+mod turn;
 mod worker;
 
 use std::process::ExitCode;

@@ -21,6 +21,7 @@ pub(crate) struct Worker {
     child: Child,
     orders: Option<ChildStdin>,
     answers: Receiver<String>,
+    warm: bool,
 }
 
 impl Worker {
@@ -38,11 +39,20 @@ impl Worker {
                 }
             }
         });
-        Ok(Self { name: name.to_owned(), child, orders, answers })
+        Ok(Self { name: name.to_owned(), child, orders, answers, warm: false })
     }
 
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Whether it has run for long enough to be measured, where that takes long.
+    pub(crate) fn is_warm(&self) -> bool {
+        self.warm
+    }
+
+    pub(crate) fn set_warm(&mut self) {
+        self.warm = true;
     }
 
     /// Has the worker begin a round.

@@ -15,18 +15,22 @@ use crate::statistics::Spread;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Measured {
     cycles: u64,
-    elapsed_micros: f64,
+    pub(crate) elapsed_micros: f64,
     cpu_micros: f64,
     /// With several processes, the worst of each percentile.
-    latency_micros: Latency,
+    pub(crate) latency_micros: Latency,
     /// What the ZooKeeper servers received meanwhile, pings and heartbeats included.
-    requests: Option<u64>,
+    pub(crate) requests: Option<u64>,
+    /// The most lock nodes that were seen, where they are counted.
+    pub(crate) lock_nodes: Option<u64>,
+    /// What the processes have in memory after it.
+    pub(crate) resident_bytes: Option<u64>,
     theft: Theft,
 }
 
 impl Measured {
     /// Sums up what the processes of a contender did.
-    pub(crate) fn new(done: &[Done], requests: Option<u64>, theft: Theft) -> Self {
+    pub(crate) fn new(done: &[Done], theft: Theft) -> Self {
         let worst = |percentile: fn(&Latency) -> f64| {
             done.iter().map(|done| percentile(&done.latency_micros)).fold(0.0, f64::max)
         };
@@ -41,7 +45,9 @@ impl Measured {
                 p999: worst(|latency| latency.p999),
                 max: worst(|latency| latency.max),
             },
-            requests,
+            requests: None,
+            lock_nodes: None,
+            resident_bytes: None,
             theft,
         }
     }
@@ -58,6 +64,10 @@ impl Measured {
         self.cpu_micros / self.cycles as f64
     }
 
+    pub(crate) fn requests_per_cycle(&self) -> Option<f64> {
+        Some(self.requests? as f64 / self.cycles as f64)
+    }
+
     #[cfg(test)]
     pub(crate) fn of_cycles(cycles: u64, elapsed_micros: f64) -> Self {
         let latency = Latency { p50: 1.0, p90: 1.0, p99: 1.0, p999: 1.0, max: 1.0 };
@@ -69,7 +79,7 @@ impl Measured {
             lost_updates: 0,
             exclusive_cycles: None,
         };
-        Self::new(&[done], None, Theft { stolen: 0.0, others: 0.0 })
+        Self::new(&[done], Theft { stolen: 0.0, others: 0.0 })
     }
 }
 
@@ -81,32 +91,36 @@ pub(crate) type Round = BTreeMap<String, Measured>;
 pub(crate) struct ScenarioReport {
     pub(crate) about: String,
     /// By contender.
-    contenders: BTreeMap<String, ContenderReport>,
+    pub(crate) contenders: BTreeMap<String, ContenderReport>,
     /// The ratios of each round, such as `ours/bare`.
-    ratios: BTreeMap<String, RatioReport>,
-    /// In how many rounds something else had the processor of a contender.
-    marked_rounds: usize,
+    pub(crate) ratios: BTreeMap<String, RatioReport>,
+    /// Who did not take part, and why.
+    pub(crate) absent: BTreeMap<String, String>,
+    /// What a task costs in memory, where there are many, with all that belongs to it.
+    pub(crate) bytes_per_task: BTreeMap<String, f64>,
+    /// In how many rounds something else had a part of the processors.
+    pub(crate) marked_rounds: usize,
     /// What each contender did in each round.
     pub(crate) rounds: Vec<Round>,
 }
 
 /// A contender's figures over all rounds.
 #[derive(Debug, Clone, Serialize)]
-struct ContenderReport {
-    cycles_per_second: Spread,
-    micros_per_cycle: Spread,
-    cpu_micros_per_cycle: Spread,
-    requests_per_cycle: Option<Spread>,
+pub(crate) struct ContenderReport {
+    pub(crate) cycles_per_second: Spread,
+    pub(crate) micros_per_cycle: Spread,
+    pub(crate) cpu_micros_per_cycle: Spread,
+    pub(crate) requests_per_cycle: Option<Spread>,
     /// The medians of the rounds' percentiles.
-    latency_micros: Latency,
+    pub(crate) latency_micros: Latency,
 }
 
 /// One contender's figure divided by another's.
 #[derive(Debug, Clone, Serialize)]
-struct RatioReport {
-    time_per_cycle: Spread,
-    cycles_per_second: Spread,
-    cpu_per_cycle: Spread,
+pub(crate) struct RatioReport {
+    pub(crate) time_per_cycle: Spread,
+    pub(crate) cycles_per_second: Spread,
+    pub(crate) cpu_per_cycle: Spread,
 }
 
 impl ScenarioReport {
@@ -157,14 +171,17 @@ impl ScenarioReport {
             );
             let ratio = first.and_then(|ours| self.ratios.get(&format!("{}/{}", ours.name, contender.name)));
             if let Some(ratio) = ratio {
-                let ratio = match scenario.measure {
-                    Measure::Time => ratio.time_per_cycle,
-                    Measure::Rate => ratio.cycles_per_second,
-                };
+                let ratio = ratio.of(scenario.measure);
                 let (low, high) = (ratio.lower_quartile, ratio.upper_quartile);
                 let _ = write!(text, "   {:.2}  [{low:.2} {high:.2}]", ratio.median);
             }
             text.push('\n');
+        }
+        for (name, bytes) in &self.bytes_per_task {
+            let _ = writeln!(text, "  {name}: {bytes:.0} bytes per task, its own included");
+        }
+        for (name, why) in &self.absent {
+            let _ = writeln!(text, "  {name} did not take part: {why}");
         }
         if self.marked_rounds > 0 {
             let _ = writeln!(
@@ -188,9 +205,7 @@ impl ContenderReport {
             cycles_per_second: spread(&Measured::cycles_per_second)?,
             micros_per_cycle: spread(&Measured::micros_per_cycle)?,
             cpu_micros_per_cycle: spread(&Measured::cpu_micros_per_cycle)?,
-            requests_per_cycle: Spread::of(
-                rounds.iter().filter_map(|round| Some(round.requests? as f64 / round.cycles as f64)),
-            ),
+            requests_per_cycle: Spread::of(rounds.iter().filter_map(|round| round.requests_per_cycle())),
             latency_micros: Latency {
                 p50: percentile(|latency| latency.p50)?,
                 p90: percentile(|latency| latency.p90)?,
@@ -203,14 +218,21 @@ impl ContenderReport {
 }
 
 impl RatioReport {
+    /// Returns the ratio that a scenario is about.
+    pub(crate) fn of(&self, measure: Measure) -> Spread {
+        match measure {
+            Measure::Time => self.time_per_cycle,
+            Measure::Rate => self.cycles_per_second,
+        }
+    }
+
     fn new(rounds: &[Round], ours: &str, other: &str) -> Option<Self> {
-        let ratio = |quantity: Quantity| {
-            Spread::of(
-                rounds
-                    .iter()
-                    .filter_map(|round| Some(quantity.of(round.get(ours)?) / quantity.of(round.get(other)?))),
-            )
-        };
+        let ratio =
+            |quantity: Quantity| {
+                Spread::of(rounds.iter().filter_map(|round| {
+                    Some(quantity.of(round.get(ours)?)? / quantity.of(round.get(other)?)?)
+                }))
+            };
         Some(Self {
             time_per_cycle: ratio(Quantity::Time)?,
             cycles_per_second: ratio(Quantity::Rate)?,

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use crate::contender::{self, Contender};
+use crate::contender::{
+    BARE, CLIENT_LOCK, CURATOR, CURATOR_READ_WRITE, CURATOR_SHARED, Contender, KAZOO, OURS, OURS_FAIR,
+    OURS_HANDOFF, OURS_READ_WRITE, OURS_READ_WRITE_STICKY, OURS_STICKY, REDIS,
+};
 use crate::job::{Job, Release};
-use crate::servers::Ensemble;
+use crate::servers::{Ensemble, Place};
 
 /// What a scenario's ratios compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,27 +18,41 @@ pub(crate) enum Measure {
     Rate,
 }
 
+/// How the processes of a contender take part in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Course {
+    /// All at once.
+    Together,
+    /// Two processes use the lock in turn, once each; the second one is measured.
+    InTurn,
+}
+
 /// Who contends for what, and how it is measured.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) name: String,
     pub(crate) about: &'static str,
-    pub(crate) ensemble: Ensemble,
+    pub(crate) place: Place,
     pub(crate) measure: Measure,
+    pub(crate) course: Course,
     /// Of each contender; they share the paths.
     pub(crate) processes: usize,
     sessions: usize,
     tasks: usize,
-    paths: usize,
+    pub(crate) paths: usize,
     read_percent: u64,
     release: Release,
     keep_from_succession: bool,
     cycles_per_task: Option<u64>,
+    /// Instead of the effort's, where a round takes long.
+    most_rounds: usize,
+    /// The least effort that has it.
+    pub(crate) from: Effort,
     pub(crate) contenders: Vec<Contender>,
 }
 
 /// How much time a run has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Effort {
     /// Whether everything works.
     Smoke,
@@ -45,8 +62,7 @@ pub(crate) enum Effort {
 }
 
 impl Effort {
-    /// How many rounds each scenario has.
-    pub(crate) fn rounds(self) -> usize {
+    fn rounds(self) -> usize {
         match self {
             Self::Smoke => 1,
             Self::Quick => 7,
@@ -57,7 +73,7 @@ impl Effort {
     /// How long each contender's part of a round lasts.
     pub(crate) fn length(self) -> Duration {
         match self {
-            Self::Smoke => Duration::from_millis(50),
+            Self::Smoke => Duration::from_millis(30),
             Self::Quick => Duration::from_millis(400),
             Self::Full => Duration::from_secs(1),
         }
@@ -69,8 +85,9 @@ impl Scenario {
         Self {
             name: name.into(),
             about,
-            ensemble: Ensemble::One,
+            place: Place { ensemble: Ensemble::One, distant: false },
             measure,
+            course: Course::Together,
             processes: 1,
             sessions: 1,
             tasks: 1,
@@ -79,8 +96,39 @@ impl Scenario {
             release: Release::Awaited,
             keep_from_succession: false,
             cycles_per_task: None,
+            most_rounds: usize::MAX,
+            from: Effort::Smoke,
             contenders: contenders.to_vec(),
         }
+    }
+
+    fn distant(self) -> Self {
+        Self { place: Place { distant: true, ..self.place }, ..self }
+    }
+
+    fn on_three(self) -> Self {
+        Self { place: Place { ensemble: Ensemble::Three, ..self.place }, ..self }
+    }
+
+    /// Returns the same in a small way: what shows that it works, and not how fast.
+    pub(crate) fn small(self) -> Self {
+        Self {
+            processes: self.processes.min(4),
+            tasks: self.tasks.min(1000),
+            paths: self.paths.min(1000),
+            cycles_per_task: self.cycles_per_task.map(|cycles| cycles.min(10)),
+            ..self
+        }
+    }
+
+    /// How many rounds there are.
+    pub(crate) fn rounds(&self, effort: Effort) -> usize {
+        effort.rounds().min(self.most_rounds)
+    }
+
+    /// How many tasks a contender has, in all of its processes.
+    pub(crate) fn all_tasks(&self) -> usize {
+        self.processes * self.sessions * self.tasks
     }
 
     /// Returns what a contender is told in this scenario.
@@ -102,64 +150,151 @@ impl Scenario {
             counter_file: None,
         }
     }
-
-    /// How many counters the contenders need.
-    pub(crate) fn paths(&self) -> usize {
-        self.paths
-    }
 }
 
 /// All scenarios, in the order in which they are run.
 pub(crate) fn all() -> Vec<Scenario> {
-    use contender::{BARE, CLIENT_LOCK, OURS, OURS_FAIR, OURS_READ_WRITE};
+    [free(), sessions(), in_process(), kept(), read_mostly(), locks(), waiters()].concat()
+}
 
-    let free = [OURS, BARE, CLIENT_LOCK];
-    let mut all = vec![
-        Scenario::new("free_awaited", "one task, one free lock, release awaited", Measure::Time, &free),
+/// One task and one lock that is free.
+fn free() -> Vec<Scenario> {
+    let all = [OURS, BARE, CLIENT_LOCK, CURATOR, KAZOO, REDIS];
+    let awaited = |name, about| Scenario::new(name, about, Measure::Time, &all);
+    let cold = [OURS, BARE, CLIENT_LOCK];
+    vec![
+        awaited("free_awaited", "one task, one free lock, release awaited"),
+        awaited("free_awaited_distant", "the same with 1 ms of delay each way").distant(),
+        awaited("free_awaited_three", "the same on three members").on_three(),
         Scenario {
             release: Release::Dropped,
-            ..Scenario::new("free_dropped", "the same, guard dropped", Measure::Time, &free)
+            ..Scenario::new("free_dropped", "one task, one free lock, guard dropped", Measure::Time, &cold)
         },
         Scenario {
             keep_from_succession: true,
             ..Scenario::new(
                 "free_cold",
-                "the same as free_awaited, and between two cycles a foreign child comes and goes, unmeasured",
+                "one free lock; between two cycles a foreign child comes and goes, unmeasured",
                 Measure::Time,
-                &free,
+                &cold,
             )
         },
-    ];
-    all.push(Scenario {
-        ensemble: Ensemble::Three,
-        ..Scenario::new("free_awaited_three", "free_awaited on three members", Measure::Time, &free)
-    });
-    for sessions in [2, 8, 32, 128] {
-        let name = format!("sessions_{sessions}");
-        let about = "so many sessions, one task each, on one path";
-        all.push(Scenario { sessions, ..Scenario::new(name, about, Measure::Rate, &[OURS, CLIENT_LOCK]) });
-    }
-    for tasks in [8, 64, 256] {
-        let name = format!("inproc_{tasks}");
-        let about = "so many tasks of one session on one path";
-        let contenders = [OURS, OURS_FAIR, CLIENT_LOCK];
-        all.push(Scenario { tasks, ..Scenario::new(name, about, Measure::Rate, &contenders) });
-    }
-    for processes in [1, 8, 32] {
-        let name = format!("read_mostly_{processes}");
-        let about = "so many processes of one task each, 95 reads and 5 writes in 100 cycles";
-        all.push(Scenario {
-            processes,
-            read_percent: 95,
-            ..Scenario::new(name, about, Measure::Rate, &[OURS_READ_WRITE])
-        });
-    }
-    all.push(Scenario {
-        tasks: 64,
-        paths: 64,
-        ..Scenario::new("locks_64", "64 tasks of one session, each with a free lock", Measure::Rate, &free)
-    });
-    all
+    ]
+}
+
+/// Many sessions and one lock.
+fn sessions() -> Vec<Scenario> {
+    let all = [OURS, OURS_FAIR, CLIENT_LOCK, CURATOR, KAZOO, REDIS];
+    let about = "so many sessions of one task each, on one path";
+    let of = |sessions| Scenario {
+        sessions,
+        ..Scenario::new(format!("sessions_{sessions}"), about, Measure::Rate, &all)
+    };
+    let three =
+        Scenario { name: "sessions_8_three".to_owned(), about: "8 sessions on three members", ..of(8) };
+    vec![of(2), of(8), of(32), of(128), three.on_three()]
+}
+
+/// Many tasks of one session and one lock.
+fn in_process() -> Vec<Scenario> {
+    let about = "so many tasks of one session, on one path";
+    let of = |tasks: usize, contenders: &[Contender]| Scenario {
+        tasks,
+        ..Scenario::new(format!("inproc_{tasks}"), about, Measure::Rate, contenders)
+    };
+    let all = [OURS, OURS_FAIR, OURS_HANDOFF, CLIENT_LOCK, CURATOR, CURATOR_SHARED, KAZOO, REDIS];
+    // What takes a second or more to have each of 256 tasks hold the lock once is left out of some.
+    let most = [OURS, OURS_FAIR, OURS_HANDOFF, CLIENT_LOCK, CURATOR, CURATOR_SHARED, REDIS];
+    vec![
+        of(8, &all),
+        of(64, &most),
+        Scenario { most_rounds: 5, ..of(256, &most) },
+        Scenario { most_rounds: 3, ..of(10_000, &[OURS_HANDOFF, OURS_FAIR]) },
+        Scenario {
+            name: "inproc_10000_mutex".to_owned(),
+            from: Effort::Full,
+            most_rounds: 3,
+            ..of(10_000, &[OURS_HANDOFF, OURS, REDIS])
+        },
+    ]
+}
+
+/// What is kept in memory: re-acquired, taken by another process, handed over in a rush.
+fn kept() -> Vec<Scenario> {
+    let taken = |name, about| Scenario {
+        course: Course::InTurn,
+        processes: 2,
+        ..Scenario::new(name, about, Measure::Time, &[OURS_STICKY, BARE])
+    };
+    let rush = "100,000 users of one process at once; time until all have had the lock and their answer";
+    vec![
+        Scenario::new("sticky", "one task, a lock that is kept", Measure::Time, &[OURS_STICKY, REDIS]),
+        taken("sticky_taken", "another process takes a kept lock that is not in use"),
+        taken("sticky_taken_distant", "the same with 1 ms of delay each way").distant(),
+        Scenario {
+            tasks: 100_000,
+            cycles_per_task: Some(1),
+            most_rounds: 5,
+            ..Scenario::new("rush", rush, Measure::Time, &[OURS_HANDOFF])
+        },
+        Scenario {
+            tasks: 256,
+            cycles_per_task: Some(800),
+            most_rounds: 5,
+            ..Scenario::new("growth", "1,000,000 cycles of 256 tasks", Measure::Time, &[OURS_HANDOFF])
+        },
+    ]
+}
+
+/// Readers and few writers, in several processes.
+fn read_mostly() -> Vec<Scenario> {
+    let of = |processes, tasks, contenders: &[Contender]| Scenario {
+        processes,
+        tasks,
+        read_percent: 95,
+        ..Scenario::new(
+            format!("read_mostly_{processes}"),
+            "so many processes, 8 tasks in all or one for each process; 95 of 100 cycles read",
+            Measure::Rate,
+            contenders,
+        )
+    };
+    let all = [OURS_READ_WRITE, OURS_READ_WRITE_STICKY, CURATOR_READ_WRITE];
+    vec![of(1, 8, &all), of(8, 1, &all), of(32, 1, &[OURS_READ_WRITE, OURS_READ_WRITE_STICKY])]
+}
+
+/// Many locks that are free.
+fn locks() -> Vec<Scenario> {
+    let of = |locks: usize, contenders: &[Contender]| Scenario {
+        tasks: locks,
+        paths: locks,
+        ..Scenario::new(
+            format!("locks_{locks}"),
+            "so many tasks of one session, each with a free lock of its own",
+            Measure::Rate,
+            contenders,
+        )
+    };
+    let all = [OURS, BARE, CLIENT_LOCK, CURATOR, KAZOO, REDIS];
+    let many = [OURS, BARE, CLIENT_LOCK, REDIS];
+    vec![of(64, &all), Scenario { most_rounds: 3, from: Effort::Full, ..of(10_000, &many) }]
+}
+
+/// What a grant costs when many wait.
+fn waiters() -> Vec<Scenario> {
+    let of = |waiters: usize| Scenario {
+        sessions: 10,
+        tasks: waiters / 10,
+        most_rounds: 3,
+        ..Scenario::new(
+            format!("waiters_{waiters}"),
+            "so many tasks of ten sessions, on one path",
+            Measure::Time,
+            &[OURS, OURS_FAIR],
+        )
+    };
+    let all = [10, 100, 1000, 5000];
+    all.into_iter().map(of).collect()
 }
 
 #[cfg(test)]
@@ -176,6 +311,14 @@ mod tests {
         for scenario in &all {
             let names: BTreeSet<_> = scenario.contenders.iter().map(|contender| contender.name).collect();
             assert_eq!(names.len(), scenario.contenders.len(), "{}", scenario.name);
+        }
+    }
+
+    #[test]
+    fn a_scenario_of_several_processes_has_no_contender_that_shares_one_with_another() {
+        for scenario in all().iter().filter(|scenario| scenario.processes > 1) {
+            let processes: BTreeSet<_> = scenario.contenders.iter().map(Contender::processes).collect();
+            assert_eq!(processes.len(), scenario.contenders.len(), "{}", scenario.name);
         }
     }
 }

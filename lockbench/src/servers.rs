@@ -1,18 +1,34 @@
 //! The servers that a scenario runs on.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use test_support::{Options, ZooKeeper};
 
 use crate::Error;
+use crate::contender::Program;
 
-/// What stands behind a connect string.
+/// Where servers keep their logs: on tmpfs, so that no disk is measured.
+const DIRECTORY: &str = "/dev/shm";
+/// How long a server may take to answer a four-letter word.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many ZooKeeper servers there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ensemble {
-    /// One ZooKeeper server.
     One,
-    /// Three members.
     Three,
+}
+
+/// Which servers, and how far away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) ensemble: Ensemble,
+    /// Whether what is sent arrives a millisecond later, in both directions.
+    pub(crate) distant: bool,
 }
 
 /// The servers that run, started when a scenario needs them first.
@@ -22,21 +38,33 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Starts what is needed for an ensemble, unless it runs.
-    pub(crate) fn start(&mut self, ensemble: Ensemble) -> Result<(), Error> {
-        if let std::collections::btree_map::Entry::Vacant(place) = self.running.entry(ensemble) {
-            let options = Options::new().jvm_arg("-Xmx512m").jvm_arg("-XX:TieredStopAtLevel=4");
-            place.insert(match ensemble {
-                Ensemble::One => ZooKeeper::standalone(&options)?,
-                Ensemble::Three => ZooKeeper::ensemble(3, &options)?,
-            });
+    /// Returns where a program connects. Starts what is not running.
+    pub(crate) fn connect_string(&mut self, program: Program, place: Place) -> Result<String, Error> {
+        if place.distant || !program.is_on_zookeeper() {
+            return Err("not there yet".into());
         }
-        Ok(())
+        Ok(self.start(place.ensemble)?.connect_string())
     }
 
-    /// Where a worker connects.
-    pub(crate) fn connect_string(&self, ensemble: Ensemble) -> Result<String, Error> {
-        Ok(self.running.get(&ensemble).ok_or("these servers do not run")?.connect_string())
+    fn start(&mut self, ensemble: Ensemble) -> Result<&ZooKeeper, Error> {
+        Ok(match self.running.entry(ensemble) {
+            Entry::Occupied(servers) => servers.into_mut(),
+            Entry::Vacant(vacant) => {
+                // More than the tests', which run many servers at once.
+                let options = Options::new().directory(DIRECTORY);
+                let options = options.jvm_arg("-Xmx512m").jvm_arg("-XX:TieredStopAtLevel=4");
+                vacant.insert(match ensemble {
+                    Ensemble::One => ZooKeeper::standalone(&options)?,
+                    Ensemble::Three => ZooKeeper::ensemble(3, &options)?,
+                })
+            }
+        })
+    }
+
+    /// What the servers are.
+    pub(crate) fn versions(&self) -> BTreeMap<String, String> {
+        let version = self.running.values().next().and_then(ZooKeeper::version);
+        version.map(|version| ("zookeeper".to_owned(), version.to_owned())).into_iter().collect()
     }
 
     /// The process numbers of all servers.
@@ -44,16 +72,35 @@ impl Servers {
         self.running.values().flat_map(|servers| (0..servers.len()).filter_map(|i| servers.pid(i))).collect()
     }
 
-    /// How many packets the members of an ensemble have received of their clients.
-    pub(crate) fn packets_received(&self, ensemble: Ensemble) -> Result<u64, Error> {
+    /// How many requests the members of an ensemble have received of their clients.
+    pub(crate) fn requests(&self, ensemble: Ensemble) -> Result<u64, Error> {
         let servers = self.running.get(&ensemble).ok_or("these servers do not run")?;
         (0..servers.len()).map(|member| packets(&servers.four_letter(member, "mntr")?)).sum()
     }
 
-    /// How many packets a question of [`packets_received`](Self::packets_received) is itself.
-    pub(crate) fn packets_of_a_question(&self, ensemble: Ensemble) -> u64 {
+    /// Returns what asks a server for its ephemeral nodes: the first member, if it is the only one.
+    pub(crate) fn ephemerals(
+        &self,
+        ensemble: Ensemble,
+    ) -> Option<impl Fn() -> Result<String, Error> + Send + 'static> {
+        let address = self.running.get(&ensemble).filter(|servers| servers.len() == 1)?.address(0);
+        Some(move || ask(address, "dump"))
+    }
+
+    /// How many of them are a question of [`requests`](Self::requests) itself.
+    pub(crate) fn requests_of_a_question(&self, ensemble: Ensemble) -> u64 {
         self.running.get(&ensemble).map_or(0, |servers| servers.len() as u64)
     }
+}
+
+/// Returns a server's answer to a four-letter word.
+fn ask(address: SocketAddr, word: &str) -> Result<String, Error> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(word.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// Reads the answer to `mntr`.
