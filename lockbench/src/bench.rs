@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::Write as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::contender::{Contender, Processes};
-use crate::gate::{self, Gate};
+use crate::gate;
 use crate::machine::{Memory, Reading};
+use crate::markdown;
 use crate::options::Options;
+use crate::plot;
 use crate::process::Worker;
 use crate::report::{Measured, Report, Round, ScenarioReport};
 use crate::scenario::{self, Course, Effort, Scenario};
@@ -19,18 +22,51 @@ use crate::turn::{self, NodeCount, SharedCounters};
 /// From how many tasks on their memory is measured.
 const CROWD: usize = 10_000;
 
-/// Runs what the command line asks for, and returns whether everything was as it must be.
+/// Does what the command line asks for, and returns whether everything was as it must be.
 pub(crate) fn run(options: &Options) -> Result<bool, Error> {
+    if options.list {
+        print(&list(&chosen(options, Effort::Full)?))?;
+        return Ok(true);
+    }
+    let mut report = match &options.from {
+        Some(path) => serde_json::from_slice(&named(path, fs::read(path))?)?,
+        None => measure(options)?,
+    };
+    if !options.smoke {
+        report.gates = gate::judge(&report.scenarios);
+        print(&report.gates_table())?;
+    }
+    if let Some(path) = &options.json {
+        named(path, fs::write(path, serde_json::to_string_pretty(&report)?))?;
+    }
+    if let Some(directory) = &options.svg {
+        named(directory, fs::create_dir_all(directory))?;
+        for (file, svg) in plot::draw(&report) {
+            let path = directory.join(file);
+            named(&path, fs::write(&path, svg))?;
+        }
+    }
+    if let Some(path) = &options.markdown {
+        let page = named(path, fs::read_to_string(path))?;
+        let page = named(path, markdown::fill(&page, &report, &scenario::all()))?;
+        named(path, fs::write(path, page))?;
+    }
+    Ok(!options.check || report.gates.iter().all(|verdict| verdict.met))
+}
+
+/// Has an error name the file that it is about.
+fn named<T>(path: &Path, result: Result<T, impl std::fmt::Display>) -> Result<T, Error> {
+    result.map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+/// Runs all scenarios, and tells of each when it is over.
+fn measure(options: &Options) -> Result<Report, Error> {
     let effort = match (options.smoke, options.quick) {
         (true, _) => Effort::Smoke,
         (_, true) => Effort::Quick,
         _ => Effort::Full,
     };
     let mut scenarios = chosen(options, effort)?;
-    if options.list {
-        print(&list(&scenarios))?;
-        return Ok(true);
-    }
     if effort == Effort::Smoke {
         scenarios = scenarios.into_iter().map(Scenario::small).collect();
     }
@@ -42,18 +78,9 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
         print(&format!("{}\n", measured.table(scenario)))?;
         report.scenarios.insert(scenario.name.clone(), measured);
     }
+    print(&format!("{:.0} s\n\n", started.elapsed().as_secs_f64()))?;
     report.machine = machine(&bench, started.elapsed());
-    if effort != Effort::Smoke {
-        let measured = |gate: &&Gate| report.scenarios.contains_key(gate.scenario);
-        report.gates = gate::ALL.iter().filter(measured).map(|gate| gate.judge(&report.scenarios)).collect();
-        print(&report.gates_table())?;
-    }
-    print(&format!("{:.0} s\n", started.elapsed().as_secs_f64()))?;
-    if let Some(path) = &options.json {
-        fs::write(path, serde_json::to_string_pretty(&report)?)
-            .map_err(|error| format!("{}: {error}", path.display()))?;
-    }
-    Ok(!options.check || report.gates.iter().all(|verdict| verdict.met))
+    Ok(report)
 }
 
 /// Returns the scenarios and contenders that the command line names, or all that the effort has.
@@ -66,8 +93,7 @@ fn chosen(options: &Options, effort: Effort) -> Result<Vec<Scenario>, Error> {
         }
     }
     scenarios.retain(|scenario| match options.only.as_slice() {
-        // The list has all.
-        [] => options.list || scenario.from <= effort,
+        [] => scenario.from <= effort,
         names => names.iter().any(|name| begins(scenario, name)),
     });
     if !options.contender.is_empty() {

@@ -88,6 +88,23 @@ pub(crate) const REDIS: Contender = contender(
     "`SET NX PX` on one Redis server, waiters woken by a message as in Redisson",
 );
 
+/// All contenders, ours first.
+pub(crate) const ALL: [Contender; 13] = [
+    OURS,
+    OURS_FAIR,
+    OURS_HANDOFF,
+    OURS_STICKY,
+    OURS_READ_WRITE,
+    OURS_READ_WRITE_STICKY,
+    BARE,
+    CLIENT_LOCK,
+    CURATOR,
+    CURATOR_SHARED,
+    CURATOR_READ_WRITE,
+    KAZOO,
+    REDIS,
+];
+
 impl Contender {
     /// Whether it is of this workspace: the numerator of ratios.
     pub(crate) fn is_ours(&self) -> bool {

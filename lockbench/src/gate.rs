@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::report::{Measured, ScenarioReport};
 use crate::statistics::Spread;
@@ -69,7 +69,7 @@ impl fmt::Display for Quantity {
 }
 
 /// Where the median of a figure must be.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Bound {
     AtMost(f64),
@@ -107,8 +107,8 @@ enum Against {
 
 /// A bound for a contender's figure in a scenario.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Gate {
-    pub(crate) scenario: &'static str,
+struct Gate {
+    scenario: &'static str,
     ours: &'static str,
     quantity: Quantity,
     bound: Bound,
@@ -136,7 +136,7 @@ const fn growth(more: &'static str, ours: &'static str, fewer: &'static str, tim
 }
 
 /// All gates.
-pub(crate) const ALL: &[Gate] = {
+const ALL: &[Gate] = {
     use Bound::{AtLeast, AtMost};
     use Quantity::{Cpu, Growth, Latency, LockNodes, Memory, Rate, Requests, Seconds, Time};
     &[
@@ -174,7 +174,7 @@ pub(crate) const ALL: &[Gate] = {
 };
 
 /// What came of a gate.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Verdict {
     pub(crate) gate: String,
     pub(crate) bound: Bound,
@@ -186,9 +186,15 @@ pub(crate) struct Verdict {
 /// What was measured, by scenario.
 pub(crate) type Reports = BTreeMap<String, ScenarioReport>;
 
+/// Judges the gates of all scenarios that were measured.
+pub(crate) fn judge(reports: &Reports) -> Vec<Verdict> {
+    let measured = |gate: &&Gate| reports.contains_key(gate.scenario);
+    ALL.iter().filter(measured).map(|gate| gate.judge(reports)).collect()
+}
+
 impl Gate {
     /// Judges what was measured.
-    pub(crate) fn judge(&self, reports: &Reports) -> Verdict {
+    fn judge(&self, reports: &Reports) -> Verdict {
         let measured = self.measured(reports);
         Verdict {
             gate: self.to_string(),

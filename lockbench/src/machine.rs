@@ -4,7 +4,7 @@
 use std::fs;
 use std::io;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
@@ -23,7 +23,7 @@ pub(crate) struct Reading {
 }
 
 /// What part of the processors' time went elsewhere during a round.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Theft {
     /// Taken by the hypervisor.
     pub(crate) stolen: f64,

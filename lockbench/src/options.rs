@@ -22,6 +22,15 @@ pub(crate) struct Options {
     /// Writes everything that was measured to a file.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// Draws what was measured, as SVG files in a directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Writes tables of what was measured into a page that has a place for them, such as PERFORMANCE.md.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
+    /// Measures nothing, and takes what an earlier run wrote with --json.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "smoke", "json", "only", "contender", "list"])]
+    pub(crate) from: Option<PathBuf>,
     /// Only the scenarios whose names begin so; may be repeated.
     #[arg(long, value_name = "SCENARIO")]
     pub(crate) only: Vec<String>,

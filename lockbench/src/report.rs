@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::gate::{Quantity, Verdict};
 use crate::job::{Done, Latency};
@@ -12,7 +12,7 @@ use crate::scenario::{Measure, Scenario};
 use crate::statistics::Spread;
 
 /// What a contender did in a round, all of its processes together.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
     cycles: u64,
     pub(crate) elapsed_micros: f64,
@@ -87,7 +87,7 @@ impl Measured {
 pub(crate) type Round = BTreeMap<String, Measured>;
 
 /// A scenario's rounds, and what follows from them.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ScenarioReport {
     pub(crate) about: String,
     /// By contender.
@@ -105,7 +105,7 @@ pub(crate) struct ScenarioReport {
 }
 
 /// A contender's figures over all rounds.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ContenderReport {
     pub(crate) cycles_per_second: Spread,
     pub(crate) micros_per_cycle: Spread,
@@ -116,7 +116,7 @@ pub(crate) struct ContenderReport {
 }
 
 /// One contender's figure divided by another's.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct RatioReport {
     pub(crate) time_per_cycle: Spread,
     pub(crate) cycles_per_second: Spread,
@@ -242,7 +242,7 @@ impl RatioReport {
 }
 
 /// A whole run.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
     /// The servers' versions, the processors, what else helps to compare two runs.
     pub(crate) machine: BTreeMap<String, String>,

@@ -1,9 +1,9 @@
 //! Medians and quartiles.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The middle of some numbers, and where the middle half of them begins and ends.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
     pub(crate) lower_quartile: f64,
