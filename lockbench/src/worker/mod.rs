@@ -5,6 +5,7 @@ mod client_lock;
 mod counter;
 mod drive;
 mod ours;
+mod redis;
 
 use std::collections::HashMap;
 use std::io::{self, BufRead as _, Write as _};
@@ -20,6 +21,7 @@ pub(crate) fn serve(name: &str) -> Result<(), Error> {
         "ours" => answer_orders::<ours::Session>(),
         "bare" => answer_orders::<bare::Session>(),
         "client_lock" => answer_orders::<client_lock::Session>(),
+        "redis" => answer_orders::<redis::Session>(),
         _ => Err(format!("there is no worker {name}").into()),
     }
 }

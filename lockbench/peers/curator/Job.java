@@ -1,0 +1,52 @@
+import java.util.Map;
+
+/** What to do in a round. */
+final class Job {
+    /** One thread a task: a machine with more than this many is no longer what is measured. */
+    private static final int MOST_THREADS = 4096;
+
+    final String servers;
+    final String root;
+    final int sessions;
+    final int tasks;
+    final int paths;
+    final int readPercent;
+    final boolean readWrite;
+    final boolean sharedObjects;
+    final long nanos;
+    /** After how many cycles a task ends although the round lasts. */
+    final long mostCycles;
+    /** Where the counters are that several processes share; null when they are this process's own. */
+    final String counterFile;
+
+    Job(Map<String, String> members) {
+        servers = text(members, "servers");
+        root = text(members, "root");
+        sessions = number(members, "sessions");
+        tasks = number(members, "tasks");
+        paths = number(members, "paths");
+        nanos = Long.parseLong(text(members, "micros")) * 1000;
+        mostCycles = Long.parseLong(members.getOrDefault("cycles_per_task", "0"));
+        counterFile = members.get("counter_file");
+        sharedObjects = members.getOrDefault("objects", "per_task").equals("shared");
+        // InterProcessMutex is Curator's only exclusive lock that may be entered again, and it is fair. Nothing in
+        // Curator hands over in memory or keeps the node, so it stands for these as well.
+        readWrite = text(members, "recipe").equals("read_write");
+        readPercent = readWrite ? Integer.parseInt(members.getOrDefault("read_percent", "0")) : 0;
+        if ((long) sessions * tasks > MOST_THREADS) {
+            throw new UnsupportedOperationException((long) sessions * tasks + " threads, a thread for every task");
+        }
+    }
+
+    private static int number(Map<String, String> members, String name) {
+        return Integer.parseInt(text(members, name));
+    }
+
+    private static String text(Map<String, String> members, String name) {
+        String value = members.get(name);
+        if (value == null) {
+            throw new IllegalArgumentException("the job has no \"" + name + "\"");
+        }
+        return value;
+    }
+}
