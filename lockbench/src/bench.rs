@@ -6,6 +6,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use test_support::peers;
+
 use crate::Error;
 use crate::contender::{Contender, Processes};
 use crate::gate;
@@ -14,6 +16,7 @@ use crate::markdown;
 use crate::options::Options;
 use crate::plot;
 use crate::process::Worker;
+use crate::programs::Programs;
 use crate::report::{Measured, Report, Round, ScenarioReport};
 use crate::scenario::{self, Course, Effort, Scenario};
 use crate::servers::Servers;
@@ -71,7 +74,8 @@ fn measure(options: &Options) -> Result<Report, Error> {
         scenarios = scenarios.into_iter().map(Scenario::small).collect();
     }
     let started = Instant::now();
-    let mut bench = Bench { effort, servers: Servers::default(), workers: HashMap::new() };
+    let mut bench =
+        Bench { effort, programs: Programs::default(), servers: Servers::default(), workers: HashMap::new() };
     let mut report = Report::default();
     for scenario in &scenarios {
         let measured = bench.scenario(scenario).map_err(|error| format!("{}: {error}", scenario.name))?;
@@ -116,8 +120,8 @@ fn list(scenarios: &[Scenario]) -> String {
         let full = if scenario.from == Effort::Full { " (not with --quick)" } else { "" };
         text += &format!("{:<22}{}{full}\n{:<22}{}\n", scenario.name, scenario.about, "", names.join(", "));
         for contender in &scenario.contenders {
-            if let Err(why) = contender.command() {
-                absent.insert(contender.name, why.to_string());
+            if let Some(why) = contender.absence() {
+                absent.insert(contender.name, why);
             }
         }
     }
@@ -130,6 +134,7 @@ fn list(scenarios: &[Scenario]) -> String {
 /// What helps to compare two runs.
 fn machine(bench: &Bench, took: Duration) -> BTreeMap<String, String> {
     let mut facts = bench.servers.versions();
+    facts.extend(bench.programs.versions());
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     if let Some((_, model)) = model {
@@ -151,6 +156,7 @@ fn print(text: &str) -> Result<(), Error> {
 
 struct Bench {
     effort: Effort,
+    programs: Programs,
     servers: Servers,
     /// The processes that run, by [`Contender::processes`].
     workers: HashMap<Processes, Vec<Worker>>,
@@ -161,10 +167,14 @@ impl Bench {
     fn scenario(&mut self, scenario: &Scenario) -> Result<ScenarioReport, Error> {
         let (mut present, mut absent, mut bytes_per_task) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         for contender in &scenario.contenders {
-            if let Err(why) = self.start(scenario, contender) {
-                absent.insert(contender.name.to_owned(), why.to_string());
+            if let Some(why) = contender.absence() {
+                if peers::required() && contender.program.missing().is_some() {
+                    return Err(format!("{}: {why}, and REQUIRE_PEERS is set", contender.name).into());
+                }
+                absent.insert(contender.name.to_owned(), why);
                 continue;
             }
+            self.start(scenario, contender)?;
             let before = Memory::of(self.processes_of(scenario, contender))?;
             self.warm_up(scenario, contender)?;
             let after = Memory::of(self.processes_of(scenario, contender))?;
@@ -198,7 +208,7 @@ impl Bench {
     fn start(&mut self, scenario: &Scenario, contender: &Contender) -> Result<(), Error> {
         let workers = self.workers.entry(contender.processes()).or_default();
         while workers.len() < scenario.processes {
-            workers.push(Worker::start(contender.name, contender.command()?)?);
+            workers.push(Worker::start(contender.name, self.programs.command(contender.program)?)?);
         }
         self.servers.connect_string(contender.program, scenario.place).map(drop)
     }

@@ -1,9 +1,7 @@
 //! Who contends.
 
-use std::process::Command;
 use std::time::Duration;
 
-use crate::Error;
 use crate::job::{Objects, Recipe};
 
 /// The program in which a contender runs.
@@ -116,14 +114,13 @@ impl Contender {
         self.program != Program::Bare
     }
 
-    /// Returns the command that starts a worker.
-    ///
-    /// # Errors
     /// Why it cannot take part here.
-    pub(crate) fn command(&self) -> Result<Command, Error> {
+    pub(crate) fn absence(&self) -> Option<String> {
         match self.recipe {
-            Recipe::Handoff | Recipe::Sticky | Recipe::ReadWriteSticky => Err("not there yet".into()),
-            Recipe::Mutex | Recipe::Fair | Recipe::ReadWrite => self.program.command(),
+            Recipe::Handoff | Recipe::Sticky | Recipe::ReadWriteSticky => Some("not there yet".to_owned()),
+            Recipe::Mutex | Recipe::Fair | Recipe::ReadWrite => {
+                self.program.missing().map(|missing| missing.to_string())
+            }
         }
     }
 
@@ -138,7 +135,7 @@ impl Contender {
 
 impl Program {
     /// The name of the worker.
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ours => "ours",
             Self::Bare => "bare",
@@ -158,17 +155,5 @@ impl Program {
     /// Whether it locks on ZooKeeper, and on Redis otherwise.
     pub(crate) fn is_on_zookeeper(self) -> bool {
         self != Self::Redis
-    }
-
-    /// Returns the command that starts a worker, or says why there is none.
-    fn command(self) -> Result<Command, Error> {
-        match self {
-            Self::Ours | Self::Bare | Self::ClientLock => {
-                let mut command = Command::new(std::env::current_exe()?);
-                command.args(["worker", self.name()]);
-                Ok(command)
-            }
-            Self::Curator | Self::Kazoo | Self::Redis => Err("not there yet".into()),
-        }
     }
 }

@@ -12,6 +12,8 @@ mod markdown;
 mod options;
 mod plot;
 mod process;
+mod programs;
+mod proxy;
 mod report;
 mod scenario;
 mod servers;

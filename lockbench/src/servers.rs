@@ -6,13 +6,16 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use test_support::{Options, ZooKeeper};
+use test_support::{Options, Redis, ZooKeeper};
 
 use crate::Error;
 use crate::contender::Program;
+use crate::proxy::DelayProxy;
 
 /// Where servers keep their logs: on tmpfs, so that no disk is measured.
 const DIRECTORY: &str = "/dev/shm";
+/// How long what is sent to distant servers, or by them, is on its way.
+const DISTANCE: Duration = Duration::from_millis(1);
 /// How long a server may take to answer a four-letter word.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -34,42 +37,67 @@ pub(crate) struct Place {
 /// The servers that run, started when a scenario needs them first.
 #[derive(Debug, Default)]
 pub(crate) struct Servers {
+    // In front of servers that end later.
+    proxies: BTreeMap<SocketAddr, DelayProxy>,
     running: BTreeMap<Ensemble, ZooKeeper>,
+    redis: Option<Redis>,
 }
 
 impl Servers {
     /// Returns where a program connects. Starts what is not running.
     pub(crate) fn connect_string(&mut self, program: Program, place: Place) -> Result<String, Error> {
-        if place.distant || !program.is_on_zookeeper() {
-            return Err("not there yet".into());
+        let addresses = match program.is_on_zookeeper() {
+            true => {
+                let servers = self.start(place.ensemble)?;
+                (0..servers.len()).map(|member| servers.address(member)).collect()
+            }
+            false => vec![self.start_redis()?.address()],
+        };
+        let mut seen = Vec::with_capacity(addresses.len());
+        for address in addresses {
+            seen.push(if place.distant { self.proxy(address)? } else { address }.to_string());
         }
-        Ok(self.start(place.ensemble)?.connect_string())
+        Ok(seen.join(","))
+    }
+
+    fn start_redis(&mut self) -> Result<&Redis, Error> {
+        let running = match self.redis.take() {
+            Some(running) => running,
+            None => Redis::start()?,
+        };
+        Ok(self.redis.insert(running))
+    }
+
+    /// Returns the address of the proxy in front of a server.
+    fn proxy(&mut self, target: SocketAddr) -> Result<SocketAddr, Error> {
+        Ok(match self.proxies.entry(target) {
+            Entry::Occupied(proxy) => proxy.get().address(),
+            Entry::Vacant(vacant) => vacant.insert(DelayProxy::start(target, DISTANCE)?).address(),
+        })
     }
 
     fn start(&mut self, ensemble: Ensemble) -> Result<&ZooKeeper, Error> {
         Ok(match self.running.entry(ensemble) {
             Entry::Occupied(servers) => servers.into_mut(),
-            Entry::Vacant(vacant) => {
-                // More than the tests', which run many servers at once.
-                let options = Options::new().directory(DIRECTORY);
-                let options = options.jvm_arg("-Xmx512m").jvm_arg("-XX:TieredStopAtLevel=4");
-                vacant.insert(match ensemble {
-                    Ensemble::One => ZooKeeper::standalone(&options)?,
-                    Ensemble::Three => ZooKeeper::ensemble(3, &options)?,
-                })
-            }
+            Entry::Vacant(vacant) => vacant.insert(match ensemble {
+                Ensemble::One => ZooKeeper::standalone(&options())?,
+                Ensemble::Three => ZooKeeper::ensemble(3, &options())?,
+            }),
         })
     }
 
     /// What the servers are.
     pub(crate) fn versions(&self) -> BTreeMap<String, String> {
         let version = self.running.values().next().and_then(ZooKeeper::version);
-        version.map(|version| ("zookeeper".to_owned(), version.to_owned())).into_iter().collect()
+        let zookeeper = version.map(|version| ("zookeeper".to_owned(), version.to_owned()));
+        let redis = self.redis.as_ref().map(|redis| ("redis".to_owned(), redis.version().to_owned()));
+        zookeeper.into_iter().chain(redis).collect()
     }
 
     /// The process numbers of all servers.
     pub(crate) fn ids(&self) -> Vec<u32> {
-        self.running.values().flat_map(|servers| (0..servers.len()).filter_map(|i| servers.pid(i))).collect()
+        let members = self.running.values().flat_map(|servers| (0..servers.len()).map(|i| servers.pid(i)));
+        members.flatten().chain(self.redis.as_ref().map(Redis::pid)).collect()
     }
 
     /// How many requests the members of an ensemble have received of their clients.
@@ -91,6 +119,24 @@ impl Servers {
     pub(crate) fn requests_of_a_question(&self, ensemble: Ensemble) -> u64 {
         self.running.get(&ensemble).map_or(0, |servers| servers.len() as u64)
     }
+}
+
+/// Servers as in production, as far as one machine has room, and not the tests', of which many run at once: half a
+/// gigabyte of heap each, taken at the start; all of Java's compilers; ZooKeeper's own defaults for the tick, on
+/// which the heartbeats depend, for the limits, and for snapshots (every 100,000 transactions). Only warnings are
+/// logged, and nothing is forced to a disk.
+fn options() -> Options {
+    Options::new()
+        .directory(DIRECTORY)
+        .tick(Duration::from_secs(2))
+        .init_limit(10)
+        .sync_limit(5)
+        .jvm_arg("-Xms512m")
+        .jvm_arg("-Xmx512m")
+        .jvm_arg("-XX:TieredStopAtLevel=4")
+        .jvm_arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+        // Logs grow in steps of 16 MiB.
+        .jvm_arg("-Dzookeeper.preAllocSize=16384")
 }
 
 /// Returns a server's answer to a four-letter word.

@@ -1,0 +1,88 @@
+//! How the contenders' programs are started, and why some cannot be.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+use test_support::peers::{self, CuratorPeer, Missing};
+
+use crate::Error;
+use crate::contender::Program;
+
+/// The programs; what must be compiled first is compiled once.
+#[derive(Debug, Default)]
+pub(crate) struct Programs {
+    curator: Option<TempDir>,
+}
+
+impl Program {
+    /// Why this machine cannot run it: what it needs is not installed.
+    pub(crate) fn missing(self) -> Option<Missing> {
+        match self {
+            Self::Ours | Self::Bare | Self::ClientLock => None,
+            Self::Curator => peers::curator().err(),
+            Self::Kazoo => peers::kazoo().err(),
+            Self::Redis => peers::redis().err(),
+        }
+    }
+}
+
+impl Programs {
+    /// Returns the command that starts a worker.
+    pub(crate) fn command(&mut self, program: Program) -> Result<Command, Error> {
+        match program {
+            Program::Ours | Program::Bare | Program::ClientLock | Program::Redis => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.args(["worker", program.name()]);
+                Ok(command)
+            }
+            Program::Curator => self.curator(&peers::curator()?),
+            Program::Kazoo => {
+                let mut command = Command::new(peers::kazoo()?.python);
+                command.arg(sources().join("kazoo_worker.py"));
+                Ok(command)
+            }
+        }
+    }
+
+    /// What the peers are.
+    pub(crate) fn versions(&self) -> BTreeMap<String, String> {
+        let curator = peers::curator().ok().and_then(|peer| peer.version).map(|version| ("curator", version));
+        let kazoo = peers::kazoo().ok().map(|peer| ("kazoo", peer.version));
+        curator.into_iter().chain(kazoo).map(|(name, version)| (name.to_owned(), version)).collect()
+    }
+
+    /// Java as on a server: the compilers and the collector that it chooses for this machine, and a heap whose size
+    /// does not change.
+    fn curator(&mut self, peer: &CuratorPeer) -> Result<Command, Error> {
+        let classes = match self.curator.take() {
+            Some(classes) => classes,
+            None => compiled(peer)?,
+        };
+        let mut command = Command::new(&peer.java);
+        command.args(["-Xms512m", "-Xmx512m", "-Xss256k", "-Djava.net.preferIPv4Stack=true"]);
+        command.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=off");
+        command.args(["-cp", &format!("{}:{}", classes.path().display(), peer.classpath), "CuratorWorker"]);
+        self.curator = Some(classes);
+        Ok(command)
+    }
+}
+
+fn sources() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/peers"))
+}
+
+/// Compiles Curator's worker.
+fn compiled(peer: &CuratorPeer) -> Result<TempDir, Error> {
+    let classes = tempfile::Builder::new().prefix("lockbench-").tempdir()?;
+    let sources = ["CuratorWorker.java", "Job.java", "Place.java", "Round.java"];
+    let mut javac = Command::new(&peer.javac);
+    javac.args(["-cp", &peer.classpath]).arg("-d").arg(classes.path());
+    javac.args(sources.map(|name| self::sources().join("curator").join(name))).stdin(Stdio::null());
+    let output = javac.output()?;
+    match output.status.success() {
+        true => Ok(classes),
+        false => Err(format!("{javac:?}: {}", String::from_utf8_lossy(&output.stderr)).into()),
+    }
+}
