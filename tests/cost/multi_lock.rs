@@ -8,12 +8,12 @@ use zookeeper_recipes::{
 };
 use zookeeper_test_server::{LogKind, Match, Op, Server, Version};
 
-use super::{connect, requests};
+use super::{HOUR, connect, requests};
 
 const PATHS: [&str; 8] = ["/m/a", "/m/b", "/m/c", "/m/d", "/m/e", "/m/f", "/m/g", "/m/h"];
 
 fn start(version: Version) -> Server {
-    let server = Server::builder().zookeeper_version(version).start().unwrap();
+    let server = Server::builder().max_session_timeout(HOUR).zookeeper_version(version).start().unwrap();
     for path in PATHS {
         server.create(path, "").unwrap();
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use zookeeper_recipes::{Client, InterProcessSemaphore, SemaphorePermit, TryLockError};
 use zookeeper_test_server::{LogKind, Match, Op, Server};
 
-use super::{connect, requests};
+use super::{HOUR, connect, requests};
 use test_support::in_process::{session, until};
 use test_support::{SOON, within};
 
@@ -13,7 +13,7 @@ const LOCKS: &str = "/sem/locks";
 const LEASES: &str = "/sem/leases";
 
 fn start() -> Server {
-    let server = Server::start().unwrap();
+    let server = Server::builder().max_session_timeout(HOUR).start().unwrap();
     for directory in ["/sem", LOCKS, LEASES] {
         server.create(directory, "").unwrap();
     }

@@ -1,29 +1,15 @@
 //! What a queue costs when it moves: whom a release wakes, and what they ask then.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::{JoinHandle, JoinSet};
 use zookeeper_recipes::{AnyGuard, Client, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock};
 use zookeeper_test_server::{Op, Server};
 
-use super::requests;
-use test_support::in_process::{Acquired, DIRECTORY, connect_as, fair, granted, session, until};
+use super::{connect, requests, start};
+use test_support::in_process::{Acquired, DIRECTORY, fair, granted, session, until};
 use test_support::{Random, SOON, within};
-
-/// A session timeout whose sixth is longer than any of these tests on any machine: no heartbeat is among what
-/// is counted.
-const HOUR: Duration = Duration::from_secs(3600);
-
-fn start() -> Server {
-    let server = Server::builder().max_session_timeout(HOUR).start().unwrap();
-    server.create(DIRECTORY, "").unwrap();
-    server
-}
-
-async fn connect(server: &Server) -> Client {
-    connect_as(Client::builder().session_timeout(HOUR), server).await
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -237,11 +223,22 @@ async fn fair_waiters_time_out_without_lists() {
     let id = session(&client);
     let lock = fair(&client);
     let held = Kind::Fair.get(&other).await;
+    // How long they take to come: none is to time out before all are here, since one that comes when the last
+    // one leaves has to list.
+    let started = Instant::now();
+    let crowd: Vec<_> = (0..WAITERS).map(|_| tokio::spawn(lock.lock())).collect();
+    until(&server, "all", |view| view.children(DIRECTORY).len() as u64 == WAITERS + 1).await;
+    let time_to_come = started.elapsed() * 4;
+    crowd.iter().for_each(JoinHandle::abort);
+    for attempt in crowd {
+        drop(attempt.await);
+    }
+    client.flush(SOON).await.unwrap();
     server.reset_counters();
     let mut waiters = JoinSet::new();
     let mut dice = Random::new(17);
     for _ in 0..WAITERS {
-        waiters.spawn(lock.acquire(Duration::from_millis(1 + dice.below(1_000))));
+        waiters.spawn(lock.acquire(time_to_come + Duration::from_millis(dice.below(1_000))));
     }
     while let Some(waiter) = within("an end", waiters.join_next()).await {
         assert!(waiter.unwrap().is_err());
