@@ -12,6 +12,8 @@ final class Job {
     final int paths;
     final int readPercent;
     final boolean readWrite;
+    /** What shows that lost updates are seen. */
+    final boolean noLock;
     final boolean sharedObjects;
     final long nanos;
     /** After how many cycles a task ends although the round lasts. */
@@ -31,7 +33,9 @@ final class Job {
         sharedObjects = members.getOrDefault("objects", "per_task").equals("shared");
         // InterProcessMutex is Curator's only exclusive lock that may be entered again, and it is fair. Nothing in
         // Curator hands over in memory or keeps the node, so it stands for these as well.
-        readWrite = text(members, "recipe").equals("read_write");
+        String recipe = text(members, "recipe");
+        readWrite = recipe.equals("read_write");
+        noLock = recipe.equals("none");
         readPercent = readWrite ? Integer.parseInt(members.getOrDefault("read_percent", "0")) : 0;
         if ((long) sessions * tasks > MOST_THREADS) {
             throw new UnsupportedOperationException((long) sessions * tasks + " threads, a thread for every task");

@@ -21,6 +21,25 @@ final class Place implements AutoCloseable {
         }
     }
 
+    /** Excludes nobody. */
+    private static final class NoLock implements InterProcessLock {
+        @Override
+        public void acquire() {}
+
+        @Override
+        public boolean acquire(long time, TimeUnit unit) {
+            return true;
+        }
+
+        @Override
+        public void release() {}
+
+        @Override
+        public boolean isAcquiredInThisProcess() {
+            return true;
+        }
+    }
+
     private final String servers;
     private final String root;
     private final CuratorFramework[] clients;
@@ -54,7 +73,7 @@ final class Place implements AutoCloseable {
     /** The lock that a task uses: its own object, or the one that all tasks of its session share. */
     Locks locks(Job job, int session, int task) {
         int path = path(job, session, task);
-        String kind = job.readWrite ? "read-write" : "mutex";
+        String kind = job.readWrite ? "read-write" : job.noLock ? "none" : "mutex";
         String owner = job.sharedObjects ? "all" : "task " + task;
         String name = String.format("%s/lock-%d", root, path);
         return locks.computeIfAbsent(kind + " " + session + " " + owner + " " + path, key -> {
@@ -62,7 +81,7 @@ final class Place implements AutoCloseable {
                 InterProcessReadWriteLock lock = new InterProcessReadWriteLock(clients[session], name);
                 return new Locks(lock.writeLock(), lock.readLock());
             }
-            InterProcessMutex lock = new InterProcessMutex(clients[session], name);
+            InterProcessLock lock = job.noLock ? new NoLock() : new InterProcessMutex(clients[session], name);
             return new Locks(lock, lock);
         });
     }

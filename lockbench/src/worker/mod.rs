@@ -12,7 +12,9 @@ use std::io::{self, BufRead as _, Write as _};
 use std::sync::Arc;
 
 use crate::Error;
+use crate::contender::Program;
 use crate::job::{Answer, Job, Order};
+use crate::programs::Programs;
 use drive::{Contender, Setup};
 
 /// Runs this process as the worker of a contender until its input ends.
@@ -22,7 +24,18 @@ pub(crate) fn serve(name: &str) -> Result<(), Error> {
         "bare" => answer_orders::<bare::Session>(),
         "client_lock" => answer_orders::<client_lock::Session>(),
         "redis" => answer_orders::<redis::Session>(),
+        "curator" => run_peer(Program::Curator),
+        "kazoo" => run_peer(Program::Kazoo),
         _ => Err(format!("there is no worker {name}").into()),
+    }
+}
+
+/// Runs a peer's program with this process's input and output.
+fn run_peer(program: Program) -> Result<(), Error> {
+    let mut programs = Programs::default();
+    match programs.command(program)?.status()? {
+        status if status.success() => Ok(()),
+        status => Err(format!("{}: {status}", program.name()).into()),
     }
 }
 
