@@ -9,7 +9,7 @@ use async_trait::async_trait;
 
 use crate::engine::hold::Hold;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
-use crate::engine::{attempt, look};
+use crate::engine::{look, room};
 use crate::error::{AcquireError, LostReason, TryLockError};
 use crate::guard::{AnyGuard, after};
 use crate::path::NodePath;
@@ -191,7 +191,7 @@ const UNSEEN_LEASES: u32 = 3;
 
 /// Acquires a lock.
 pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, AcquireError> {
-    let attempt = |ask| attempt::acquire(Arc::clone(&path_lock), ask);
+    let attempt = |ask| room::acquire(Arc::clone(&path_lock), ask);
     until_had(ask, attempt, |hold| Some((hold.path_lock(), hold.lost()?))).await
 }
 
@@ -249,7 +249,7 @@ pub(crate) async fn try_lock(
     location: &'static Location<'static>,
 ) -> Result<Hold, TryLockError> {
     let ask = Ask::new(kind, at_once(&path_lock), location);
-    match attempt::acquire(Arc::clone(&path_lock), ask).await {
+    match room::acquire(Arc::clone(&path_lock), ask).await {
         Ok(hold) => match hold.lost() {
             None => Ok(hold),
             // Lost between the grant and here.

@@ -1,6 +1,7 @@
 //! The mutex.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::client::Client;
 use crate::engine::lock_options::{Recipe, RequestedOptions};
@@ -9,6 +10,7 @@ use crate::error::BuildError;
 use crate::guard::LockGuard;
 use crate::lock::{lock_builder, lock_methods};
 use crate::protocol::node_name::Kind;
+use crate::protocol::room::HandOff;
 
 /// A mutual exclusion lock across processes.
 ///
@@ -181,10 +183,12 @@ lock_builder! {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
     /// # let client = client.connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
     /// use zookeeper_recipes::{Acl, Dialect, InterProcessMutex, Parents};
     ///
     /// let lock = InterProcessMutex::builder(&client, "/inventory/sku-42")
     ///     .max_znodes(16) // of the waiters of this process
+    ///     .handoff(100, Duration::from_millis(10)) // of which one is enough then
     ///     .data("worker-7") // for people who look at the nodes
     ///     .acl([Acl::creator_all()]) // the client has credentials
     ///     .parents(Parents::Persistent) // the directory stays when the queue is empty
@@ -206,6 +210,56 @@ impl InterProcessMutexBuilder {
     /// queue as one contender.
     pub fn max_znodes(mut self, nodes: usize) -> Self {
         self.asked.node_limit = Some(nodes);
+        self
+    }
+
+    /// Has the tasks of this client hand the lock over to each other in memory, at most `max` times in a row
+    /// and for at most `time`; by default they do not.
+    ///
+    /// The client then has one node in the queue, whatever [`max_znodes`](Self::max_znodes) says, and a task
+    /// that waits for it costs less than 1 KiB of memory and no request. A release passes the node to the task
+    /// that has waited longest, without a request; each holder has a
+    /// [fencing token](crate::LockGuard::fencing_token) of its own. When a bound is reached, the node goes to
+    /// the back of the queue: another process waits for this one at most `time` and the longest hold of one
+    /// task. So `time` is far below what other processes are ready to wait, such as 10 ms. Both are at least 1
+    /// (a nanosecond).
+    ///
+    /// Nothing is handed over after a loss, after a requested [revocation](crate::LockGuard::revoked) that was
+    /// noticed, while the guard is [`Suspended`](crate::LockState::Suspended), or after a
+    /// [transaction](crate::LockGuard::transaction) of unknown outcome: then the node is deleted, as without
+    /// this option. A fair lock, and a multi-lock, of this client at the same path have nodes of their own.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::InterProcessMutex;
+    ///
+    /// let item = InterProcessMutex::builder(&client, "/inventory/sku-42")
+    ///     .handoff(1_000, Duration::from_millis(10))
+    ///     .build()?;
+    /// let mut sales = tokio::task::JoinSet::new();
+    /// for _ in 0..100 {
+    ///     let item = item.clone();
+    ///     sales.spawn(async move {
+    ///         let guard = item.acquire(Duration::from_secs(5)).await?;
+    ///         // Read the stock, decide, write.
+    ///         guard.release().await?;
+    ///         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+    ///     });
+    /// }
+    /// for sale in sales.join_all().await {
+    ///     assert!(sale.is_ok());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "hand-over")]
+    pub fn handoff(mut self, max: u32, time: Duration) -> Self {
+        self.asked.hand_off = Some(HandOff { max, time });
         self
     }
 }

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use zookeeper_client as zk;
 
-use crate::engine::attempt;
 use crate::engine::hold::Hold;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::requests::{make_directories_at, to_library};
+use crate::engine::room;
 use crate::error::{AcquireError, AtomicLongError, Cause};
 use crate::options::{Acl, Parents};
 use crate::path::LockPath;
@@ -288,7 +288,7 @@ impl Work {
         let deadline = Instant::now().checked_add(asked);
         let budget = deadline.map_or(Budget::Forever, |deadline| Budget::Until { deadline, asked });
         let (mutex, location) = (Arc::clone(&counter.mutex), counter.location);
-        let held = attempt::acquire(mutex, Ask::new(Kind::Exclusive, budget, location)).await;
+        let held = room::acquire(mutex, Ask::new(Kind::Exclusive, budget, location)).await;
         match held.map_err(|error| error.timed_out(asked, started.elapsed())) {
             Ok(hold) => {
                 (self.hold, self.deadline) = (Some(hold), deadline);

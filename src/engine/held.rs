@@ -2,8 +2,9 @@
 //! [state](crate::protocol::hold) decides.
 
 use std::any::Any;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -13,11 +14,27 @@ use crate::error::{Lost, LostReason};
 use crate::path::LockPath;
 use crate::protocol::hold::{Care, Deletion, Effects, HoldEvent, HoldState, LockState};
 use crate::protocol::lease::LeaseState;
+use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
 use crate::session::cleanup::{Cleanup, Done, Item, Orphan};
 use crate::session::clock;
 use crate::session::holds::HeldLock;
 use crate::session::zk_session::Session;
+
+/// Where the node of a hold goes when it is released, if it is one that its client passes on in memory.
+pub(super) trait InRoom: fmt::Debug + Send + Sync {
+    /// Passes the node of a released hold on to the next. Returns the deletion, and the number of the hold whose
+    /// end it is, if no other has the node next.
+    fn pass_on(
+        &self,
+        held: &Arc<Held>,
+        session: &Arc<Session>,
+        deletion: Deletion<Arc<Place>>,
+    ) -> Option<(Deletion<Arc<Place>>, u64)>;
+
+    /// Notes that the hold with this number is lost, or that its node is left to be deleted.
+    fn over(&self, number: u64);
+}
 
 /// One held lock.
 #[derive(Debug)]
@@ -33,6 +50,8 @@ pub(crate) struct Held {
     state: watch::Sender<HoldState<Arc<Place>>>,
     /// Whether revocation has been requested; a conversion does not clear it.
     revocation_requested: AtomicBool,
+    /// Unset if its node is deleted when it is released.
+    room: OnceLock<Weak<dyn InRoom>>,
 }
 
 impl Held {
@@ -44,6 +63,17 @@ impl Held {
         number: u64,
         state: HoldState<Arc<Place>>,
     ) -> Arc<Self> {
+        Self::register(session, cleanup, directory, number, state, OnceLock::new())
+    }
+
+    fn register(
+        session: &Arc<Session>,
+        cleanup: &Cleanup,
+        directory: LockPath,
+        number: u64,
+        state: HoldState<Arc<Place>>,
+        room: OnceLock<Weak<dyn InRoom>>,
+    ) -> Arc<Self> {
         let held = Arc::new(Self {
             directory,
             number,
@@ -51,6 +81,7 @@ impl Held {
             cleanup: cleanup.clone(),
             state: watch::Sender::new(state),
             revocation_requested: AtomicBool::new(false),
+            room,
         });
         session.look_after(&held.as_held_lock());
         // Checked after the registration: an end of the session before that has not told this lock. Not
@@ -59,6 +90,36 @@ impl Held {
             let _ = held.change(HoldEvent::SessionEnded(reason));
         }
         held
+    }
+
+    /// Registers another hold of the same node, which has it after this one.
+    pub(super) fn heir(
+        &self,
+        session: &Arc<Session>,
+        number: u64,
+        place: Option<Arc<Place>>,
+        lease_end: Option<Moment>,
+    ) -> Arc<Self> {
+        let state = HoldState::new(self.name(), self.kind(), place).with_lease_end(lease_end);
+        let directory = self.directory.clone();
+        Self::register(session, &self.cleanup, directory, number, state, self.room.clone())
+    }
+
+    /// Has its node passed on when it is released.
+    pub(super) fn enter(&self, room: &Arc<dyn InRoom>) {
+        // It enters one room, once.
+        let _ = self.room.set(Arc::downgrade(room));
+    }
+
+    /// Takes the node back from a hold that its caller has never had. Returns how the node is to be deleted,
+    /// unless it is gone; the session has to be told by [`let_go`](Self::let_go).
+    pub(super) fn take_back(&self) -> Option<Deletion<Arc<Place>>> {
+        self.change(self.release_event()).delete
+    }
+
+    /// Has the session look after it no longer.
+    pub(super) fn let_go(self: &Arc<Self>, session: &Arc<Session>) {
+        session.look_after(&self.as_held_lock());
     }
 
     fn as_held_lock(self: &Arc<Self>) -> Arc<dyn HeldLock> {
@@ -245,8 +306,12 @@ impl Held {
 
     /// Releases the lock: has its node deleted, once. `done` receives the result.
     pub(crate) fn release(self: &Arc<Self>, done: Option<Done>) {
+        self.apply(self.release_event(), done);
+    }
+
+    fn release_event(&self) -> HoldEvent {
         let lease = self.session.upgrade().map_or(LeaseState::Expired, |session| session.lease().state());
-        self.apply(HoldEvent::Release { lease, now: clock::now() }, done);
+        HoldEvent::Release { lease, now: clock::now() }
     }
 
     fn set(&self, change: impl FnOnce(&mut HoldState<Arc<Place>>)) {
@@ -261,8 +326,11 @@ impl Held {
         let mut effects = Effects::default();
         self.set(|state| {
             effects = state.on(event);
-            // Under the mutex: an attempt whose hold was lost may make the place live again after this.
-            let deleted = effects.delete.as_ref().and_then(|deletion| deletion.place.as_ref());
+            // Under the mutex: an attempt whose hold was lost may make the place live again after this. In a room
+            // the next one may have the place.
+            let in_room = self.room.get().is_some();
+            let deletion = effects.delete.as_ref().filter(|deletion| !(in_room && deletion.hand_over));
+            let deleted = deletion.and_then(|deletion| deletion.place.as_ref());
             if let Some(place) = effects.free.as_ref().or(deleted) {
                 place.set_live(false);
             }
@@ -271,7 +339,8 @@ impl Held {
     }
 
     /// Applies an event to the state, and carries out its effects. Their order matters:
-    /// 1. The state changes, which every other part reads.
+    /// 1. The state changes, which every other part reads. In a room the next one has the node from here on, so
+    ///    that the session is never without a lock in between.
     /// 2. The session is told: it must not check a node that is about to be deleted, and has to keep the node
     ///    of a lost lock even if what follows fails.
     /// 3. Tasks that wait for the loss are woken. Their wakers are code of other executors, which may panic
@@ -290,8 +359,23 @@ impl Held {
                 | HoldEvent::Extend { .. }
         );
         let _pending = deletes.then(|| self.cleanup.ticket(self.number));
-        let Effects { lost, gone, delete, free, report, refused } = self.change(event);
+        let is_release = matches!(event, HoldEvent::Release { .. });
+        let Effects { lost, gone, mut delete, free, report, refused } = self.change(event);
         let session = self.session.upgrade();
+        let room = self.room.get().and_then(Weak::upgrade);
+        // The number of the hold with which the node leaves the room.
+        let mut over = (is_release || lost.is_some()).then_some(self.number);
+        if let (Some(room), Some(session)) = (&room, &session) {
+            if let Some(deletion) = delete.take_if(|deletion| deletion.hand_over) {
+                let passed_on = room.pass_on(self, session, deletion);
+                (delete, over) = passed_on.map_or((None, None), |(deletion, number)| {
+                    if let Some(place) = &deletion.place {
+                        place.set_live(false);
+                    }
+                    (Some(deletion), Some(number))
+                });
+            }
+        }
         if let Some(session) = &session {
             let lock = self.as_held_lock();
             session.look_after(&lock);
@@ -304,12 +388,16 @@ impl Held {
             self.state.send_modify(|_| {});
         }
         let Some(session) = session else { return !refused };
+        let mut done = done;
+        if is_release && delete.is_none() && over.is_none() {
+            // Passed on. An error means that the release was cancelled, and its result has no receiver.
+            done.take().map(|done| done.send(Ok(())));
+        }
         if let Some(node) = gone {
             session.disown(&self.directory.child(&node));
         }
         // Not before: a newcomer that is let in must not wait for a node that is gone.
         drop(free);
-        let mut done = done;
         if let Some(reason) = report {
             if let Some(done) = done.take() {
                 // An error means that the release was cancelled, and its result has no receiver.
@@ -325,6 +413,10 @@ impl Held {
                 until_gone: place.map(|place| -> Arc<dyn Any + Send + Sync> { place }),
                 done,
             });
+        }
+        // Not before: another attempt has to come after the deletion.
+        if let (Some(room), Some(number)) = (room, over) {
+            room.over(number);
         }
         !refused
     }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::engine::held::Held;
-use crate::engine::path_lock::{Holder, PathLock};
+use crate::engine::path_lock::PathLock;
+use crate::engine::shared_room::{Granted, Holder};
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::path::LockPath;
 use crate::protocol::hold::LockState;
@@ -51,6 +52,22 @@ impl Hold {
         token: (i64, u64),
     ) -> Self {
         Self { path_lock, session, held, token, released: false }
+    }
+
+    /// Returns the hold that a room has granted; `None` if it is taken already.
+    pub(super) fn of_room(path_lock: Arc<PathLock>, mut granted: Granted) -> Option<Self> {
+        let held = granted.take()?;
+        let (session, token) = (Arc::clone(&granted.session), granted.token);
+        Some(Self { path_lock, session, held, token, released: false })
+    }
+
+    /// Returns the grant of a room; the drop of this does not release the lock.
+    pub(super) fn into_granted(mut self) -> Granted {
+        self.released = true;
+        let holder = self.path_lock.lock_holders().remove(&self.held.number());
+        // Outside of the mutex.
+        drop(holder);
+        Granted::new(Arc::clone(&self.held), Arc::clone(&self.session), self.token)
     }
 
     /// Marks the hold as released: one transaction has exchanged its node for permits.

@@ -6,6 +6,7 @@ use crate::error::BuildError;
 use crate::options::{Acl, Parents};
 use crate::path::LockPath;
 use crate::protocol::node_name::{Dialect, Family, Naming};
+use crate::protocol::room::HandOff;
 
 /// The most data a lock node can carry: ZooKeeper's limit for a whole request (`jute.maxbuffer`, 1 MiB less
 /// one byte) less room for the path and the ACL. A larger request is answered by a closed connection, which
@@ -66,6 +67,8 @@ pub(crate) struct RequestedOptions {
     pub(crate) acl: Option<Arc<[Acl]>>,
     pub(crate) parents: Option<Parents>,
     pub(crate) dialect: Option<Dialect>,
+    /// Of a mutex: how its attempts hand it over in memory.
+    pub(crate) hand_off: Option<HandOff>,
     /// Of a semaphore: its limit, as this handle states it, and the path of the node with the limit in force,
     /// if that is not the usual one.
     pub(crate) permits: Option<u32>,
@@ -82,6 +85,8 @@ pub(crate) struct LockOptions {
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) parents: Parents,
     pub(crate) dialect: Dialect,
+    /// How its attempts hand it over in memory; `None` if they do not.
+    pub(crate) hand_off: Option<HandOff>,
     /// Of a semaphore only.
     pub(crate) semaphore: Option<SemaphoreOptions>,
 }
@@ -135,6 +140,12 @@ impl RequestedOptions {
                 "it is for the client's own credentials, and it has none: call `ClientBuilder::auth`",
             );
         }
+        if self.hand_off.is_some_and(|hand_off| hand_off.max == 0 || hand_off.time.is_zero()) {
+            return invalid(
+                "handoff",
+                "both bounds are at least 1: without `handoff` nothing is handed over",
+            );
+        }
         let dialect = self.dialect.unwrap_or_default();
         let parents = self.parents.unwrap_or(match dialect {
             Dialect::Curator => Parents::Container,
@@ -144,7 +155,8 @@ impl RequestedOptions {
             Recipe::Semaphore => Some(self.semaphore(namespace, path)?),
             _ => None,
         };
-        Ok(LockOptions { recipe, node_limit, data, acl, parents, dialect, semaphore })
+        let hand_off = self.hand_off;
+        Ok(LockOptions { recipe, node_limit, data, acl, parents, dialect, hand_off, semaphore })
     }
 
     fn semaphore(&self, namespace: &str, path: &LockPath) -> Result<SemaphoreOptions, BuildError> {
@@ -192,6 +204,8 @@ impl RequestedOptions {
             Err("parents")
         } else if !same(self.dialect.as_ref(), &path_lock.dialect) {
             Err("dialect")
+        } else if self.hand_off.is_some() && self.hand_off != path_lock.hand_off {
+            Err("handoff")
         } else if !path_lock.semaphore.as_ref().is_none_or(|semaphore| {
             self.shared_count.as_ref().is_none_or(|shared| *shared == semaphore.limit.whole())
         }) {

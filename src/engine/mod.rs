@@ -3,6 +3,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod attempt;
+mod cancel;
 pub(crate) mod convert;
 mod convert_requests;
 pub(crate) mod counter;
@@ -21,7 +22,9 @@ pub(crate) mod progress;
 pub(crate) mod registry;
 mod requests;
 pub(crate) mod revoke;
+pub(crate) mod room;
 mod seat;
 pub(crate) mod shared_queue;
+mod shared_room;
 mod stop;
 pub(crate) mod transact;

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::engine::attempt::{self, Begun, if_busy};
+use crate::engine::cancel::CancelOnDrop;
 use crate::engine::hold::Hold;
 use crate::engine::look::InTheWay;
 use crate::engine::multi_requests::{Reserved, create_together, fit_together, look};
 use crate::engine::path_lock::{Admission, Ask, Budget, Member, PathLock};
-use crate::engine::pending::CancelOnDrop;
 use crate::engine::progress::WaitsFor;
 use crate::engine::stop::{Stop, Stopped};
 use crate::error::{AcquireError, LostReason, TryLockError};

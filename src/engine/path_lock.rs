@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::engine::held::Held;
 use crate::engine::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
 use crate::engine::progress::{Ahead, NoAnswer, Progress, WaitsFor};
 use crate::engine::registry::Registry;
 use crate::engine::shared_queue::SharedQueue;
+use crate::engine::shared_room::{Holder, SharedRoom};
 use crate::error::{AcquireError, BuildError, LocalHolder, Lost, LostReason, TryLockError};
 use crate::path::LockPath;
 use crate::protocol::local_queue::{Census, Limit};
@@ -94,17 +94,11 @@ pub(crate) struct PathLock {
     /// Shared with the path lock of the other recipe in the same queue: a fair lock waits in memory for a
     /// mutex's nodes.
     queue: Arc<SharedQueue>,
-    /// The holds of this path lock, by the numbers of their attempts, so the oldest is the first.
+    /// Where attempts wait behind one node; `None` if each has a node of its own.
+    room: Option<Arc<SharedRoom>>,
+    /// The holds of this path lock that are not the room's, by the numbers of their attempts, so the oldest is the first.
     holders: Mutex<BTreeMap<u64, Holder>>,
     foreign_reported: AtomicBool,
-}
-
-/// A hold of this client, for error messages and `is_acquired_in_this_process`.
-#[derive(Clone, Debug)]
-pub(super) struct Holder {
-    pub(super) held: Arc<Held>,
-    pub(super) since: Instant,
-    pub(super) location: &'static Location<'static>,
 }
 
 impl Holder {
@@ -180,12 +174,14 @@ impl PathLock {
         options: LockOptions,
         queue: Arc<SharedQueue>,
     ) -> Self {
+        let room = options.hand_off.map(|hand_off| SharedRoom::new(Some(hand_off)));
         let path_lock = Self {
             registry,
             client,
             path,
             options,
             queue,
+            room,
             holders: Mutex::default(),
             foreign_reported: AtomicBool::new(false),
         };
@@ -218,6 +214,11 @@ impl PathLock {
     /// Returns the local queue, which decides which attempt is next.
     pub(super) fn queue(&self) -> &Arc<SharedQueue> {
         &self.queue
+    }
+
+    /// Returns the room in which its attempts wait; `None` if each has a node of its own.
+    pub(super) fn room(&self) -> Option<&Arc<SharedRoom>> {
+        self.room.as_ref()
     }
 
     /// Returns the limit on nodes by which its attempts are counted.
@@ -255,7 +256,7 @@ impl PathLock {
 
     /// Returns that hold as a contender ahead. A permit of a semaphore that this client holds is in no other's
     /// way for certain.
-    fn own_ahead(&self, kind: Kind) -> Option<Ahead> {
+    pub(super) fn own_ahead(&self, kind: Kind) -> Option<Ahead> {
         if self.options.semaphore.is_some() {
             return None;
         }
@@ -337,7 +338,8 @@ impl PathLock {
     /// Returns copies of the holders: asking one whether it holds may call foreign code, which must find the
     /// mutex free.
     fn holders(&self) -> Vec<Holder> {
-        self.lock_holders().values().cloned().collect()
+        let in_room = self.room.as_deref().and_then(SharedRoom::holder);
+        in_room.into_iter().chain(self.lock_holders().values().cloned()).collect()
     }
 
     pub(super) fn lock_holders(&self) -> MutexGuard<'_, BTreeMap<u64, Holder>> {

@@ -8,17 +8,20 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{oneshot, watch};
 
+use crate::engine::cancel::CancelOnDrop;
 use crate::engine::hold::Hold;
 use crate::engine::look;
 use crate::engine::path_lock::PathLock;
 use crate::engine::progress::{Ahead, Progress};
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::node_name::Kind;
-use crate::session::cleanup::Cleanup;
 use crate::session::tickets::Ticket;
 
 /// How long `position` waits for another node when the known one is gone.
 const ANOTHER_NODE: Duration = Duration::from_secs(1);
+
+/// Receives the result of an attempt.
+pub(super) type GrantReceiver = oneshot::Receiver<Result<Hold, TryLockError>>;
 
 /// An attempt under way. Dropping it cancels the attempt, which then cleans up.
 #[derive(Debug)]
@@ -26,7 +29,7 @@ pub(crate) struct Pending {
     path_lock: Arc<PathLock>,
     /// A granted lock that is not taken is a [`Hold`] in this channel, whose drop releases it. `None` once
     /// the result has been taken.
-    granted: Option<oneshot::Receiver<Result<Hold, TryLockError>>>,
+    granted: Option<GrantReceiver>,
     progress: watch::Receiver<Progress>,
     cancel: CancelOnDrop,
 }
@@ -34,13 +37,19 @@ pub(crate) struct Pending {
 impl Pending {
     pub(crate) fn new(
         path_lock: Arc<PathLock>,
-        granted: oneshot::Receiver<Result<Hold, TryLockError>>,
+        granted: GrantReceiver,
         progress: watch::Receiver<Progress>,
         cancel: oneshot::Sender<Ticket>,
         number: u64,
     ) -> Self {
         let cancel = CancelOnDrop::new(cancel, path_lock.client().cleanup(), number);
         Self { path_lock, granted: Some(granted), progress, cancel }
+    }
+
+    /// Separates the wait for the result from what cancels the attempt when it is dropped.
+    pub(super) fn split(self) -> (Option<GrantReceiver>, CancelOnDrop, watch::Receiver<Progress>) {
+        let Self { path_lock: _, granted, progress, cancel } = self;
+        (granted, cancel, progress)
     }
 
     /// Returns the result if it is ready, once.
@@ -139,7 +148,7 @@ impl Pending {
         if let Some(ahead) = self.progress.borrow().ahead.clone() {
             return Some(ahead);
         }
-        let waits = self.path_lock.queue().with(|queue| queue.waits_for_place(self.cancel.number));
+        let waits = self.path_lock.queue().with(|queue| queue.waits_for_place(self.cancel.number()));
         let count = self.path_lock.census().in_the_way(Kind::Exclusive).now;
         (waits && count > 0).then_some(Ahead { count, first: None })
     }
@@ -154,34 +163,5 @@ impl Pending {
     /// Returns the error of an attempt that the end of the client has stopped.
     pub(crate) fn closed(&self) -> AcquireError {
         self.path_lock.client().why_ended(self.path_lock.path())
-    }
-}
-
-/// Tells the attempt that its caller has left.
-#[derive(Debug)]
-pub(super) struct CancelOnDrop {
-    cancel: Option<oneshot::Sender<Ticket>>,
-    cleanup: Cleanup,
-    number: u64,
-}
-
-impl CancelOnDrop {
-    pub(super) fn new(cancel: oneshot::Sender<Ticket>, cleanup: &Cleanup, number: u64) -> Self {
-        Self { cancel: Some(cancel), cleanup: cleanup.clone(), number }
-    }
-
-    /// To be called when the attempt has ended: its caller cannot leave it any more.
-    pub(super) fn disarm(&mut self) {
-        self.cancel = None;
-    }
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        if let Some(cancel) = self.cancel.take() {
-            // A flush that is called right after this waits for the ticket. If the attempt has ended already,
-            // the ticket comes back and is dropped.
-            drop(cancel.send(self.cleanup.ticket(self.number)));
-        }
     }
 }

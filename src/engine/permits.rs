@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
 use crate::engine::attempt;
+use crate::engine::cancel::CancelOnDrop;
 use crate::engine::held::Held;
 use crate::engine::hold::Hold;
 use crate::engine::limit::{
@@ -23,7 +24,7 @@ use crate::engine::limit::{
 use crate::engine::lock_options::SemaphoreOptions;
 use crate::engine::look::{Subject, no_auth_in, participants, refused_in};
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
-use crate::engine::pending::{CancelOnDrop, Pending};
+use crate::engine::pending::Pending;
 use crate::engine::progress::{Ahead, WaitsFor};
 use crate::engine::requests::{answer, changed, make_directories, meaning, new_id, to_library};
 use crate::engine::shared_queue::SharedQueue;

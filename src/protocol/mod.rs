@@ -17,6 +17,9 @@ pub(crate) mod permits;
 #[cfg(test)]
 mod permits_model;
 pub(crate) mod queue;
+pub(crate) mod room;
+#[cfg(test)]
+mod room_model;
 pub(crate) mod server_timeout;
 #[cfg(test)]
 mod simulation;

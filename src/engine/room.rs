@@ -1,0 +1,267 @@
+//! Works for a [room](crate::protocol::room): gets the node for those that wait in it, and ends their waits at
+//! their deadlines. One task where the session runs, while anybody waits; a caller has no task, no timer and
+//! no attempt of its own.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::engine::attempt;
+use crate::engine::hold::Hold;
+use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
+use crate::engine::pending::GrantReceiver;
+use crate::engine::progress::{Ahead, Progress};
+use crate::engine::shared_room::{Granted, SharedRoom, State, Waiter};
+use crate::error::TryLockError;
+use crate::protocol::node_name::Kind;
+use crate::protocol::room::{Arrival, Late, Patience, Position};
+use crate::session::waker;
+
+/// How long the task waits for others before it ends.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Tries to get a lock, in its room if it has one. The attempt starts at the first poll.
+pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
+    let Some(room) = path_lock.room() else { return attempt::acquire(path_lock, ask).await };
+    let patience = match ask.budget {
+        Budget::Try { .. } => Patience::Try,
+        Budget::Until { deadline, .. } => Patience::Until(Some(deadline)),
+        Budget::Forever => Patience::Until(None),
+    };
+    let number = path_lock.client().cleanup().number();
+    let at = Position::new(number, patience, ask.admission == Admission::Again);
+    let (reply, told) = oneshot::channel();
+    if let Arrival::Busy(_) = room.arrive(at, patience, waiter(ask, reply)) {
+        return Err(busy(&path_lock, room));
+    }
+    let _leaves = Leaves { room, at };
+    begin(&path_lock, room);
+    // An error means that the task has ended with the client.
+    match waker::contain(told).await {
+        Ok(granted) => granted.and_then(|granted| had(&path_lock, granted)),
+        Err(_) => Err(path_lock.client().why_ended(path_lock.path()).into()),
+    }
+}
+
+fn waiter(ask: Ask, reply: oneshot::Sender<Result<Granted, TryLockError>>) -> Waiter {
+    let asked = match ask.budget {
+        Budget::Try { timeout } => timeout,
+        Budget::Until { asked, .. } => asked,
+        Budget::Forever => Duration::ZERO,
+    };
+    Waiter { reply, lease: ask.lease, location: ask.location, began: Instant::now(), asked, grants: 0 }
+}
+
+fn had(path_lock: &Arc<PathLock>, granted: Granted) -> Result<Hold, TryLockError> {
+    Hold::of_room(Arc::clone(path_lock), granted)
+        .ok_or_else(|| path_lock.client().why_ended(path_lock.path()).into())
+}
+
+/// Returns the error of a try that others of this client are in the way of.
+fn busy(path_lock: &PathLock, room: &SharedRoom) -> TryLockError {
+    let ahead = room.lock().ahead();
+    let ahead = ahead.or_else(|| path_lock.own_ahead(Kind::Exclusive));
+    path_lock.would_block(Kind::Exclusive, ahead.unwrap_or(Ahead { count: 1, first: None }))
+}
+
+impl State {
+    fn progress(&self) -> Option<Progress> {
+        self.attempt.as_ref().map(|(_, progress)| progress.borrow().clone())
+    }
+
+    /// Returns the live contenders before the attempt under way, if they are known.
+    fn ahead(&self) -> Option<Ahead> {
+        self.progress()?.ahead
+    }
+}
+
+/// A caller in the room, until it leaves.
+struct Leaves<'a> {
+    room: &'a SharedRoom,
+    at: Position,
+}
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.room.leave(self.at);
+    }
+}
+
+/// Starts the room's task, or wakes it if there is something for it to do.
+fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>) {
+    let starts = {
+        let mut state = room.lock();
+        match state.task_sleeps_until {
+            // Before the task looks at the room.
+            None => {
+                state.task_sleeps_until = Some(Instant::now());
+                true
+            }
+            Some(until) => {
+                let sooner = state.room.next_deadline().is_some_and(|deadline| deadline < until);
+                if sooner || state.room.wanted().is_some() {
+                    room.wake.notify_one();
+                }
+                false
+            }
+        }
+    };
+    if starts {
+        // Made here: a runtime that shuts down may drop the task before its first poll.
+        let (room, path_lock_of_task) = (Arc::clone(room), Arc::downgrade(path_lock));
+        let task = Task { room, path_lock: path_lock_of_task, result: None, is_done: false };
+        path_lock.client().spawn(task.run());
+    }
+}
+
+/// The task of a room.
+struct Task {
+    room: Arc<SharedRoom>,
+    path_lock: Weak<PathLock>,
+    /// The result of the attempt under way, and for whom it was made.
+    result: Option<(GrantReceiver, Patience<Instant>)>,
+    /// Whether it has ended because no caller waits.
+    is_done: bool,
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        // Its runtime has shut down, so no caller is granted anything any more.
+        let (waiting, attempt) = {
+            let mut state = self.room.lock();
+            state.task_sleeps_until = None;
+            (state.room.take_all(), state.cancel())
+        };
+        drop((waiting, attempt));
+    }
+}
+
+impl Task {
+    async fn run(mut self) {
+        loop {
+            let Some(until) = self.work() else { return };
+            let result = async {
+                match &mut self.result {
+                    Some((result, _)) => result.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                result = result => self.ended(result.ok()),
+                () = self.room.wake.notified() => {}
+                () = tokio::time::sleep_until(until.into()) => self.late(),
+            }
+            if Instant::now() >= until && self.result.is_none() && self.ends() {
+                return;
+            }
+        }
+    }
+
+    /// Ends the task if no caller waits.
+    fn ends(&mut self) -> bool {
+        let mut state = self.room.lock();
+        self.is_done = !state.room.is_waited_for();
+        if self.is_done {
+            state.task_sleeps_until = None;
+        }
+        self.is_done
+    }
+
+    /// Starts an attempt if one is wanted. Returns until when there is nothing to do; `None` if the lock has no
+    /// handle any more.
+    fn work(&mut self) -> Option<Instant> {
+        let path_lock = self.path_lock.upgrade()?;
+        let wanted = {
+            let mut state = self.room.lock();
+            let wanted = state.room.wanted();
+            if wanted.is_some() {
+                state.room.attempt_begins();
+            }
+            wanted
+        };
+        if let Some(patience) = wanted {
+            let location = std::panic::Location::caller();
+            let budget = match patience {
+                Patience::Try => Budget::Try { timeout: path_lock.client().connect_timeout() },
+                Patience::Until(_) => Budget::Forever,
+            };
+            let pending = attempt::start(&path_lock, Ask::new(Kind::Exclusive, budget, location));
+            let (result, cancel, progress) = pending.split();
+            self.result = result.map(|result| (result, patience));
+            let cancelled = {
+                let mut state = self.room.lock();
+                state.attempt = Some((cancel, progress));
+                // All may have left in the meantime.
+                state.room.is_idle().then(|| state.cancel()).flatten()
+            };
+            drop(cancelled);
+        }
+        let mut state = self.room.lock();
+        let linger = Instant::now().checked_add(LINGER);
+        let until = match state.room.next_deadline() {
+            Some(deadline) => Some(deadline),
+            None if state.room.is_waited_for() => Instant::now().checked_add(Duration::from_secs(3600)),
+            None => linger,
+        };
+        state.task_sleeps_until = until;
+        until
+    }
+
+    /// Handles the end of the attempt.
+    fn ended(&mut self, result: Option<Result<Hold, TryLockError>>) {
+        let Some((_, patience)) = self.result.take() else { return };
+        let current = self.room.lock().attempt.take();
+        // Otherwise it was cancelled, and the grant came too late.
+        let Some(current) = current else { return drop(result) };
+        drop(current);
+        match result {
+            Some(Ok(hold)) if hold.lost().is_none() => self.room.granted(hold.into_granted()),
+            // Lost before anybody had it: another attempt goes on.
+            Some(Ok(hold)) => {
+                self.room.lock().room.attempt_ends();
+                drop(hold);
+            }
+            Some(Err(error)) => {
+                let failed = self.room.lock().room.failed(patience);
+                for waiter in failed {
+                    self.fail(waiter, &error);
+                }
+            }
+            // The runtime has shut down.
+            None => drop(self.room.lock().room.take_all()),
+        }
+    }
+
+    fn fail(&self, waiter: Waiter, error: &TryLockError) {
+        let _ = waiter.reply.send(Err(error.clone()));
+    }
+
+    /// Ends the waits that are over.
+    fn late(&self) {
+        let Some(path_lock) = self.path_lock.upgrade() else { return };
+        let (late, grants, progress, cancelled) = {
+            let mut state = self.room.lock();
+            let (late, grants, progress) = (state.room.late(Instant::now()), state.grants, state.progress());
+            let cancelled = state.room.is_idle().then(|| state.cancel()).flatten();
+            (late, grants, progress, cancelled)
+        };
+        drop(cancelled);
+        for Late { waiter, before } in late {
+            let mut progress = progress.clone().unwrap_or_default();
+            let known = progress.ahead.take().or_else(|| path_lock.own_ahead(Kind::Exclusive));
+            // Others of this room have had the lock meanwhile, also if none of them has it at this moment.
+            let others = (grants > waiter.grants).then_some(Ahead { count: 0, first: None });
+            progress.ahead = known.or(others).map(|ahead| {
+                let count = ahead.count.saturating_add(before).max(1);
+                Ahead { count, ..ahead }
+            });
+            let error = path_lock.late(progress, Kind::Exclusive, waiter.asked, waiter.began.elapsed());
+            self.fail(waiter, &error.into());
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The [`Room`] of one client and mutex, shared by its callers, its holder and the [task](crate::engine::room)
+//! that works for it: behind a mutex that is held for one decision at a time. Grants are sent, and anything
+//! else happens, after it is unlocked.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, oneshot, watch};
+
+use crate::engine::cancel::CancelOnDrop;
+use crate::engine::held::{Held, InRoom};
+use crate::engine::progress::Progress;
+use crate::engine::shared_queue::Place;
+use crate::error::TryLockError;
+use crate::protocol::hold::Deletion;
+use crate::protocol::room::{Arrival, HandOff, Next, Patience, Position, Room};
+use crate::session::clock;
+use crate::session::zk_session::Session;
+
+/// The room of one client and mutex.
+pub(crate) struct SharedRoom {
+    state: Mutex<State>,
+    /// Wakes the room's task.
+    pub(super) wake: Notify,
+}
+
+pub(super) struct State {
+    pub(super) room: Room<Waiter, Instant>,
+    /// The attempt under way. The drop of the first part cancels it.
+    pub(super) attempt: Option<(CancelOnDrop, watch::Receiver<Progress>)>,
+    /// The hold that has the node, for messages.
+    holder: Option<Holder>,
+    /// The two numbers of the last fencing token.
+    token: (i64, u64),
+    /// How often the lock was granted.
+    pub(super) grants: u64,
+    /// Until when the room's task sleeps; `None` if there is no such task.
+    pub(super) task_sleeps_until: Option<Instant>,
+}
+
+/// A hold of this client, for error messages and `is_acquired_in_this_process`.
+#[derive(Clone, Debug)]
+pub(super) struct Holder {
+    pub(super) held: Arc<Held>,
+    pub(super) since: Instant,
+    pub(super) location: &'static Location<'static>,
+}
+
+/// A caller that waits in the room.
+pub(super) struct Waiter {
+    pub(super) reply: oneshot::Sender<Result<Granted, TryLockError>>,
+    pub(super) lease: Option<Duration>,
+    pub(super) location: &'static Location<'static>,
+    pub(super) began: Instant,
+    /// The time that the caller gave.
+    pub(super) asked: Duration,
+    /// How often the lock had been granted when this arrived.
+    pub(super) grants: u64,
+}
+
+/// The node of the room, granted to one caller. If it is dropped, the next has it.
+#[derive(Debug)]
+pub(super) struct Granted {
+    /// `None` once it is taken.
+    held: Option<Arc<Held>>,
+    pub(super) session: Arc<Session>,
+    /// The two numbers of the fencing token.
+    pub(super) token: (i64, u64),
+}
+
+impl Granted {
+    pub(super) fn new(held: Arc<Held>, session: Arc<Session>, token: (i64, u64)) -> Self {
+        Self { held: Some(held), session, token }
+    }
+
+    /// Returns the hold, which the caller has to release from here on.
+    pub(super) fn take(&mut self) -> Option<Arc<Held>> {
+        self.held.take()
+    }
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            held.release(None);
+        }
+    }
+}
+
+impl SharedRoom {
+    pub(super) fn new(hand_off: Option<HandOff>) -> Arc<Self> {
+        let state = State {
+            room: Room::new(hand_off),
+            attempt: None,
+            holder: None,
+            token: (0, 0),
+            grants: 0,
+            task_sleeps_until: None,
+        };
+        Arc::new(Self { state: Mutex::new(state), wake: Notify::new() })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the hold of a caller that has the node.
+    pub(super) fn holder(&self) -> Option<Holder> {
+        self.lock().holder.clone()
+    }
+
+    /// Handles an arrival. Returns what comes of it.
+    pub(super) fn arrive(
+        &self,
+        at: Position,
+        patience: Patience<Instant>,
+        waiter: Waiter,
+    ) -> Arrival<Waiter> {
+        let mut state = self.lock();
+        let waiter = Waiter { grants: state.grants, ..waiter };
+        state.room.arrive(at, waiter, patience)
+    }
+
+    /// Handles the departure of a caller.
+    pub(super) fn leave(&self, at: Position) {
+        let (waiter, cancelled) = {
+            let mut state = self.lock();
+            let waiter = state.room.leave(at);
+            let cancelled = state.room.is_idle().then(|| state.cancel()).flatten();
+            (waiter, cancelled)
+        };
+        drop((waiter, cancelled));
+    }
+
+    /// Grants the node that the attempt was granted. Without anybody who waits it is released.
+    pub(super) fn granted(self: &Arc<Self>, granted: Granted) {
+        let Some(held) = granted.held.clone() else { return };
+        let first = {
+            let mut state = self.lock();
+            state.attempt = None;
+            state.token = granted.token;
+            state.grants += 1;
+            state.room.granted(held.number(), clock::now())
+        };
+        held.enter(&(Arc::clone(self) as Arc<dyn InRoom>));
+        let Some((_, waiter)) = first else { return };
+        if let Some(lease) = waiter.lease {
+            // What it returns, the caller finds out.
+            let _ = held.extend(lease);
+        }
+        self.set_holder(&held, waiter.location);
+        // If the caller has left, the drop has it go to the next.
+        drop(waiter.reply.send(Ok(granted)));
+    }
+
+    /// Notes who has the node. A hold that was lost before it was known to be the room's is over at once.
+    fn set_holder(&self, held: &Arc<Held>, location: &'static Location<'static>) {
+        let old = {
+            let mut state = self.lock();
+            let is_holder = state.room.is_holder(held.number());
+            let holder = Holder { held: Arc::clone(held), since: Instant::now(), location };
+            is_holder.then(|| state.holder.replace(holder))
+        };
+        drop(old);
+        if held.is_lost_or_released() {
+            self.over(held.number());
+        }
+    }
+}
+
+impl State {
+    /// Returns the attempt that is under way no more; its drop cancels it.
+    pub(super) fn cancel(&mut self) -> Option<(CancelOnDrop, watch::Receiver<Progress>)> {
+        self.room.attempt_ends();
+        self.attempt.take()
+    }
+}
+
+impl InRoom for SharedRoom {
+    fn pass_on(
+        &self,
+        held: &Arc<Held>,
+        session: &Arc<Session>,
+        deletion: Deletion<Arc<Place>>,
+    ) -> Option<(Deletion<Arc<Place>>, u64)> {
+        let (first, mut held, mut deletion) = (held, Arc::clone(held), deletion);
+        loop {
+            let healthy = deletion.hand_over
+                && session.lease().is_valid()
+                && session.end_reason().is_none()
+                && !held.is_revocation_requested();
+            let now = clock::now();
+            let (next, token, old) = {
+                let mut state = self.lock();
+                let next = state.room.released(held.number(), now, healthy);
+                if matches!(next, Next::To(..)) {
+                    state.grants += 1;
+                    state.token.1 += 1;
+                }
+                let is_holder = |holder: &mut Holder| Arc::ptr_eq(&holder.held, &held);
+                (next, state.token, state.holder.take_if(is_holder))
+            };
+            // Outside of the mutex.
+            drop(old);
+            let Next::To(at, waiter) = next else {
+                if !Arc::ptr_eq(first, &held) {
+                    held.let_go(session);
+                }
+                return Some((deletion, held.number()));
+            };
+            let lease_end = waiter.lease.and_then(|lease| now.end_of(lease));
+            // Registered with the session before the earlier one is let go.
+            let heir = held.heir(session, at.number(), deletion.place.take(), lease_end);
+            if !Arc::ptr_eq(first, &held) {
+                held.let_go(session);
+            }
+            self.set_holder(&heir, waiter.location);
+            let granted = Granted::new(heir, Arc::clone(session), token);
+            match waiter.reply.send(Ok(granted)) {
+                Ok(()) => return None,
+                // The caller has left in this moment. Not by the drop, which would come back here once more for
+                // each that has left.
+                Err(Ok(mut granted)) => {
+                    let heir = granted.take()?;
+                    deletion = heir.take_back()?;
+                    held = heir;
+                }
+                Err(Err(_)) => return None,
+            }
+        }
+    }
+
+    fn over(&self, number: u64) {
+        let (old, wakes) = {
+            let mut state = self.lock();
+            state.room.over(number);
+            let is_holder = |holder: &mut Holder| holder.held.number() == number;
+            (state.holder.take_if(is_holder), state.room.wanted().is_some())
+        };
+        drop(old);
+        if wakes {
+            self.wake.notify_one();
+        }
+    }
+}
+
+impl fmt::Debug for SharedRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without its callers, of whom there may be thousands.
+        f.debug_struct("SharedRoom").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,262 @@
+//! The room: the attempts of one client on one mutex that wait in memory behind one node, and who of them has
+//! the node next. Pure.
+//!
+//! ```text
+//!              granted                   released, with another waiting
+//!   no node ------------> held by one ----------------------------------> held by the next
+//!      ^                     |
+//!      |   released, lost    |
+//!      '---------------------'
+//! ```
+//! While anybody waits and there is no node, one attempt is under way, on behalf of all
+//! (docs/protocol.md#hand-off).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::protocol::moment::Moment;
+
+/// How many hand-overs in a row there are at most, and for how long, before the node goes to the back of the
+/// queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HandOff {
+    pub(crate) max: u32,
+    pub(crate) time: Duration,
+}
+
+/// The order of arrival; see [`Class`] for exceptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Position {
+    class: Class,
+    /// The number of the attempt.
+    number: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    /// A try waits only where no other waits, so there is one at most, and none was there before it.
+    Try,
+    /// Its lock was lost before its caller had it, so it was there before those that have come since.
+    Again,
+    First,
+}
+
+impl Position {
+    pub(crate) fn new<D: Copy>(number: u64, patience: Patience<D>, again: bool) -> Self {
+        let class = match patience {
+            Patience::Try => Class::Try,
+            Patience::Until(_) if again => Class::Again,
+            Patience::Until(_) => Class::First,
+        };
+        Self { class, number }
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.number
+    }
+}
+
+/// What a newcomer wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience<D> {
+    /// Waits for no other contender.
+    Try,
+    /// Waits until the deadline, `None` if there is none.
+    Until(Option<D>),
+}
+
+/// What comes of an arrival.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Arrival<W> {
+    Waits,
+    /// A try that would have to wait.
+    Busy(W),
+}
+
+/// Who has a released node next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next<W> {
+    /// The one that has waited longest.
+    To(Position, W),
+    /// None: the node has to be deleted.
+    Delete,
+}
+
+/// The node by which this client has the lock.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    /// The number of the hold by which it is held now, or kept.
+    holder: u64,
+    /// When the row of hand-overs began.
+    since: Moment,
+    hand_overs: u32,
+}
+
+#[derive(Debug)]
+struct Waiting<W, D> {
+    waiter: W,
+    patience: Patience<D>,
+}
+
+/// One that waits no longer.
+#[derive(Debug)]
+pub(crate) struct Late<W> {
+    pub(crate) waiter: W,
+    /// How many of this room were before it.
+    pub(crate) before: usize,
+}
+
+/// The attempts of one client on one mutex, and the node by which one of them holds it. `W` is what waits, `D`
+/// its deadline.
+#[derive(Debug)]
+pub(crate) struct Room<W, D> {
+    hand_off: Option<HandOff>,
+    waiting: BTreeMap<Position, Waiting<W, D>>,
+    deadlines: BTreeSet<(D, Position)>,
+    node: Option<Node>,
+    /// Whether an attempt is under way.
+    attempt: bool,
+}
+
+impl<W, D: Copy + Ord> Room<W, D> {
+    pub(crate) fn new(hand_off: Option<HandOff>) -> Self {
+        Self { hand_off, waiting: BTreeMap::new(), deadlines: BTreeSet::new(), node: None, attempt: false }
+    }
+
+    /// Handles the arrival of a waiter.
+    pub(crate) fn arrive(&mut self, at: Position, waiter: W, patience: Patience<D>) -> Arrival<W> {
+        if patience == Patience::Try && (self.node.is_some() || self.attempt || !self.waiting.is_empty()) {
+            return Arrival::Busy(waiter);
+        }
+        if let Patience::Until(Some(deadline)) = patience {
+            self.deadlines.insert((deadline, at));
+        }
+        self.waiting.insert(at, Waiting { waiter, patience });
+        Arrival::Waits
+    }
+
+    fn take(&mut self, at: Position) -> Option<W> {
+        let Waiting { waiter, patience } = self.waiting.remove(&at)?;
+        if let Patience::Until(Some(deadline)) = patience {
+            self.deadlines.remove(&(deadline, at));
+        }
+        Some(waiter)
+    }
+
+    fn take_first(&mut self) -> Option<(Position, W)> {
+        let at = *self.waiting.first_key_value()?.0;
+        Some((at, self.take(at)?))
+    }
+
+    /// Removes a waiter whose caller has left; `None` if it waits no more.
+    pub(crate) fn leave(&mut self, at: Position) -> Option<W> {
+        self.take(at)
+    }
+
+    /// Returns the patience of the attempt that has to be started; `None` if none has to be.
+    pub(crate) fn wanted(&self) -> Option<Patience<D>> {
+        if self.node.is_some() || self.attempt {
+            return None;
+        }
+        // Those that came after a try are served by the next attempt.
+        let first = self.waiting.first_key_value()?.1.patience;
+        Some(if first == Patience::Try { first } else { Patience::Until(None) })
+    }
+
+    /// Notes that an attempt has been started.
+    pub(crate) fn attempt_begins(&mut self) {
+        self.attempt = true;
+    }
+
+    /// Notes that the attempt is no longer under way.
+    pub(crate) fn attempt_ends(&mut self) {
+        self.attempt = false;
+    }
+
+    /// Returns whether an attempt is under way that no caller waits for.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.attempt && self.waiting.is_empty()
+    }
+
+    /// Returns whether anybody waits.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Handles the grant of a node to the attempt, as the hold with this number. Returns the first that waits,
+    /// which has it; `None` if none does.
+    pub(crate) fn granted(&mut self, holder: u64, now: Moment) -> Option<(Position, W)> {
+        self.attempt = false;
+        self.node = Some(Node { holder, since: now, hand_overs: 0 });
+        self.take_first()
+    }
+
+    /// Handles the failure of the attempt. Returns those for which it was made.
+    pub(crate) fn failed(&mut self, patience: Patience<D>) -> Vec<W> {
+        self.attempt = false;
+        if patience != Patience::Try {
+            return self.take_all();
+        }
+        let first = self.waiting.first_key_value().filter(|(_, first)| first.patience == Patience::Try);
+        let first = first.map(|(at, _)| *at);
+        first.and_then(|at| self.take(at)).into_iter().collect()
+    }
+
+    /// Removes all that wait.
+    pub(crate) fn take_all(&mut self) -> Vec<W> {
+        self.deadlines.clear();
+        std::mem::take(&mut self.waiting).into_values().map(|waiting| waiting.waiter).collect()
+    }
+
+    /// Returns the earliest deadline of those that wait.
+    pub(crate) fn next_deadline(&self) -> Option<D> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Removes those whose deadline has passed.
+    pub(crate) fn late(&mut self, now: D) -> Vec<Late<W>> {
+        let over: BTreeSet<_> =
+            self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).map(|(_, at)| *at).collect();
+        let Some(last) = over.last() else { return Vec::new() };
+        // One pass over the queue for all that are late.
+        let ranks: Vec<_> = self
+            .waiting
+            .range(..=*last)
+            .enumerate()
+            .filter_map(|(before, (at, _))| over.contains(at).then_some((before, *at)))
+            .collect();
+        let late = |(before, at)| Some(Late { waiter: self.take(at)?, before });
+        ranks.into_iter().filter_map(late).collect()
+    }
+
+    /// Returns whether the node that this hold has is the room's.
+    fn node_of(&mut self, holder: u64) -> Option<&mut Node> {
+        self.node.as_mut().filter(|node| node.holder == holder)
+    }
+
+    /// Returns whether the hold with this number has the node.
+    pub(crate) fn is_holder(&self, holder: u64) -> bool {
+        self.node.is_some_and(|node| node.holder == holder)
+    }
+
+    /// Handles the release of the node by the hold with this number. `healthy` is whether the node may be passed
+    /// on, by its lease and all that is known of it. `Delete` is followed by [`over`](Self::over), once the
+    /// deletion is on its way.
+    pub(crate) fn released(&mut self, holder: u64, now: Moment, healthy: bool) -> Next<W> {
+        let hand_off = self.hand_off;
+        let first = self.waiting.first_key_value().map(|(at, _)| *at);
+        let Some(node) = self.node_of(holder).filter(|_| healthy) else { return Next::Delete };
+        let in_bounds = |bounds: HandOff| node.hand_overs < bounds.max && now.since(node.since) < bounds.time;
+        let Some(at) = first.filter(|_| hand_off.is_some_and(in_bounds)) else { return Next::Delete };
+        node.hand_overs += 1;
+        node.holder = at.number;
+        self.take(at).map_or(Next::Delete, |waiter| Next::To(at, waiter))
+    }
+
+    /// Notes that the hold with this number has lost the node, or left it to be deleted.
+    pub(crate) fn over(&mut self, holder: u64) {
+        if self.node_of(holder).is_some() {
+            self.node = None;
+        }
+    }
+}

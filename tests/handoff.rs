@@ -1,0 +1,568 @@
+//! Hand-over of a mutex in memory among the tasks of one client: without a request, in order of arrival, within
+//! bounds, and only from health.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use test_support::in_process::{
+    Acquired, DIRECTORY, assert_clean, connect, connect_as, eager, fair, granted, hold, most_nodes, mutex,
+    queue, session, start, until,
+};
+use test_support::{SOON, within};
+use tokio::task::JoinSet;
+use tokio_test::{assert_pending, assert_ready, task};
+use zookeeper_recipes::{
+    AcquireError, Client, InterProcessMultiLock, InterProcessMutex, LockGuard, LockState, LostReason,
+    TryLockError,
+};
+use zookeeper_test_server::{Cut, Direction, Match, Op, Server};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+/// A client whose heartbeat is slower than any of these tests.
+async fn calm(server: &Server) -> Client {
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(40));
+    connect_as(builder, server).await
+}
+
+fn bounded(client: &Client, max: u32, time: Duration) -> InterProcessMutex {
+    InterProcessMutex::builder(client, DIRECTORY).handoff(max, time).build().unwrap()
+}
+
+/// Handed over without a bound that a test could reach.
+fn unbounded(client: &Client) -> InterProcessMutex {
+    bounded(client, u32::MAX, LONG)
+}
+
+type Waiting = task::Spawn<Pin<Box<dyn Future<Output = Acquired> + Send>>>;
+
+/// So many that wait, in this order, each polled once.
+fn waiting(lock: &InterProcessMutex, count: usize) -> Vec<Waiting> {
+    (0..count)
+        .map(|_| {
+            let future: Pin<Box<dyn Future<Output = Acquired> + Send>> = Box::pin(lock.lock());
+            let mut waiting = task::spawn(future);
+            assert_pending!(waiting.poll());
+            waiting
+        })
+        .collect()
+}
+
+fn numbers(guard: &LockGuard) -> (i64, u64) {
+    (guard.fencing_token().zxid(), guard.fencing_token().counter())
+}
+
+/// The next one has the lock before the release returns, by the same node, and nobody is asked.
+#[tokio::test]
+async fn a_hand_over_costs_no_request_and_keeps_the_order_of_arrival() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = unbounded(&client);
+    let first = within("the grant", lock.lock()).await.unwrap();
+    let node = first.node();
+    let (zxid, _) = numbers(&first);
+    let mut waiting = waiting(&lock, 100);
+    server.reset_counters();
+    let mut guard = first;
+    for position in 0..waiting.len() {
+        let waits = waiting.split_at_mut(position).1.split_first_mut().unwrap();
+        assert!(!waits.0.is_woken());
+        if position % 2 == 0 {
+            within("the release", guard.release()).await.unwrap();
+        } else {
+            drop(guard);
+        }
+        assert!(waits.0.is_woken());
+        // A channel of tokio's is not read for ever in one poll of a task.
+        tokio::task::yield_now().await;
+        guard = assert_ready!(waits.0.poll()).unwrap();
+        assert!(waits.1.iter_mut().all(|waits| !waits.is_woken()));
+        assert_eq!(guard.node(), node);
+        assert_eq!(numbers(&guard), (zxid, position as u64 + 1));
+        assert!(guard.is_held() && lock.is_acquired_in_this_process());
+        assert_eq!(lock.path(), DIRECTORY);
+    }
+    assert_eq!(server.counters().total_requests(), 0);
+    assert_eq!(lock.participants().await.unwrap(), [guard.node()]);
+    guard.release().await.unwrap();
+    assert!(!lock.is_acquired_in_this_process());
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "hand-over").await;
+}
+
+/// However many tasks wait, there is one node, and no two are inside.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn ten_thousand_tasks_have_one_node_at_a_time() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = bounded(&client, 100, LONG);
+    let inside = std::sync::Arc::new(std::sync::Mutex::new(0_u64));
+    let mut tasks = JoinSet::new();
+    for _ in 0..10_000 {
+        let (lock, inside) = (lock.clone(), std::sync::Arc::clone(&inside));
+        tasks.spawn(async move {
+            let guard = lock.lock().await.unwrap();
+            *inside.try_lock().expect("alone") += 1;
+            guard.release().await.unwrap();
+        });
+    }
+    within("all", tasks.join_all()).await;
+    assert_eq!(*inside.lock().unwrap(), 10_000);
+    client.flush(SOON).await.unwrap();
+    println!("at most {} nodes at once", most_nodes(&server));
+    assert!(most_nodes(&server) <= 2, "one, and the one before it on its way out");
+    assert_clean(&server, "ten thousand").await;
+}
+
+/// After `max` hand-overs the node goes to the back of the queue, also if nobody else is there.
+#[tokio::test]
+async fn the_node_goes_to_the_back_of_the_queue_after_max_hand_overs() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let lock = bounded(&client, 2, LONG);
+    let mut guard = within("the grant", lock.lock()).await.unwrap();
+    let mut ours = waiting(&lock, 5).into_iter();
+    let theirs = tokio::spawn(mutex(&other).lock());
+    until(&server, "the other's node", |view| view.children(DIRECTORY).len() == 2).await;
+    let node = guard.node();
+    for _ in 0..2 {
+        guard.release().await.unwrap();
+        guard = assert_ready!(ours.next().unwrap().poll()).unwrap();
+        assert_eq!(guard.node(), node);
+    }
+    let mut next = ours.next().unwrap();
+    drop(guard);
+    assert_pending!(next.poll());
+    let theirs = granted(theirs).await;
+    until(&server, "our next node", |view| view.children(DIRECTORY).len() == 2).await;
+    assert_pending!(next.poll());
+    assert!(!lock.is_acquired_in_this_process());
+    theirs.release().await.unwrap();
+    let guard = within("the grant", next).await.unwrap();
+    assert_ne!(guard.node(), node);
+    guard.release().await.unwrap();
+    let guard = assert_ready!(ours.next().unwrap().poll()).unwrap();
+    drop((guard, ours));
+    for client in [client, other] {
+        client.flush(SOON).await.unwrap();
+    }
+    assert_clean(&server, "max").await;
+}
+
+/// Another process waits for a greedy one no longer than the time that was set and the longest hold of a task.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_process_waits_no_longer_than_the_bound_and_one_hold() {
+    const TIME: Duration = Duration::from_millis(50);
+    const HOLD: Duration = Duration::from_millis(5);
+    let server = start();
+    let (greedy, other) = (calm(&server).await, calm(&server).await);
+    let lock = bounded(&greedy, u32::MAX, TIME);
+    let mut tasks = JoinSet::new();
+    for _ in 0..20 {
+        let lock = lock.clone();
+        tasks.spawn(async move {
+            loop {
+                let guard = lock.lock().await.unwrap();
+                // Work, of which there is always more.
+                tokio::time::sleep(HOLD).await;
+                drop(guard);
+            }
+        });
+    }
+    until(&server, "a greedy one's node", |view| !view.children(DIRECTORY).is_empty()).await;
+    let mut worst = Duration::ZERO;
+    for _ in 0..10 {
+        let began = Instant::now();
+        let guard = within("the grant", mutex(&other).lock()).await.unwrap();
+        worst = worst.max(began.elapsed());
+        guard.release().await.unwrap();
+    }
+    println!("worst wait {worst:?}");
+    // A busy machine prolongs every step; without the bound it would be for ever.
+    assert!(worst < 4 * TIME + 100 * HOLD, "{worst:?}");
+    tasks.shutdown().await;
+    for client in [greedy, other] {
+        client.flush(SOON).await.unwrap();
+    }
+    assert_clean(&server, "greedy").await;
+}
+
+/// One that leaves is passed over, wherever it is: in the line, or with the lock on its way to it.
+#[tokio::test]
+async fn those_that_leave_are_passed_over() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = unbounded(&client);
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    let mut line = waiting(&lock, 2_002);
+    let mut last = line.pop().unwrap();
+    server.reset_counters();
+    // Granted to the first, which never takes it, and so on.
+    drop(guard);
+    assert!(line.first().unwrap().is_woken());
+    drop(line);
+    let guard = assert_ready!(last.poll()).unwrap();
+    assert_eq!(server.counters().total_requests(), 0);
+    // Without the waiters a release deletes the node.
+    guard.release().await.unwrap();
+    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "left").await;
+}
+
+/// When all have left, the attempt goes too, and a flush waits for that.
+#[tokio::test]
+async fn an_attempt_that_nobody_waits_for_is_cancelled() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let held = hold(&other).await;
+    let lock = unbounded(&client);
+    let line = waiting(&lock, 3);
+    until(&server, "the watch", |view| view.watches() == 1).await;
+    drop(line);
+    client.flush(SOON).await.unwrap();
+    assert_eq!(queue(&server), [held.node()]);
+    // Others that come later wait again.
+    let mut line = waiting(&lock, 1);
+    until(&server, "the watch", |view| view.watches() == 1).await;
+    held.release().await.unwrap();
+    within("the grant", line.pop().unwrap()).await.unwrap().release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "cancelled").await;
+}
+
+/// At the deadline the error says who is ahead, and since when this process holds the lock itself.
+#[tokio::test]
+async fn a_wait_ends_at_its_deadline_and_says_who_is_ahead() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let lock = unbounded(&client);
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    let _before = waiting(&lock, 1);
+    let asked = Duration::from_millis(30);
+    match within("the end", lock.acquire(asked)).await.unwrap_err() {
+        AcquireError::TimedOut { timeout, waited, ahead, first, holder, .. } => {
+            assert!(timeout == asked && waited >= asked, "{timeout:?} {waited:?}");
+            assert_eq!((ahead, first), (2, Some(guard.node())));
+            assert_eq!(holder.unwrap().location().file(), file!());
+        }
+        error => panic!("{error}"),
+    }
+    drop((_before, guard));
+    let theirs = within("the grant", mutex(&other).lock()).await.unwrap();
+    match within("the end", lock.acquire(asked)).await.unwrap_err() {
+        AcquireError::TimedOut { ahead, first, holder, .. } => {
+            assert_eq!((ahead, first), (1, Some(theirs.node())));
+            assert!(holder.is_none());
+        }
+        error => panic!("{error}"),
+    }
+    client.flush(SOON).await.unwrap();
+    assert_eq!(queue(&server), [theirs.node()]);
+    drop(theirs);
+    other.flush(SOON).await.unwrap();
+    assert_clean(&server, "deadline").await;
+}
+
+/// Where no server answers, the error says that, and not that another is ahead.
+#[tokio::test]
+async fn a_wait_for_a_silent_server_is_no_wait_for_another() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = unbounded(&client);
+    let gate = server.hold_request(Match::op(Op::Create).path_prefix(format!("{DIRECTORY}/")));
+    let asked = Duration::from_millis(30);
+    let (first, second) = tokio::join!(lock.acquire(asked), lock.acquire(asked));
+    for error in [first.unwrap_err(), second.unwrap_err()] {
+        assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    }
+    gate.release();
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "silent").await;
+}
+
+/// What the attempt fails with, everybody who waits at that moment is told.
+#[tokio::test]
+async fn an_error_of_the_attempt_is_everybody_s() {
+    let server = start();
+    server.create(&format!("{DIRECTORY}/x__lock__0000000000"), "").unwrap();
+    let client = calm(&server).await;
+    let lock = unbounded(&client);
+    for waits in waiting(&lock, 3) {
+        let error = within("the end", waits).await.unwrap_err();
+        assert!(matches!(error, AcquireError::MixedRecipes { .. }), "{error}");
+    }
+    server.delete(&format!("{DIRECTORY}/x__lock__0000000000")).unwrap();
+    within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+    client.close().await.unwrap();
+    let error = within("the end", lock.lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_try_waits_for_nobody() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let lock = unbounded(&client);
+    let guard = within("the try", lock.try_lock()).await.unwrap();
+    server.reset_counters();
+    match within("the try", lock.try_lock()).await.unwrap_err() {
+        TryLockError::WouldBlock { ahead, first, holder, .. } => {
+            assert_eq!((ahead, first), (1, Some(guard.node())));
+            assert!(holder.is_some());
+        }
+        error => panic!("{error}"),
+    }
+    assert_eq!(server.counters().total_requests(), 0);
+    let mut line = waiting(&lock, 1);
+    drop(guard);
+    let guard = assert_ready!(line.pop().unwrap().poll()).unwrap();
+    guard.release().await.unwrap();
+    let theirs = hold(&other).await;
+    let error = within("the try", lock.try_lock()).await.unwrap_err();
+    assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
+    assert_eq!(queue(&server), [theirs.node()]);
+    // One that comes during a try waits on after it.
+    let gate = server.hold_reply(Match::op(Op::GetChildren).session(session(&client)));
+    let mut tries = task::spawn(lock.try_lock());
+    assert_pending!(tries.poll());
+    within("the list", gate.wait_hit()).await;
+    let mut line = waiting(&lock, 1);
+    gate.release();
+    assert!(matches!(within("the try", tries).await, Err(TryLockError::WouldBlock { .. })));
+    until(&server, "our node", |view| view.children(DIRECTORY).len() == 2).await;
+    theirs.release().await.unwrap();
+    within("the grant", line.pop().unwrap()).await.unwrap().release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "try").await;
+}
+
+/// A lost lock is not handed over: those that wait queue by another node.
+#[tokio::test]
+async fn a_lost_lock_is_not_handed_over() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = unbounded(&client);
+    // The session.
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    let mut line = waiting(&lock, 2).into_iter();
+    server.expire_session(session(&client));
+    within("the loss", guard.lost()).await;
+    // Although the guard is still there.
+    let next = within("the grant", line.next().unwrap()).await.unwrap();
+    assert_ne!(next.node(), guard.node());
+    assert!(next.fencing_token() > guard.fencing_token());
+    drop(guard);
+    assert!(next.is_held());
+    // The lease of the caller's.
+    let after = within("the grant", async {
+        next.extend(Duration::ZERO).unwrap_err();
+        line.next().unwrap().await
+    });
+    let after = after.await.unwrap();
+    assert_ne!(after.node(), next.node());
+    assert_eq!(next.lost().await.reason(), LostReason::LeaseOver);
+    // The node, by another hand.
+    let mut line = waiting(&lock, 1).into_iter();
+    server.delete(&after.node()).unwrap();
+    let ask = after.transaction().create("/never", "").commit();
+    within("the loss", ask).await.unwrap_err();
+    let last = within("the grant", line.next().unwrap()).await.unwrap();
+    assert_ne!(last.node(), after.node());
+    drop((next, after));
+    last.release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "lost").await;
+}
+
+/// In doubt whether the servers keep the session, and after a transaction of unknown outcome, the next one
+/// looks.
+#[tokio::test]
+async fn nothing_is_handed_over_in_doubt() {
+    let server = start();
+    let client = calm(&server).await;
+    let id = session(&client);
+    let lock = unbounded(&client);
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    let mut line = waiting(&lock, 2).into_iter();
+    server.refuse_connections(true);
+    server.cut(id, Cut::Reset);
+    within("the doubt", guard.state_changed(LockState::Held)).await;
+    assert_eq!(guard.state(), LockState::Suspended);
+    let node = guard.node();
+    drop(guard);
+    let mut next = line.next().unwrap();
+    assert_pending!(next.poll());
+    assert!(!lock.is_acquired_in_this_process());
+    server.refuse_connections(false);
+    let guard = within("the grant", next).await.unwrap();
+    assert_ne!(guard.node(), node);
+    // A transaction of which nobody knows.
+    let gate = server.hold_request(Match::op(Op::Multi).session(id));
+    let mut write = task::spawn(guard.transaction().create("/written", "").commit());
+    assert_pending!(write.poll());
+    within("the transaction", gate.wait_hit()).await;
+    drop(write);
+    let node = guard.node();
+    drop(guard);
+    let mut next = line.next().unwrap();
+    assert_pending!(next.poll());
+    gate.release();
+    let guard = within("the grant", next).await.unwrap();
+    assert_ne!(guard.node(), node);
+    assert!(server.exists("/written"), "committed before the next one came in");
+    guard.release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "doubt").await;
+}
+
+/// The hold of each is its own: its lease, its count, and the line that acquired it.
+#[tokio::test]
+async fn each_holder_has_a_hold_of_its_own() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = unbounded(&client);
+    let guard = within("the grant", lock.acquire_for(LONG, LONG)).await.unwrap();
+    let mut short = task::spawn(lock.acquire_for(LONG, Duration::from_millis(100)));
+    assert_pending!(short.poll());
+    let mut plain = waiting(&lock, 1).pop().unwrap();
+    let shared = guard.reenter().unwrap();
+    let lost = guard.lost();
+    drop(guard);
+    assert_pending!(short.poll());
+    assert_eq!((shared.hold_count(), shared.remaining().is_some()), (1, true));
+    drop(shared);
+    let guard = assert_ready!(short.poll()).unwrap();
+    assert!(guard.remaining().unwrap() <= Duration::from_millis(100));
+    drop(lost);
+    // It ends by itself, and the next has a node of its own.
+    assert_eq!(within("the end", guard.lost()).await.reason(), LostReason::LeaseOver);
+    let next = within("the grant", async { std::future::poll_fn(|_| plain.poll()).await });
+    drop(next);
+    let guard = within("the grant", plain).await.unwrap();
+    assert!(guard.remaining().is_none());
+    guard.release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "holds").await;
+}
+
+/// A requested revocation is the holder's to decide on, and ends the row.
+#[tokio::test]
+async fn a_requested_revocation_ends_the_row() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let lock = unbounded(&client);
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    let mut line = waiting(&lock, 2).into_iter();
+    drop(guard);
+    let guard = assert_ready!(line.next().unwrap().poll()).unwrap();
+    let revoked = tokio::spawn(guard.revoked());
+    other.attempt_revoke(&guard.node()).await.unwrap();
+    within("the request", revoked).await.unwrap();
+    let node = guard.node();
+    guard.release().await.unwrap();
+    let guard = within("the grant", line.next().unwrap()).await.unwrap();
+    assert_ne!(guard.node(), node);
+    drop(guard);
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "revoked").await;
+}
+
+/// Other locks of the same client at the path are others.
+#[tokio::test]
+async fn other_locks_of_the_client_have_nodes_of_their_own() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = bounded(&client, 1, LONG);
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    let fair = tokio::spawn(fair(&client).lock());
+    until(&server, "its node", |view| view.children(DIRECTORY).len() == 2).await;
+    let both = InterProcessMultiLock::new(&[&lock]).unwrap();
+    let all = tokio::spawn(both.lock());
+    until(&server, "its node", |view| view.children(DIRECTORY).len() == 3).await;
+    let mut line = waiting(&lock, 2).into_iter();
+    drop(guard);
+    let guard = assert_ready!(line.next().unwrap().poll()).unwrap();
+    drop(guard);
+    granted(fair).await.release().await.unwrap();
+    within("the grant", all).await.unwrap().unwrap().release().await.unwrap();
+    within("the grant", line.next().unwrap()).await.unwrap().release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "others").await;
+}
+
+/// The end of the client is the end of every wait, also while a guard of it is kept.
+#[tokio::test]
+async fn close_ends_all_waits() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = unbounded(&client);
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    let line = waiting(&lock, 3);
+    client.close().await.unwrap();
+    for waits in line {
+        let error = within("the end", waits).await.unwrap_err();
+        assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+    }
+    drop(guard);
+    assert_clean(&server, "closed").await;
+}
+
+/// Heartbeats ask for the node all the time, whoever holds it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_deleted_by_hand_is_noticed_whoever_holds_it() {
+    let server = start();
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(4));
+    let client = connect_as(builder, &server).await;
+    let lock = unbounded(&client);
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    let node = guard.node();
+    let mut line = waiting(&lock, 1);
+    drop(guard);
+    let guard = assert_ready!(line.pop().unwrap().poll()).unwrap();
+    let mut line = waiting(&lock, 1);
+    server.delete(&node).unwrap();
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
+    let next = within("the grant", line.pop().unwrap()).await.unwrap();
+    drop((guard, next));
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "by hand").await;
+}
+
+/// An interrupted connection is no end of the row.
+#[tokio::test]
+async fn a_short_interruption_loses_nobody() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = unbounded(&client);
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    let mut line = waiting(&lock, 1);
+    server.stall(session(&client), Direction::ToServer);
+    drop(guard);
+    let guard = assert_ready!(line.pop().unwrap().poll()).unwrap();
+    server.resume(session(&client));
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "stall").await;
+}
+
+/// The first handle decides; a later one leaves the option open, or agrees.
+#[tokio::test]
+async fn handles_agree_on_it() {
+    let server = start();
+    let client = connect(&server).await;
+    let ours = bounded(&client, 3, LONG);
+    let same = mutex(&client);
+    let guard = within("the grant", ours.lock()).await.unwrap();
+    let mut line = waiting(&same, 1);
+    drop(guard);
+    assert!(assert_ready!(line.pop().unwrap().poll()).is_ok());
+    let other = InterProcessMutex::builder(&client, DIRECTORY).handoff(4, LONG).build().unwrap_err();
+    assert!(other.to_string().contains("handoff"), "{other}");
+    for (max, time) in [(0, LONG), (1, Duration::ZERO)] {
+        let error = InterProcessMutex::builder(&client, "/locks/bad").handoff(max, time).build().unwrap_err();
+        assert!(error.to_string().contains("handoff"), "{error}");
+    }
+}
