@@ -79,7 +79,8 @@ impl LockPath {
 
     /// Returns the path of a child of this directory at the servers.
     pub(crate) fn child(&self, name: &str) -> String {
-        format!("{}/{name}", self.server)
+        // Not by `format!`: each request has such a path.
+        [&*self.server, "/", name].concat()
     }
 
     /// Returns the path of a child of this directory, a lock node, without the namespace.

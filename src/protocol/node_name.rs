@@ -97,8 +97,8 @@ impl Naming {
     pub(crate) fn prefix(self, id: &str, kind: Kind) -> String {
         let marker = self.marker(kind);
         match self.dialect {
-            Dialect::Curator => format!("_c_{id}-{marker}"),
-            Dialect::Kazoo => format!("{id}{marker}"),
+            Dialect::Curator => ["_c_", id, "-", marker].concat(),
+            Dialect::Kazoo => [id, marker].concat(),
         }
     }
 

@@ -80,7 +80,13 @@ pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
         session.tell_time();
         let kept = session.release_overdue();
         session.log().write();
+        // An error is impossible: the session, which has the sender, lives.
+        let news = live_nodes.has_changed().unwrap_or(false);
         let has_nodes = *live_nodes.borrow_and_update() > 0;
+        // The nodes of a busy client come and go thousands of times a second. They do not wake this task: while
+        // there are any, or were since the last look, it looks by the clock, early enough for the heartbeat of
+        // a node that has just been created.
+        let by_clock = has_nodes || news;
         if sent.is_none() && session.has_active_holds() {
             // The create of the node renewed the lease. From here on heartbeats check the node.
             sent = session.lease().last_renewal();
@@ -94,7 +100,7 @@ pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
             heartbeats.spawn(async move { send(&session, heartbeat).await });
             continue;
         }
-        let wait = if has_nodes {
+        let wait = if by_clock {
             wait.min(LONGEST_PAUSE).min(session.lease().heartbeat_interval() / 4)
         } else {
             wait
@@ -103,7 +109,7 @@ pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
         tokio::select! {
             // All of this is looked at again above, so it does not matter which branch wakes the task.
             () = tokio::time::sleep(wait) => {}
-            _ = live_nodes.changed() => {}
+            _ = live_nodes.changed(), if !by_clock => {}
             () = session.log().news() => {}
             Some(_) = heartbeats.join_next() => {}
             state = states.changed() => {

@@ -126,8 +126,9 @@ impl Leases {
     }
 
     fn run(&self) {
+        let mut forget = true;
         loop {
-            let (sessions, additions) = self.wait_for_holds();
+            let (sessions, additions) = self.wait_for_holds(forget);
             let mut sleep = LONGEST_SLEEP;
             for session in sessions {
                 // This calls wakers of other executors, and may drop the last reference to a session. A panic
@@ -140,13 +141,17 @@ impl Leases {
             armed.wakes_at = Some(clock::now().plus(sleep));
             let woken = self.changed.wait_timeout_while(armed, sleep, |armed| armed.additions == additions);
             // Poisoned or not, the state is consistent.
-            let (mut armed, _) = woken.unwrap_or_else(PoisonError::into_inner);
+            let (mut armed, timeout) = woken.unwrap_or_else(PoisonError::into_inner);
             armed.wakes_at = None;
+            // Not when another session has its first hold: of sessions that take turns with a lock, each grant
+            // would wake this thread, to forget the session that has just released it.
+            forget = timeout.timed_out();
         }
     }
 
     /// Waits until a lock is held in any session. Returns the sessions in which one is, or was until now.
-    fn wait_for_holds(&self) -> (Vec<Arc<dyn Leased>>, u64) {
+    /// Forgets those in which none is, if so wanted.
+    fn wait_for_holds(&self, forget: bool) -> (Vec<Arc<dyn Leased>>, u64) {
         let mut armed = self.lock();
         loop {
             // All are returned, whether a lock is held or not: this may be the last reference to a session,
@@ -155,7 +160,7 @@ impl Leases {
             // Under the mutex: a thread that adds the first hold of a session calls `arm` after that.
             armed.sessions.retain(|session| {
                 let Some(session) = session.upgrade() else { return false };
-                let watched = session.is_watched();
+                let watched = !forget || session.is_watched();
                 sessions.push(session);
                 watched
             });
@@ -196,6 +201,17 @@ mod tests {
         assert_eq!(armed.sessions.len(), 1);
         assert!(armed.is_without_thread(2));
         assert_eq!(armed.sessions.len(), 0);
+    }
+
+    #[test]
+    fn a_session_whose_lock_is_released_is_forgotten_at_the_next_look_by_the_clock_only() {
+        let leases = Leases { armed: Mutex::new(Armed::new()), changed: Condvar::new() };
+        let session: Arc<dyn Leased> = Arc::new(Nothing);
+        leases.lock().sessions.push(Arc::downgrade(&session));
+        for (forget, left) in [(false, 1), (true, 0)] {
+            assert_eq!(leases.wait_for_holds(forget).0.len(), 1);
+            assert_eq!(leases.lock().sessions.len(), left);
+        }
     }
 
     #[tokio::test]
