@@ -32,12 +32,16 @@ class Counters:
         self.own = [0] * job["paths"]
         self.file = job.get("counter_file") and open(job["counter_file"], "r+b", buffering=0)
 
-    def update(self, path):
+    def read(self, path):
         if not self.file:
-            self.own[path] = self.next(self.own[path])
+            return self.own[path]
+        return int.from_bytes(os.pread(self.file.fileno(), 8, 8 * path), sys.byteorder)
+
+    def write(self, path, read):
+        value = self.next(read)
+        if not self.file:
+            self.own[path] = value
         else:
-            value = os.pread(self.file.fileno(), 8, 8 * path).ljust(8, b"\0")
-            value = self.next(int.from_bytes(value, sys.byteorder))
             os.pwrite(self.file.fileno(), value.to_bytes(8, sys.byteorder), 8 * path)
 
     def lost(self, updates):
@@ -73,6 +77,8 @@ class Task(threading.Thread):
         self.until = 0.0
         self.latencies = []
         self.exclusive = 0
+        # Reads during which a writer counted.
+        self.disturbed = 0
         self.end = 0.0
         self.failed = None
 
@@ -86,6 +92,8 @@ class Task(threading.Thread):
         write, read = self.locks
         percent = self.job.get("read_percent", 0) if self.job["recipe"] == "read_write" else 0
         most = self.job.get("cycles_per_task") or math.inf
+        # While it counts, so that a lock that does not exclude is found out.
+        hold = self.job.get("hold_micros", 0) / 1e6
         self.go.wait()
         patience = self.until + (GRACE if most == math.inf else PATIENCE)
         asked = time.monotonic()
@@ -99,9 +107,14 @@ class Task(threading.Thread):
                 break
             granted = time.monotonic()
             try:
+                value = self.counters.read(self.path)
+                if hold:
+                    time.sleep(hold)
                 if not reads:
-                    self.counters.update(self.path)
+                    self.counters.write(self.path, value)
                     self.exclusive += 1
+                elif self.counters.read(self.path) != value:
+                    self.disturbed += 1
             finally:
                 lock.release()
             self.end = time.monotonic()
@@ -181,7 +194,7 @@ def round_of(job, place):
             "p999": at(0.999),
             "max": at(1),
         },
-        "lost_updates": counters.lost(exclusive),
+        "lost_updates": counters.lost(exclusive) + sum(task.disturbed for task in tasks),
     }
 
 

@@ -259,7 +259,7 @@ impl Bench {
         let (after, later) = (Reading::now(&ours)?, self.requests(scenario, contender)?);
         let lost = match &shared {
             None => turn.lost_updates,
-            Some(counters) => turn.exclusive_cycles.abs_diff(counters.sum()?),
+            Some(counters) => turn.lost_updates + turn.exclusive_cycles.abs_diff(counters.sum()?),
         };
         if lost > 0 && contender.excludes() {
             return Err(format!("{}: {lost} lost updates: the lock does not exclude", contender.name).into());

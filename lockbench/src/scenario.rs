@@ -44,6 +44,7 @@ pub(crate) struct Scenario {
     release: Release,
     keep_from_succession: bool,
     cycles_per_task: Option<u64>,
+    hold_micros: u64,
     /// Instead of the effort's, where a round takes long.
     most_rounds: usize,
     /// The least effort that has it.
@@ -96,6 +97,7 @@ impl Scenario {
             release: Release::Awaited,
             keep_from_succession: false,
             cycles_per_task: None,
+            hold_micros: 0,
             most_rounds: usize::MAX,
             from: Effort::Smoke,
             contenders: contenders.to_vec(),
@@ -117,6 +119,7 @@ impl Scenario {
             tasks: self.tasks.min(1000),
             paths: self.paths.min(1000),
             cycles_per_task: self.cycles_per_task.map(|cycles| cycles.min(10)),
+            hold_micros: 300,
             ..self
         }
     }
@@ -145,6 +148,7 @@ impl Scenario {
             keep_from_succession: self.keep_from_succession,
             micros: u64::try_from(length.as_micros()).unwrap_or(u64::MAX),
             cycles_per_task: self.cycles_per_task,
+            hold_micros: self.hold_micros,
             root: format!("/lockbench/{}/{}", self.name, contender.name),
             servers,
             counter_file: None,

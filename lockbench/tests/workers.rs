@@ -23,7 +23,8 @@ struct Contender {
     shares: bool,
 }
 
-const CONTENDERS: [Contender; 5] = [
+const CONTENDERS: [Contender; 6] = [
+    Contender { worker: "bare", recipes: &[], shares: false },
     Contender { worker: "ours", recipes: &["mutex", "fair", "read_write"], shares: false },
     Contender { worker: "client_lock", recipes: &["mutex"], shares: false },
     Contender { worker: "curator", recipes: &["mutex", "read_write"], shares: true },
@@ -53,6 +54,9 @@ fn main() {
         if matches!(worker, "curator" | "kazoo") {
             add("none::loses_updates_and_says_so".to_owned(), loses_updates, "none");
             add("mutex::ten_thousand_threads_are_unsupported".to_owned(), refuses_a_crowd, "mutex");
+        }
+        if worker == "bare" {
+            add("no_lock::loses_updates_and_says_so".to_owned(), loses_updates, "mutex");
         }
         if worker == "redis" {
             add("read_write::is_unsupported".to_owned(), refuses, "read_write");
@@ -127,7 +131,7 @@ fn job(recipe: &str, servers: &str) -> Value {
     json!({
         "scenario": "test", "recipe": recipe, "sessions": 2, "tasks": 3, "paths": 1,
         "read_percent": if recipe == "read_write" { 50 } else { 0 },
-        "release": "awaited", "objects": "per_task", "keep_from_succession": false, "micros": 200_000,
+        "release": "awaited", "objects": "per_task", "keep_from_succession": false, "micros": 200_000, "hold_micros": 500,
         "root": unique_path("lockbench"), "servers": servers, "counter_file": null,
     })
 }
@@ -200,10 +204,7 @@ fn excludes_processes(worker: &str, recipe: &str, servers: &str) -> Outcome {
 
 fn loses_updates(worker: &str, recipe: &str, servers: &str) -> Outcome {
     let mut worker = Worker::start(worker);
-    let mut job = job(recipe, servers);
-    job["cycles_per_task"] = 100_000.into();
-    job["micros"] = 60_000_000.into();
-    let answer = worker.run(&job)?;
+    let answer = worker.run(&job(recipe, servers))?;
     assert!(number(&answer, "lost_updates") > 0, "{answer}");
     worker.finish()
 }

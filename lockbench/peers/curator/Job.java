@@ -18,6 +18,8 @@ final class Job {
     final long nanos;
     /** After how many cycles a task ends although the round lasts. */
     final long mostCycles;
+    /** How long a task holds the lock while it counts, so that a lock that does not exclude is found out. */
+    final long holdNanos;
     /** Where the counters are that several processes share; null when they are this process's own. */
     final String counterFile;
 
@@ -29,6 +31,7 @@ final class Job {
         paths = number(members, "paths");
         nanos = Long.parseLong(text(members, "micros")) * 1000;
         mostCycles = Long.parseLong(members.getOrDefault("cycles_per_task", "0"));
+        holdNanos = Long.parseLong(members.getOrDefault("hold_micros", "0")) * 1000;
         counterFile = members.get("counter_file");
         sharedObjects = members.getOrDefault("objects", "per_task").equals("shared");
         // InterProcessMutex is Curator's only exclusive lock that may be entered again, and it is fair. Nothing in

@@ -79,9 +79,11 @@ final class Round {
     private String answer(long elapsed, long cpu) {
         int cycles = 0;
         long exclusive = 0;
+        long disturbed = 0;
         for (Task task : tasks) {
             cycles += task.cycles;
             exclusive += task.exclusive;
+            disturbed += task.disturbed;
         }
         long[] latencies = new long[cycles];
         int filled = 0;
@@ -95,7 +97,7 @@ final class Round {
                 "{\"cycles\": %d, \"exclusive_cycles\": %d, \"elapsed_micros\": %d, \"cpu_micros\": %d, \"latency_micros\": "
                         + "{\"p50\": %s, \"p90\": %s, \"p99\": %s, \"p999\": %s, \"max\": %s}, \"lost_updates\": %d}",
                 cycles, exclusive, elapsed / 1000, cpu / 1000, at(latencies, 0.5), at(latencies, 0.9),
-                at(latencies, 0.99), at(latencies, 0.999), at(latencies, 1), counters.lost(exclusive));
+                at(latencies, 0.99), at(latencies, 0.999), at(latencies, 1), counters.lost(exclusive) + disturbed);
     }
 
     /** The quantile in microseconds. */
@@ -115,6 +117,8 @@ final class Round {
         volatile long until;
         int cycles;
         long exclusive;
+        /** Reads during which a writer counted. */
+        long disturbed;
         long end;
         Exception failed;
 
@@ -139,9 +143,15 @@ final class Round {
                     }
                     long granted = System.nanoTime();
                     try {
+                        long value = counters.read(path);
+                        if (job.holdNanos > 0) {
+                            TimeUnit.NANOSECONDS.sleep(job.holdNanos);
+                        }
                         if (!reads) {
-                            counters.update(path);
+                            counters.write(path, value);
                             exclusive++;
+                        } else if (counters.read(path) != value) {
+                            disturbed++;
                         }
                     } finally {
                         lock.release();
@@ -185,17 +195,23 @@ final class Round {
                             StandardOpenOption.CREATE);
         }
 
-        void update(int path) throws IOException {
+        long read(int path) throws IOException {
             if (file == null) {
-                own.set(path, next(own.get(path)));
-                return;
+                return own.get(path);
             }
             ByteBuffer buffer = ByteBuffer.allocate(8).order(ByteOrder.nativeOrder());
             while (buffer.hasRemaining() && file.read(buffer, 8L * path + buffer.position()) >= 0) {}
-            long value = next(buffer.hasRemaining() ? 0 : buffer.getLong(0));
-            buffer.clear();
-            buffer.putLong(0, value);
-            file.write(buffer, 8L * path);
+            return buffer.getLong(0);
+        }
+
+        void write(int path, long read) throws IOException {
+            long value = next(read);
+            if (file == null) {
+                own.set(path, value);
+            } else {
+                ByteBuffer buffer = ByteBuffer.allocate(8).order(ByteOrder.nativeOrder());
+                file.write(buffer.putLong(0, value), 8L * path);
+            }
         }
 
         private long next(long value) {

@@ -25,20 +25,24 @@ impl Counters {
         })
     }
 
-    /// Adds one to the counter of a path, as one who is alone does it.
-    pub(crate) fn count(&self, path: usize) -> Result<(), Error> {
-        match self {
-            Self::Memory(counters) => {
-                let counter = counters.get(path).ok_or("no counter for this path")?;
-                // Two steps on purpose: an atomic addition would count two holders, too.
-                let value = counter.load(Ordering::Relaxed);
-                counter.store(next(value), Ordering::Relaxed);
-            }
+    /// Reads the counter of a path.
+    pub(crate) fn read(&self, path: usize) -> Result<u64, Error> {
+        Ok(match self {
+            Self::Memory(counters) => counter(counters, path)?.load(Ordering::Relaxed),
             Self::File(file) => {
-                let (offset, mut bytes) = (8 * path as u64, [0; 8]);
-                file.read_exact_at(&mut bytes, offset)?;
-                file.write_all_at(&next(u64::from_ne_bytes(bytes)).to_ne_bytes(), offset)?;
+                let mut bytes = [0; 8];
+                file.read_exact_at(&mut bytes, 8 * path as u64)?;
+                u64::from_ne_bytes(bytes)
             }
+        })
+    }
+
+    /// Adds one to what was read, as one who is alone does it: in two steps on purpose, because an atomic addition
+    /// would count two holders, too.
+    pub(crate) fn write(&self, path: usize, read: u64) -> Result<(), Error> {
+        match self {
+            Self::Memory(counters) => counter(counters, path)?.store(next(read), Ordering::Relaxed),
+            Self::File(file) => file.write_all_at(&next(read).to_ne_bytes(), 8 * path as u64)?,
         }
         Ok(())
     }
@@ -53,6 +57,10 @@ impl Counters {
             Self::File(_) => 0,
         }
     }
+}
+
+fn counter(counters: &[AtomicU64], path: usize) -> Result<&AtomicU64, Error> {
+    Ok(counters.get(path).ok_or("no counter for this path")?)
 }
 
 /// Returns the number after this one, by a way that takes a moment.
@@ -73,7 +81,7 @@ mod tests {
     fn a_lost_update_is_seen() {
         let counters = Counters::Memory(vec![AtomicU64::new(0), AtomicU64::new(0)]);
         for path in [0, 1, 1] {
-            counters.count(path).unwrap();
+            counters.write(path, counters.read(path).unwrap()).unwrap();
         }
         assert_eq!((counters.lost_of(3), counters.lost_of(5)), (0, 2));
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 use zookeeper_client::{Acls, CreateMode};
 
 use super::counter::Counters;
@@ -109,6 +110,8 @@ struct Round {
 struct Tally {
     cycles: u64,
     exclusive: u64,
+    /// Reads during which a writer counted.
+    disturbed: u64,
     /// Spent in cycles.
     busy: Duration,
 }
@@ -131,6 +134,7 @@ pub(crate) async fn round<C: Contender>(setup: &Arc<Setup<C>>, job: &Job) -> Res
         let tally = ended??;
         all.cycles += tally.cycles;
         all.exclusive += tally.exclusive;
+        all.disturbed += tally.disturbed;
         all.busy = all.busy.max(tally.busy);
     }
     for session in &setup.sessions {
@@ -142,7 +146,7 @@ pub(crate) async fn round<C: Contender>(setup: &Arc<Setup<C>>, job: &Job) -> Res
         elapsed_micros: micros(elapsed),
         cpu_micros: micros(cpu_time().saturating_sub(cpu)),
         latency_micros: latency(&round.histograms)?,
-        lost_updates: round.counters.lost_of(all.exclusive),
+        lost_updates: round.counters.lost_of(all.exclusive) + all.disturbed,
         exclusive_cycles: Some(all.exclusive),
     })
 }
@@ -160,8 +164,14 @@ async fn cycles<C: Contender>(setup: Arc<Setup<C>>, round: Arc<Round>, task: usi
         let asked = Instant::now();
         let guard = seat.session.acquire(&seat.lock, reading).await?;
         let waited = asked.elapsed();
-        if !reading {
-            round.counters.count(seat.path)?;
+        let counted = round.counters.read(seat.path)?;
+        if round.job.hold_micros > 0 {
+            sleep(Duration::from_micros(round.job.hold_micros)).await;
+        }
+        if reading {
+            tally.disturbed += u64::from(round.counters.read(seat.path)? != counted);
+        } else {
+            round.counters.write(seat.path, counted)?;
             tally.exclusive += 1;
         }
         seat.session.release(guard, round.job.release).await?;
