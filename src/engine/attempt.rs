@@ -185,6 +185,9 @@ struct InSession<'a> {
     refusals: watch::Receiver<u64>,
     /// The node of the last request, for the error if it is refused.
     subject: Subject,
+    /// Whether it has waited for another contender, or was begun together with other locks, which are looked at
+    /// together.
+    waited: bool,
     /// When the current series of failures began: the retry policy does not count the time in the queue.
     failing_since: Instant,
 }
@@ -297,6 +300,7 @@ impl Attempt {
             create: None,
             refusals: seat.session.refusals(),
             subject: Subject::Directory,
+            waited: is_begun,
             failing_since: Instant::now(),
         };
         // What began it has looked.
@@ -473,6 +477,7 @@ impl Attempt {
         behind: impl Future<Output = AcquireEvent>,
     ) -> Result<AcquireEvent, End> {
         let Seat { path_lock, session, kind, .. } = here.seat;
+        here.waited = true;
         self.progress.set_waits_for(WaitsFor::Deletion);
         match here.acquiring.take_list() {
             Some(list) => {
@@ -556,6 +561,7 @@ impl Attempt {
             Kind::Exclusive => Some(Arc::clone(here.place)),
         };
         path_lock.queue().with(|queue| queue.stop_waiting(session.number(), name));
+        requests::note_grant(here.seat, name, czxid, !here.waited);
         let is_head = path_lock.options().semaphore.is_some();
         // From here on, so that a grant that its caller never takes is over too.
         let lease_end = self.ask.lease.and_then(|lease| clock::now().end_of(lease));

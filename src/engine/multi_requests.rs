@@ -14,7 +14,7 @@ use crate::engine::requests::{
 };
 use crate::engine::seat::Seat;
 use crate::engine::shared_queue::Place;
-use crate::protocol::acquire::{AcquireEvent, IfBusy, OwnNode};
+use crate::protocol::acquire::{AcquireEvent, IfBusy, OwnNode, Standing};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::local_queue::{Arrival, Newcomer, Wish};
 use crate::protocol::queue::Listing;
@@ -121,7 +121,7 @@ pub(super) async fn create_together(
         };
         let answers = creates.into_iter().zip(lists).zip(ids);
         let begun = members.drain(..).zip(answers).map(|(reserved, ((create, list), id))| {
-            let event = AcquireEvent::Created { id, create, list: Some(list), before: None };
+            let event = AcquireEvent::Created { id, create, list: Some(list), standing: Standing::Unknown };
             let place = Arc::clone(&reserved.place);
             Begun::new(reserved.seat(&session), place, if_busy, event, Arc::clone(&running))
         });

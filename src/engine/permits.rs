@@ -26,7 +26,7 @@ use crate::engine::look::{Subject, no_auth_in, participants, refused_in};
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::Pending;
 use crate::engine::progress::{Ahead, WaitsFor};
-use crate::engine::requests::{answer, changed, make_directories, meaning, new_id, to_library};
+use crate::engine::requests::{answer, make_directories, meaning, new_id, to_library};
 use crate::engine::shared_queue::SharedQueue;
 use crate::engine::stop::{Stop, Stopped};
 use crate::error::{AcquireError, LostReason, TryLockError};
@@ -34,6 +34,7 @@ use crate::path::LockPath;
 use crate::protocol::acquire::{IfBusy, Orphans};
 use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
 use crate::protocol::hold::HoldState;
+use crate::protocol::local_queue::Gone;
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
 use crate::protocol::permits::{
@@ -46,6 +47,7 @@ use crate::session::clock;
 use crate::session::deletion::first_refused;
 use crate::session::nodes::NodeOwner;
 use crate::session::tickets::Ticket;
+use crate::session::watches::changed;
 use crate::session::zk_session::{Session, SessionGone};
 
 /// How long a try waits behind the same head of the queue, when enough permits have been seen free: each
@@ -666,6 +668,8 @@ impl PermitsAttempt {
     fn holds(&self, lock: &Hold, session: &Arc<Session>, names: Vec<String>) -> Vec<Hold> {
         let (path_lock, cleanup) = (&self.path_lock, self.path_lock.client().cleanup());
         let lease_end = self.ask.lease.and_then(|lease| clock::now().end_of(lease));
+        // By the transaction that has created the leases, so that the next lock node may follow this one.
+        session.disown_as(&lock.directory().child(&lock.node()), Gone::Deleted);
         let hold = |(name, number): (String, u64)| {
             // Its session has to know it: it beats while it has nodes, and deletes those of a borrowed one.
             session.adopt(self.semaphore.leases.child(&name), no_owner());

@@ -1,10 +1,8 @@
 //! The requests of an attempt, and the events that their answers are.
 
-use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Waker};
 
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -17,15 +15,16 @@ use crate::engine::seat::Seat;
 use crate::error::LostReason;
 use crate::options::{Acl, Parents, Permissions};
 use crate::path::LockPath;
-use crate::protocol::acquire::{AcquireEvent, OwnNode};
-use crate::protocol::failure::{Answer, FailureKind};
-use crate::protocol::local_queue::{Neighbour, Notice};
+use crate::protocol::acquire::{AcquireEvent, OwnNode, Standing};
+use crate::protocol::failure::{Answer, Failure, FailureKind};
+use crate::protocol::local_queue::{Neighbour, Notice, Numbered};
 use crate::protocol::node_name::{Child, Dialect, Family, Naming, classify};
 use crate::protocol::queue::{Listing, Queue};
 use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
 use crate::session::core::Core;
-use crate::session::watches::WatchUse;
+use crate::session::directory_watches::Setting;
+use crate::session::watches::{WatchUse, changed};
 use crate::session::window::Slot;
 use crate::session::zk_session::{Session, SessionGone};
 
@@ -39,9 +38,10 @@ pub(super) fn new_id(naming: Naming) -> String {
 }
 
 /// Sends the create and the list together: the client library sends when the method is called, and a
-/// session's requests are answered in order (docs/protocol.md#create-and-list). The list is left out if a
-/// node of this session in the directory can be waited for in memory: the reply to the create may show that
-/// it is right before the new one (docs/protocol.md#waiting-in-memory).
+/// session's requests are answered in order (docs/protocol.md#create-and-list). The list is left out if the
+/// reply to the create may make it needless: where a node of this session in the directory can be waited for in
+/// memory, it may show that this is right before the new one (docs/protocol.md#waiting-in-memory); where no
+/// other has come lately, that the new one is first (docs/protocol.md#succession).
 async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
     let Seat { path_lock, session, number, kind } = seat;
     let id = new_id(path_lock.naming());
@@ -52,7 +52,8 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
     let sent = clock::now();
     let (path, options, beginning) = (&path, &options, &beginning);
     let queue = path_lock.queue();
-    let list_too = !path_lock.waits_in_memory() || !queue.with(|queue| queue.may_skip_list(session.number()));
+    let may_wait = path_lock.waits_in_memory() && queue.with(|queue| queue.may_skip_list(session.number()));
+    let list_too = !may_wait && !expects_first(seat);
     let both = session.request(|handle| async move {
         let create = handle.create(path, &path_lock.options().data, options);
         queue.with(|queue| queue.create_sent(number, session.number()));
@@ -80,7 +81,7 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
             id,
             create: Answer::no(FailureKind::SessionGone),
             list,
-            before: None,
+            standing: Standing::Unknown,
         };
     };
     let (create, before) = match create {
@@ -95,7 +96,84 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
             (Answer::No(failure), None)
         }
     };
-    AcquireEvent::Created { id, create, list: list.map(|list| answer(session, Ok(list))), before }
+    let standing = match (&create, &list, before) {
+        (Answer::Is(node), None, _) if is_first(seat, node) => Standing::First,
+        (Answer::Is(_), None, Some(before)) => Standing::Behind(before),
+        _ => Standing::Unknown,
+    };
+    AcquireEvent::Created { id, create, list: list.map(|list| answer(session, Ok(list))), standing }
+}
+
+/// Returns whether the next node is expected to be first without a list (docs/protocol.md#succession).
+fn expects_first(Seat { path_lock, session, kind, .. }: Seat<'_>) -> bool {
+    let queue = path_lock.queue();
+    queue.with(|queue| queue.expects_first(session.number(), kind))
+        && queue.directory().created(session.number()).is_some()
+}
+
+/// Returns whether a node is first, now that its create was answered. The watch of the directory is looked at
+/// after that, which is what makes the numbers comparable (docs/protocol.md#succession).
+fn is_first(seat: Seat<'_>, node: &OwnNode) -> bool {
+    let Seat { path_lock, session, .. } = seat;
+    let (Some(directory), Some(node)) =
+        (path_lock.queue().directory().created(session.number()), numbered(seat, &node.name, node.czxid))
+    else {
+        return false;
+    };
+    path_lock.queue().with(|queue| queue.is_first(session.number(), node, directory))
+}
+
+/// Returns the number of a created node; `None` if that or the zxid of its creation is not known.
+fn numbered(Seat { path_lock, .. }: Seat<'_>, name: &str, czxid: Option<i64>) -> Option<Numbered> {
+    match (classify(name, path_lock.naming()), czxid) {
+        (Child::Contender { sequence, kind }, Some(czxid)) => Some(Numbered { kind, sequence, czxid }),
+        _ => None,
+    }
+}
+
+/// Notes that a node is first, and holds the lock. Once that has been so without a wait several times in a row,
+/// the directory is watched, so that the next node may need no list (docs/protocol.md#succession).
+pub(super) fn note_grant(seat: Seat<'_>, name: &str, czxid: i64, free: bool) {
+    let Seat { path_lock, session, .. } = seat;
+    let Some(node) = numbered(seat, name, Some(czxid)) else { return };
+    if path_lock.queue().with(|queue| queue.granted(session.number(), name, node, free)) {
+        watch_directory(path_lock, session);
+    }
+}
+
+/// Watches the directory, unless that is done, or the session can watch no more. The request is sent when this is
+/// called, and a task waits for the answer.
+fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
+    let (watch, number, path) = (path_lock.queue().directory(), session.number(), path_lock.path().server());
+    // Before the request: the connection must not be interrupted from here on.
+    let Some(states) = session.states() else { return };
+    if !watch.ask(number) {
+        return;
+    }
+    let Some(watching) = session.watch(path, WatchUse::Directory) else {
+        return watch.not_set(number);
+    };
+    session.directory_watches().add(watch);
+    let setting = Setting::new(number, states, watching);
+    let (watch, session, path) = (Arc::downgrade(watch), Arc::clone(session), path.to_owned());
+    let mut answered = Box::pin(async move {
+        let path = &path;
+        // Not `exists`: only a session that may read a node is told of its deletion
+        // (docs/protocol.md#no-access).
+        let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
+        let Some(watch) = watch.upgrade() else { return };
+        match answer(&session, set) {
+            Answer::Is((_, stat, watcher)) if !stat.is_invalid() && session.end_reason().is_none() => {
+                watch.set(setting, stat.czxid, watcher);
+            }
+            Answer::No(Failure { kind: FailureKind::Refused(_), .. }) => watch.refused(number),
+            Answer::Is(_) | Answer::No(_) => watch.not_set(number),
+        }
+    });
+    // Sends the request.
+    if answered.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+        path_lock.client().spawn(answered);
+    }
 }
 
 /// Registers a created node. Returns it, and the live node right before it, if that is certain.
@@ -312,18 +390,6 @@ pub(super) fn delete_late_creates(
             done: None,
         });
     }
-}
-
-/// Waits for the event of a watch. `None` if the task that serves the session dies, in which case the library
-/// panics (docs/protocol.md#session-end).
-pub(super) async fn changed(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEvent> {
-    let mut changed = pin!(watcher.changed());
-    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| changed.as_mut().poll(context))) {
-        Ok(Poll::Pending) => Poll::Pending,
-        Ok(Poll::Ready(event)) => Poll::Ready(Some(event)),
-        Err(_) => Poll::Ready(None),
-    })
-    .await
 }
 
 /// Creates a directory of a lock and those above it that are missing.

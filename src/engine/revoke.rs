@@ -8,12 +8,11 @@ use std::sync::{Arc, Weak};
 use zookeeper_client as zk;
 
 use crate::engine::held::Held;
-use crate::engine::requests::changed;
 use crate::error::{AcquireError, RevokeError};
 use crate::path::{LockPath, NodePath};
 use crate::session::ask::Unanswered;
 use crate::session::core::Core;
-use crate::session::watches::WatchUse;
+use crate::session::watches::{WatchUse, changed};
 use crate::session::zk_session::Session;
 
 /// What Curator's `Revoker` writes.

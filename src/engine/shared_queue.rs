@@ -9,6 +9,7 @@ use zookeeper_client as zk;
 
 use crate::protocol::local_queue::{Gone, LocalQueue, Notice, Told};
 use crate::protocol::queue::Listing;
+use crate::session::directory_watches::DirectoryWatch;
 use crate::session::nodes::NodeOwner;
 
 /// A list of the directory, for the attempts that share it.
@@ -18,13 +19,16 @@ type AttemptQueue = LocalQueue<oneshot::Sender<Notice>, oneshot::Sender<ListResu
 
 /// The local queue of one client at one path, which a mutex and a fair lock share.
 #[derive(Default)]
-pub(super) struct SharedQueue(Mutex<AttemptQueue>);
+pub(super) struct SharedQueue {
+    queue: Mutex<AttemptQueue>,
+    directory: Arc<DirectoryWatch>,
+}
 
 impl SharedQueue {
     /// Runs one decision of the queue, then sends the notices that come of it.
     pub(super) fn with<T>(&self, decide: impl FnOnce(&mut AttemptQueue) -> T) -> T {
         let (result, Told { notices, no_list }) = {
-            let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
             (decide(&mut queue), queue.take_told())
         };
         for (wake, notice) in notices {
@@ -34,6 +38,11 @@ impl SharedQueue {
         // The drop of the senders tells these attempts that there is no list.
         drop(no_list);
         result
+    }
+
+    /// Returns the watch of the directory.
+    pub(super) fn directory(&self) -> &Arc<DirectoryWatch> {
+        &self.directory
     }
 }
 

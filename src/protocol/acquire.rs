@@ -7,7 +7,8 @@
 //!
 //! # Invariants
 //! 1. A grant needs a list that contains the attempt's own node and no node before it that it has to wait
-//!    for, or a transaction that deleted the holder's node, directly before the own one, while that existed.
+//!    for, or a transaction that deleted the holder's node, directly before the own one, while that existed,
+//!    or the reply to a create whose number follows what is known to be gone (docs/protocol.md#succession).
 //!    A list without the own node grants nothing and proves nothing: the create may still be under way
 //!    (docs/protocol.md#grant).
 //! 2. Only a definite answer of the server means that a create did not happen. Everything else leaves the id
@@ -74,9 +75,8 @@ pub(crate) enum PauseReason {
 #[derive(Debug)]
 pub(crate) enum AcquireEvent {
     /// Of [`AcquireRequest::Create`]: the id of the create, and the answers to the create and to the list,
-    /// which are independent of each other. Without a list, `before` is the nearest node of this session
-    /// before the new one, if that is certain.
-    Created { id: String, create: Answer<OwnNode>, list: Option<Answer<Listing>>, before: Option<Neighbour> },
+    /// which are independent of each other. Without a list, `standing` is what is certain of the new node.
+    Created { id: String, create: Answer<OwnNode>, list: Option<Answer<Listing>>, standing: Standing },
     /// Of [`AcquireRequest::MakeParents`].
     ParentsMade(Answer<()>),
     /// Of [`AcquireRequest::List`].
@@ -105,6 +105,16 @@ pub(crate) struct OwnNode {
     pub(crate) name: String,
     /// The zxid of its creation; `None` if the server did not report it (ZOOKEEPER-4026).
     pub(crate) czxid: Option<i64>,
+}
+
+/// What is certain of a new node without a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Unknown,
+    /// This is the nearest node of this session before it.
+    Behind(Neighbour),
+    /// No node that it has to wait for is before it, or can come to be.
+    First,
 }
 
 /// How the attempt ended in this session.
@@ -259,8 +269,8 @@ impl Acquiring {
     /// name is one of this session that can be waited for in memory.
     pub(crate) fn on(&mut self, event: AcquireEvent, waitable: &dyn Fn(&str) -> bool) -> AcquireStep {
         match event {
-            AcquireEvent::Created { id, create, list, before } => {
-                self.created(id, create, list, before, waitable)
+            AcquireEvent::Created { id, create, list, standing } => {
+                self.created(id, create, list, standing, waitable)
             }
             AcquireEvent::ParentsMade(Answer::Is(())) => AcquireStep::Do(AcquireRequest::Create),
             // Also NoNode: a directory above, just created or found, has been removed, as containers are.
@@ -331,7 +341,7 @@ impl Acquiring {
         id: String,
         create: Answer<OwnNode>,
         list: Option<Answer<Listing>>,
-        before: Option<Neighbour>,
+        standing: Standing,
         waitable: &dyn Fn(&str) -> bool,
     ) -> AcquireStep {
         match create {
@@ -343,15 +353,17 @@ impl Acquiring {
             }
             Answer::No(failure) => return self.not_created(id, failure, list, waitable),
         }
-        match (list, before) {
+        match (list, standing) {
             (Some(Answer::Is(listing)), _) => self.judge(listing, waitable),
             (Some(Answer::No(failure)), _) => match failure.kind {
                 FailureKind::NoNode => self.own_node_deleted(),
                 _ => self.failed(failure, AfterPause::Look),
             },
+            // Whatever has come of an unknown create: its node is behind this one, or gone.
+            (None, Standing::First) => self.first(),
             // A list is needed to find the nodes of unknown creates, and, for a try, to be sure that the lock
             // is held.
-            (None, Some(before)) if self.waits_for_sure() => {
+            (None, Standing::Behind(before)) if self.waits_for_sure() => {
                 AcquireStep::Do(AcquireRequest::WaitFor { before })
             }
             (None, _) => AcquireStep::Do(AcquireRequest::List),
@@ -560,7 +572,7 @@ mod tests {
     }
 
     fn created(id: &str, create: Answer<OwnNode>, list: Answer<Listing>) -> AcquireEvent {
-        AcquireEvent::Created { id: id.to_owned(), create, list: Some(list), before: None }
+        AcquireEvent::Created { id: id.to_owned(), create, list: Some(list), standing: Standing::Unknown }
     }
 
     fn list(names: &[String]) -> Answer<Listing> {
@@ -657,8 +669,9 @@ mod tests {
     }
 
     fn created_behind(create: Answer<OwnNode>, before: Option<&str>) -> AcquireEvent {
-        let before = before.map(|name| Neighbour { name: name.into(), next: true });
-        AcquireEvent::Created { id: A.to_owned(), create, list: None, before }
+        let behind = |name: &str| Standing::Behind(Neighbour { name: name.into(), next: true });
+        let standing = before.map_or(Standing::Unknown, behind);
+        AcquireEvent::Created { id: A.to_owned(), create, list: None, standing }
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Runs the real decisions of attempts, conversions and the local queue against a model of a lock directory,
 //! under random schedules with lost replies, late creates, cancellations, expired sessions, nodes and
-//! directories deleted by other processes, and refused deletions.
+//! directories deleted by other processes and made again, foreign children, watches that fire or are interrupted,
+//! and refused deletions.
 //!
 //! Two clients run several attempts each, of mutexes and fair locks on one path or of read-write locks, with
 //! fewer places than attempts. Each client has a real [`LocalQueue`]. Sending a request, carrying it out and
 //! receiving the answer are separate steps. In every schedule,
 //!
-//! - no contender holds the lock beside a writer (docs/protocol.md#grant);
+//! - no contender holds the lock beside a writer (docs/protocol.md#grant), also without a list
+//!   (docs/protocol.md#succession);
 //! - every admitted attempt ends: it is granted the lock, or leaves;
 //! - every node has a place, except those of readers that hold the lock and of conversions, and no more
 //!   places are taken than there are (docs/protocol.md#places);
@@ -21,15 +23,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 
 use crate::protocol::acquire::{
     AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, IfBusy, NoGrant, Orphans, OwnNode,
-    OwnPredecessor,
+    OwnPredecessor, Standing,
 };
 use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Created};
 use crate::protocol::failure::{Answer, FailureKind, Refusal};
 use crate::protocol::local_queue::{
-    Arrival, Gone, Limit, LocalQueue, Neighbour, Newcomer, Notice, Told, Wish,
+    Arrival, Gone, Limit, LocalQueue, Newcomer, Notice, Numbered, Told, Wish,
 };
 use crate::protocol::node_name::{Child, Dialect, Family, Kind, Naming, classify};
 use crate::protocol::queue::{Listing, Queue};
@@ -57,7 +60,13 @@ impl Choices<'_> {
 
 struct Directory {
     naming: Naming,
+    /// The count of creates, which numbers the nodes, since the directory was created.
     created: u32,
+    /// The count of all changes, over the directories that were removed.
+    zxid: i64,
+    /// When the directory was created, and each node.
+    czxid: i64,
+    czxids: BTreeMap<String, i64>,
     /// The owner of each node: the caller and the number of its attempt.
     nodes: BTreeMap<String, (usize, u64)>,
     /// Whether it has been deleted, and not been created again.
@@ -75,8 +84,23 @@ impl Directory {
     fn create(&mut self, owner: (usize, u64), beginning: &str) -> OwnNode {
         let name = format!("{beginning}{:010}", self.created);
         self.nodes.insert(name.clone(), owner);
+        OwnNode { czxid: Some(self.count(&name)), name }
+    }
+
+    /// Counts a create. Returns its zxid.
+    fn count(&mut self, name: &str) -> i64 {
         self.created += 1;
-        OwnNode { name, czxid: Some(i64::from(self.created)) }
+        self.zxid += 1;
+        self.czxids.insert(name.to_owned(), self.zxid);
+        self.zxid
+    }
+
+    /// Creates the directory, which begins the numbers anew.
+    fn make_again(&mut self) {
+        self.missing = false;
+        self.created = 0;
+        self.zxid += 1;
+        self.czxid = self.zxid;
     }
 
     fn list(&self) -> Answer<Listing> {
@@ -91,10 +115,7 @@ impl Directory {
         self.placeless.insert(name.to_owned());
         match self.nodes.insert(name.to_owned(), owner) {
             Some(_) => Created::Exists,
-            None => {
-                self.created += 1;
-                Created::Done { czxid: Some(i64::from(self.created)) }
-            }
+            None => Created::Done { czxid: Some(self.count(name)) },
         }
     }
 
@@ -142,7 +163,6 @@ struct Question(usize, u64);
 struct Creation {
     id: String,
     create: Answer<OwnNode>,
-    before: Option<Neighbour>,
 }
 
 /// A caller that acquires the lock again and again.
@@ -186,6 +206,37 @@ struct ModelClient {
     contending: BTreeMap<u64, u64>,
     /// The tasks that send lists, one for each session.
     listers: Vec<Lister>,
+    watch: Watch,
+}
+
+/// The watch of a client on the directory.
+#[derive(Clone, Copy)]
+enum Watch {
+    None,
+    Asked,
+    /// The servers have set it on the directory that was created then. `answered` is whether the client knows,
+    /// `over` whether it has fired, or the connection was interrupted.
+    Set {
+        czxid: i64,
+        answered: bool,
+        over: bool,
+    },
+}
+
+impl Watch {
+    fn over(&mut self) {
+        if let Self::Set { over, .. } = self {
+            *over = true;
+        }
+    }
+
+    /// Returns when the directory was created, if the client knows that it exists since.
+    fn created(self) -> Option<i64> {
+        match self {
+            Self::Set { czxid, answered: true, over: false } => Some(czxid),
+            _ => None,
+        }
+    }
 }
 
 /// Sends lists in a session, one after the other.
@@ -198,6 +249,7 @@ struct Lister {
 /// The client of each caller.
 const CLIENT: [usize; CALLERS] = [0, 0, 0, 0, 0, 1, 1, 1];
 const CALLERS: usize = 8;
+
 const CLIENTS: usize = 2;
 /// How many places a client has.
 const LIMITS: [(Limit, usize); 2] = [(Limit::MaxZnodes, 2), (Limit::MaxWaiters, 3)];
@@ -243,6 +295,9 @@ struct World<'a> {
     questions: usize,
     /// The questions that have been answered.
     answered: BTreeSet<usize>,
+    first_without_list: usize,
+    /// Whether few contend, so that each is often done before another comes.
+    few: bool,
     choices: Choices<'a>,
 }
 
@@ -509,6 +564,7 @@ impl World<'_> {
 
     fn step(&mut self, i: usize) {
         match std::mem::replace(&mut self.callers[i].doing, Doing::Idle) {
+            Doing::Idle if self.few && !self.choices.chance(24) => {}
             Doing::Idle => self.start(i),
             Doing::ForPlace(question) => match self.answer(i, question) {
                 Some(Notice::Place) => self.callers[i].doing = Doing::Admitted,
@@ -537,8 +593,9 @@ impl World<'_> {
             Doing::ForList(contender, asked, creation) => {
                 let listed = self.callers[i].listed.take().filter(|(answered, _)| *answered == asked.0);
                 match (listed, creation) {
-                    (Some((_, list)), Some(Creation { id, create, before })) => {
-                        let event = AcquireEvent::Created { id, create, list: Some(list), before };
+                    (Some((_, list)), Some(Creation { id, create })) => {
+                        let (list, standing) = (Some(list), Standing::Unknown);
+                        let event = AcquireEvent::Created { id, create, list, standing };
                         self.after_create(i, contender, event);
                     }
                     (Some((_, list)), None) => self.on(i, contender, AcquireEvent::Listed(list)),
@@ -550,7 +607,7 @@ impl World<'_> {
                 }
             }
             Doing::Holding { name } => {
-                if !self.in_memory() && self.choices.chance(100) {
+                if !self.in_memory() && self.choices.chance(if self.few { 25 } else { 100 }) {
                     self.convert(i, name);
                 } else {
                     // Not if it was lost, or if the outcome of a write is unknown.
@@ -629,7 +686,9 @@ impl World<'_> {
                 AcquireEvent::WatchFailed(FailureKind::NoNode.into())
             }
             AcquireRequest::MakeParents => {
-                self.directory.missing = false;
+                if self.directory.missing {
+                    self.directory.make_again();
+                }
                 AcquireEvent::ParentsMade(Answer::Is(()))
             }
             AcquireRequest::List => {
@@ -652,7 +711,8 @@ impl World<'_> {
                 if in_memory {
                     self.queue(CLIENT[i], |queue, session| queue.know(session, &name));
                 }
-                AcquireEvent::Inspected(Answer::Is(OwnNode { name, czxid: Some(1) }))
+                let czxid = self.directory.czxids.get(&name).copied();
+                AcquireEvent::Inspected(Answer::Is(OwnNode { name, czxid }))
             }
             AcquireRequest::Inspect { .. } => AcquireEvent::Inspected(Answer::no(FailureKind::NoNode)),
             AcquireRequest::Watch { predecessor } => {
@@ -762,9 +822,15 @@ impl World<'_> {
         }
         let id = self.new_id(i);
         let beginning = self.directory.naming.prefix(&id, self.callers[i].kind);
-        let list_too = self.queue(c, |queue, session| !fair || !queue.may_skip_list(session));
+        let kind = self.callers[i].kind;
+        // Whether it leaves the list out in vain is no matter of safety.
+        let (watched, tries) = (self.clients[c].watch.created().is_some(), self.choices.chance(160));
+        let list_too = self.queue(c, |queue, session| {
+            let expects = watched && (tries || queue.expects_first(session, kind));
+            !expects && !(fair && queue.may_skip_list(session))
+        });
         self.queue(c, |queue, session| queue.create_sent(number, session));
-        let mut before = None;
+        let mut standing = Standing::Unknown;
         let create = if lost {
             match self.choices.below(3) {
                 // Carried out, with a lost answer; or still under way; or lost.
@@ -787,21 +853,37 @@ impl World<'_> {
                 let leaving: BTreeSet<_> =
                     self.deletions.iter().map(|deletion| deletion.name.clone()).collect();
                 let leaving = |name: &str| leaving.contains(name);
-                before = self.queue(c, |queue, session| {
+                let before = self.queue(c, |queue, session| {
                     let before = queue.created(session, &node.name, sequence);
                     before.filter(|before| queue.is_live(session, &before.name, &leaving))
                 });
+                standing = before.map_or(Standing::Unknown, Standing::Behind);
+            }
+            if let (Some(directory), Some(node), false) =
+                (self.clients[c].watch.created(), self.numbered(&node), list_too)
+            {
+                if self.queue(c, |queue, session| queue.is_first(session, node, directory)) {
+                    standing = Standing::First;
+                    self.first_without_list += 1;
+                }
             }
             Answer::Is(node)
         };
         if list_too && (fair || !self.in_memory()) {
-            return self.ask_list(i, contender, Some(Creation { id, create, before }));
+            return self.ask_list(i, contender, Some(Creation { id, create }));
         }
         let list = list_too.then(|| match self.choices.chance(40) {
             true => Answer::no(FailureKind::Unknown),
             false => self.directory.list(),
         });
-        self.after_create(i, contender, AcquireEvent::Created { id, create, list, before });
+        self.after_create(i, contender, AcquireEvent::Created { id, create, list, standing });
+    }
+
+    fn numbered(&self, node: &OwnNode) -> Option<Numbered> {
+        match (classify(&node.name, self.directory.naming), node.czxid) {
+            (Child::Contender { sequence, kind }, Some(czxid)) => Some(Numbered { kind, sequence, czxid }),
+            _ => None,
+        }
     }
 
     fn after_create(&mut self, i: usize, mut contender: Acquiring, event: AcquireEvent) {
@@ -816,9 +898,17 @@ impl World<'_> {
 
     fn finish(&mut self, i: usize, outcome: AcquireOutcome) {
         match outcome {
-            AcquireOutcome::Granted { name, also, .. } => {
+            AcquireOutcome::Granted { name, czxid, also } => {
                 self.clean(i, also);
                 let number = self.callers[i].number;
+                let node = self.numbered(&OwnNode { name: name.clone(), czxid: Some(czxid) });
+                let (node, free) = (node.expect("a contender"), self.choices.chance(230));
+                let watch = self.queue(CLIENT[i], |queue, session| queue.granted(session, &name, node, free));
+                let watch = self.choices.chance(160) || watch;
+                let client = &mut self.clients[CLIENT[i]];
+                if watch && !matches!(client.watch, Watch::Asked) && client.watch.created().is_none() {
+                    client.watch = Watch::Asked;
+                }
                 self.queue(CLIENT[i], |queue, session| {
                     queue.stop_waiting(session, &name);
                     queue.set_waits(number, false);
@@ -957,6 +1047,7 @@ impl World<'_> {
     /// start again in the next one.
     fn expire(&mut self, c: usize) {
         self.clients[c].session += 1;
+        self.clients[c].watch = Watch::None;
         self.directory.nodes.retain(|_, (owner, _)| CLIENT[*owner] != c);
         for i in (0..CALLERS).filter(|i| CLIENT[*i] == c) {
             self.callers[i].late = None;
@@ -993,7 +1084,10 @@ impl World<'_> {
         let names: Vec<_> =
             self.directory.nodes.keys().skip(n).take(if all { count } else { 1 }).cloned().collect();
         if all {
-            self.directory.created = 0;
+            for client in &mut self.clients {
+                client.watch.over();
+            }
+            self.directory.make_again();
             self.directory.missing = self.choices.chance(128);
         }
         for name in names {
@@ -1001,6 +1095,26 @@ impl World<'_> {
                 self.callers[owner].deleted_by_hand = true;
             }
             self.directory.deleted_by_hand.insert(name, self.directory.clock);
+        }
+    }
+
+    /// One step of the watch of a client; or another client makes a foreign child, and deletes it.
+    fn watch(&mut self, c: usize) {
+        let missing = self.directory.missing;
+        let watch = &mut self.clients[c].watch;
+        match watch {
+            // Not answered, or interrupted.
+            Watch::Asked | Watch::Set { .. } if self.choices.chance(8) => *watch = Watch::None,
+            Watch::Asked if missing => *watch = Watch::None,
+            Watch::Asked => {
+                *watch = Watch::Set { czxid: self.directory.czxid, answered: false, over: false };
+            }
+            Watch::Set { answered, .. } => *answered = true,
+            Watch::None if !missing => {
+                self.directory.created += 1;
+                self.directory.zxid += 1;
+            }
+            Watch::None => {}
         }
     }
 
@@ -1056,7 +1170,8 @@ fn copy(list: &Answer<Listing>) -> Answer<Listing> {
     }
 }
 
-fn simulate(bytes: &[u8], family: Family) {
+/// Runs one schedule of these callers. Returns how many were first without a list.
+fn simulate(bytes: &[u8], family: Family, active: &[usize]) -> usize {
     let naming = Naming { family, dialect: Dialect::Curator };
     let caller = || Caller {
         doing: Doing::Idle,
@@ -1077,12 +1192,15 @@ fn simulate(bytes: &[u8], family: Family) {
         let mut queue = LocalQueue::default();
         LIMITS.into_iter().for_each(|(limit, max)| queue.set_limit(limit, max));
         let (places, contending) = (BTreeMap::new(), BTreeMap::new());
-        ModelClient { queue, session: 1, places, contending, listers: Vec::new() }
+        ModelClient { queue, session: 1, places, contending, listers: Vec::new(), watch: Watch::None }
     };
     let mut world = World {
         directory: Directory {
             naming,
             created: 0,
+            zxid: 1,
+            czxid: 1,
+            czxids: BTreeMap::new(),
             nodes: BTreeMap::new(),
             missing: false,
             stuck: BTreeSet::new(),
@@ -1096,31 +1214,35 @@ fn simulate(bytes: &[u8], family: Family) {
         attempts: 0,
         questions: 0,
         answered: BTreeSet::new(),
+        first_without_list: 0,
+        few: active.len() < CALLERS,
         choices: Choices { bytes: bytes.iter() },
     };
     while world.choices.bytes.len() > 0 {
         world.directory.clock += 1;
-        match world.choices.next() {
-            0..3 => world.delete_by_hand(),
-            3..6 => {
-                let c = world.choices.below(CLIENTS);
-                world.expire(c);
+        let [by_hand, expire, delete, watch, list] =
+            if world.few { [1, 2, 120, 150, 170] } else { [3, 6, 70, 80, 115] };
+        let choice = world.choices.next();
+        if choice < by_hand {
+            world.delete_by_hand();
+        } else if choice < expire {
+            let c = world.choices.below(CLIENTS);
+            world.expire(c);
+        } else if choice < delete && !world.deletions.is_empty() {
+            let k = world.choices.below(world.deletions.len());
+            world.delete_next(k);
+        } else if (delete..watch).contains(&choice) {
+            let c = world.choices.below(CLIENTS);
+            world.watch(c);
+        } else if (watch..list).contains(&choice) {
+            let c = world.choices.below(CLIENTS);
+            if !world.clients[c].listers.is_empty() {
+                let k = world.choices.below(world.clients[c].listers.len());
+                world.list_next(c, k);
             }
-            6..70 if !world.deletions.is_empty() => {
-                let k = world.choices.below(world.deletions.len());
-                world.delete_next(k);
-            }
-            70..110 => {
-                let c = world.choices.below(CLIENTS);
-                if !world.clients[c].listers.is_empty() {
-                    let k = world.choices.below(world.clients[c].listers.len());
-                    world.list_next(c, k);
-                }
-            }
-            _ => {
-                let i = world.choices.below(CALLERS);
-                world.step(i);
-            }
+        } else {
+            let i = active[world.choices.below(active.len())];
+            world.step(i);
         }
         world.check();
     }
@@ -1154,18 +1276,44 @@ fn simulate(bytes: &[u8], family: Family) {
             client.queue
         );
     }
+    world.first_without_list
 }
+
+const ALL: [usize; CALLERS] = [0, 1, 2, 3, 4, 5, 6, 7];
+/// One of a client, and two of the other: the lock is often free.
+const FEW: [usize; 3] = [0, 5, 6];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_schedule_gives_two_holders_or_leaves_a_node(bytes in prop::collection::vec(any::<u8>(), 50..1_500)) {
-        simulate(&bytes, Family::Exclusive);
+    fn no_schedule_gives_two_holders_or_leaves_a_node(
+        few: bool,
+        bytes in prop::collection::vec(any::<u8>(), 50..1_500),
+    ) {
+        simulate(&bytes, Family::Exclusive, if few { &FEW } else { &ALL });
     }
 
     #[test]
-    fn no_schedule_lets_a_writer_in_beside_anybody(bytes in prop::collection::vec(any::<u8>(), 50..1_500)) {
-        simulate(&bytes, Family::ReadWrite);
+    fn no_schedule_lets_a_writer_in_beside_anybody(
+        few: bool,
+        bytes in prop::collection::vec(any::<u8>(), 50..1_500),
+    ) {
+        simulate(&bytes, Family::ReadWrite, if few { &FEW } else { &ALL });
+    }
+}
+
+/// What the schedules show of grants without a list is worth something only if there are some.
+#[test]
+fn many_schedules_grant_without_a_list() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let strategy = prop::collection::vec(any::<u8>(), 3_000);
+    for family in [Family::Exclusive, Family::ReadWrite] {
+        let mut count = 0;
+        for _ in 0..300 {
+            let bytes = strategy.new_tree(&mut runner).unwrap().current();
+            count += simulate(&bytes, family, &FEW);
+        }
+        assert!(count >= 10, "{count} of {family:?}");
     }
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 use zookeeper_client as zk;
 
 use crate::protocol::hold::HoldEvent;
@@ -76,6 +77,8 @@ pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
     let mut heartbeats = JoinSet::new();
     let mut sent: Option<Moment> = None;
     let mut at_once = false;
+    let mut looks = tokio::time::interval(session.lease().heartbeat_interval());
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         session.tell_time();
         let kept = session.release_overdue();
@@ -112,6 +115,7 @@ pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
             _ = live_nodes.changed(), if !by_clock => {}
             () = session.log().news() => {}
             Some(_) = heartbeats.join_next() => {}
+            _ = looks.tick(), if session.directory_watches().any() => session.directory_watches().look(),
             state = states.changed() => {
                 let now = state != zk::SessionState::Disconnected;
                 // States are merged: the connection may have been lost and made again in between.

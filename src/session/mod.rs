@@ -7,6 +7,7 @@ pub(crate) mod clock;
 pub(crate) mod connect;
 pub(crate) mod core;
 pub(crate) mod deletion;
+pub(crate) mod directory_watches;
 pub(crate) mod heartbeat;
 pub(crate) mod holds;
 mod judge;

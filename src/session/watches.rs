@@ -5,7 +5,13 @@
 //! again until the session expires. So a session never watches more than fits into one request.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use zookeeper_client as zk;
 
 /// The most bytes of watched server paths, each with the four bytes of its length. Below 128 KiB, which
 /// leaves room for watches that have fired or been dropped but that the library still keeps.
@@ -18,6 +24,9 @@ pub(crate) enum WatchUse {
     Queue,
     /// To notice a requested revocation. Limited to half of the bytes, since a holder can poll instead.
     Revocation,
+    /// To notice that a lock's directory is removed. Limited to a quarter of the bytes, since an attempt can
+    /// list instead.
+    Directory,
 }
 
 /// The watches of one session, counted against the limit.
@@ -46,6 +55,7 @@ impl WatchLimit {
         let max_bytes = match use_of {
             WatchUse::Queue => MAX_BYTES,
             WatchUse::Revocation => MAX_BYTES / 2,
+            WatchUse::Directory => MAX_BYTES / 4,
         };
         let mut watched = self.lock();
         let path = match watched.count.get_key_value(path) {
@@ -81,6 +91,18 @@ impl Drop for Watching {
     }
 }
 
+/// Waits for the event of a watch. `None` if the task that serves the session dies, in which case the library
+/// panics (docs/protocol.md#session-end).
+pub(crate) async fn changed(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEvent> {
+    let mut changed = pin!(watcher.changed());
+    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| changed.as_mut().poll(context))) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(event)) => Poll::Ready(Some(event)),
+        Err(_) => Poll::Ready(None),
+    })
+    .await
+}
+
 fn cost(path: &str) -> usize {
     path.len() + 4
 }
@@ -109,5 +131,14 @@ mod tests {
         let _waiter = limit.watch(&half, WatchUse::Queue).unwrap();
         assert!(limit.watch("/a", WatchUse::Revocation).is_none());
         assert!(limit.watch("/a", WatchUse::Queue).is_some());
+    }
+
+    #[test]
+    fn directories_give_way_before_revocation() {
+        let limit = Arc::new(WatchLimit::default());
+        let quarter = "/".repeat(MAX_BYTES / 4);
+        let _waiter = limit.watch(&quarter, WatchUse::Queue).unwrap();
+        assert!(limit.watch("/a", WatchUse::Directory).is_none());
+        assert!(limit.watch("/a", WatchUse::Revocation).is_some());
     }
 }

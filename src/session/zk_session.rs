@@ -20,6 +20,7 @@ use crate::protocol::hold::HoldEvent;
 use crate::protocol::lease::{Lease, LeaseState, Margin};
 use crate::protocol::local_queue::Gone;
 use crate::session::clock;
+use crate::session::directory_watches::DirectoryWatches;
 use crate::session::holds::{HeldLock, HeldNode, Holds, Updated};
 use crate::session::lease::SessionLease;
 use crate::session::lease_timer::{self, Leased};
@@ -50,6 +51,7 @@ pub(crate) struct Session {
     unknown_creates: UnknownCreates,
     running: RunningCount,
     watches: Arc<WatchLimit>,
+    directory_watches: DirectoryWatches,
     windows: Windows,
     /// Whether the servers, as far as is known, know a read of several nodes.
     reads_together: AtomicBool,
@@ -87,6 +89,7 @@ impl Session {
             unknown_creates: UnknownCreates::default(),
             running: RunningCount::default(),
             watches: Arc::default(),
+            directory_watches: DirectoryWatches::default(),
             windows: Windows::default(),
             reads_together: AtomicBool::new(true),
             log: SessionLog::new(number, session_id),
@@ -194,6 +197,7 @@ impl Session {
             for node in self.holds.all() {
                 node.lock.on(HoldEvent::SessionEnded(reason));
             }
+            self.directory_watches.clear();
             self.log.tell();
         }
     }
@@ -269,6 +273,11 @@ impl Session {
     /// Counts a watch on a node until the result is dropped. `None` if the session can watch no more.
     pub(crate) fn watch(&self, path: &str, use_of: WatchUse) -> Option<Watching> {
         self.watches.watch(path, use_of)
+    }
+
+    /// Returns the watches on directories.
+    pub(crate) fn directory_watches(&self) -> &DirectoryWatches {
+        &self.directory_watches
     }
 
     /// Returns whether there are locks that are held, or lost with a node that the session or a conversion has.

@@ -37,6 +37,7 @@
 //!    directory.
 
 mod census;
+mod frontier;
 mod nodes;
 mod notice;
 
@@ -48,6 +49,8 @@ use crate::protocol::node_name::Kind;
 
 use self::census::Liveness;
 pub(crate) use self::census::{Census, Count};
+use self::frontier::Frontier;
+pub(crate) use self::frontier::Numbered;
 use self::nodes::LocalNodes;
 pub(crate) use self::nodes::{Gone, Neighbour};
 pub(crate) use self::notice::{Notice, Told};
@@ -65,6 +68,7 @@ pub(crate) struct LocalQueue<W, L> {
     /// The attempts that have asked to create, and have not created in this session.
     to_create: BTreeSet<u64>,
     nodes: LocalNodes<W>,
+    frontier: Frontier,
     lists: Lists<L>,
     told: Told<W, L>,
 }
@@ -199,6 +203,7 @@ impl<W, L> Default for LocalQueue<W, L> {
             session: 0,
             to_create: BTreeSet::new(),
             nodes: LocalNodes::default(),
+            frontier: Frontier::default(),
             lists: Lists::default(),
             told: Told::default(),
         }
@@ -448,6 +453,7 @@ impl<W, L> LocalQueue<W, L> {
         }
         let waiting = std::mem::take(&mut self.nodes).into_waiting();
         self.told.notices.extend(waiting.map(|wake| (wake, Notice::Look)));
+        self.frontier = Frontier::default();
         self.lists.running = false;
         self.drop_lists();
     }
@@ -580,8 +586,27 @@ impl<W, L> LocalQueue<W, L> {
     /// Removes a node that is gone, or whose deletion is refused.
     pub(crate) fn gone(&mut self, session: u64, name: &str, how: Gone<'_>) {
         if session == self.session {
+            self.frontier.gone(name, how);
             self.nodes.gone(name, how, &mut self.told.notices);
         }
+    }
+
+    /// Returns whether the next node of this kind is expected to be first without a list
+    /// (docs/protocol.md#succession).
+    pub(crate) fn expects_first(&self, session: u64, kind: Kind) -> bool {
+        session == self.session && self.frontier.expects(kind)
+    }
+
+    /// Returns whether a created node of the session is first. `directory` is when the directory was created
+    /// that is watched since, and still exists.
+    pub(crate) fn is_first(&mut self, session: u64, node: Numbered, directory: i64) -> bool {
+        session == self.session && self.frontier.is_first(node, directory)
+    }
+
+    /// Notes that a node of the session is first, and holds the lock. `free` is whether it has not waited for
+    /// others. Returns whether the directory is worth a watch.
+    pub(crate) fn granted(&mut self, session: u64, name: &str, node: Numbered, free: bool) -> bool {
+        self.enter_if_current(session) && self.frontier.granted(name, node, free)
     }
 
     /// Returns whether nothing is left in this session. What is known of an older one goes when an attempt begins

@@ -1,0 +1,264 @@
+//! What is known to be gone from the front of a lock's queue, so that a new node is first without a list
+//! (docs/protocol.md#succession). Pure.
+//!
+//! ZooKeeper numbers the children of a directory by its count of creates, of children of any kind. If all that
+//! was made by the creates up to N is gone, and the next node of this session has the number N + 1, nothing was
+//! created between, and it is alone. A conversion makes a node with the number of another, but its create is
+//! counted like any other.
+//!
+//! # Invariants
+//! 1. What is known of a directory is not used after it was removed and made again, which begins the numbers
+//!    anew. It is known by a node of this session, and is used only while the directory is watched, and only if
+//!    the watched one was created before that node.
+//! 2. What is known stays true: a node that is gone does not come back, and a number is given once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::nodes::Gone;
+use crate::protocol::node_name::Kind;
+
+/// How many grants in a row need not have waited until the next node is expected to be first.
+const QUIET: u32 = 3;
+
+/// How many nodes that hold the lock are remembered. Of further ones, which are readers', the end is not
+/// noticed.
+const MOST_HOLDERS: usize = 64;
+
+/// A node of this session, as its create was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Numbered {
+    pub(crate) kind: Kind,
+    pub(crate) sequence: i32,
+    pub(crate) czxid: i64,
+}
+
+/// What one session knows of one directory.
+#[derive(Debug, Default)]
+pub(crate) struct Frontier {
+    /// No contender is left of the creates up to here.
+    nobody: Option<Known>,
+    /// No writer is left of the creates up to here.
+    no_writer: Option<Known>,
+    /// The nodes that hold the lock, by name.
+    holders: HashMap<Arc<str>, Numbered>,
+    /// How many grants in a row have not waited.
+    free_grants: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// The last of these creates; -1 before the first.
+    through: i32,
+    /// When the node was created by which this is known.
+    since: i64,
+}
+
+impl Known {
+    /// Returns the same of one create more, which made a node that is gone or does not count.
+    fn beyond(self, node: Numbered) -> Self {
+        // An older node is one of another incarnation.
+        let is_next = self.through.checked_add(1) == Some(node.sequence) && node.czxid >= self.since;
+        if is_next { Self { through: node.sequence, ..self } } else { self }
+    }
+}
+
+impl Frontier {
+    /// Returns whether the next node of this kind is expected to be first, as far as this client is concerned.
+    pub(crate) fn expects(&self, kind: Kind) -> bool {
+        let known = match kind {
+            Kind::Exclusive => self.nobody.is_some() && self.holders.is_empty(),
+            Kind::Shared => self.no_writer.is_some(),
+        };
+        known && self.is_quiet()
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.free_grants >= QUIET
+    }
+
+    /// Returns whether a node of this session is first, now that its create was answered. `directory` is when
+    /// the directory was created that is watched since, and still exists.
+    pub(crate) fn is_first(&mut self, node: Numbered, directory: i64) -> bool {
+        let known = match node.kind {
+            Kind::Exclusive => self.nobody,
+            Kind::Shared => self.no_writer,
+        };
+        let is_first = known.is_some_and(|known| {
+            let here = directory < known.since && known.since < node.czxid;
+            here && known.through.checked_add(1) == Some(node.sequence)
+        });
+        if !is_first {
+            self.free_grants = 0;
+        } else if node.kind == Kind::Shared {
+            // At once: the next reader's reply may be judged before this one is granted the lock.
+            self.no_writer = Some(Known { through: node.sequence, since: node.czxid });
+        }
+        is_first
+    }
+
+    /// Notes that a node of this session is first in the queue, by whatever proof, and holds the lock. `free` is
+    /// whether it has not waited for others.
+    ///
+    /// Returns whether the directory is worth a watch.
+    pub(crate) fn granted(&mut self, name: &str, node: Numbered, free: bool) -> bool {
+        self.free_grants = if free { self.free_grants.saturating_add(1) } else { 0 };
+        let (since, sequence) = (node.czxid, node.sequence);
+        // Not expected: where numbers have wrapped, nothing is granted.
+        let Some(before) = sequence.checked_sub(1).filter(|_| sequence >= 0) else { return false };
+        // A node that is older is most likely one of an earlier incarnation, told late.
+        let is_newer = |known: Option<Known>| known.is_none_or(|known| known.since < since);
+        match node.kind {
+            Kind::Exclusive => {
+                self.nobody = Some(Known { through: before, since });
+                self.no_writer = self.nobody;
+            }
+            Kind::Shared if is_newer(self.no_writer) => {
+                self.no_writer = Some(Known { through: sequence, since });
+            }
+            Kind::Shared => {}
+        }
+        if self.holders.len() < MOST_HOLDERS {
+            self.holders.insert(name.into(), node);
+        }
+        self.is_quiet()
+    }
+
+    /// Notes that a node of this session is gone, or that its deletion is refused.
+    pub(crate) fn gone(&mut self, name: &str, how: Gone<'_>) {
+        let holder = self.holders.remove(name);
+        match (how, holder) {
+            (Gone::Deleted | Gone::HandedOver { .. }, Some(node)) => {
+                self.nobody = self.nobody.map(|known| known.beyond(node));
+                self.no_writer = self.no_writer.map(|known| known.beyond(node));
+            }
+            (Gone::Deleted | Gone::HandedOver { .. }, None) => {}
+            (Gone::Unclear, _) => (self.nobody, self.no_writer) = (None, None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The directory of most tests, and a later one.
+    const DIRECTORY: i64 = 100;
+    const LATER: i64 = 200;
+
+    fn writer(sequence: i32) -> Numbered {
+        Numbered { kind: Kind::Exclusive, sequence, czxid: DIRECTORY + 1 + i64::from(sequence) }
+    }
+
+    fn reader(sequence: i32) -> Numbered {
+        Numbered { kind: Kind::Shared, ..writer(sequence) }
+    }
+
+    /// Granted to each of these, which was gone before the next came.
+    fn after(nodes: &[Numbered]) -> Frontier {
+        let mut frontier = Frontier::default();
+        for node in nodes {
+            frontier.granted(&node.sequence.to_string(), *node, true);
+            frontier.gone(&node.sequence.to_string(), Gone::Deleted);
+        }
+        frontier
+    }
+
+    #[test]
+    fn the_next_number_is_first_and_no_other_is() {
+        for (sequence, first) in [(6, false), (7, false), (8, true), (9, false)] {
+            assert_eq!(after(&[writer(7)]).is_first(writer(sequence), DIRECTORY), first, "{sequence}");
+            // The reader that is gone is no more of an obstacle than one that is there.
+            assert_eq!(after(&[reader(7)]).is_first(reader(sequence), DIRECTORY), first, "{sequence}");
+            assert_eq!(after(&[writer(7)]).is_first(reader(sequence), DIRECTORY), first, "{sequence}");
+        }
+        assert!(!after(&[]).is_first(writer(0), DIRECTORY), "nothing is known");
+        assert!(after(&[writer(0)]).is_first(writer(1), DIRECTORY));
+        assert!(!after(&[writer(i32::MAX)]).is_first(writer(i32::MIN), DIRECTORY));
+    }
+
+    #[test]
+    fn behind_a_reader_a_writer_is_first_if_all_before_the_reader_are_gone() {
+        assert!(!after(&[reader(7)]).is_first(writer(8), DIRECTORY), "other readers may be inside");
+        assert!(after(&[writer(6), reader(7)]).is_first(writer(8), DIRECTORY));
+    }
+
+    #[test]
+    fn while_the_holder_is_there_the_next_writer_is_not_first() {
+        let mut frontier = after(&[writer(6)]);
+        frontier.granted("7", writer(7), true);
+        assert!(!frontier.is_first(writer(8), DIRECTORY));
+        assert!(!frontier.is_first(reader(8), DIRECTORY));
+        frontier.gone("7", Gone::HandedOver { to: "8" });
+        assert!(frontier.is_first(reader(8), DIRECTORY));
+        assert!(frontier.is_first(reader(9), DIRECTORY), "beside the reader");
+        assert!(!frontier.is_first(writer(10), DIRECTORY), "the readers may be there");
+    }
+
+    #[test]
+    fn after_an_unclear_deletion_nothing_is_known() {
+        let mut frontier = after(&[writer(6)]);
+        frontier.granted("7", writer(7), true);
+        frontier.gone("7", Gone::Unclear);
+        for sequence in 7..9 {
+            assert!(!frontier.is_first(writer(sequence), DIRECTORY));
+            assert!(!frontier.is_first(reader(sequence), DIRECTORY));
+        }
+        // A conversion's node, which was granted nothing.
+        let mut frontier = after(&[writer(6)]);
+        frontier.gone("other", Gone::Unclear);
+        assert!(!frontier.is_first(writer(7), DIRECTORY));
+    }
+
+    #[test]
+    fn what_is_known_of_an_earlier_directory_counts_for_nothing() {
+        assert!(!after(&[writer(7)]).is_first(Numbered { czxid: LATER + 1, ..writer(8) }, LATER));
+        // The deletion in the earlier directory is told after the grant in the later one.
+        let mut frontier = Frontier::default();
+        frontier.granted("7", writer(7), true);
+        frontier.granted("later 7", Numbered { czxid: LATER + 1, ..writer(7) }, true);
+        frontier.gone("7", Gone::Deleted);
+        assert!(!frontier.is_first(Numbered { czxid: LATER + 2, ..writer(8) }, LATER));
+        frontier.gone("later 7", Gone::Deleted);
+        assert!(frontier.is_first(Numbered { czxid: LATER + 2, ..writer(8) }, LATER));
+        // Nor does a node of the earlier one follow what is known of the later.
+        assert!(!frontier.is_first(writer(8), DIRECTORY));
+    }
+
+    #[test]
+    fn readers_that_are_told_out_of_order_lose_nothing() {
+        let mut frontier = Frontier::default();
+        frontier.granted("8", reader(8), true);
+        frontier.granted("7", reader(7), true);
+        assert!(frontier.is_first(reader(9), DIRECTORY));
+    }
+
+    #[test]
+    fn three_grants_without_a_wait_make_a_path_quiet() {
+        let mut frontier = Frontier::default();
+        for (sequence, quiet) in [(0, false), (1, false), (2, true), (3, true)] {
+            assert_eq!(frontier.granted(&sequence.to_string(), writer(sequence), true), quiet);
+            assert!(!frontier.expects(Kind::Exclusive), "while it is there");
+            frontier.gone(&sequence.to_string(), Gone::Deleted);
+            assert_eq!(frontier.expects(Kind::Exclusive), quiet);
+            assert_eq!(frontier.expects(Kind::Shared), quiet);
+        }
+        assert!(frontier.is_first(writer(4), DIRECTORY));
+        assert!(frontier.expects(Kind::Exclusive));
+        assert!(!frontier.is_first(writer(5), DIRECTORY), "another was between");
+        assert!(!frontier.expects(Kind::Exclusive));
+        assert!(!frontier.granted("5", writer(5), true));
+        assert!(!frontier.granted("6", writer(6), true));
+        assert!(frontier.granted("7", writer(7), true));
+        assert!(!frontier.granted("9", writer(9), false), "it has waited");
+    }
+
+    #[test]
+    fn the_memory_of_holders_is_limited() {
+        let mut frontier = Frontier::default();
+        for sequence in 0..1000 {
+            frontier.granted(&sequence.to_string(), reader(sequence), true);
+        }
+        assert_eq!(frontier.holders.len(), MOST_HOLDERS);
+    }
+}

@@ -1,0 +1,220 @@
+//! Watches on the directories of locks, which tell that a directory was not removed meanwhile
+//! (docs/protocol.md#succession).
+//!
+//! No task waits for these watches: it could be told late. Whether one has fired, or the connection was
+//! interrupted, is looked at when it counts. The client library hands out what it reads in the order of the
+//! connection, and a change of its state before any answer of the next connection. So after the answer to a
+//! request a look finds everything that the server has told before.
+
+use std::fmt;
+use std::mem;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Waker};
+
+use zookeeper_client as zk;
+
+use crate::session::watches::{Watching, changed};
+
+/// A watch is given up if it was not needed between so many looks in a row.
+const IDLE_LOOKS: u32 = 4;
+
+/// The watch of one lock's directory, in one session after the other.
+#[derive(Default)]
+pub(crate) struct DirectoryWatch {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    None,
+    /// Asked for in the session with this number.
+    Asked(u64),
+    /// The servers have refused it in the session with this number.
+    Refused(u64),
+    Set(Box<Set>),
+}
+
+/// What a watch that is asked for needs.
+pub(crate) struct Setting {
+    session: u64,
+    states: zk::StateWatcher,
+    watching: Watching,
+}
+
+/// A watch that was set.
+struct Set {
+    session: u64,
+    /// When the directory was created.
+    czxid: i64,
+    event: Pin<Box<dyn Future<Output = Option<zk::WatchedEvent>> + Send>>,
+    /// Has seen the state from before the watch was asked for.
+    states: zk::StateWatcher,
+    /// How many looks in a row it was not needed between.
+    idle: u32,
+    _watching: Watching,
+}
+
+impl Set {
+    /// Returns whether anything happened to the directory, or the connection, since the watch was asked for. If
+    /// so, it may not be asked again.
+    fn is_over(&mut self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        let happened = self.event.as_mut().poll(&mut context).is_ready();
+        // Also if it was lost and made again in between, which are two changes.
+        let interrupted = pin!(self.states.changed()).poll(&mut context).is_ready();
+        happened || interrupted
+    }
+}
+
+impl Setting {
+    /// Begins to set a watch, before the request for it is sent: `states` has seen the state of the session.
+    pub(crate) fn new(session: u64, states: zk::StateWatcher, watching: Watching) -> Self {
+        Self { session, states, watching }
+    }
+}
+
+impl DirectoryWatch {
+    /// Returns whether the watch is to be asked for: there is none in this session, and it was neither asked for
+    /// nor refused before. If so, one of the following methods is to be called.
+    pub(crate) fn ask(&self, session: u64) -> bool {
+        let before = {
+            let mut state = self.lock();
+            let (in_session, is_over) = match &mut *state {
+                State::None => (0, true),
+                State::Asked(session) | State::Refused(session) => (*session, false),
+                State::Set(set) => (set.session, set.is_over()),
+            };
+            if in_session == session && !is_over {
+                return false;
+            }
+            mem::replace(&mut *state, State::Asked(session))
+        };
+        // Not under the mutex.
+        drop(before);
+        true
+    }
+
+    /// Notes that the servers have set it on the directory that was created then.
+    pub(crate) fn set(&self, setting: Setting, czxid: i64, watcher: zk::OneshotWatcher) {
+        let Setting { session, states, watching } = setting;
+        let event = Box::pin(changed(watcher));
+        let set = Set { session, czxid, event, states, idle: 0, _watching: watching };
+        self.answered(session, State::Set(Box::new(set)));
+    }
+
+    /// Notes that it was not set, and may be asked for again.
+    pub(crate) fn not_set(&self, session: u64) {
+        self.answered(session, State::None);
+    }
+
+    /// Notes that the servers refuse it.
+    pub(crate) fn refused(&self, session: u64) {
+        self.answered(session, State::Refused(session));
+    }
+
+    fn answered(&self, session: u64, answer: State) {
+        let before = {
+            let mut state = self.lock();
+            match &*state {
+                State::Asked(asked) if *asked == session => mem::replace(&mut *state, answer),
+                // Given up meanwhile.
+                _ => answer,
+            }
+        };
+        // Not under the mutex.
+        drop(before);
+    }
+
+    /// Returns when the directory was created, if it is watched in this session: it exists since, as far as the
+    /// server had told when it sent its last answer.
+    pub(crate) fn created(&self, session: u64) -> Option<i64> {
+        let over = {
+            let mut state = self.lock();
+            match &mut *state {
+                State::Set(set) if set.session == session => {
+                    if !set.is_over() {
+                        set.idle = 0;
+                        return Some(set.czxid);
+                    }
+                    mem::take(&mut *state)
+                }
+                _ => return None,
+            }
+        };
+        // Not under the mutex.
+        drop(over);
+        None
+    }
+
+    /// Gives the watch up if it is over, or was not needed for long.
+    fn look(&self) {
+        let idle = {
+            let mut state = self.lock();
+            let State::Set(set) = &mut *state else { return };
+            set.idle += 1;
+            if !set.is_over() && set.idle < IDLE_LOOKS {
+                return;
+            }
+            mem::take(&mut *state)
+        };
+        // Not under the mutex. Takes the watch from the servers.
+        drop(idle);
+    }
+
+    fn replace(&self, state: State) {
+        let before = mem::replace(&mut *self.lock(), state);
+        // Not under the mutex.
+        drop(before);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for DirectoryWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DirectoryWatch").finish_non_exhaustive()
+    }
+}
+
+/// The directory watches of one session. Kept weakly: each belongs to the handles of a lock.
+#[derive(Debug, Default)]
+pub(crate) struct DirectoryWatches(Mutex<Vec<Weak<DirectoryWatch>>>);
+
+impl DirectoryWatches {
+    /// Adds one that is about to be set.
+    pub(crate) fn add(&self, watch: &Arc<DirectoryWatch>) {
+        let mut all = self.lock();
+        // As many as there are watches, which are limited.
+        all.retain(|other| other.strong_count() > 0 && !other.ptr_eq(&Arc::downgrade(watch)));
+        all.push(Arc::downgrade(watch));
+    }
+
+    /// Returns whether there may be any.
+    pub(super) fn any(&self) -> bool {
+        !self.lock().is_empty()
+    }
+
+    /// Gives up those that have fired, or were not needed for long. To be called in regular intervals.
+    pub(super) fn look(&self) {
+        let all: Vec<_> = {
+            let mut all = self.lock();
+            all.retain(|watch| watch.strong_count() > 0);
+            all.iter().filter_map(Weak::upgrade).collect()
+        };
+        all.iter().for_each(|watch| watch.look());
+    }
+
+    /// Gives up all, as the session ends.
+    pub(super) fn clear(&self) {
+        let all = mem::take(&mut *self.lock());
+        all.iter().filter_map(Weak::upgrade).for_each(|watch| watch.replace(State::None));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<DirectoryWatch>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

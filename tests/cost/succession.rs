@@ -1,0 +1,205 @@
+//! What a free lock costs once its path has proved quiet: a grant by the next number needs no list.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use zookeeper_recipes::{
+    AnyGuard, Client, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore,
+};
+use zookeeper_test_server::{Op, Server};
+
+use super::requests;
+use test_support::in_process::{DIRECTORY, connect_as, fair, session, start, until};
+use test_support::{SOON, within};
+
+const LISTED: [(Op, u64); 3] = [(Op::Create, 1), (Op::GetChildren, 1), (Op::Delete, 1)];
+const HOT: [(Op, u64); 2] = [(Op::Create, 1), (Op::Delete, 1)];
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Mutex,
+    Fair,
+    Read,
+    Write,
+}
+
+const KINDS: [Kind; 4] = [Kind::Mutex, Kind::Fair, Kind::Read, Kind::Write];
+
+impl Kind {
+    fn lock(self, client: &Client) -> Arc<dyn InterProcessLock> {
+        let pair = || InterProcessReadWriteLock::new(client, DIRECTORY).unwrap();
+        match self {
+            Self::Mutex => Arc::new(InterProcessMutex::new(client, DIRECTORY).unwrap()),
+            Self::Fair => Arc::new(fair(client)),
+            Self::Read => Arc::new(pair().read_lock()),
+            Self::Write => Arc::new(pair().write_lock()),
+        }
+    }
+}
+
+/// A client without a heartbeat among what is counted.
+async fn connect(server: &Server) -> Client {
+    connect_as(Client::builder().session_timeout(Duration::from_secs(40)), server).await
+}
+
+async fn get(lock: &Arc<dyn InterProcessLock>) -> AnyGuard {
+    within("the grant", lock.lock()).await.unwrap()
+}
+
+/// The requests of one acquire and release.
+async fn cycle(server: &Server, id: i64, lock: &Arc<dyn InterProcessLock>) -> Vec<(Op, u64)> {
+    server.reset_counters();
+    get(lock).await.release().await.unwrap();
+    requests(server, id)
+}
+
+/// The third free grant in a row sets the watch.
+async fn warm_up(server: &Server, id: i64, lock: &Arc<dyn InterProcessLock>) {
+    for _ in 0..2 {
+        assert_eq!(cycle(server, id, lock).await, LISTED);
+    }
+    let third = [(Op::Create, 1), (Op::GetChildren, 1), (Op::GetData, 1), (Op::Delete, 1)];
+    assert_eq!(cycle(server, id, lock).await, third);
+    assert_eq!(server.watches_on(DIRECTORY), [id]);
+}
+
+#[tokio::test]
+async fn a_hot_free_lock_costs_one_request_and_its_release_one() {
+    for kind in KINDS {
+        let server = start();
+        let client = connect(&server).await;
+        let (id, lock) = (session(&client), kind.lock(&client));
+        warm_up(&server, id, &lock).await;
+        for n in 0..100 {
+            assert_eq!(cycle(&server, id, &lock).await, HOT, "{kind:?}, cycle {n}");
+        }
+        assert_eq!(server.counters().notifications(), 0);
+    }
+}
+
+/// Where another client has taken the lock in between, the next one lists, and so do those after it, until three
+/// were free again. The watch stays.
+#[tokio::test]
+async fn after_a_stranger_three_grants_list_again() {
+    for kind in KINDS {
+        let server = start();
+        let (client, other) = (connect(&server).await, connect(&server).await);
+        let (id, lock) = (session(&client), kind.lock(&client));
+        warm_up(&server, id, &lock).await;
+        for round in 0..3 {
+            assert_eq!(cycle(&server, id, &lock).await, HOT, "{kind:?}, round {round}");
+            get(&kind.lock(&other)).await.release().await.unwrap();
+            for n in 0..3 {
+                assert_eq!(cycle(&server, id, &lock).await, LISTED, "{kind:?}, round {round}, cycle {n}");
+            }
+            assert_eq!(cycle(&server, id, &lock).await, HOT, "{kind:?}, round {round}");
+        }
+        assert_eq!(server.watches_on(DIRECTORY), [id]);
+    }
+}
+
+/// Readers that are inside together follow each other.
+#[tokio::test]
+async fn readers_beside_each_other_need_no_list() {
+    let server = start();
+    let client = connect(&server).await;
+    let (id, lock) = (session(&client), Kind::Read.lock(&client));
+    warm_up(&server, id, &lock).await;
+    server.reset_counters();
+    let mut guards = Vec::new();
+    for _ in 0..10 {
+        guards.push(get(&lock).await);
+    }
+    assert_eq!(requests(&server, id), [(Op::Create, 10)]);
+    guards.reverse();
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    assert_eq!(cycle(&server, id, &lock).await, HOT);
+}
+
+/// Readers and writers in turns, as long as each is gone before the next comes.
+#[tokio::test]
+async fn readers_and_writers_in_turns_need_no_list() {
+    let server = start();
+    let client = connect(&server).await;
+    let (id, read, write) = (session(&client), Kind::Read.lock(&client), Kind::Write.lock(&client));
+    warm_up(&server, id, &write).await;
+    for _ in 0..5 {
+        assert_eq!(cycle(&server, id, &read).await, HOT);
+        assert_eq!(cycle(&server, id, &write).await, HOT);
+    }
+}
+
+/// A try looks before it creates, but not after.
+#[tokio::test]
+async fn a_free_try_of_a_hot_lock_costs_one_list() {
+    let server = start();
+    let client = connect(&server).await;
+    let (id, lock) = (session(&client), Kind::Mutex.lock(&client));
+    warm_up(&server, id, &lock).await;
+    server.reset_counters();
+    within("the answer", lock.try_lock()).await.unwrap().release().await.unwrap();
+    assert_eq!(requests(&server, id), LISTED);
+}
+
+/// Beside the leases and the limit, which a permit is judged by.
+#[tokio::test]
+async fn a_hot_free_permit_costs_four_requests() {
+    let server = start();
+    let client = connect(&server).await;
+    let semaphore = InterProcessSemaphore::new(&client, DIRECTORY, 3).unwrap();
+    let id = session(&client);
+    for n in 0..20 {
+        server.reset_counters();
+        let permit = within("the permit", semaphore.acquire(SOON)).await.unwrap();
+        let asked = requests(&server, id);
+        if n > 3 {
+            let hot = [(Op::Create, 1), (Op::GetChildren, 1), (Op::GetData, 1), (Op::Multi, 1)];
+            assert_eq!(asked, hot, "permit {n}");
+        }
+        permit.release().await.unwrap();
+    }
+}
+
+/// A lock that is not used for some heartbeats gives its watch back; so does the last handle.
+#[tokio::test]
+async fn an_idle_lock_is_not_watched() {
+    let server = test_support::in_process::start_impatient();
+    let client = connect_as(Client::builder().session_timeout(Duration::from_secs(1)), &server).await;
+    let (id, lock) = (session(&client), Kind::Mutex.lock(&client));
+    for _ in 0..4 {
+        get(&lock).await.release().await.unwrap();
+    }
+    assert_eq!(server.watches_on(DIRECTORY), [id]);
+    until(&server, "no watch of an idle lock", |view| view.watches() == 0).await;
+    for _ in 0..4 {
+        get(&lock).await.release().await.unwrap();
+    }
+    assert_eq!(server.watches_on(DIRECTORY), [id], "again while it is used");
+    drop(lock);
+    until(&server, "no watch without a handle", |view| view.watches() == 0).await;
+}
+
+/// Waiters need watches more than free locks do.
+#[tokio::test]
+async fn directories_are_watched_within_the_limit() {
+    // 30 KiB at most, of paths of 2 KiB and the four bytes of their length.
+    const WATCHED: usize = 14;
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let long = "x".repeat(2047);
+    let paths: Vec<String> = (10..30).map(|n| format!("/{n}{}", &long[3..])).collect();
+    let mut mutexes = Vec::new();
+    for path in &paths {
+        server.create(path, "").unwrap();
+        let mutex = InterProcessMutex::new(&client, path).unwrap();
+        for _ in 0..5 {
+            within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+        }
+        mutexes.push(mutex);
+    }
+    assert_eq!(server.watches(), WATCHED);
+    drop(mutexes);
+    until(&server, "no watch without a handle", |view| view.watches() == 0).await;
+}
