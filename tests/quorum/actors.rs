@@ -267,9 +267,17 @@ impl Holder {
         told(&self.guard)
     }
 
-    /// Whether it is the same holder as in the beginning.
-    pub(crate) fn is_untouched(&self) -> bool {
-        self.guard.state() == LockState::Held && self.client.session_id() == Some(self.session)
+    /// Proves that it still holds, by the session that it began with. On a busy machine a proof may be old when
+    /// it arrives, the next one overdue, or the connection given up, so that the lock is suspended when it is
+    /// looked at: then it is proved once more.
+    pub(crate) async fn still_holds(&self, title: &str) -> Outcome {
+        until("the holder to be sure", async || {
+            let proved = self.prove().await.is_ok();
+            let (state, session) = (self.guard.state(), self.client.session_id());
+            assert!(matches!(state, LockState::Held | LockState::Suspended), "{title}: {state:?}");
+            Ok(proved && state == LockState::Held && session == Some(self.session))
+        })
+        .await
     }
 }
 
@@ -429,8 +437,7 @@ pub(crate) async fn keeps(title: &str, cut: Instant, holder: &Holder, tick: Dura
         }
         stay_until(Instant::now() + Duration::from_millis(5)).await;
     }
-    holder.prove().await?;
-    assert!(holder.is_untouched(), "{title}: {:?}", holder.guard.state());
+    holder.still_holds(title).await?;
     match doubt {
         // It may be so short that it was not seen.
         None => println!("{title}: the lock was kept without a doubt"),
@@ -483,9 +490,7 @@ impl Fleet {
         for (holder, rival, told) in self.crews {
             stay_until(cut + holder.timeout() + tick + SLACK).await;
             if holder.guard.is_held() {
-                // On a busy machine a beat may be overdue at this moment.
-                holder.prove().await?;
-                assert!(holder.is_untouched(), "{title}: {:?}", holder.guard.state());
+                holder.still_holds(title).await?;
                 settled.kept.push((holder, rival));
             } else {
                 let granted = told_first(title, cut, &holder, vec![told], rival).await?;

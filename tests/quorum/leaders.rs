@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use test_support::within;
 
 use crate::actors::{
-    Fleet, Holder, Outcome, Rival, afterwards, hand_over, keeps, run, stay_until, told_first, until,
+    Fleet, Holder, Outcome, Rival, afterwards, hand_over, keeps, run, stay_until, told_first,
 };
 use crate::ensemble::{Ensemble, SHORT_TICK as TICK};
 
@@ -45,7 +45,7 @@ pub(crate) fn killed(title: &str) -> Outcome {
             );
         }
         for (_, holder, rival) in crews {
-            assert!(holder.is_untouched(), "{title}: {:?}", holder.guard().state());
+            holder.still_holds(title).await?;
             hand_over(holder, rival, servers).await?;
         }
         Ok(ensemble.heal()?)
@@ -78,7 +78,7 @@ pub(crate) fn hangs(title: &str) -> Outcome {
             within("the holder to write again", writes).await;
             println!("{title}: a holder writes again after {} ms", stopped.elapsed().as_millis());
             // That one may have been sent long ago.
-            until("the holder to be sure", async || Ok(holder.is_untouched())).await?;
+            holder.still_holds(title).await?;
         }
         Ok(ensemble.heal()?)
     })
