@@ -14,7 +14,7 @@ use super::check::{Findings, check, unfinished};
 use super::journal::{Journal, Tail, create, read_counter, records};
 use super::outside::{contenders, has_nodes};
 use super::worker::Task;
-use super::{Failure, Outcome, block_on};
+use super::{Failure, Outcome, WORK_LIMIT, block_on};
 
 /// The session timeout of all workers: a killed holder keeps all others waiting for as long. Short for that,
 /// and long for machines on which everything else runs too.
@@ -87,6 +87,7 @@ pub(crate) struct Run<'a> {
     /// By side and crew.
     workers: Vec<Vec<Worker>>,
     started: usize,
+    deadline: Instant,
 }
 
 /// What a run has left.
@@ -227,7 +228,8 @@ impl<'a> Run<'a> {
             crew: String::new(),
         };
         let tail = Tail::open(dir)?;
-        Ok(Run { servers, sides, task, tail, workers: Vec::new(), started: 0 })
+        let deadline = Instant::now() + WORK_LIMIT;
+        Ok(Run { servers, sides, task, tail, workers: Vec::new(), started: 0, deadline })
     }
 
     fn worker(&mut self, side: &Side, crew: &str) -> Result<Worker, Failure> {
@@ -334,6 +336,9 @@ impl<'a> Run<'a> {
             if let Some(ended) = self.ended() {
                 return Err(format!("{ended} while waiting for {what}").into());
             }
+            if Instant::now() >= self.deadline {
+                return Err(format!("after {WORK_LIMIT:?} still waiting for {what}").into());
+            }
             let tail = &mut self.tail;
             let seen = poll_until(what, SOON, || match tail.read() {
                 Ok(text) if there(text) => Some(Ok(true)),
@@ -397,10 +402,11 @@ impl<'a> Run<'a> {
         for worker in self.workers.iter_mut().flatten() {
             worker.orders = None;
         }
+        let deadline = Instant::now() + SOON;
         for worker in self.workers.iter_mut().flatten() {
-            let name = &worker.name;
+            let (name, left) = (&worker.name, deadline.saturating_duration_since(Instant::now()));
             let status =
-                poll_until(&format!("{name} to end"), SOON, || worker.child.try_wait().transpose())??;
+                poll_until(&format!("{name} to end"), left, || worker.child.try_wait().transpose())??;
             if !ExitStatus::success(&status) {
                 return Err(format!("{name} ended ({status})").into());
             }

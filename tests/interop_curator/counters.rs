@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use test_support::peers::CuratorPeer;
 use test_support::{Cut, Proxy, SOON, poll_until, shared_standalone, unique_path};
@@ -19,7 +19,7 @@ use zookeeper_recipes::{AtomicLongError, CachedAtomicLong, Client, DistributedAt
 
 use crate::interop::journal::{Journal, Tail, create, records};
 use crate::interop::outside::children;
-use crate::interop::{Failure, Outcome, block_on, connect};
+use crate::interop::{Failure, Outcome, WORK_LIMIT, block_on, connect};
 use crate::java;
 
 /// The first argument that makes a worker of this binary.
@@ -183,6 +183,7 @@ pub(crate) fn numbers_and_sums(peer: &CuratorPeer) -> Outcome {
 
 /// Lets all count, kills one after the other, and has the rest end well.
 fn count_and_kill(start: &mut Start, proxy: &Proxy, tail: &mut Tail, workers: &mut Vec<Worker>) -> Outcome {
+    let deadline = Instant::now() + WORK_LIMIT;
     for kind in ["rust", "java"] {
         for _ in 0..PROCESSES {
             workers.push(start.worker(kind)?);
@@ -191,7 +192,7 @@ fn count_and_kill(start: &mut Start, proxy: &Proxy, tail: &mut Tail, workers: &m
     for turn in 0..=KILLS {
         let numbers = NUMBERS * (turn + 1) / (KILLS + 1);
         let names: Vec<String> = workers.iter().map(|worker| worker.name.clone()).collect();
-        until(tail, &format!("{numbers} numbers"), workers, |journal| {
+        until(tail, &format!("{numbers} numbers"), workers, deadline, |journal| {
             let taken = |name: &String| records(journal).any(|r| r.starts_with(&format!("id {name} ")));
             let count = records(journal).filter(|r| r.starts_with("id ")).count();
             if count % 7 == 0 {
@@ -211,9 +212,10 @@ fn count_and_kill(start: &mut Start, proxy: &Proxy, tail: &mut Tail, workers: &m
     for worker in workers.iter_mut() {
         worker.orders = None;
     }
+    let deadline = Instant::now() + SOON;
     for worker in workers {
-        let name = &worker.name;
-        let status = poll_until(&format!("{name} to end"), SOON, || worker.child.try_wait().transpose())??;
+        let (name, left) = (&worker.name, deadline.saturating_duration_since(Instant::now()));
+        let status = poll_until(&format!("{name} to end"), left, || worker.child.try_wait().transpose())??;
         if !status.success() {
             return Err(format!("{name} ended ({status})").into());
         }
@@ -226,6 +228,7 @@ fn until(
     tail: &mut Tail,
     what: &str,
     workers: &mut [Worker],
+    deadline: Instant,
     mut there: impl FnMut(&str) -> bool,
 ) -> Outcome {
     let mut length = 0;
@@ -234,6 +237,9 @@ fn until(
             if let Some(status) = worker.child.try_wait()? {
                 return Err(format!("{} ended ({status})", worker.name).into());
             }
+        }
+        if Instant::now() >= deadline {
+            return Err(format!("after {WORK_LIMIT:?} still waiting for {what}").into());
         }
         let seen = poll_until(what, SOON, || match tail.read() {
             Ok(text) if there(text) => Some(Ok(true)),

@@ -16,12 +16,11 @@ mod revocation;
 mod semaphores;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use test_support::Suite;
 use test_support::peers::{self, CuratorPeer};
 
-use interop::{Outcome, add_controls, run_if_asked};
+use interop::{Outcome, TIME_LIMIT, add_controls, run_if_asked};
 
 fn main() -> ExitCode {
     if let Some(done) = run_if_asked().or_else(counters::run_if_asked) {
@@ -30,7 +29,7 @@ fn main() -> ExitCode {
     let mut suite = Suite::new();
     // The workers wait most of the time, for the sessions of the dead.
     suite.at_once(8);
-    suite.time_limit(Duration::from_secs(300));
+    suite.time_limit(TIME_LIMIT);
     let mut add = |name: &str, trial: fn(&CuratorPeer) -> Outcome| {
         // And servers to meet on.
         let peer = peers::zookeeper().and_then(|_| peers::curator());

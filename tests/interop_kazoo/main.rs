@@ -15,12 +15,11 @@ mod python;
 mod readers;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use test_support::Suite;
 use test_support::peers::{self, KazooPeer};
 
-use interop::{Outcome, add_controls, run_if_asked};
+use interop::{Outcome, TIME_LIMIT, add_controls, run_if_asked};
 
 fn main() -> ExitCode {
     if let Some(done) = run_if_asked() {
@@ -29,7 +28,7 @@ fn main() -> ExitCode {
     let mut suite = Suite::new();
     // The workers wait most of the time, for the sessions of the dead.
     suite.at_once(8);
-    suite.time_limit(Duration::from_secs(300));
+    suite.time_limit(TIME_LIMIT);
     let mut add = |name: &str, trial: fn(&KazooPeer) -> Outcome| {
         // And servers to meet on.
         let peer = peers::zookeeper().and_then(|_| peers::kazoo());
