@@ -595,7 +595,8 @@ async fn after_five_lost_tries_it_is_done_under_the_mutex() {
 async fn the_time_under_the_mutex_is_bounded() {
     let server = start_at(10);
     let (client, other) = (connect(&server).await, connect(&server).await);
-    let timeout = Duration::from_millis(50);
+    // Long enough for the server to say that the mutex is held.
+    let timeout = Duration::from_millis(500);
     let builder = DistributedAtomicLong::builder(&client, PATH).lock_timeout(timeout);
     let counter = builder.lock_path("/locks/orders").build().unwrap();
     // Others change it before every try.
