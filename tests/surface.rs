@@ -397,7 +397,7 @@ fn the_library_depends_on_seven_crates() {
 fn architecture_says_what_each_dependency_is_for() {
     let page = read("ARCHITECTURE.md");
     let (_, list) = page.split_once("\n## Dependencies\n").unwrap();
-    for member in ["", "test-server/", "test-support/"] {
+    for member in ["", "lockbench/", "test-server/", "test-support/"] {
         let manifest = read(format!("{member}Cargo.toml"));
         for name in ["[dependencies]", "[dev-dependencies]"].iter().flat_map(|table| keys(&manifest, table)) {
             let ours = ["zookeeper-recipes"].contains(&name.as_str());

@@ -21,12 +21,32 @@ pub(crate) fn fill(page: &str, report: &Report, scenarios: &[Scenario]) -> Resul
 }
 
 fn tables(report: &Report, scenarios: &[Scenario]) -> String {
-    [machine(report), factors(report, scenarios), figures(report, scenarios), gates(report)].concat()
+    let legend = [contenders(), meanings(report, scenarios)].concat();
+    let measured = [factors(report, scenarios), figures(report, scenarios), gates(report)].concat();
+    [machine(report), legend, measured].concat()
 }
 
 fn machine(report: &Report) -> String {
     let facts: Vec<_> = report.machine.iter().map(|(name, fact)| format!("{name} {fact}")).collect();
     format!("Measured with: {}.\n", facts.join(", "))
+}
+
+fn contenders() -> String {
+    let rows: String = contender::ALL.iter().map(|c| format!("| `{}` | {} |\n", c.name, c.about)).collect();
+    format!("\n### Contenders\n| contender | is |\n|---|---|\n{rows}")
+}
+
+fn meanings(report: &Report, scenarios: &[Scenario]) -> String {
+    let row = |(scenario, measured): (&Scenario, &ScenarioReport)| {
+        let absent: String = measured
+            .absent
+            .iter()
+            .map(|(name, why)| format!("; `{name}` did not take part: {why}"))
+            .collect();
+        format!("| `{}` | {}{absent} |\n", scenario.name, scenario.about)
+    };
+    let rows: String = measured(report, scenarios).map(row).collect();
+    format!("\n### Scenarios\n| scenario | is |\n|---|---|\n{rows}")
 }
 
 /// How many times as fast each of ours is as the others.

@@ -154,7 +154,8 @@ fn comments(text: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn comments_are_plain() {
     let mut found = Vec::new();
-    for file in [sources(), files_below("examples"), files_below("test-server/src")].concat() {
+    let others = ["examples", "lockbench/src", "test-server/src"].map(files_below).concat();
+    for file in [sources(), others].concat() {
         let text = read(&file);
         // A phrase may go over the end of a line.
         let text: Vec<&str> =
@@ -218,8 +219,8 @@ fn comparisons_leave_nothing_out() {
 
 #[test]
 fn pages_are_plain() {
-    let pages = ["README.md", "CHANGELOG.md", "RELIABILITY.md", "ARCHITECTURE.md", "test-server/README.md"];
-    let pages = [&pages[..], &COMPARISONS].concat();
+    let pages = ["README.md", "CHANGELOG.md", "RELIABILITY.md", "PERFORMANCE.md", "ARCHITECTURE.md"];
+    let pages = [&pages[..], &["test-server/README.md"], &COMPARISONS].concat();
     let riddles = |page: &&str| {
         let words: Vec<String> = read(page).split_whitespace().map(str::to_owned).collect();
         riddles_in(Path::new(page), &words.join(" "))
@@ -228,10 +229,10 @@ fn pages_are_plain() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// The comments of the examples and of the test server fit into a window of 110 columns.
+/// The comments of the examples, the benchmark and the test server fit into a window of 110 columns.
 #[test]
 fn comments_are_wrapped() {
-    for file in [files_below("examples"), files_below("test-server/src")].concat() {
+    for file in ["examples", "lockbench/src", "test-server/src"].map(files_below).concat() {
         let text = read(&file);
         let is_comment = |line: &&str| line.trim_start().starts_with("//") && !line.contains("| ");
         for line in text.lines().filter(is_comment) {
