@@ -42,8 +42,12 @@ const fn contender(name: &'static str, program: Program, recipe: Recipe, about: 
 pub(crate) const OURS: Contender = contender("ours", Program::Ours, Recipe::Mutex, "`InterProcessMutex`");
 pub(crate) const OURS_FAIR: Contender =
     contender("ours_fair", Program::Ours, Recipe::Fair, "`InterProcessFairLock`");
-pub(crate) const OURS_HANDOFF: Contender =
-    contender("ours_handoff", Program::Ours, Recipe::Handoff, "`InterProcessMutex` with `handoff`");
+pub(crate) const OURS_HANDOFF: Contender = contender(
+    "ours_handoff",
+    Program::Ours,
+    Recipe::Handoff,
+    "`InterProcessMutex` with `handoff(1_000, 10 ms)`",
+);
 pub(crate) const OURS_STICKY: Contender =
     contender("ours_sticky", Program::Ours, Recipe::Sticky, "`InterProcessMutex` with `sticky`");
 pub(crate) const OURS_READ_WRITE: Contender =
@@ -117,8 +121,8 @@ impl Contender {
     /// Why it cannot take part here.
     pub(crate) fn absence(&self) -> Option<String> {
         match self.recipe {
-            Recipe::Handoff | Recipe::Sticky | Recipe::ReadWriteSticky => Some("not there yet".to_owned()),
-            Recipe::Mutex | Recipe::Fair | Recipe::ReadWrite => {
+            Recipe::Sticky | Recipe::ReadWriteSticky => Some("not there yet".to_owned()),
+            Recipe::Mutex | Recipe::Fair | Recipe::ReadWrite | Recipe::Handoff => {
                 self.program.missing().map(|missing| missing.to_string())
             }
         }

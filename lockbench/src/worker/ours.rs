@@ -13,6 +13,9 @@ use crate::job::{Job, Recipe, Release};
 
 /// The most waiters that a fair lock accepts of one client.
 const MAX_WAITERS: usize = 15_000;
+/// How often, and for how long, a mutex with `handoff` goes from task to task: what its documentation uses.
+const HANDED_OVER: u32 = 1_000;
+const BATCH: Duration = Duration::from_millis(10);
 /// How long background deletions may take at the end of a round.
 const SETTLE: Duration = Duration::from_secs(60);
 
@@ -43,6 +46,9 @@ impl Contender for Session {
             Recipe::Mutex => Lock::Mutex(InterProcessMutex::new(&self.0, path)?),
             Recipe::Fair => {
                 Lock::Fair(InterProcessFairLock::builder(&self.0, path).max_waiters(MAX_WAITERS).build()?)
+            }
+            Recipe::Handoff => {
+                Lock::Mutex(InterProcessMutex::builder(&self.0, path).handoff(HANDED_OVER, BATCH).build()?)
             }
             Recipe::ReadWrite => {
                 let lock = InterProcessReadWriteLock::new(&self.0, path)?;
