@@ -1,10 +1,15 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.lang.management.CompilationMXBean;
+import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -19,6 +24,19 @@ public final class CuratorWorker {
 
     /** Contenders that differ in nothing but their lock objects take turns in one process. */
     private static final int MOST_PLACES = 2;
+
+    private static final long WARM_UP_ROUND_NANOS = TimeUnit.MILLISECONDS.toNanos(500);
+
+    /** How long to be warm for the first scenario may take, and how long for each that follows. */
+    private static final long FIRST_WARM_UP_NANOS = TimeUnit.SECONDS.toNanos(20);
+
+    private static final long WARM_UP_NANOS = TimeUnit.SECONDS.toNanos(2);
+
+    /** From which part of the time on the compilers take processors from what is measured. */
+    private static final double COLD = 0.03;
+
+    /** What this process is warm for. */
+    private final Set<String> scenarios = new HashSet<>();
 
     /** Sessions and lock objects of the latest rounds, the latest last. */
     private final Deque<Place> places = new ArrayDeque<>();
@@ -44,12 +62,29 @@ public final class CuratorWorker {
     private String answer(Map<String, String> members) {
         try {
             Job job = new Job(members);
-            return new Round(job, place(job)).run();
+            Place place = place(job);
+            if (job.holdNanos == 0 && scenarios.add(job.scenario + job.sharedObjects)) {
+                warm(job, place);
+            }
+            return new Round(job, place, job.nanos).run();
         } catch (UnsupportedOperationException e) {
             return "{\"error\": " + quoted("unsupported: " + e.getMessage()) + "}";
         } catch (Exception e) {
             return "{\"error\": " + quoted(e.toString()) + "}";
         }
+    }
+
+    /** Runs a job, unmeasured, until the compilers have hardly anything to do, or for so long as that is given. */
+    private void warm(Job job, Place place) throws Exception {
+        CompilationMXBean compilers = ManagementFactory.getCompilationMXBean();
+        long limit = System.nanoTime() + (scenarios.size() == 1 ? FIRST_WARM_UP_NANOS : WARM_UP_NANOS);
+        double share;
+        do {
+            long compiled = compilers.getTotalCompilationTime();
+            long start = System.nanoTime();
+            new Round(job, place, WARM_UP_ROUND_NANOS).run();
+            share = (compilers.getTotalCompilationTime() - compiled) * 1e6 / (System.nanoTime() - start);
+        } while (share > COLD && System.nanoTime() - limit < 0);
     }
 
     private Place place(Job job) throws InterruptedException {

@@ -5,6 +5,7 @@ final class Job {
     /** One thread a task: a machine with more than this many is no longer what is measured. */
     private static final int MOST_THREADS = 4096;
 
+    final String scenario;
     final String servers;
     final String root;
     final int sessions;
@@ -24,6 +25,7 @@ final class Job {
     final String counterFile;
 
     Job(Map<String, String> members) {
+        scenario = text(members, "scenario");
         servers = text(members, "servers");
         root = text(members, "root");
         sessions = number(members, "sessions");

@@ -30,11 +30,13 @@ final class Round {
             (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
 
     private final Job job;
+    private final long nanos;
     private final List<Task> tasks = new ArrayList<>();
     private final Counters counters;
 
-    Round(Job job, Place place) throws IOException {
+    Round(Job job, Place place, long nanos) throws IOException {
         this.job = job;
+        this.nanos = nanos;
         this.counters = new Counters(job);
         for (int session = 0; session < job.sessions; session++) {
             for (int task = 0; task < job.tasks; task++) {
@@ -58,7 +60,7 @@ final class Round {
             long cpu = SYSTEM.getProcessCpuTime();
             long start = System.nanoTime();
             for (Task task : tasks) {
-                task.until = start + job.nanos;
+                task.until = start + nanos;
             }
             go.countDown();
             long end = start;
