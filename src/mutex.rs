@@ -189,6 +189,7 @@ lock_builder! {
     /// let lock = InterProcessMutex::builder(&client, "/inventory/sku-42")
     ///     .max_znodes(16) // of the waiters of this process
     ///     .handoff(100, Duration::from_millis(10)) // of which one is enough then
+    ///     .sticky(Duration::from_secs(5))
     ///     .data("worker-7") // for people who look at the nodes
     ///     .acl([Acl::creator_all()]) // the client has credentials
     ///     .parents(Parents::Persistent) // the directory stays when the queue is empty
@@ -260,6 +261,55 @@ impl InterProcessMutexBuilder {
     #[doc(alias = "hand-over")]
     pub fn handoff(mut self, max: u32, time: Duration) -> Self {
         self.asked.hand_off = Some(HandOff { max, time });
+        self
+    }
+
+    /// Keeps the node when the lock is released, while no other process wants the lock and for at most `idle`
+    /// after the last use; by default it is deleted.
+    ///
+    /// To acquire a kept lock again is a matter of memory: no request, no other thread, and a
+    /// [fencing token](crate::LockGuard::fencing_token) of its own. For a lock that one process uses again and
+    /// again, and others seldom. While it is kept, no guard holds it, and
+    /// [`is_acquired_in_this_process`](InterProcessMutex::is_acquired_in_this_process) returns `false`.
+    ///
+    /// The client watches the lock's directory. A contender of another process, or of another lock of this
+    /// client at the same path, makes it give the node up: at once if it is kept, with the release if it is
+    /// held. So another process has the lock after the hold that is under way and two round trips. A
+    /// [`try_lock`](InterProcessMutex::try_lock) of another process that finds only such a node ahead creates its
+    /// own, and waits up to 100 ms for the lock before it returns
+    /// [`WouldBlock`](crate::TryLockError::WouldBlock); versions of other makers that only read do not make the
+    /// owner give up. The node is given up too when the connection is interrupted, and is not kept while the
+    /// session can watch no more.
+    ///
+    /// The client has one node in the queue, whatever [`max_znodes`](Self::max_znodes) says; while no other
+    /// process wants the lock, its tasks hand it over in memory, and beyond that with
+    /// [`handoff`](Self::handoff). The price is one watch, and one list the first time that the node is kept.
+    /// `idle` is longer than zero. [`Client::flush`](crate::Client::flush) does not wait for a kept node;
+    /// [`Client::close`](crate::Client::close) deletes it.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::InterProcessMutex;
+    ///
+    /// let row = InterProcessMutex::builder(&client, "/cache/row-7").sticky(Duration::from_secs(5)).build()?;
+    /// let first = row.lock().await?;
+    /// let (node, token) = (first.node(), first.fencing_token());
+    /// first.release().await?;
+    /// assert!(!row.is_acquired_in_this_process());
+    ///
+    /// let second = row.lock().await?; // without a request
+    /// assert_eq!(second.node(), node);
+    /// assert!(second.fencing_token() > token);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sticky(mut self, idle: Duration) -> Self {
+        self.asked.sticky = Some(idle);
         self
     }
 }

@@ -66,7 +66,7 @@ async fn seen_ahead(path_lock: &Arc<PathLock>, kind: Kind) -> Result<Option<Ahea
         Err(no_session) => return Err(no_session.into_error(path_lock.path()).into()),
     };
     Ok(match look_before_try(path_lock, &session, kind).await {
-        InTheWay::Live(ahead) => Some(ahead),
+        InTheWay::Live(ahead) | InTheWay::Kept(ahead) => Some(ahead),
         InTheWay::Nothing | InTheWay::Leaving(_) => None,
     })
 }

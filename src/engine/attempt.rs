@@ -44,6 +44,9 @@ use crate::session::tickets::Ticket;
 use crate::session::window::Slot;
 use crate::session::zk_session::Session;
 
+/// How long a try waits for a node that its owner may only keep: for two flights, and the owner's attention.
+const GIVEN_UP_WITHIN: Duration = Duration::from_millis(100);
+
 /// Starts an attempt to get the lock. Dropping the result cancels the attempt, which then cleans up.
 ///
 /// The attempt is a task on the session's runtime, so the caller needs no timer, and no particular runtime.
@@ -304,12 +307,21 @@ impl Attempt {
             failing_since: Instant::now(),
         };
         // What began it has looked.
-        let looked = if is_begun { Ok(()) } else { self.look_first(&mut here).await };
+        let looked = if is_begun { Ok(None) } else { self.look_first(&mut here).await };
         let end = match looked {
-            Ok(()) => self.follow(&mut here, &mut step).await,
+            Ok(None) => self.follow(&mut here, &mut step).await,
+            Ok(Some(kept)) => self.follow_kept(&mut here, &mut step, kept).await,
             Err(end) => end,
         };
         self.leave(end, here, step).await;
+    }
+
+    /// The same of a try behind nodes that may only be kept: its node is the sign that makes their owners give
+    /// them up, which it waits for shortly (docs/protocol.md#kept-node).
+    async fn follow_kept(&self, here: &mut InSession<'_>, step: &mut AcquireStep, kept: Ahead) -> End {
+        (here.acquiring, *step) = begin(here.seat, IfBusy::Wait);
+        let followed = tokio::time::timeout(GIVEN_UP_WITHIN, self.follow(here, step)).await;
+        followed.unwrap_or_else(|_| End::Denied(self.path_lock.would_block(self.ask.kind, kept)))
     }
 
     /// Carries out the steps of the state machine and returns their results to it, until the attempt ends in
@@ -392,8 +404,8 @@ impl Attempt {
     }
 
     /// Checks, before a node is created, whether this client has a refused orphan there, and, for a try,
-    /// whether the lock is free.
-    async fn look_first(&self, here: &mut InSession<'_>) -> Result<(), End> {
+    /// whether the lock is free. Returns the nodes ahead that may only be kept.
+    async fn look_first(&self, here: &mut InSession<'_>) -> Result<Option<Ahead>, End> {
         let Seat { path_lock, session, kind, .. } = here.seat;
         // Checked after this attempt has been counted. A session ends first and waits for the counted
         // attempts then, so either this sees the end, or the end waits for this.
@@ -405,11 +417,12 @@ impl Attempt {
             return Err(error.into());
         }
         if self.if_busy() == IfBusy::Wait {
-            return Ok(());
+            return Ok(None);
         }
         self.progress.set_waits_for(WaitsFor::List);
         match here.wait(Box::pin(look_before_try(path_lock, session, kind))).await? {
-            InTheWay::Nothing => Ok(()),
+            InTheWay::Nothing => Ok(None),
+            InTheWay::Kept(ahead) => Ok(Some(ahead)),
             InTheWay::Live(ahead) => Err(End::Denied(path_lock.would_block(kind, ahead))),
             InTheWay::Leaving(path) => {
                 self.progress.set_waits_for(WaitsFor::Deletion);
@@ -739,7 +752,7 @@ async fn until_next(seat: Seat<'_>) {
 /// Returns the live contenders before this one.
 fn live_ahead(seat: Seat<'_>, list: &Queue, own: Option<&str>) -> Option<Ahead> {
     match in_the_way(seat.path_lock, seat.session, list, own, seat.kind) {
-        InTheWay::Live(ahead) => Some(ahead),
+        InTheWay::Live(ahead) | InTheWay::Kept(ahead) => Some(ahead),
         InTheWay::Nothing | InTheWay::Leaving(_) => None,
     }
 }

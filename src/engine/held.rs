@@ -105,6 +105,21 @@ impl Held {
         Self::register(session, &self.cleanup, directory, number, state, self.room.clone())
     }
 
+    /// Returns a new number, greater than all before, for a hold of the same client.
+    pub(super) fn next_number(&self) -> u64 {
+        self.cleanup.number()
+    }
+
+    /// Returns its session, unless that is dropped.
+    pub(super) fn session(&self) -> Option<Arc<Session>> {
+        self.session.upgrade()
+    }
+
+    /// Returns the directory of its node.
+    pub(super) fn lock_path(&self) -> &LockPath {
+        &self.directory
+    }
+
     /// Has its node passed on when it is released.
     pub(super) fn enter(&self, room: &Arc<dyn InRoom>) {
         // It enters one room, once.

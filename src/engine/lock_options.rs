@@ -1,6 +1,7 @@
 //! The options of a lock: what a handle asks for, and what all handles of a path share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::BuildError;
 use crate::options::{Acl, Parents};
@@ -69,6 +70,8 @@ pub(crate) struct RequestedOptions {
     pub(crate) dialect: Option<Dialect>,
     /// Of a mutex: how its attempts hand it over in memory.
     pub(crate) hand_off: Option<HandOff>,
+    /// How long a node that no caller needs is kept.
+    pub(crate) sticky: Option<Duration>,
     /// Of a semaphore: its limit, as this handle states it, and the path of the node with the limit in force,
     /// if that is not the usual one.
     pub(crate) permits: Option<u32>,
@@ -87,6 +90,8 @@ pub(crate) struct LockOptions {
     pub(crate) dialect: Dialect,
     /// How its attempts hand it over in memory; `None` if they do not.
     pub(crate) hand_off: Option<HandOff>,
+    /// How long a node that no caller needs is kept; `None` if it is not.
+    pub(crate) sticky: Option<Duration>,
     /// Of a semaphore only.
     pub(crate) semaphore: Option<SemaphoreOptions>,
 }
@@ -104,7 +109,7 @@ pub(crate) struct SemaphoreOptions {
 
 impl LockOptions {
     pub(crate) fn naming(&self) -> Naming {
-        Naming { family: self.recipe.family(), dialect: self.dialect }
+        Naming { family: self.recipe.family(), dialect: self.dialect, sticky: self.sticky.is_some() }
     }
 }
 
@@ -146,6 +151,9 @@ impl RequestedOptions {
                 "both bounds are at least 1: without `handoff` nothing is handed over",
             );
         }
+        if self.sticky.is_some_and(|idle| idle.is_zero()) {
+            return invalid("sticky", "it is longer than zero: without `sticky` nothing is kept");
+        }
         let dialect = self.dialect.unwrap_or_default();
         let parents = self.parents.unwrap_or(match dialect {
             Dialect::Curator => Parents::Container,
@@ -155,8 +163,8 @@ impl RequestedOptions {
             Recipe::Semaphore => Some(self.semaphore(namespace, path)?),
             _ => None,
         };
-        let hand_off = self.hand_off;
-        Ok(LockOptions { recipe, node_limit, data, acl, parents, dialect, hand_off, semaphore })
+        let (hand_off, sticky) = (self.hand_off, self.sticky);
+        Ok(LockOptions { recipe, node_limit, data, acl, parents, dialect, hand_off, sticky, semaphore })
     }
 
     fn semaphore(&self, namespace: &str, path: &LockPath) -> Result<SemaphoreOptions, BuildError> {
@@ -206,6 +214,8 @@ impl RequestedOptions {
             Err("dialect")
         } else if self.hand_off.is_some() && self.hand_off != path_lock.hand_off {
             Err("handoff")
+        } else if self.sticky.is_some() && self.sticky != path_lock.sticky {
+            Err("sticky")
         } else if !path_lock.semaphore.as_ref().is_none_or(|semaphore| {
             self.shared_count.as_ref().is_none_or(|shared| *shared == semaphore.limit.whole())
         }) {

@@ -162,6 +162,8 @@ pub(crate) enum InTheWay {
     Nothing,
     /// Live contenders.
     Live(Ahead),
+    /// Live contenders, each of which may only keep its node until another comes.
+    Kept(Ahead),
     /// Only nodes of this session that are being deleted. Has the server path of the last.
     Leaving(String),
 }
@@ -175,15 +177,23 @@ pub(super) fn in_the_way(
     kind: Kind,
 ) -> InTheWay {
     let (count, names) = queue.in_the_way(name, kind);
-    let mut leaving = None;
+    let (mut leaving, mut kept) = (None, None);
     for name in names {
         let path = path_lock.path().child(name);
-        if !session.is_leaving(&path) {
-            return InTheWay::Live(Ahead { count, first: Some(name.into()) });
+        if session.is_leaving(&path) {
+            leaving = Some(path);
+            continue;
         }
-        leaving = Some(path);
+        let ahead = || Ahead { count, first: Some(name.into()) };
+        if !path_lock.naming().may_be_kept(name) {
+            return InTheWay::Live(kept.unwrap_or_else(ahead));
+        }
+        kept.get_or_insert_with(ahead);
     }
-    leaving.map_or(InTheWay::Nothing, InTheWay::Leaving)
+    match kept {
+        Some(ahead) => InTheWay::Kept(ahead),
+        None => leaving.map_or(InTheWay::Nothing, InTheWay::Leaving),
+    }
 }
 
 /// Returns what a try would have to wait for, before it creates a node. The connected server may lag behind,

@@ -174,7 +174,9 @@ impl PathLock {
         options: LockOptions,
         queue: Arc<SharedQueue>,
     ) -> Self {
-        let room = options.hand_off.map(|hand_off| SharedRoom::new(Some(hand_off)));
+        let sticky = options.sticky.is_some();
+        let has_room = options.recipe == Recipe::Mutex && (sticky || options.hand_off.is_some());
+        let room = has_room.then(|| SharedRoom::new(options.hand_off, sticky));
         let path_lock = Self {
             registry,
             client,
@@ -374,6 +376,11 @@ impl fmt::Debug for PathLock {
 
 impl Drop for PathLock {
     fn drop(&mut self) {
+        if let Some(room) = &self.room {
+            // No handle can use a node that is kept.
+            room.give_up(None);
+            room.wake.notify_one();
+        }
         self.registry.forget(&(self.path.clone(), self.options.recipe));
     }
 }

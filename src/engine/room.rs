@@ -2,23 +2,30 @@
 //! their deadlines. One task where the session runs, while anybody waits; a caller has no task, no timer and
 //! no attempt of its own.
 
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use crate::engine::attempt;
+use crate::engine::held::Held;
 use crate::engine::hold::Hold;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::GrantReceiver;
 use crate::engine::progress::{Ahead, Progress};
-use crate::engine::shared_room::{Granted, SharedRoom, State, Waiter};
+use crate::engine::shared_room::{Arrived, Granted, SharedRoom, State, Waiter};
 use crate::error::TryLockError;
-use crate::protocol::node_name::Kind;
-use crate::protocol::room::{Arrival, Late, Patience, Position};
+use crate::protocol::node_name::{Kind, Naming};
+use crate::protocol::queue::Queue;
+use crate::protocol::room::{Late, Patience, Position};
 use crate::session::waker;
+use crate::session::watches::{WatchUse, changed};
 
-/// How long the task waits for others before it ends.
+/// The longest time that the task sleeps.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// How long the task waits for callers before it ends.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Tries to get a lock, in its room if it has one. The attempt starts at the first poll.
@@ -32,8 +39,17 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     let number = path_lock.client().cleanup().number();
     let at = Position::new(number, patience, ask.admission == Admission::Again);
     let (reply, told) = oneshot::channel();
-    if let Arrival::Busy(_) = room.arrive(at, patience, waiter(ask, reply)) {
-        return Err(busy(&path_lock, room));
+    match room.arrive(at, patience, waiter(ask, reply)) {
+        Arrived::Waits => {}
+        Arrived::Busy => return Err(busy(&path_lock, room)),
+        Arrived::Granted(granted, lease) => {
+            let hold = had(&path_lock, granted)?;
+            if let Some(lease) = lease {
+                // What it returns, the caller finds out.
+                let _ = hold.extend(lease);
+            }
+            return Ok(hold);
+        }
     }
     let _leaves = Leaves { room, at };
     begin(&path_lock, room);
@@ -66,6 +82,11 @@ fn busy(path_lock: &PathLock, room: &SharedRoom) -> TryLockError {
 }
 
 impl State {
+    /// Returns how long it is until a node that is kept has been so for `idle`; `idle` if it is held.
+    fn idle_left(&self, idle: Duration) -> Duration {
+        self.kept_for().map_or(idle, |kept| idle.saturating_sub(kept))
+    }
+
     fn progress(&self) -> Option<Progress> {
         self.attempt.as_ref().map(|(_, progress)| progress.borrow().clone())
     }
@@ -110,10 +131,12 @@ fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>) {
     if starts {
         // Made here: a runtime that shuts down may drop the task before its first poll.
         let (room, path_lock_of_task) = (Arc::clone(room), Arc::downgrade(path_lock));
-        let task = Task { room, path_lock: path_lock_of_task, result: None, is_done: false };
+        let task = Task { room, path_lock: path_lock_of_task, result: None, watch: None, is_done: false };
         path_lock.client().spawn(task.run());
     }
 }
+
+type Watch = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The task of a room.
 struct Task {
@@ -121,6 +144,8 @@ struct Task {
     path_lock: Weak<PathLock>,
     /// The result of the attempt under way, and for whom it was made.
     result: Option<(GrantReceiver, Patience<Instant>)>,
+    /// Ends when there may be others that want the node with this number.
+    watch: Option<(u64, Watch)>,
     /// Whether it has ended because no caller waits.
     is_done: bool,
 }
@@ -150,9 +175,22 @@ impl Task {
                     None => std::future::pending().await,
                 }
             };
+            let others = async {
+                match &mut self.watch {
+                    Some((node, watch)) => {
+                        watch.await;
+                        *node
+                    }
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
                 result = result => self.ended(result.ok()),
+                node = others => {
+                    self.watch = None;
+                    self.room.others_come(node);
+                }
                 () = self.room.wake.notified() => {}
                 () = tokio::time::sleep_until(until.into()) => self.late(),
             }
@@ -165,7 +203,8 @@ impl Task {
     /// Ends the task if no caller waits.
     fn ends(&mut self) -> bool {
         let mut state = self.room.lock();
-        self.is_done = !state.room.is_waited_for();
+        let watches = self.room.sticky && state.room.has_node();
+        self.is_done = !(state.room.is_waited_for() || watches);
         if self.is_done {
             state.task_sleeps_until = None;
         }
@@ -201,15 +240,36 @@ impl Task {
             };
             drop(cancelled);
         }
+        self.watch_for_others(&path_lock);
+        let idle = path_lock.options().sticky;
+        if let Some(idle) = idle {
+            self.room.give_up(Some(idle));
+        }
         let mut state = self.room.lock();
-        let linger = Instant::now().checked_add(LINGER);
-        let until = match state.room.next_deadline() {
-            Some(deadline) => Some(deadline),
-            None if state.room.is_waited_for() => Instant::now().checked_add(Duration::from_secs(3600)),
-            None => linger,
+        let now = Instant::now();
+        let waits = if state.room.is_waited_for() { LONGEST } else { LINGER };
+        // A node that is kept is looked at when it may have to be given up; one that is held, later.
+        let idle = idle.filter(|_| state.room.has_node());
+        let until = now.checked_add(idle.map_or(waits, |idle| state.idle_left(idle).min(LONGEST)));
+        let until = until.unwrap_or(now);
+        let until = state.room.next_deadline().map_or(until, |deadline| deadline.min(until));
+        state.task_sleeps_until = Some(until);
+        Some(until)
+    }
+
+    /// Watches a node that is kept, and no other any more.
+    fn watch_for_others(&mut self, path_lock: &PathLock) {
+        let look = {
+            let mut state = self.room.lock();
+            if self.watch.as_ref().is_some_and(|(node, _)| !state.room.has(*node)) {
+                self.watch = None;
+            }
+            state.look.take()
         };
-        state.task_sleeps_until = until;
-        until
+        if let Some((node, held)) = look {
+            let watch = until_others(held, path_lock.naming());
+            self.watch = Some((node, Box::pin(watch)));
+        }
     }
 
     /// Handles the end of the attempt.
@@ -263,5 +323,35 @@ impl Task {
             let error = path_lock.late(progress, Kind::Exclusive, waiter.asked, waiter.began.elapsed());
             self.fail(waiter, &error.into());
         }
+    }
+}
+
+/// Waits until there may be others that want the node of this hold, or until that is not known any more: a
+/// child of the directory comes or goes, the connection is interrupted, or the session ends
+/// (docs/protocol.md#kept-node).
+async fn until_others(held: Arc<Held>, naming: Naming) {
+    let Some(session) = held.session() else { return };
+    let (directory, node) = (held.lock_path().clone(), held.name());
+    drop(held);
+    // Without a watch nothing is kept.
+    // Not by the path alone: a watch of the directory's data counts beside that of its children.
+    let Some(_watching) = session.watch(&directory.child("*"), WatchUse::Sticky) else { return };
+    let mut valid = session.lease().watch();
+    let answer = session
+        .request(|handle| async move { handle.list_and_watch_children(directory.server()).await })
+        .await;
+    let Ok(Ok((children, watcher))) = answer else { return };
+    let alone = Queue::read(children, naming)
+        .is_ok_and(|queue| queue.usable().is_ok() && queue.in_order(None).eq([&*node]));
+    if !alone || !session.lease().is_valid() {
+        return;
+    }
+    let ended = session.ended();
+    // Not kept during the wait.
+    drop(session);
+    tokio::select! {
+        _ = changed(watcher) => {}
+        _ = valid.changed() => {}
+        _ = ended => {}
     }
 }

@@ -22,6 +22,7 @@ use crate::session::zk_session::Session;
 /// The room of one client and mutex.
 pub(crate) struct SharedRoom {
     state: Mutex<State>,
+    pub(super) sticky: bool,
     /// Wakes the room's task.
     pub(super) wake: Notify,
 }
@@ -36,8 +37,19 @@ pub(super) struct State {
     token: (i64, u64),
     /// How often the lock was granted.
     pub(super) grants: u64,
+    /// The hold of a node that is kept.
+    kept: Option<Kept>,
+    /// The node that is to be watched for others, and a hold of it.
+    pub(super) look: Option<(u64, Arc<Held>)>,
     /// Until when the room's task sleeps; `None` if there is no such task.
     pub(super) task_sleeps_until: Option<Instant>,
+}
+
+/// The hold of a node that is kept, and since when it is.
+#[derive(Debug)]
+struct Kept {
+    held: Arc<Held>,
+    since: Instant,
 }
 
 /// A hold of this client, for error messages and `is_acquired_in_this_process`.
@@ -89,17 +101,39 @@ impl Drop for Granted {
     }
 }
 
+/// What comes of an arrival.
+pub(super) enum Arrived {
+    /// The newcomer has the node, for as long as this lease.
+    Granted(Granted, Option<Duration>),
+    Waits,
+    /// It does not wait, and others are in the way.
+    Busy,
+}
+
+/// Returns whether a node of this session may be granted without a request.
+fn is_healthy(session: &Session) -> bool {
+    session.lease().is_valid() && session.end_reason().is_none()
+}
+
+impl Holder {
+    fn new(held: &Arc<Held>, location: &'static Location<'static>) -> Self {
+        Self { held: Arc::clone(held), since: Instant::now(), location }
+    }
+}
+
 impl SharedRoom {
-    pub(super) fn new(hand_off: Option<HandOff>) -> Arc<Self> {
+    pub(super) fn new(hand_off: Option<HandOff>, sticky: bool) -> Arc<Self> {
         let state = State {
-            room: Room::new(hand_off),
+            room: Room::new(hand_off, sticky),
             attempt: None,
             holder: None,
             token: (0, 0),
             grants: 0,
+            kept: None,
+            look: None,
             task_sleeps_until: None,
         };
-        Arc::new(Self { state: Mutex::new(state), wake: Notify::new() })
+        Arc::new(Self { state: Mutex::new(state), sticky, wake: Notify::new() })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -111,16 +145,65 @@ impl SharedRoom {
         self.lock().holder.clone()
     }
 
-    /// Handles an arrival. Returns what comes of it.
-    pub(super) fn arrive(
-        &self,
-        at: Position,
-        patience: Patience<Instant>,
-        waiter: Waiter,
-    ) -> Arrival<Waiter> {
-        let mut state = self.lock();
-        let waiter = Waiter { grants: state.grants, ..waiter };
-        state.room.arrive(at, waiter, patience)
+    /// Handles an arrival. Returns the node that was kept, if the newcomer has it at once.
+    pub(super) fn arrive(&self, at: Position, patience: Patience<Instant>, waiter: Waiter) -> Arrived {
+        let mut waiter = waiter;
+        loop {
+            // Dropped after the mutex.
+            let session;
+            let given_up = {
+                let mut state = self.lock();
+                waiter.grants = state.grants;
+                session = state.kept.as_ref().and_then(|kept| kept.held.session());
+                let healthy = session.as_ref().is_some_and(|session| is_healthy(session));
+                match state.room.arrive(at, waiter, patience, healthy) {
+                    Arrival::Waits => return Arrived::Waits,
+                    Arrival::Busy(_) => return Arrived::Busy,
+                    Arrival::Granted(had) => match (state.kept.take(), session) {
+                        (Some(Kept { held, .. }), Some(session)) => {
+                            state.grants += 1;
+                            state.holder = Some(Holder::new(&held, had.location));
+                            return Arrived::Granted(Granted::new(held, session, state.token), had.lease);
+                        }
+                        // Not expected: a room that keeps a node has its hold.
+                        _ => return Arrived::Busy,
+                    },
+                    Arrival::GiveUp(again) => {
+                        waiter = again;
+                        state.kept.take()
+                    }
+                }
+            };
+            if let Some(kept) = given_up {
+                kept.held.release(None);
+            }
+        }
+    }
+
+    /// Gives the node up if it is kept, for longer than `idle` if that is given.
+    pub(super) fn give_up(&self, idle: Option<Duration>) {
+        let kept = {
+            let mut state = self.lock();
+            let over = |kept: &mut Kept| idle.is_none_or(|idle| kept.since.elapsed() >= idle);
+            let kept = state.kept.take_if(over);
+            kept.filter(|_| state.room.give_up())
+        };
+        if let Some(kept) = kept {
+            kept.held.release(None);
+        }
+    }
+
+    /// Notes that there may be others that want this node: it is given up at once if it is kept, and with its
+    /// release otherwise.
+    pub(super) fn others_come(&self, node: u64) {
+        let kept = {
+            let mut state = self.lock();
+            let is_kept = state.room.others_come(node);
+            is_kept.then(|| state.kept.take()).flatten()
+        };
+        if let Some(kept) = kept {
+            kept.held.release(None);
+        }
     }
 
     /// Handles the departure of a caller.
@@ -160,8 +243,7 @@ impl SharedRoom {
         let old = {
             let mut state = self.lock();
             let is_holder = state.room.is_holder(held.number());
-            let holder = Holder { held: Arc::clone(held), since: Instant::now(), location };
-            is_holder.then(|| state.holder.replace(holder))
+            is_holder.then(|| state.holder.replace(Holder::new(held, location)))
         };
         drop(old);
         if held.is_lost_or_released() {
@@ -171,6 +253,11 @@ impl SharedRoom {
 }
 
 impl State {
+    /// Returns for how long the node has been kept; `None` if it is not.
+    pub(super) fn kept_for(&self) -> Option<Duration> {
+        self.kept.as_ref().map(|kept| kept.since.elapsed())
+    }
+
     /// Returns the attempt that is under way no more; its drop cancels it.
     pub(super) fn cancel(&mut self) -> Option<(CancelOnDrop, watch::Receiver<Progress>)> {
         self.room.attempt_ends();
@@ -187,28 +274,59 @@ impl InRoom for SharedRoom {
     ) -> Option<(Deletion<Arc<Place>>, u64)> {
         let (first, mut held, mut deletion) = (held, Arc::clone(held), deletion);
         loop {
-            let healthy = deletion.hand_over
-                && session.lease().is_valid()
-                && session.end_reason().is_none()
-                && !held.is_revocation_requested();
+            let healthy = deletion.hand_over && is_healthy(session) && !held.is_revocation_requested();
             let now = clock::now();
-            let (next, token, old) = {
+            let number = if self.sticky { held.next_number() } else { 0 };
+            let (next, kept, token, looks, old) = {
                 let mut state = self.lock();
-                let next = state.room.released(held.number(), now, healthy);
-                if matches!(next, Next::To(..)) {
-                    state.grants += 1;
+                let next = state.room.released(held.number(), number, now, healthy);
+                let is_holder = |holder: &mut Holder| Arc::ptr_eq(&holder.held, &held);
+                let old = state.holder.take_if(is_holder);
+                let mut kept = None;
+                if !matches!(next, Next::Delete) {
                     state.token.1 += 1;
                 }
-                let is_holder = |holder: &mut Holder| Arc::ptr_eq(&holder.held, &held);
-                (next, state.token, state.holder.take_if(is_holder))
+                match next {
+                    Next::To(..) => state.grants += 1,
+                    // Under the mutex: the next to arrive must find it.
+                    Next::Keep => {
+                        let held = held.heir(session, number, deletion.place.take(), None);
+                        kept = Some(Arc::clone(&held));
+                        state.kept = Some(Kept { held, since: Instant::now() });
+                    }
+                    Next::Delete => {}
+                }
+                let looks = match next {
+                    Next::Delete => None,
+                    _ => state.room.begin_look(),
+                };
+                if let Some(node) = looks {
+                    state.look = Some((node, Arc::clone(kept.as_ref().unwrap_or(&held))));
+                }
+                (next, kept, state.token, looks.is_some(), old)
             };
             // Outside of the mutex.
             drop(old);
-            let Next::To(at, waiter) = next else {
-                if !Arc::ptr_eq(first, &held) {
-                    held.let_go(session);
+            if looks {
+                self.wake.notify_one();
+            }
+            let (at, waiter) = match next {
+                Next::To(at, waiter) => (at, waiter),
+                Next::Keep => {
+                    if !Arc::ptr_eq(first, &held) {
+                        held.let_go(session);
+                    }
+                    if let Some(kept) = kept.filter(|kept| kept.is_lost_or_released()) {
+                        self.over(kept.number());
+                    }
+                    return None;
                 }
-                return Some((deletion, held.number()));
+                Next::Delete => {
+                    if !Arc::ptr_eq(first, &held) {
+                        held.let_go(session);
+                    }
+                    return Some((deletion, held.number()));
+                }
             };
             let lease_end = waiter.lease.and_then(|lease| now.end_of(lease));
             // Registered with the session before the earlier one is let go.
@@ -233,15 +351,24 @@ impl InRoom for SharedRoom {
     }
 
     fn over(&self, number: u64) {
-        let (old, wakes) = {
+        let (old, kept, wakes) = {
             let mut state = self.lock();
+            let had = state.room.has_node();
             state.room.over(number);
             let is_holder = |holder: &mut Holder| holder.held.number() == number;
-            (state.holder.take_if(is_holder), state.room.wanted().is_some())
+            let is_kept = |kept: &mut Kept| kept.held.number() == number;
+            let (old, kept) = (state.holder.take_if(is_holder), state.kept.take_if(is_kept));
+            // The watch of the node is of no use any more.
+            let watched = self.sticky && had && !state.room.has_node();
+            (old, kept, watched || state.room.wanted().is_some())
         };
         drop(old);
         if wakes {
             self.wake.notify_one();
+        }
+        // It is lost: no guard is there to release it.
+        if let Some(kept) = kept {
+            kept.held.release(None);
         }
     }
 }

@@ -551,7 +551,7 @@ mod tests {
     use crate::protocol::failure::Refusal;
     use crate::protocol::node_name::{Dialect, Family};
 
-    const MUTEX: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Curator };
+    const MUTEX: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Curator, sticky: false };
     const REFUSED: FailureKind = FailureKind::Refused(Refusal::Other);
     const A: &str = "aaaa";
     const B: &str = "bbbb";
@@ -694,7 +694,7 @@ mod tests {
 
     #[test]
     fn a_reader_does_not_wait_for_readers_and_looks_again_when_its_writer_goes() {
-        let naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator };
+        let naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator, sticky: false };
         let listed =
             |names: &[&str]| Answer::Is(Queue::read(names.iter().map(ToString::to_string).collect(), naming));
         let own = OwnNode { name: "_c_aaaa-__READ__0000000003".to_owned(), czxid: Some(103) };

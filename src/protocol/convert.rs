@@ -346,7 +346,7 @@ mod tests {
     }
 
     fn listed(names: &[&str]) -> ConvertEvent {
-        let naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator };
+        let naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator, sticky: false };
         ConvertEvent::Listed(Answer::Is(Queue::read(names.iter().map(ToString::to_string).collect(), naming)))
     }
 

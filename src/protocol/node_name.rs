@@ -67,6 +67,8 @@ pub(crate) enum Kind {
 pub(crate) struct Naming {
     pub(crate) family: Family,
     pub(crate) dialect: Dialect,
+    /// Whether the nodes are marked as ones that may be [kept](Self::may_be_kept).
+    pub(crate) sticky: bool,
 }
 
 /// All known markers. A contender whose marker is not one of its directory's family queues in another order.
@@ -95,11 +97,25 @@ impl Naming {
     /// Returns the name for a sequential create. The id belongs to this one request
     /// (docs/protocol.md#one-id-per-create).
     pub(crate) fn prefix(self, id: &str, kind: Kind) -> String {
-        let marker = self.marker(kind);
+        let (marker, mark) = (self.marker(kind), if self.sticky { self.mark() } else { "" });
         match self.dialect {
-            Dialect::Curator => ["_c_", id, "-", marker].concat(),
-            Dialect::Kazoo => [id, marker].concat(),
+            Dialect::Curator => ["_c_", id, "-", mark, marker].concat(),
+            Dialect::Kazoo => [id, mark, marker].concat(),
         }
+    }
+
+    /// Returns what is before the marker in the name of a node that may be kept.
+    const fn mark(self) -> &'static str {
+        match self.dialect {
+            Dialect::Curator => "sticky-",
+            Dialect::Kazoo => "__sticky",
+        }
+    }
+
+    /// Returns whether the name is marked as that of a node that a client may keep without holding the lock.
+    pub(crate) fn may_be_kept(self, name: &str) -> bool {
+        let mut before = self.kinds().iter().filter_map(|&kind| split(name, self.marker(kind)));
+        before.any(|(before, _)| before.ends_with(self.mark()))
     }
 
     /// Returns the full name of the node to which a conversion changes `own`: it has the number of `own`, and
@@ -220,10 +236,34 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const MUTEX: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Curator };
-    const READ_WRITE: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator };
-    const KAZOO: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Kazoo };
-    const KAZOO_READ_WRITE: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Kazoo };
+    const MUTEX: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Curator, sticky: false };
+    const READ_WRITE: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator, sticky: false };
+    const KAZOO: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Kazoo, sticky: false };
+    const KAZOO_READ_WRITE: Naming =
+        Naming { family: Family::ReadWrite, dialect: Dialect::Kazoo, sticky: false };
+
+    #[test]
+    fn a_node_that_may_be_kept_is_marked_and_stays_a_contender() {
+        const ID: &str = "5f3b0d9e-7c1a-4e62-9a54-0123456789ab";
+        for (naming, id_of_name) in [(MUTEX, ID.to_owned()), (KAZOO, ID.replace('-', ""))] {
+            let marked = Naming { sticky: true, ..naming };
+            for kind in [Kind::Exclusive, Kind::Shared] {
+                let name = |naming: Naming| format!("{}0000000042", naming.prefix(&id_of_name, kind));
+                assert!(naming.may_be_kept(&name(marked)) && !naming.may_be_kept(&name(naming)));
+                assert_eq!(id(&name(marked)), Some(&*id_of_name));
+                let contender = Child::Contender { sequence: 42, kind: Kind::Exclusive };
+                assert_eq!(
+                    (classify(&name(marked), naming), classify(&name(naming), marked)),
+                    (contender, contender)
+                );
+            }
+        }
+        assert_eq!(
+            Naming { sticky: true, ..MUTEX }.prefix(ID, Kind::Exclusive),
+            format!("_c_{ID}-sticky-lock-")
+        );
+        assert!(!MUTEX.may_be_kept("sticky-other-0000000001"));
+    }
 
     fn exclusive(name: &str) -> Child {
         classify(name, MUTEX)

@@ -224,8 +224,8 @@ mod tests {
     use crate::protocol::node_name::{Dialect, Family};
     use proptest::prelude::*;
 
-    const MUTEX: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Curator };
-    const READ_WRITE: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator };
+    const MUTEX: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Curator, sticky: false };
+    const READ_WRITE: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator, sticky: false };
 
     fn names(list: &[&str]) -> Vec<String> {
         list.iter().map(ToString::to_string).collect()
@@ -451,7 +451,7 @@ mod tests {
             check(others.into_iter().collect(), READ_WRITE);
             for dialect in [Dialect::Curator, Dialect::Kazoo] {
                 for family in [Family::Exclusive, Family::ReadWrite] {
-                    check(mixed.iter().cloned().collect(), Naming { family, dialect });
+                    check(mixed.iter().cloned().collect(), Naming { family, dialect, sticky: false });
                 }
             }
         }

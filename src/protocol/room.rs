@@ -4,12 +4,14 @@
 //! ```text
 //!              granted                   released, with another waiting
 //!   no node ------------> held by one ----------------------------------> held by the next
-//!      ^                     |
-//!      |   released, lost    |
-//!      '---------------------'
+//!      ^                     |    ^
+//!      |   released, lost    |    | arrives
+//!      |<--------------------|    |
+//!      |                     '-> kept, while no other client wants the lock
+//!      |<-------------------------'  given up
 //! ```
 //! While anybody waits and there is no node, one attempt is under way, on behalf of all
-//! (docs/protocol.md#hand-off).
+//! (docs/protocol.md#hand-off). A sticky room keeps a node that no caller needs (docs/protocol.md#kept-node).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -68,6 +70,10 @@ pub(crate) enum Patience<D> {
 /// What comes of an arrival.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival<W> {
+    /// It has the node that was kept.
+    Granted(W),
+    /// The node that was kept is not to be had: it has to be released first.
+    GiveUp(W),
     Waits,
     /// A try that would have to wait.
     Busy(W),
@@ -78,8 +84,21 @@ pub(crate) enum Arrival<W> {
 pub(crate) enum Next<W> {
     /// The one that has waited longest.
     To(Position, W),
+    /// None yet: the node is kept.
+    Keep,
     /// None: the node has to be deleted.
     Delete,
+}
+
+/// The contenders of other handles and processes, as far as the watch of a node that is kept tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Others {
+    /// No look was taken since this node was granted.
+    Unknown,
+    /// There are none, or the look that tells is under way.
+    None,
+    /// There may be some: the node goes with its next release.
+    Perhaps,
 }
 
 /// The node by which this client has the lock.
@@ -87,9 +106,20 @@ pub(crate) enum Next<W> {
 struct Node {
     /// The number of the hold by which it is held now, or kept.
     holder: u64,
+    /// The number of the first hold by which it was held, which tells nodes apart.
+    granted_to: u64,
+    is_kept: bool,
+    others: Others,
     /// When the row of hand-overs began.
     since: Moment,
     hand_overs: u32,
+}
+
+impl Node {
+    fn is_given_up(&mut self) -> bool {
+        self.others = Others::Perhaps;
+        std::mem::replace(&mut self.is_kept, false)
+    }
 }
 
 #[derive(Debug)]
@@ -111,6 +141,7 @@ pub(crate) struct Late<W> {
 #[derive(Debug)]
 pub(crate) struct Room<W, D> {
     hand_off: Option<HandOff>,
+    sticky: bool,
     waiting: BTreeMap<Position, Waiting<W, D>>,
     deadlines: BTreeSet<(D, Position)>,
     node: Option<Node>,
@@ -119,12 +150,34 @@ pub(crate) struct Room<W, D> {
 }
 
 impl<W, D: Copy + Ord> Room<W, D> {
-    pub(crate) fn new(hand_off: Option<HandOff>) -> Self {
-        Self { hand_off, waiting: BTreeMap::new(), deadlines: BTreeSet::new(), node: None, attempt: false }
+    pub(crate) fn new(hand_off: Option<HandOff>, sticky: bool) -> Self {
+        Self {
+            hand_off,
+            sticky,
+            waiting: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            node: None,
+            attempt: false,
+        }
     }
 
-    /// Handles the arrival of a waiter.
-    pub(crate) fn arrive(&mut self, at: Position, waiter: W, patience: Patience<D>) -> Arrival<W> {
+    /// Handles the arrival of a waiter. `healthy` is whether a node that is kept may be granted now.
+    pub(crate) fn arrive(
+        &mut self,
+        at: Position,
+        waiter: W,
+        patience: Patience<D>,
+        healthy: bool,
+    ) -> Arrival<W> {
+        if let Some(node) = self.node.as_mut().filter(|node| node.is_kept) {
+            // One that is kept has no caller waiting for it.
+            node.is_kept = false;
+            if healthy {
+                return Arrival::Granted(waiter);
+            }
+            node.others = Others::Perhaps;
+            return Arrival::GiveUp(waiter);
+        }
         if patience == Patience::Try && (self.node.is_some() || self.attempt || !self.waiting.is_empty()) {
             return Arrival::Busy(waiter);
         }
@@ -187,7 +240,14 @@ impl<W, D: Copy + Ord> Room<W, D> {
     /// which has it; `None` if none does.
     pub(crate) fn granted(&mut self, holder: u64, now: Moment) -> Option<(Position, W)> {
         self.attempt = false;
-        self.node = Some(Node { holder, since: now, hand_overs: 0 });
+        self.node = Some(Node {
+            holder,
+            granted_to: holder,
+            is_kept: false,
+            others: Others::Unknown,
+            since: now,
+            hand_overs: 0,
+        });
         self.take_first()
     }
 
@@ -240,15 +300,32 @@ impl<W, D: Copy + Ord> Room<W, D> {
     }
 
     /// Handles the release of the node by the hold with this number. `healthy` is whether the node may be passed
-    /// on, by its lease and all that is known of it. `Delete` is followed by [`over`](Self::over), once the
-    /// deletion is on its way.
-    pub(crate) fn released(&mut self, holder: u64, now: Moment, healthy: bool) -> Next<W> {
-        let hand_off = self.hand_off;
+    /// on, by its lease and all that is known of it. A caller that has it next has it by the number of its
+    /// position; if it is kept, that is by a hold with the number `next`. `Delete` is followed by
+    /// [`over`](Self::over), once the deletion is on its way.
+    pub(crate) fn released(&mut self, holder: u64, next: u64, now: Moment, healthy: bool) -> Next<W> {
+        let (hand_off, sticky) = (self.hand_off, self.sticky);
         let first = self.waiting.first_key_value().map(|(at, _)| *at);
         let Some(node) = self.node_of(holder).filter(|_| healthy) else { return Next::Delete };
-        let in_bounds = |bounds: HandOff| node.hand_overs < bounds.max && now.since(node.since) < bounds.time;
-        let Some(at) = first.filter(|_| hand_off.is_some_and(in_bounds)) else { return Next::Delete };
-        node.hand_overs += 1;
+        let alone = sticky && node.others != Others::Perhaps;
+        let Some(at) = first else {
+            if alone {
+                (node.holder, node.is_kept) = (next, true);
+                return Next::Keep;
+            }
+            return Next::Delete;
+        };
+        if alone {
+            // No other process is kept waiting, so no row begins.
+            (node.since, node.hand_overs) = (now, 0);
+        } else {
+            let in_bounds =
+                |bounds: HandOff| node.hand_overs < bounds.max && now.since(node.since) < bounds.time;
+            if !hand_off.is_some_and(in_bounds) {
+                return Next::Delete;
+            }
+            node.hand_overs += 1;
+        }
         node.holder = at.number;
         self.take(at).map_or(Next::Delete, |waiter| Next::To(at, waiter))
     }
@@ -258,5 +335,34 @@ impl<W, D: Copy + Ord> Room<W, D> {
         if self.node_of(holder).is_some() {
             self.node = None;
         }
+    }
+
+    /// Returns whether there is a node, held or kept.
+    pub(crate) fn has_node(&self) -> bool {
+        self.node.is_some()
+    }
+
+    /// Returns which node it is that is to be watched for others from now on; `None` if none is, or that has
+    /// begun.
+    pub(crate) fn begin_look(&mut self) -> Option<u64> {
+        let node = self.node.as_mut().filter(|node| self.sticky && node.others == Others::Unknown)?;
+        node.others = Others::None;
+        Some(node.granted_to)
+    }
+
+    /// Returns whether this node is still the room's.
+    pub(crate) fn has(&self, granted_to: u64) -> bool {
+        self.node.is_some_and(|node| node.granted_to == granted_to)
+    }
+
+    /// Notes that there may be others that want this node, or that it is not known any more. Returns whether it
+    /// was kept: then it has to be released at once.
+    pub(crate) fn others_come(&mut self, granted_to: u64) -> bool {
+        self.node.as_mut().filter(|node| node.granted_to == granted_to).is_some_and(Node::is_given_up)
+    }
+
+    /// Notes that the node is kept no longer. Returns whether it was, and so has to be released.
+    pub(crate) fn give_up(&mut self) -> bool {
+        self.node.as_mut().filter(|node| node.is_kept).is_some_and(Node::is_given_up)
     }
 }

@@ -28,11 +28,17 @@ enum Event {
     /// The holder leaves with the grant on its way to it.
     LeavesUnseen,
     Loses,
+    /// One arrives while the session is in doubt.
+    ArrivesInDoubt,
+    /// Another client comes, as far as the watch can tell.
+    OthersCome,
+    /// A node that is kept has been so for long enough.
+    Idle,
     /// Time passes, more than the bound.
     Waits,
 }
 
-const EVENTS: [Event; 12] = [
+const EVENTS: [Event; 15] = [
     Event::Arrives,
     Event::Tries,
     Event::ArrivesFor,
@@ -44,13 +50,30 @@ const EVENTS: [Event; 12] = [
     Event::ReleasesInDoubt,
     Event::LeavesUnseen,
     Event::Loses,
+    Event::ArrivesInDoubt,
+    Event::OthersCome,
+    Event::Idle,
     Event::Waits,
 ];
 
 const BOUNDS: HandOff = HandOff { max: 2, time: Duration::from_secs(1) };
 
+#[derive(Clone, Copy, Debug)]
+struct Options {
+    bounds: Option<HandOff>,
+    sticky: bool,
+}
+
 struct Model {
     room: Room<u64, ()>,
+    options: Options,
+    /// The hold of the node that is kept.
+    kept: Option<u64>,
+    /// The node that is there, by the number of its first hold.
+    node: u64,
+    /// Whether another client may want it, and whether a look at that has begun.
+    others: bool,
+    is_watched: bool,
     now: Moment,
     next: u64,
     /// Those that should be waiting, in order: their numbers and patience.
@@ -63,9 +86,14 @@ struct Model {
 }
 
 impl Model {
-    fn new(bounds: Option<HandOff>) -> Self {
+    fn new(options: Options) -> Self {
         Self {
-            room: Room::new(bounds),
+            room: Room::new(options.bounds, options.sticky),
+            options,
+            kept: None,
+            node: 0,
+            others: false,
+            is_watched: false,
             now: Moment::at(Duration::ZERO),
             next: 1,
             waiting: VecDeque::new(),
@@ -75,17 +103,37 @@ impl Model {
         }
     }
 
-    fn arrives(&mut self, patience: Patience<()>) {
+    fn arrives(&mut self, patience: Patience<()>, healthy: bool) {
         let number = self.next;
         self.next += 1;
         let alone = self.holder.is_none() && self.attempt.is_none() && self.waiting.is_empty();
-        match self.room.arrive(Position::new(number, patience, false), number, patience) {
+        match self.room.arrive(Position::new(number, patience, false), number, patience, healthy) {
             Arrival::Waits => {
+                assert!(self.kept.is_none(), "waits for a node that is kept");
                 assert!(patience != Patience::Try || alone, "a try waits for another");
                 self.waiting.push_back((number, patience));
             }
             Arrival::Busy(refused) => assert!(refused == number && patience == Patience::Try && !alone),
+            Arrival::Granted(newcomer) => {
+                assert!(healthy && newcomer == number && !self.others, "kept in doubt, or from another");
+                assert!(alone, "a second holder");
+                self.holder = self.kept.take();
+                assert!(self.holder.is_some(), "no node is kept");
+            }
+            Arrival::GiveUp(newcomer) => {
+                assert!(newcomer == number && !healthy, "given up without a reason");
+                self.given_up(healthy);
+                self.arrives(patience, healthy);
+            }
         }
+    }
+
+    /// The node that was kept is released.
+    fn given_up(&mut self, healthy: bool) {
+        self.others = true;
+        self.holder = self.kept.take();
+        assert!(self.holder.is_some(), "no node is kept");
+        self.releases(healthy);
     }
 
     /// The first one has the lock.
@@ -102,32 +150,46 @@ impl Model {
         }
     }
 
-    fn releases(&mut self, bounds: Option<HandOff>, healthy: bool) {
+    fn releases(&mut self, healthy: bool) {
         let Some(holder) = self.holder.take() else { return };
-        let next = self.room.released(holder, self.now, healthy);
-        let in_bounds = bounds.is_some_and(|bounds| {
-            self.row.1 < bounds.max && self.now.since(self.row.0) < bounds.time && healthy
-        });
+        let idle = self.next;
+        self.next += 1;
+        let next = self.room.released(holder, idle, self.now, healthy);
+        let alone = self.options.sticky && !self.others;
+        let in_bounds = self
+            .options
+            .bounds
+            .is_some_and(|bounds| self.row.1 < bounds.max && self.now.since(self.row.0) < bounds.time);
+        let may = healthy && (alone || in_bounds);
         match next {
             Next::To(at, number) => {
-                assert!(in_bounds, "handed over beyond the bounds");
+                assert!(may, "handed over beyond the bounds");
                 assert_eq!(at.number(), number);
-                self.row.1 += 1;
+                self.row = if alone { (self.now, 0) } else { (self.row.0, self.row.1 + 1) };
                 self.granted(number);
             }
             Next::Delete => {
-                assert!(!in_bounds || self.waiting.is_empty(), "a waiter was passed over");
+                assert!(!may || self.waiting.is_empty(), "a waiter was passed over");
+                assert!(!(healthy && alone), "it was to be kept");
                 assert!(self.room.wanted().is_none(), "the node is not on its way out yet");
                 self.room.over(holder);
+                return;
+            }
+            Next::Keep => {
+                assert!(healthy && alone && self.waiting.is_empty(), "kept from another");
+                self.kept = Some(idle);
             }
         }
+        // What passes the node on begins the look, once.
+        assert_eq!(self.room.begin_look(), (alone && !self.is_watched).then_some(self.node));
+        self.is_watched |= alone;
     }
 
-    fn happens(&mut self, bounds: Option<HandOff>, event: Event) {
+    fn happens(&mut self, event: Event) {
         match event {
-            Event::Arrives => self.arrives(Patience::Until(None)),
-            Event::Tries => self.arrives(Patience::Try),
-            Event::ArrivesFor => self.arrives(Patience::Until(Some(()))),
+            Event::Arrives => self.arrives(Patience::Until(None), true),
+            Event::Tries => self.arrives(Patience::Try, true),
+            Event::ArrivesFor => self.arrives(Patience::Until(Some(())), true),
             Event::Late => {
                 let is_late =
                     |(_, patience): &(u64, Patience<()>)| matches!(patience, Patience::Until(Some(_)));
@@ -151,7 +213,7 @@ impl Model {
             }
             Event::Attempt => match (self.attempt, self.room.wanted()) {
                 (None, Some(patience)) => {
-                    assert!(self.holder.is_none(), "a second node");
+                    assert!(self.holder.is_none() && self.kept.is_none(), "a second node");
                     self.room.attempt_begins();
                     self.attempt = Some(patience);
                 }
@@ -162,6 +224,7 @@ impl Model {
                     let number = self.next;
                     self.next += 1;
                     self.row = (self.now, 0);
+                    (self.node, self.others, self.is_watched) = (number, false, false);
                     let (_, first) = self.room.granted(number, self.now).expect("somebody waits");
                     self.granted(first);
                     self.holder = Some(number);
@@ -183,19 +246,40 @@ impl Model {
                     self.waiting.retain(|waiting| !is_told(waiting));
                 }
             }
-            Event::Releases | Event::LeavesUnseen => self.releases(bounds, true),
-            Event::ReleasesInDoubt => self.releases(bounds, false),
+            Event::Releases | Event::LeavesUnseen => self.releases(true),
+            Event::ReleasesInDoubt => self.releases(false),
+            Event::ArrivesInDoubt => self.arrives(Patience::Until(None), false),
+            Event::OthersCome => {
+                assert!(!self.room.others_come(u64::MAX), "of an earlier node");
+                let is_there = self.holder.or(self.kept).is_some();
+                let is_kept = self.room.others_come(self.node);
+                assert_eq!(is_kept, self.kept.is_some());
+                if is_kept {
+                    self.given_up(true);
+                } else if is_there {
+                    self.others = true;
+                }
+            }
+            Event::Idle => {
+                let is_kept = self.room.give_up();
+                assert_eq!(is_kept, self.kept.is_some());
+                if is_kept {
+                    self.given_up(true);
+                }
+            }
             Event::Loses => {
-                if let Some(holder) = self.holder.take() {
+                if let Some(holder) = self.holder.take().or(self.kept.take()) {
                     self.room.over(holder);
                     // Its release comes too late to mean anything.
-                    let late = self.room.released(holder, self.now, true);
+                    let late = self.room.released(holder, u64::MAX, self.now, true);
                     assert_eq!(late, Next::Delete);
                     self.room.over(holder);
                 }
             }
             Event::Waits => self.now = self.now.plus(BOUNDS.time),
         }
+        assert!(self.kept.is_none() || self.waiting.is_empty(), "waits for a node that is kept");
+        assert_eq!(self.room.has_node(), self.holder.or(self.kept).is_some());
         // All that wait are served, by the holder or an attempt, or one is wanted.
         let is_served = self.holder.is_some() || self.attempt.is_some() || self.room.wanted().is_some();
         assert!(self.waiting.is_empty() || is_served, "forgotten: {:?}", self.waiting);
@@ -204,36 +288,41 @@ impl Model {
     }
 
     /// All that wait are served in the end.
-    fn ends(mut self, bounds: Option<HandOff>) {
+    fn ends(mut self) {
         for _ in 0..=3 * self.waiting.len() {
-            self.happens(bounds, Event::Releases);
-            self.happens(bounds, Event::Attempt);
-            self.happens(bounds, Event::Attempt);
+            self.happens(Event::Releases);
+            self.happens(Event::Attempt);
+            self.happens(Event::Attempt);
         }
         assert!(self.waiting.is_empty(), "forgotten: {:?}", self.waiting);
     }
 }
 
-fn run(bounds: Option<HandOff>, events: &[Event]) {
-    let mut model = Model::new(bounds);
+fn run(options: Options, events: &[Event]) {
+    let mut model = Model::new(options);
     for &event in events {
-        model.happens(bounds, event);
+        model.happens(event);
     }
-    model.ends(bounds);
+    model.ends();
 }
 
 #[test]
 fn every_short_schedule_of_a_room() {
     const LENGTH: u32 = 5;
     let all = EVENTS.len();
-    for schedule in 0..all.pow(LENGTH) {
-        let mut events = [Event::Arrives; LENGTH as usize];
-        let mut rest = schedule;
-        for event in &mut events {
-            *event = EVENTS[rest % all];
-            rest /= all;
+    for (bounds, sticky) in [(Some(BOUNDS), false), (Some(BOUNDS), true), (None, true)] {
+        for schedule in 0..all.pow(LENGTH) {
+            let mut events = [Event::Arrives; LENGTH as usize];
+            let mut rest = schedule;
+            for event in &mut events {
+                *event = EVENTS[rest % all];
+                rest /= all;
+            }
+            // Without one that arrives first nothing happens.
+            if matches!(events[0], Event::Arrives | Event::Tries) {
+                run(Options { bounds, sticky }, &events);
+            }
         }
-        run(Some(BOUNDS), &events);
     }
 }
 
@@ -252,7 +341,8 @@ proptest! {
     fn no_schedule_of_a_room_grants_twice_or_forgets_one(
         events in proptest::collection::vec(event(), 0..200),
         bounded in any::<bool>(),
+        sticky in any::<bool>(),
     ) {
-        run(bounded.then_some(BOUNDS), &events);
+        run(Options { bounds: bounded.then_some(BOUNDS), sticky }, &events);
     }
 }

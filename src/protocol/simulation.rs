@@ -1172,7 +1172,7 @@ fn copy(list: &Answer<Listing>) -> Answer<Listing> {
 
 /// Runs one schedule of these callers. Returns how many were first without a list.
 fn simulate(bytes: &[u8], family: Family, active: &[usize]) -> usize {
-    let naming = Naming { family, dialect: Dialect::Curator };
+    let naming = Naming { family, dialect: Dialect::Curator, sticky: false };
     let caller = || Caller {
         doing: Doing::Idle,
         kind: Kind::Exclusive,

@@ -19,7 +19,7 @@ use crate::protocol::failure::{Answer, FailureKind, Refusal};
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
 use crate::protocol::queue::{Listing, Position, Queue};
 
-const NAMING: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator };
+const NAMING: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator, sticky: false };
 
 /// What a contender does next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,0 +1,442 @@
+//! A mutex that keeps its node while no other client wants it: acquired again without a request, given up to
+//! everybody who comes.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::time::{Duration, Instant};
+
+use test_support::in_process::{
+    DIRECTORY, assert_clean, connect_as, eager, fair, granted, mutex, numbers, queue, session, start, until,
+};
+use test_support::{SOON, within};
+use tokio_test::{assert_pending, assert_ready, task};
+use zookeeper_recipes::{
+    Client, ConnectionState, InterProcessMultiLock, InterProcessMutex, LockGuard, LostReason, TryLockError,
+};
+use zookeeper_test_server::{Cut, Match, Op, Server};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+/// A client whose heartbeat is slower than any of these tests.
+async fn calm(server: &Server) -> Client {
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(40));
+    connect_as(builder, server).await
+}
+
+fn keeping(client: &Client, idle: Duration) -> InterProcessMutex {
+    InterProcessMutex::builder(client, DIRECTORY).sticky(idle).build().unwrap()
+}
+
+fn sticky(client: &Client) -> InterProcessMutex {
+    keeping(client, LONG)
+}
+
+/// The lock, kept and watched. Returns its node.
+async fn kept(server: &Server, lock: &InterProcessMutex) -> String {
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    let node = guard.node().to_string();
+    guard.release().await.unwrap();
+    until(server, "the watch", |view| view.watches_on(DIRECTORY).len() == 1).await;
+    assert_eq!(queue(server), [node.as_str()]);
+    node
+}
+
+/// Acquired at the first poll.
+#[track_caller]
+fn at_once(lock: &InterProcessMutex) -> LockGuard {
+    assert_ready!(task::spawn(lock.lock()).poll()).unwrap()
+}
+
+async fn gone(server: &Server, node: &str) {
+    let node = node.to_owned();
+    until(server, "the end of the kept node", move |view| !view.exists(&node)).await;
+}
+
+#[tokio::test]
+async fn a_kept_lock_is_acquired_again_without_a_request() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = sticky(&client);
+    let first = within("the grant", lock.lock()).await.unwrap();
+    let (node, token) = (first.node(), numbers(first.fencing_token()));
+    assert!(node.contains("-sticky-lock-"), "{node}");
+    server.reset_counters();
+    first.release().await.unwrap();
+    until(&server, "the watch", |view| view.watches_on(DIRECTORY).len() == 1).await;
+    assert_eq!(server.counters().total_requests(), 1, "one list, which watches");
+    assert!(!lock.is_acquired_in_this_process());
+    client.flush(SOON).await.unwrap();
+    server.reset_counters();
+    let mut last = token;
+    for round in 0..1_000 {
+        let guard = if round % 2 == 0 {
+            at_once(&lock)
+        } else {
+            assert_ready!(task::spawn(lock.try_lock()).poll()).unwrap()
+        };
+        assert!(guard.is_held() && lock.is_acquired_in_this_process());
+        assert_eq!(guard.node(), node);
+        let token = numbers(guard.fencing_token());
+        assert!(token > last && token.0 == last.0);
+        last = token;
+        if round % 3 == 0 {
+            within("the release", guard.release()).await.unwrap();
+        }
+    }
+    assert_eq!(server.counters().total_requests(), 0);
+    assert_eq!(lock.participants().await.unwrap(), [node]);
+    // With the last handle the node goes.
+    drop(lock);
+    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "kept").await;
+}
+
+/// While no other client wants the lock, its tasks hand it over in memory.
+#[tokio::test]
+async fn tasks_of_the_client_share_the_kept_node() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = sticky(&client);
+    kept(&server, &lock).await;
+    server.reset_counters();
+    let mut guard = at_once(&lock);
+    for _ in 0..50 {
+        let mut next = task::spawn(lock.lock());
+        assert_pending!(next.poll());
+        drop(guard);
+        guard = assert_ready!(next.poll()).unwrap();
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(server.counters().total_requests(), 0);
+    drop((guard, lock));
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "shared").await;
+}
+
+/// One that comes has the lock after two flights: its create tells the owner, whose deletion tells it.
+#[tokio::test]
+async fn a_kept_lock_is_given_up_to_one_that_comes() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let lock = sticky(&client);
+    let node = kept(&server, &lock).await;
+    server.reset_counters();
+    let theirs = within("the grant", mutex(&other).lock()).await.unwrap();
+    assert!(!server.exists(&node));
+    assert_eq!(server.counters().requests_of(session(&client), Op::Delete), 1);
+    assert_eq!(server.counters().total_requests_of(session(&client)), 1);
+    // Not kept, since the other is there.
+    let ours = tokio::spawn(lock.lock());
+    until(&server, "our node", |view| view.children(DIRECTORY).len() == 2).await;
+    theirs.release().await.unwrap();
+    let ours = granted(ours).await;
+    let behind = tokio::spawn(mutex(&other).lock());
+    until(&server, "their node", |view| view.children(DIRECTORY).len() == 2).await;
+    let node = ours.node().to_string();
+    drop(ours);
+    granted(behind).await.release().await.unwrap();
+    assert!(!server.exists(&node));
+    drop(lock);
+    for client in [client, other] {
+        client.flush(SOON).await.unwrap();
+    }
+    assert_clean(&server, "given up").await;
+}
+
+/// A held one is given up with its release, whoever of this client waits.
+#[tokio::test]
+async fn a_held_one_is_given_up_with_its_release() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let lock = sticky(&client);
+    let node = kept(&server, &lock).await;
+    let guard = at_once(&lock);
+    let theirs = tokio::spawn(mutex(&other).lock());
+    until(&server, "the event", |view| view.watches_on(DIRECTORY).is_empty()).await;
+    until(&server, "their watch", |view| view.watches() == 1).await;
+    // Its own tasks wait as well; the event may take a moment to arrive.
+    let mut ours = task::spawn(lock.lock());
+    assert_pending!(ours.poll());
+    lock.participants().await.unwrap();
+    drop(guard);
+    let theirs = granted(theirs).await;
+    assert!(!server.exists(&node));
+    assert_pending!(ours.poll());
+    theirs.release().await.unwrap();
+    let ours = within("the grant", ours).await.unwrap();
+    drop((ours, lock));
+    for client in [client, other] {
+        client.flush(SOON).await.unwrap();
+    }
+    assert_clean(&server, "held").await;
+}
+
+/// A try of another process leaves its node as a sign.
+#[tokio::test]
+async fn a_try_gets_a_kept_lock_and_waits_shortly_for_a_held_one() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let lock = sticky(&client);
+    let node = kept(&server, &lock).await;
+    let theirs = within("the try", mutex(&other).try_lock()).await.unwrap();
+    assert!(!server.exists(&node));
+    theirs.release().await.unwrap();
+    other.flush(SOON).await.unwrap();
+    let node = kept(&server, &lock).await;
+    let guard = at_once(&lock);
+    let began = Instant::now();
+    match within("the try", mutex(&other).try_lock()).await.unwrap_err() {
+        TryLockError::WouldBlock { ahead, first, .. } => {
+            assert_eq!((ahead, first), (1, Some(guard.node())));
+        }
+        error => panic!("{error}"),
+    }
+    assert!(began.elapsed() >= Duration::from_millis(100), "{:?}", began.elapsed());
+    other.flush(SOON).await.unwrap();
+    assert_eq!(queue(&server), [node.as_str()]);
+    // The sign was seen.
+    guard.release().await.unwrap();
+    gone(&server, &node).await;
+    // A multi-lock's first try fails, and is a sign as well.
+    let node = kept(&server, &lock).await;
+    let free = InterProcessMutex::new(&other, "/locks/free").unwrap();
+    let theirs = mutex(&other);
+    let both = InterProcessMultiLock::new(&[&theirs, &free]).unwrap();
+    let tried = within("the try", both.try_lock()).await;
+    gone(&server, &node).await;
+    drop(tried);
+    other.flush(SOON).await.unwrap();
+    within("the try", both.try_lock()).await.unwrap().release().await.unwrap();
+    drop(lock);
+    for client in [client, other] {
+        client.flush(SOON).await.unwrap();
+    }
+    assert_clean(&server, "tried").await;
+}
+
+/// A contender that creates and deletes, as Curator's `acquire(0)`, is another too.
+#[tokio::test]
+async fn one_that_comes_and_goes_makes_it_give_up() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = sticky(&client);
+    let node = kept(&server, &lock).await;
+    let passing = format!("{DIRECTORY}/_c_0b0b0b0b-0b0b-0b0b-0b0b-0b0b0b0b0b0b-lock-0000000099");
+    server.create(&passing, "").unwrap();
+    server.delete(&passing).unwrap();
+    gone(&server, &node).await;
+    drop(lock);
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "passing").await;
+}
+
+/// Other locks of the same client are others.
+#[tokio::test]
+async fn other_locks_of_the_client_get_it() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = sticky(&client);
+    kept(&server, &lock).await;
+    within("the grant", fair(&client).lock()).await.unwrap().release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    kept(&server, &lock).await;
+    let free = InterProcessMutex::new(&client, "/locks/free").unwrap();
+    let both = InterProcessMultiLock::new(&[&lock, &free]).unwrap();
+    within("the grant", both.lock()).await.unwrap().release().await.unwrap();
+    drop((lock, both));
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "others").await;
+}
+
+#[tokio::test]
+async fn it_is_given_up_after_the_idle_time() {
+    const IDLE: Duration = Duration::from_millis(200);
+    let server = start();
+    let client = calm(&server).await;
+    let lock = keeping(&client, IDLE);
+    let node = kept(&server, &lock).await;
+    let began = Instant::now();
+    // Used all the time, for longer than that.
+    let mut last = Instant::now();
+    while began.elapsed() < 3 * IDLE {
+        if last.elapsed() > IDLE / 2 {
+            // A busy machine has kept this test from using it.
+            break;
+        }
+        drop(at_once(&lock));
+        last = Instant::now();
+        // The pace of its use.
+        tokio::time::sleep(IDLE / 20).await;
+    }
+    gone(&server, &node).await;
+    assert!(last.elapsed() >= IDLE, "{:?}", last.elapsed());
+    drop(lock);
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "idle").await;
+}
+
+/// Only from health: after an interruption, a lost session or a node deleted by hand it is acquired as any other.
+#[tokio::test]
+async fn trouble_ends_the_keeping() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = sticky(&client);
+    let node = kept(&server, &lock).await;
+    // An interruption.
+    let mut state = client.watch_state();
+    server.refuse_connections(true);
+    server.cut(session(&client), Cut::Reset);
+    within("the doubt", state.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
+    let mut next = task::spawn(lock.lock());
+    assert_pending!(next.poll());
+    server.refuse_connections(false);
+    let guard = within("the grant", next).await.unwrap();
+    assert_ne!(guard.node().as_str(), node);
+    drop(guard);
+    // The end of the session.
+    let node = kept(&server, &lock).await;
+    server.expire_session(session(&client));
+    gone(&server, &node).await;
+    within("the loss", state.wait_for(|state| *state == ConnectionState::Lost)).await.unwrap();
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    assert_ne!(guard.node().as_str(), node);
+    drop(guard);
+    // Another hand: the watch tells of that too.
+    let node = kept(&server, &lock).await;
+    server.delete(&node).unwrap();
+    let guard = within("the grant", async {
+        loop {
+            let guard = lock.lock().await.unwrap();
+            if guard.node().as_str() != node {
+                break guard;
+            }
+            // Before the event had arrived.
+            drop(guard);
+            tokio::task::yield_now().await;
+        }
+    });
+    let guard = guard.await;
+    guard.release().await.unwrap();
+    // The directory, which is made again.
+    let node = kept(&server, &lock).await;
+    server.delete(&node).unwrap();
+    server.delete(DIRECTORY).unwrap();
+    let guard = within("the grant", async {
+        loop {
+            let guard = lock.lock().await.unwrap();
+            if guard.node().as_str() != node {
+                break guard;
+            }
+            drop(guard);
+            tokio::task::yield_now().await;
+        }
+    });
+    drop(guard.await);
+    drop(lock);
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "trouble").await;
+}
+
+/// Where the list fails or shows another, nothing is kept.
+#[tokio::test]
+async fn it_is_kept_only_while_a_watch_shows_that_there_is_no_other() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let lock = sticky(&client);
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    let node = guard.node().to_string();
+    let fault = server.fail(Match::op(Op::GetChildren).session(session(&client)), -102);
+    guard.release().await.unwrap();
+    within("the list", fault.wait_hit()).await;
+    gone(&server, &node).await;
+    // Kept for the moment of the look: acquired again meanwhile, it goes with the release.
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    let theirs = tokio::spawn(mutex(&other).lock());
+    until(&server, "their watch", |view| view.watches() == 1).await;
+    let gate = server.hold_reply(Match::op(Op::GetChildren).session(session(&client)));
+    let node = guard.node().to_string();
+    drop(guard);
+    within("the list", gate.wait_hit()).await;
+    let guard = at_once(&lock);
+    gate.release();
+    assert!(server.exists(&node));
+    until(&server, "the end of our watch", |view| view.watches() == 1).await;
+    drop(guard);
+    granted(theirs).await.release().await.unwrap();
+    drop(lock);
+    for client in [client, other] {
+        client.flush(SOON).await.unwrap();
+    }
+    assert_clean(&server, "looked").await;
+}
+
+/// Each holder's lease is its own.
+#[tokio::test]
+async fn a_lease_ends_the_hold_and_not_the_next() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = sticky(&client);
+    kept(&server, &lock).await;
+    let guard = assert_ready!(task::spawn(lock.acquire_for(LONG, LONG)).poll()).unwrap();
+    assert!(guard.remaining().is_some());
+    drop(guard);
+    let guard = at_once(&lock);
+    assert!(guard.remaining().is_none());
+    drop(guard);
+    let guard = assert_ready!(task::spawn(lock.acquire_for(LONG, Duration::from_millis(50))).poll()).unwrap();
+    let node = guard.node();
+    assert_eq!(within("the end", guard.lost()).await.reason(), LostReason::LeaseOver);
+    gone(&server, node.as_str()).await;
+    drop(guard);
+    drop(lock);
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "lease").await;
+}
+
+/// `close` leaves nothing, and the watch of a client that has no use for it any more goes.
+#[tokio::test]
+async fn close_deletes_a_kept_node() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = sticky(&client);
+    kept(&server, &lock).await;
+    client.close().await.unwrap();
+    assert_eq!(queue(&server), [""; 0]);
+    assert!(within("the end", lock.lock()).await.is_err());
+    assert_clean(&server, "closed").await;
+    let client = calm(&server).await;
+    let lock = sticky(&client);
+    kept(&server, &lock).await;
+    drop((lock, client));
+    until(&server, "the end of the session", |view| view.sessions().is_empty()).await;
+    assert_clean(&server, "dropped").await;
+}
+
+#[tokio::test]
+async fn a_requested_revocation_is_given_up_to() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let lock = sticky(&client);
+    let node = kept(&server, &lock).await;
+    let guard = at_once(&lock);
+    let revoked = tokio::spawn(guard.revoked());
+    other.attempt_revoke(&guard.node()).await.unwrap();
+    within("the request", revoked).await.unwrap();
+    drop(guard);
+    gone(&server, &node).await;
+    drop(lock);
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "revoked").await;
+}
+
+#[tokio::test]
+async fn handles_agree_on_it() {
+    let server = start();
+    let client = calm(&server).await;
+    let _lock = sticky(&client);
+    assert!(InterProcessMutex::new(&client, DIRECTORY).is_ok());
+    let error = InterProcessMutex::builder(&client, DIRECTORY).sticky(SOON).build().unwrap_err();
+    assert!(error.to_string().contains("sticky"), "{error}");
+    let error = InterProcessMutex::builder(&client, "/bad").sticky(Duration::ZERO).build().unwrap_err();
+    assert!(error.to_string().contains("sticky"), "{error}");
+}
