@@ -40,7 +40,8 @@ async fn so_many_permits_and_no_more() {
     let second = acquired(&two, 2).await;
     assert_eq!((first.slots(), second.slots()), (vec![0], vec![1, 2]));
     assert_eq!(one.available_permits().await.unwrap(), 0);
-    let error = two.acquire(Duration::from_millis(50)).await.unwrap_err();
+    // Long enough for the server to say who is ahead.
+    let error = two.acquire(Duration::from_millis(500)).await.unwrap_err();
     let AcquireError::TimedOut { ahead, first: Some(node), holder, .. } = &error else { panic!("{error}") };
     assert_eq!((*ahead, node), (3, &first.nodes()[0]));
     assert!(holder.is_some(), "this client holds two of them");
