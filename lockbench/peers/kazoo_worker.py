@@ -18,9 +18,9 @@ from kazoo.exceptions import LockTimeout
 
 # A thread or a process more than so many and the machine is no longer what is measured.
 MOST_TASKS = 1024
-# How many seconds longer than the round a task waits for the lock for which it has asked in time: a crowd behind
-# one lock object needs minutes to drain, and the rate is known long before. Where the number of cycles is given
-# instead, all are waited for.
+# How many seconds longer than the round a task waits for the lock for which it has asked in time: a crowd
+# behind one lock object needs minutes to drain, and the rate is known long before. Where the number of cycles
+# is given instead, all are waited for.
 GRACE = 2.0
 PATIENCE = 240.0
 

@@ -87,7 +87,7 @@ pub(crate) const REDIS: Contender = contender(
     "redis",
     Program::Redis,
     Recipe::Mutex,
-    "`SET NX PX` on one Redis server, waiters woken by a message as in Redisson",
+    "`SET NX PX` on one Redis server, waiters poll with growing random pauses",
 );
 
 /// All contenders, ours first.

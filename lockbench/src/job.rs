@@ -77,8 +77,8 @@ pub(crate) struct Job {
     /// After how many cycles a task ends although the round lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cycles_per_task: Option<u64>,
-    /// How long a task holds the lock while it counts, so that a lock that does not exclude is found out. 0 where
-    /// time is measured.
+    /// How long a task holds the lock while it counts, so that a lock that does not exclude is found out. 0
+    /// where time is measured.
     #[serde(default)]
     pub(crate) hold_micros: u64,
     /// What all paths begin with.

@@ -53,8 +53,8 @@ impl Programs {
         curator.into_iter().chain(kazoo).map(|(name, version)| (name.to_owned(), version)).collect()
     }
 
-    /// Java as on a server: the compilers and the collector that it chooses for this machine, and a heap whose size
-    /// does not change.
+    /// Java as on a server: the compilers and the collector that it chooses for this machine, and a heap
+    /// whose size does not change.
     fn curator(&mut self, peer: &CuratorPeer) -> Result<Command, Error> {
         let classes = match self.curator.take() {
             Some(classes) => classes,

@@ -1,12 +1,13 @@
 //! Distance: a TCP hop that passes on what it is sent a fixed time later.
 //!
-//! On loopback a client pays for what it computes, and hardly for how often it waits for the server. Where the
-//! servers are in another zone, a flight costs a millisecond or two, and what counts is how many there are.
+//! On loopback a client pays for what it computes, and hardly for how often it waits for the server. Where
+//! the servers are in another zone, a flight costs a millisecond or two, and what counts is how many there
+//! are.
 //!
 //! What arrives together is passed on together and in order, so that a request that waits for the answer to
 //! another pays for two flights, and one that is sent behind it does not. The end of a stream is late, too.
-//! Each direction of a connection has two threads, of which one stamps what arrives and the other passes it on
-//! in due time; neither waits for the other unless there is a megabyte on the way.
+//! Each direction of a connection has two threads, of which one stamps what arrives and the other passes it
+//! on in due time; neither waits for the other unless there is a megabyte on the way.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -121,10 +121,10 @@ impl Servers {
     }
 }
 
-/// Servers as in production, as far as one machine has room, and not the tests', of which many run at once: half a
-/// gigabyte of heap each, taken at the start; all of Java's compilers; ZooKeeper's own defaults for the tick, on
-/// which the heartbeats depend, for the limits, and for snapshots (every 100,000 transactions). Only warnings are
-/// logged, and nothing is forced to a disk.
+/// Servers as in production, as far as one machine has room, and not the tests', of which many run at once:
+/// half a gigabyte of heap each, taken at the start; all of Java's compilers; ZooKeeper's own defaults for
+/// the tick, on which the heartbeats depend, for the limits, and for snapshots (every 100,000 transactions).
+/// Only warnings are logged, and nothing is forced to a disk.
 fn options() -> Options {
     Options::new()
         .directory(DIRECTORY)

@@ -164,8 +164,8 @@ impl Options {
         self
     }
 
-    /// Where the servers' data and logs are kept, in a directory of their own. Default: the system's directory
-    /// for temporary files.
+    /// Where the servers' data and logs are kept, in a directory of their own. Default: the system's
+    /// directory for temporary files.
     #[must_use]
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());

@@ -18,7 +18,7 @@ import java.util.regex.Pattern;
  * {@code {"run": JOB}} is a round, {@code {"quit": true}} the end, and so is the end of stdin.
  */
 public final class CuratorWorker {
-    /** A member of an object that is neither an object nor an array: what is in a job, whose names are distinct. */
+    /** A member that is neither an object nor an array: what is in a job, whose names are distinct. */
     private static final Pattern MEMBER =
             Pattern.compile("\"(\\w+)\"\\s*:\\s*(?:\"((?:[^\"\\\\]|\\\\.)*)\"|(-?[0-9]+|true|false|null))");
 
@@ -74,7 +74,7 @@ public final class CuratorWorker {
         }
     }
 
-    /** Runs a job, unmeasured, until the compilers have hardly anything to do, or for so long as that is given. */
+    /** Runs a job, unmeasured, until the compilers have hardly anything to do, or for as long as it may. */
     private void warm(Job job, Place place) throws Exception {
         CompilationMXBean compilers = ManagementFactory.getCompilationMXBean();
         long limit = System.nanoTime() + (scenarios.size() == 1 ? FIRST_WARM_UP_NANOS : WARM_UP_NANOS);

@@ -36,8 +36,8 @@ final class Job {
         holdNanos = Long.parseLong(members.getOrDefault("hold_micros", "0")) * 1000;
         counterFile = members.get("counter_file");
         sharedObjects = members.getOrDefault("objects", "per_task").equals("shared");
-        // InterProcessMutex is Curator's only exclusive lock that may be entered again, and it is fair. Nothing in
-        // Curator hands over in memory or keeps the node, so it stands for these as well.
+        // InterProcessMutex is Curator's only exclusive lock that may be entered again, and it is fair.
+        // Nothing in Curator hands over in memory or keeps the node, so it stands for these as well.
         String recipe = text(members, "recipe");
         readWrite = recipe.equals("read_write");
         noLock = recipe.equals("none");

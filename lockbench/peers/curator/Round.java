@@ -18,9 +18,9 @@ import org.apache.curator.framework.recipes.locks.InterProcessLock;
 /** A round: every task, a thread each, asks for its lock again and again until the time is up. */
 final class Round {
     /**
-     * How much longer than the round a task waits for the lock for which it has asked in time: a crowd behind one lock
-     * object needs minutes to drain, and the rate is known long before. Where the number of cycles is given instead,
-     * all are waited for.
+     * How much longer than the round a task waits for the lock for which it has asked in time: a crowd behind
+     * one lock object needs minutes to drain, and the rate is known long before. Where the number of cycles
+     * is given instead, all are waited for.
      */
     private static final long GRACE_NANOS = TimeUnit.SECONDS.toNanos(2);
 

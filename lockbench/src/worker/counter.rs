@@ -37,8 +37,8 @@ impl Counters {
         })
     }
 
-    /// Adds one to what was read, as one who is alone does it: in two steps on purpose, because an atomic addition
-    /// would count two holders, too.
+    /// Adds one to what was read, as one who is alone does it: in two steps on purpose, because an atomic
+    /// addition would count two holders, too.
     pub(crate) fn write(&self, path: usize, read: u64) -> Result<(), Error> {
         match self {
             Self::Memory(counters) => counter(counters, path)?.store(next(read), Ordering::Relaxed),

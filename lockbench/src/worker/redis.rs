@@ -1,11 +1,13 @@
-//! The lock that is customary on Redis: `SET NX PX` with a value of its own, and a script that deletes the key
-//! only if it still has this value.
+//! The lock that is customary on Redis: `SET NX PX` with a value of its own, and a script that deletes the
+//! key only if it still has this value.
 //!
-//! A waiter asks again after a while, which is short at first, doubles, and is random, so that waiters do not walk
-//! in step; a release in the same client wakes one of its waiters at once. Redisson wakes a waiter of each client
-//! by a message for each release, and all of them ask: with 32 clients that served a fraction of what this does.
+//! A waiter asks again after a while, which is short at first, doubles, and is random, so that waiters do not
+//! walk in step; a release in the same client wakes one of its waiters at once. Redisson wakes a waiter of
+//! each client by a message for each release, and all of them ask: with 32 clients that served a fraction of
+//! what this does.
 //!
-//! It is not fair, and it is one server's: no replica need have the key when the server that granted it is lost.
+//! It is not fair, and it is one server's: no replica need have the key when the server that granted it is
+//! lost.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -23,7 +25,8 @@ use super::drive::Contender;
 use crate::Error;
 use crate::job::{Job, Recipe, Release};
 
-/// How long the server keeps a lock that is not released. Who holds it for longer renews it; nothing here does.
+/// How long the server keeps a lock that is not released. Who holds it for longer renews it; nothing here
+/// does.
 const LEASE: Duration = Duration::from_secs(30);
 /// How long a waiter waits for its second attempt, at most; tokio has no shorter timers.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
