@@ -12,7 +12,7 @@
 //!    the watched one was created before that node.
 //! 2. What is known stays true: a node that is gone does not come back, and a number is given once.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::nodes::Gone;
@@ -26,7 +26,7 @@ const QUIET: u32 = 3;
 const MOST_HOLDERS: usize = 64;
 
 /// A node of this session, as its create was answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Numbered {
     pub(crate) kind: Kind,
     pub(crate) sequence: i32,
@@ -34,19 +34,19 @@ pub(crate) struct Numbered {
 }
 
 /// What one session knows of one directory.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Frontier {
     /// No contender is left of the creates up to here.
     nobody: Option<Known>,
     /// No writer is left of the creates up to here.
     no_writer: Option<Known>,
     /// The nodes that hold the lock, by name.
-    holders: HashMap<Arc<str>, Numbered>,
+    holders: BTreeMap<Arc<str>, Numbered>,
     /// How many grants in a row have not waited.
     free_grants: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Known {
     /// The last of these creates; -1 before the first.
     through: i32,

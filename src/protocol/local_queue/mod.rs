@@ -38,6 +38,8 @@
 
 mod census;
 mod frontier;
+#[cfg(test)]
+mod frontier_model;
 mod nodes;
 mod notice;
 

@@ -1,0 +1,364 @@
+//! Grants by the next number, without a list, where they must not be made: the directory was removed and made
+//! again, the connection was interrupted, another came between.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use test_support::in_process::{
+    DIRECTORY, connect, granted, mutex, never_for, numbers, queue, read_write, session, start, until,
+};
+use test_support::{Random, within};
+use zookeeper_recipes::{Client, InterProcessMutex, LockGuard};
+use zookeeper_test_server::{Cut, LogKind, Loss, Match, Op, Server};
+
+/// A mutex whose next grant is expected to need no list, and the number that it expects.
+async fn hot(server: &Server, client: &Client) -> (Arc<InterProcessMutex>, i32) {
+    let mutex = Arc::new(mutex(client));
+    for _ in 0..4 {
+        within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(server.watches_on(DIRECTORY), [session(client)]);
+    (mutex, server.node(DIRECTORY).unwrap().next_sequence)
+}
+
+fn lists(server: &Server, client: &Client) -> u64 {
+    server.counters().requests_of(session(client), Op::GetChildren)
+}
+
+/// Removes the directory, makes it again, and has another client hold the lock there, with the number before
+/// `next`.
+async fn replace(server: &Server, other: &Client, next: i32) -> LockGuard {
+    server.delete(DIRECTORY).unwrap();
+    server.create(DIRECTORY, "").unwrap();
+    server.set_next_sequence(DIRECTORY, next - 1).unwrap();
+    let held = within("the other's grant", mutex(other).lock()).await.unwrap();
+    assert_eq!(server.node(DIRECTORY).unwrap().next_sequence, next);
+    held
+}
+
+/// The create is on its way without a list when the directory is replaced by one in which it gets the very
+/// number that it expects, behind a holder.
+#[tokio::test]
+async fn the_number_that_follows_in_another_directory_grants_nothing() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (mutex, next) = hot(&server, &client).await;
+    server.reset_counters();
+    let gate = server.hold_request(Match::op(Op::Create).session(session(&client)));
+    let attempt = tokio::spawn({
+        let mutex = Arc::clone(&mutex);
+        async move { mutex.lock().await }
+    });
+    within("the create", gate.wait_hit()).await;
+    assert_eq!(lists(&server, &client), 0, "it expects to be first");
+    let held = replace(&server, &other, next).await;
+    gate.release();
+    let (node, id) = (held.node(), session(&client));
+    until(&server, "the watch of the holder", move |view| view.watches_on(&node) == [id]).await;
+    assert!(queue(&server)[1].ends_with(&format!("{next:010}")), "it got the number that it expected");
+    assert!(!attempt.is_finished());
+    held.release().await.unwrap();
+    granted(attempt).await.release().await.unwrap();
+}
+
+/// The same for a reader, for which a writer before it would be in the way.
+#[tokio::test]
+async fn a_reader_s_number_in_another_directory_grants_nothing() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let lock = read_write::lock(&client).read_lock();
+    for _ in 0..4 {
+        within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+    }
+    let next = server.node(DIRECTORY).unwrap().next_sequence;
+    let gate = server.hold_request(Match::op(Op::Create).session(session(&client)));
+    let attempt = tokio::spawn(async move { lock.lock().await });
+    within("the create", gate.wait_hit()).await;
+    server.delete(DIRECTORY).unwrap();
+    server.create(DIRECTORY, "").unwrap();
+    server.set_next_sequence(DIRECTORY, next - 1).unwrap();
+    let writer = within("the writer", read_write::lock(&other).write_lock().lock()).await.unwrap();
+    gate.release();
+    let (node, id) = (writer.node(), session(&client));
+    until(&server, "the watch of the writer", move |view| view.watches_on(&node) == [id]).await;
+    assert!(!attempt.is_finished());
+    writer.release().await.unwrap();
+    granted(attempt).await.release().await.unwrap();
+}
+
+/// A directory that is replaced while the watch is on its way is not the one in which the last node was.
+#[tokio::test]
+async fn a_watch_on_a_later_directory_says_nothing_of_the_earlier_one() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (mutex, id) = (mutex(&client), session(&client));
+    for _ in 0..2 {
+        within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+    }
+    let gate = server.hold_request(Match::op(Op::GetData).session(id).path(DIRECTORY));
+    let third = within("the grant", mutex.lock()).await.unwrap();
+    within("the request for the watch", gate.wait_hit()).await;
+    // By hand, so that the client does not know it: its own deletion waits behind the watch.
+    server.delete(&third.node()).unwrap();
+    let next = server.node(DIRECTORY).unwrap().next_sequence;
+    let held = replace(&server, &other, next).await;
+    gate.release();
+    until(&server, "the watch", move |view| view.watches_on(DIRECTORY) == [id]).await;
+    third.release().await.unwrap_err();
+    let attempt = tokio::spawn(async move { mutex.lock().await });
+    let node = held.node();
+    until(&server, "the watch of the holder", move |view| view.watches_on(&node) == [id]).await;
+    held.release().await.unwrap();
+    granted(attempt).await.release().await.unwrap();
+}
+
+/// The same for readers, of whom the next is let in beside the last.
+#[tokio::test]
+async fn a_watch_on_a_later_directory_says_nothing_of_readers_in_the_earlier_one() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (lock, id) = (read_write::lock(&client).read_lock(), session(&client));
+    for _ in 0..2 {
+        within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+    }
+    let gate = server.hold_request(Match::op(Op::GetData).session(id).path(DIRECTORY));
+    let third = within("the grant", lock.lock()).await.unwrap();
+    within("the request for the watch", gate.wait_hit()).await;
+    server.delete(&third.node()).unwrap();
+    let next = server.node(DIRECTORY).unwrap().next_sequence;
+    server.delete(DIRECTORY).unwrap();
+    server.create(DIRECTORY, "").unwrap();
+    server.set_next_sequence(DIRECTORY, next - 1).unwrap();
+    let writer = within("the writer", read_write::lock(&other).write_lock().lock()).await.unwrap();
+    gate.release();
+    until(&server, "the watch", move |view| view.watches_on(DIRECTORY) == [id]).await;
+    // An answer that comes after that of the watch.
+    assert!(within("the queue", lock.participants()).await.unwrap().is_empty());
+    server.reset_counters();
+    let attempt = tokio::spawn(async move { lock.lock().await });
+    let node = writer.node();
+    until(&server, "the watch of the writer", move |view| view.watches_on(&node) == [id]).await;
+    assert_eq!(lists(&server, &client), 1, "after its create, whose list was left out");
+    let follows = queue(&server).iter().any(|node| node.ends_with(&format!("__READ__{next:010}")));
+    assert!(follows, "it got the number that would follow");
+    writer.release().await.unwrap();
+    granted(attempt).await.release().await.unwrap();
+    third.release().await.unwrap_err();
+}
+
+/// Whatever may have been missed: after an interruption of the connection, the next grant lists, and sets another
+/// watch.
+#[tokio::test]
+async fn after_an_interruption_the_watch_counts_for_nothing() {
+    for cut in [Cut::Fin, Cut::Reset] {
+        let server = start();
+        let client = connect(&server).await;
+        let (mutex, _) = hot(&server, &client).await;
+        let id = session(&client);
+        let before = server.counters().requests_of(id, Op::SetWatches);
+        assert!(server.cut(id, cut));
+        until(&server, "the watch on the next connection", move |view| {
+            view.counters().requests_of(id, Op::SetWatches) > before && view.watches_on(DIRECTORY) == [id]
+        })
+        .await;
+        server.reset_counters();
+        within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+        assert_eq!(lists(&server, &client), 1, "{cut:?}");
+        within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+        assert_eq!(lists(&server, &client), 1, "{cut:?}: hot again");
+    }
+}
+
+/// The create is sent without a list, and its reply is lost with the connection.
+#[tokio::test]
+async fn an_unanswered_create_is_found_by_a_list() {
+    for loss in [Loss::Close, Loss::Reset] {
+        let server = start();
+        let client = connect(&server).await;
+        let (mutex, _) = hot(&server, &client).await;
+        let lost = server.drop_reply(Match::op(Op::Create).session(session(&client)), loss);
+        let guard = within("the grant", mutex.lock()).await.unwrap();
+        assert_eq!(lost.hits().len(), 1);
+        assert_eq!(queue(&server), [guard.node().to_string()], "{loss:?}");
+        guard.release().await.unwrap();
+    }
+}
+
+/// The data of the directory are no matter of its numbers, but the watch is gone.
+#[tokio::test]
+async fn a_changed_directory_is_watched_again() {
+    let server = start();
+    let client = connect(&server).await;
+    let (mutex, _) = hot(&server, &client).await;
+    server.set_data(DIRECTORY, "a note").unwrap();
+    server.reset_counters();
+    for lists_so_far in [1, 1, 1] {
+        within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+        assert_eq!(lists(&server, &client), lists_so_far);
+    }
+    assert_eq!(server.watches_on(DIRECTORY), [session(&client)]);
+}
+
+/// Foreign children take numbers too.
+#[tokio::test]
+async fn a_foreign_child_in_between_means_a_list() {
+    let server = start();
+    let client = connect(&server).await;
+    let (mutex, _) = hot(&server, &client).await;
+    let child = format!("{DIRECTORY}/note");
+    server.create(&child, "").unwrap();
+    server.delete(&child).unwrap();
+    server.reset_counters();
+    within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+    assert_eq!(lists(&server, &client), 1);
+}
+
+/// While the deletion of the node is not answered, the next node is behind it.
+#[tokio::test]
+async fn behind_a_node_that_is_being_deleted_is_not_first() {
+    let server = start();
+    let client = connect(&server).await;
+    let (mutex, _) = hot(&server, &client).await;
+    let guard = within("the grant", mutex.lock()).await.unwrap();
+    let gate = server.hold_request(Match::op(Op::Delete).session(session(&client)));
+    let release = tokio::spawn(guard.release());
+    within("the deletion", gate.wait_hit()).await;
+    let attempt = tokio::spawn({
+        let mutex = Arc::clone(&mutex);
+        async move { mutex.lock().await }
+    });
+    // What is held keeps everything behind it on the connection waiting: a grant would be by knowledge alone.
+    never_for(Duration::from_millis(300), &server, "a second node", |view| {
+        view.children(DIRECTORY).len() > 1
+    })
+    .await;
+    assert!(!attempt.is_finished());
+    gate.release();
+    within("the release", release).await.unwrap().unwrap();
+    granted(attempt).await.release().await.unwrap();
+}
+
+/// A conversion takes a number, and leaves a node with an older one.
+#[tokio::test]
+async fn after_a_conversion_the_next_one_lists() {
+    let server = start();
+    let client = connect(&server).await;
+    let (lock, write) = (read_write::lock(&client), read_write::lock(&client).write_lock());
+    for _ in 0..4 {
+        within("the grant", write.lock()).await.unwrap().release().await.unwrap();
+    }
+    let writer = within("the grant", lock.write_lock().lock()).await.unwrap();
+    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
+    server.reset_counters();
+    let beside = within("the other reader", lock.read_lock().lock()).await.unwrap();
+    assert_eq!(lists(&server, &client), 1);
+    beside.release().await.unwrap();
+    let attempt = tokio::spawn(async move { write.lock().await });
+    let (node, id) = (reader.node(), session(&client));
+    until(&server, "the writer's watch", move |view| view.watches_on(&node) == [id]).await;
+    assert!(!attempt.is_finished());
+    reader.release().await.unwrap();
+    granted(attempt).await.release().await.unwrap();
+}
+
+/// Shared by those that take the lock.
+#[derive(Default)]
+struct Witness {
+    inside: AtomicU32,
+    token: AtomicI64,
+    grants: AtomicU32,
+    stop: AtomicBool,
+}
+
+impl Witness {
+    /// Between a grant and its release.
+    async fn enter(&self, guard: &LockGuard, pause: Duration) {
+        assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+        let token = numbers(guard.fencing_token()).0;
+        assert!(self.token.swap(token, Ordering::SeqCst) < token, "a token that is not above the last");
+        if pause.is_zero() {
+            tokio::task::yield_now().await;
+        } else {
+            tokio::time::sleep(pause).await;
+        }
+        assert_eq!(self.inside.fetch_sub(1, Ordering::SeqCst), 1, "another came in");
+        self.grants.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The directory is removed whenever it is empty, and made again with numbers that collide with those that the
+/// clients expect, while connections break and replies are lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn directories_that_are_replaced_all_the_time_let_no_two_in() {
+    const TIME: Duration = Duration::from_secs(4);
+    let server = Arc::new(start());
+    let witness = Arc::new(Witness::default());
+    let mut clients = Vec::new();
+    let mut tasks = Vec::new();
+    for n in 0..2 {
+        let client = connect(&server).await;
+        let (mutex, witness) = (mutex(&client), Arc::clone(&witness));
+        clients.push(client);
+        tasks.push(tokio::spawn(async move {
+            let mut dice = Random::new(n);
+            while !witness.stop.load(Ordering::Relaxed) {
+                // One makes the path hot, the other comes in between now and then.
+                for _ in 0..if n == 0 { 50 } else { 1 + dice.below(5) } {
+                    let guard = within("the grant", mutex.lock()).await.unwrap();
+                    let pause = if dice.below(4) == 0 { 200 } else { 0 };
+                    witness.enter(&guard, Duration::from_micros(pause)).await;
+                    guard.release().await.unwrap();
+                    if dice.below(2) == 0 {
+                        tokio::time::sleep(dice.duration(Duration::from_millis(1))).await;
+                    }
+                }
+                tokio::time::sleep(dice.duration(Duration::from_millis(30))).await;
+            }
+        }));
+    }
+    let mut dice = Random::new(17);
+    let (begun, mut replaced) = (Instant::now(), 0);
+    while begun.elapsed() < TIME {
+        let next = server.node(DIRECTORY).map_or(0, |node| node.next_sequence);
+        // Not while a node is in it.
+        if server.delete(DIRECTORY).is_ok() {
+            replaced += 1;
+            // Unless a client has made it by now.
+            if server.create(DIRECTORY, "").is_ok() && dice.below(3) > 0 {
+                let back = i32::try_from(dice.below(3)).unwrap();
+                let now = server.node(DIRECTORY).map_or(0, |node| node.next_sequence);
+                server.set_next_sequence(DIRECTORY, (next - back).max(now)).ok();
+            }
+        }
+        match dice.below(400) {
+            0 => drop(server.cut(session(dice.one_of(&[&clients[0], &clients[1]]).unwrap()), Cut::Reset)),
+            1 => drop(server.drop_reply(Match::op(Op::Create), Loss::Close)),
+            2 => drop(server.drop_reply(Match::op(Op::Delete), Loss::Reset)),
+            _ => {}
+        }
+        tokio::time::sleep(dice.duration(Duration::from_millis(20))).await;
+    }
+    witness.stop.store(true, Ordering::Relaxed);
+    for task in tasks {
+        within("the end", task).await.unwrap();
+    }
+    let id = session(&clients[0]);
+    let asked: Vec<Op> = server
+        .log()
+        .into_iter()
+        .filter(|entry| entry.session == id && entry.kind == LogKind::Arrived)
+        .map(|entry| entry.op)
+        .collect();
+    let without = asked.windows(2).filter(|two| matches!(two, [Op::Create, Op::Delete])).count();
+    let grants = witness.grants.load(Ordering::Relaxed);
+    println!("{grants} grants, {without} without a list, {replaced} directories");
+    assert!(
+        grants > 100 && without > 20 && replaced > 20,
+        "{grants} grants, {without} without a list, {replaced} directories"
+    );
+    for client in clients {
+        within("the close", client.close()).await.unwrap();
+    }
+}
