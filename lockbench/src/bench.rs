@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use test_support::peers;
@@ -16,7 +16,7 @@ use crate::markdown;
 use crate::options::Options;
 use crate::plot;
 use crate::process::Worker;
-use crate::programs::Programs;
+use crate::programs::{self, Programs};
 use crate::report::{Measured, Report, Round, ScenarioReport};
 use crate::scenario::{self, Course, Effort, Scenario};
 use crate::servers::Servers;
@@ -74,8 +74,13 @@ fn measure(options: &Options) -> Result<Report, Error> {
         scenarios = scenarios.into_iter().map(Scenario::small).collect();
     }
     let started = Instant::now();
-    let mut bench =
-        Bench { effort, programs: Programs::default(), servers: Servers::default(), workers: HashMap::new() };
+    let mut bench = Bench {
+        effort,
+        beside: options.beside.clone(),
+        programs: Programs::default(),
+        servers: Servers::default(),
+        workers: HashMap::new(),
+    };
     let mut report = Report::default();
     for scenario in &scenarios {
         let measured = bench.scenario(scenario).map_err(|error| format!("{}: {error}", scenario.name))?;
@@ -100,6 +105,12 @@ fn chosen(options: &Options, effort: Effort) -> Result<Vec<Scenario>, Error> {
         [] => scenario.from <= effort,
         names => names.iter().any(|name| begins(scenario, name)),
     });
+    if options.beside.is_some() {
+        for scenario in &mut scenarios {
+            let twins: Vec<_> = scenario.contenders.iter().filter_map(Contender::twin).collect();
+            scenario.contenders.extend(twins);
+        }
+    }
     if !options.contender.is_empty() {
         for scenario in &mut scenarios {
             scenario.contenders.retain(|contender| options.contender.iter().any(|n| n == contender.name));
@@ -156,6 +167,8 @@ fn print(text: &str) -> Result<(), Error> {
 
 struct Bench {
     effort: Effort,
+    /// Another build of this program.
+    beside: Option<PathBuf>,
     programs: Programs,
     servers: Servers,
     /// The processes that run, by [`Contender::processes`].
@@ -208,7 +221,11 @@ impl Bench {
     fn start(&mut self, scenario: &Scenario, contender: &Contender) -> Result<(), Error> {
         let workers = self.workers.entry(contender.processes()).or_default();
         while workers.len() < scenario.processes {
-            workers.push(Worker::start(contender.name, self.programs.command(contender.program)?)?);
+            let command = match &self.beside {
+                Some(build) if contender.beside => programs::worker(build, contender.program),
+                _ => self.programs.command(contender.program)?,
+            };
+            workers.push(Worker::start(contender.name, command)?);
         }
         self.servers.connect_string(contender.program, scenario.place).map(drop)
     }

@@ -31,12 +31,14 @@ pub(crate) struct Contender {
     pub(crate) program: Program,
     pub(crate) recipe: Recipe,
     pub(crate) objects: Objects,
+    /// Whether the program is another build of this one, which `--beside` names.
+    pub(crate) beside: bool,
     /// What it is, for the legend.
     pub(crate) about: &'static str,
 }
 
 const fn contender(name: &'static str, program: Program, recipe: Recipe, about: &'static str) -> Contender {
-    Contender { name, program, recipe, objects: Objects::PerTask, about }
+    Contender { name, program, recipe, objects: Objects::PerTask, beside: false, about }
 }
 
 pub(crate) const OURS: Contender = contender("ours", Program::Ours, Recipe::Mutex, "`InterProcessMutex`");
@@ -90,6 +92,18 @@ pub(crate) const REDIS: Contender = contender(
     "`SET NX PX` on one Redis server, waiters poll with growing random pauses",
 );
 
+/// What another build of this program does, see [`Contender::twin`].
+const BESIDE: [Contender; 3] = [
+    Contender { name: "beside_ours", beside: true, about: "the same in the build of --beside", ..OURS },
+    Contender { name: "beside_bare", beside: true, about: "the same in the build of --beside", ..BARE },
+    Contender {
+        name: "beside_client_lock",
+        beside: true,
+        about: "the same in the build of --beside",
+        ..CLIENT_LOCK
+    },
+];
+
 /// All contenders, ours first.
 pub(crate) const ALL: [Contender; 13] = [
     OURS,
@@ -110,7 +124,13 @@ pub(crate) const ALL: [Contender; 13] = [
 impl Contender {
     /// Whether it is of this workspace: the numerator of ratios.
     pub(crate) fn is_ours(&self) -> bool {
-        self.program == Program::Ours
+        self.program == Program::Ours && !self.beside
+    }
+
+    /// Returns the contender that does the same in another build of this program, if there is one.
+    pub(crate) fn twin(&self) -> Option<Self> {
+        let same = |twin: &&Self| (twin.program, twin.recipe) == (self.program, self.recipe);
+        BESIDE.iter().find(same).copied()
     }
 
     /// Whether it is a lock, so that no update may be lost.

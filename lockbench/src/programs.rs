@@ -33,9 +33,7 @@ impl Programs {
     pub(crate) fn command(&mut self, program: Program) -> Result<Command, Error> {
         match program {
             Program::Ours | Program::Bare | Program::ClientLock | Program::Redis => {
-                let mut command = Command::new(std::env::current_exe()?);
-                command.args(["worker", program.name()]);
-                Ok(command)
+                Ok(worker(&std::env::current_exe()?, program))
             }
             Program::Curator => self.curator(&peers::curator()?),
             Program::Kazoo => {
@@ -67,6 +65,13 @@ impl Programs {
         self.curator = Some(classes);
         Ok(command)
     }
+}
+
+/// Returns the command that starts a worker of this program, or of another build of it.
+pub(crate) fn worker(build: &Path, program: Program) -> Command {
+    let mut command = Command::new(build);
+    command.args(["worker", program.name()]);
+    command
 }
 
 fn sources() -> &'static Path {

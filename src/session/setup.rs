@@ -83,7 +83,8 @@ pub(crate) async fn connect(setup: Setup, servers: &str) -> Result<Arc<Core>, Co
     let given = dialer.servers().given().to_owned();
     let failed = |error| ConnectError::Setup { servers: given.clone(), source: Arc::new(error) };
     lease_timer::start().map_err(failed)?;
-    let runtime = runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
+    // IO only where tokio has been compiled with it: for a zookeeper-client that uses tokio's sockets.
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let shared = Shared::new();
     let (cleanup, queue) = Cleanup::new();
     // Created before the first try: if this future is dropped, the drop of the core stops the thread.

@@ -1,0 +1,335 @@
+//! What `docs/upstream` says about `zookeeper-client` 0.11.2, on a server in the process. A test that fails
+//! after an update of that library: the page can go, and so can what we do about it.
+//!
+//! With a patched build (`docs/upstream/patched.sh`), `UPSTREAM_PATCHES` names the patches, and the tests
+//! expect the repair.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use test_support::{ByHand, within};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+use zookeeper_client as zk;
+use zookeeper_test_server::{Cut, Direction, Match, Op, Server};
+
+/// How long a test watches that something does not happen.
+const A_WHILE: Duration = Duration::from_millis(500);
+
+/// How long the relay holds what the server says.
+const DELAY: Duration = Duration::from_millis(20);
+
+/// Whether this build lacks all of these patches, so that the tests see the library as it was published.
+fn without(patches: &[&str]) -> bool {
+    let applied = std::env::var("UPSTREAM_PATCHES").unwrap_or_default();
+    !applied.split([',', ' ']).any(|applied| patches.contains(&applied))
+}
+
+async fn connect(servers: &str) -> zk::Client {
+    within("a session", zk::Client::connect(servers)).await.unwrap()
+}
+
+/// A server whose sessions end soon, and a session of 2 s.
+async fn impatient() -> (Server, zk::Client) {
+    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
+    let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(2));
+    let client = within("a session", connector.connect(&server.connect_string())).await.unwrap();
+    (server, client)
+}
+
+fn open() -> zk::Acls<'static> {
+    zk::Acls::anyone_all()
+}
+
+/// When each piece of what a client says arrived at a relay.
+type Arrivals = Arc<Mutex<Vec<Instant>>>;
+
+/// A relay that holds each answer of the server for [`DELAY`], as a network would, for one connection.
+async fn relay(server: SocketAddr) -> (String, Arrivals) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let arrivals = Arrivals::default();
+    let noted = Arc::clone(&arrivals);
+    tokio::spawn(async move {
+        let (client, _) = listener.accept().await.unwrap();
+        let upstream = TcpStream::connect(server).await.unwrap();
+        client.set_nodelay(true).unwrap();
+        upstream.set_nodelay(true).unwrap();
+        let (mut from_client, mut to_client) = client.into_split();
+        let (mut from_server, mut to_server) = upstream.into_split();
+        let (answers, mut held) = mpsc::unbounded_channel::<(tokio::time::Instant, Vec<u8>)>();
+        tokio::spawn(async move {
+            let mut buffer = [0; 4096];
+            while let Ok(n @ 1..) = from_server.read(&mut buffer).await {
+                drop(answers.send((tokio::time::Instant::now() + DELAY, buffer[..n].to_vec())));
+            }
+        });
+        tokio::spawn(async move {
+            while let Some((due, answer)) = held.recv().await {
+                // The network's delay, which is what the test is about.
+                tokio::time::sleep_until(due).await;
+                drop(to_client.write_all(&answer).await);
+            }
+        });
+        let mut buffer = [0; 4096];
+        while let Ok(n @ 1..) = from_client.read(&mut buffer).await {
+            noted.lock().unwrap().push(Instant::now());
+            to_server.write_all(&buffer[..n]).await.unwrap();
+        }
+    });
+    (address, arrivals)
+}
+
+/// Sends two requests at once, five times, and returns how often the second one came later than it was sent:
+/// when the first was answered.
+async fn flights_held(server: SocketAddr) -> usize {
+    let (address, arrivals) = relay(server).await;
+    let client = connect(&address).await;
+    // TCP acknowledges the first segments of a connection at once, and later ones with the answer.
+    for _ in 0..20 {
+        client.check_stat("/").await.unwrap();
+    }
+    let mut held = 0;
+    for _ in 0..5 {
+        arrivals.lock().unwrap().clear();
+        let (first, second) = (client.check_stat("/"), client.check_stat("/"));
+        first.await.unwrap();
+        second.await.unwrap();
+        let arrivals = arrivals.lock().unwrap();
+        let apart = arrivals[arrivals.len() - 1].duration_since(arrivals[0]);
+        held += usize::from(apart > DELAY / 2);
+    }
+    held
+}
+
+#[tokio::test]
+async fn the_second_request_of_a_flight_waits_for_the_first_answer() {
+    let server = Server::start().unwrap();
+    let mut held = Vec::new();
+    // Not on every connection: on which depends on an address in memory, docs/upstream/one-write.md. And on a
+    // machine that is late by more than TCP's patience, all is acknowledged at once, as on a new connection.
+    for _ in 0..20 {
+        let connections: JoinSet<_> = (0..5).map(|_| flights_held(server.addr())).collect();
+        held = within("the flights", connections.join_all()).await;
+        if held.iter().any(|&held| held > 0) {
+            break;
+        }
+    }
+    let some = held.iter().any(|&held| held > 0);
+    assert_eq!(some, without(&["nodelay", "one-write"]), "{held:?}");
+}
+
+/// How often the thread of `async-io` has waited so far; `None` if there is no such thread.
+#[cfg(target_os = "linux")]
+fn waits_of_the_reactor() -> Option<u64> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let statuses = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok());
+    let mut reactors = statuses.filter(|status| status.starts_with("Name:\tasync-io\n"));
+    let waits =
+        reactors.next()?.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))?.trim().parse();
+    Some(waits.unwrap())
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn each_answer_wakes_a_thread_that_does_not_read_it() {
+    // In a process of its own, where nobody else wakes that thread.
+    if std::env::var_os("UPSTREAM_ALONE").is_none() {
+        let name = "each_answer_wakes_a_thread_that_does_not_read_it";
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let status = alone.args([name, "--exact"]).env("UPSTREAM_ALONE", "1").status().unwrap();
+        assert!(status.success());
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let server = Server::start().unwrap();
+        let client = connect(&server.connect_string()).await;
+        let before = waits_of_the_reactor().unwrap_or(0);
+        for _ in 0..1000 {
+            client.check_stat("/").await.unwrap();
+        }
+        let waits = waits_of_the_reactor().unwrap_or(0) - before;
+        assert_eq!(waits > 500, without(&["tokio-sockets"]), "{waits} for 1,000 requests");
+    });
+}
+
+#[tokio::test]
+async fn a_cancelled_lock_leaves_its_node() {
+    let server = Server::start().unwrap();
+    server.create("/lock", "").unwrap();
+    let client = connect(&server.connect_string()).await;
+    let gate = server.hold_reply(Match::op(Op::Create));
+    let prefix = zk::LockPrefix::new_curator("/lock", "n-").unwrap();
+    let cancelled = ByHand::new(client.lock(prefix, b"", open())).start();
+    gate.wait_hit().await;
+    drop(cancelled);
+    gate.release();
+    let empty = |view: zookeeper_test_server::View<'_>| view.children("/lock").is_empty();
+    let deleted = server.wait_until(empty, A_WHILE).await;
+    assert_eq!(!deleted, without(&["lock-cancel"]));
+    assert_eq!(client.state(), zk::SessionState::SyncConnected, "the node stays as long as the session");
+}
+
+#[tokio::test]
+async fn dropping_a_clone_of_an_owned_lock_releases_it() {
+    let server = Server::start().unwrap();
+    server.create("/lock", "").unwrap();
+    let client = connect(&server.connect_string()).await;
+    let prefix = zk::LockPrefix::new_curator("/lock", "n-").unwrap();
+    let lock = within("the lock", client.lock(prefix, b"", open())).await.unwrap().into_owned();
+    drop(lock.clone());
+    let gone = server.wait_until(|view| view.children("/lock").is_empty(), test_support::SOON);
+    assert!(gone.await, "held by nobody, and `lock` is still there: {}", lock.lock_path());
+}
+
+#[tokio::test]
+async fn a_persistent_watch_is_lost_on_reconnect() {
+    let server = Server::start().unwrap();
+    server.create("/n", "").unwrap();
+    let client = connect(&server.connect_string()).await;
+    let mut watcher = within("the watch", client.watch("/n", zk::AddWatchMode::Persistent)).await.unwrap();
+    assert!(server.cut(client.session_id().0, Cut::Fin));
+    let mut next = async || loop {
+        let event = watcher.changed().await;
+        if event.event_type != zk::EventType::Session
+            || event.session_state == zk::SessionState::SyncConnected
+        {
+            return event.event_type;
+        }
+    };
+    assert_eq!(within("the connection", next()).await, zk::EventType::Session);
+    server.set_data("/n", "new").unwrap();
+    let told = tokio::time::timeout(A_WHILE, next()).await;
+    assert_eq!(told.is_err(), without(&["set-watches"]), "{told:?}");
+}
+
+#[tokio::test]
+async fn too_many_watches_end_the_session_on_reconnect() {
+    let (server, client) = impatient().await;
+    let path = |n| format!("/{}-{n:04}", "x".repeat(100));
+    let mut watchers = Vec::new();
+    for n in 0..1500 {
+        watchers.push(client.check_and_watch_stat(&path(n)).await.unwrap());
+    }
+    let mut states = client.state_watcher();
+    assert!(server.cut(client.session_id().0, Cut::Fin));
+    assert_eq!(within("the cut", states.changed()).await, zk::SessionState::Disconnected);
+    let settled = async {
+        // A watch that works is proof that the connection lasts.
+        let mut seen = Vec::new();
+        loop {
+            let state = states.changed().await;
+            seen.push(state);
+            if state.is_terminated() || client.check_stat("/").await.is_ok() {
+                return (state.is_terminated() || client.state().is_terminated(), seen);
+            }
+        }
+    };
+    let (ended, seen) = within("an end of the reconnects", settled).await;
+    assert_eq!(ended, without(&["set-watches"]), "{seen:?}");
+    drop(watchers);
+}
+
+#[tokio::test]
+async fn a_request_that_is_too_large_looks_like_a_lost_connection() {
+    let server = Server::start().unwrap();
+    let client = connect(&server.connect_string()).await;
+    let options = zk::CreateMode::Persistent.with_acls(open());
+    let mut states = client.state_watcher();
+    let error = within("the answer", client.create("/big", &vec![0; 2 << 20], &options)).await.unwrap_err();
+    assert!(matches!(error, zk::Error::ConnectionLoss | zk::Error::Custom(_)), "{error:?}");
+    assert_eq!(within("the cut", states.changed()).await, zk::SessionState::Disconnected);
+}
+
+#[test]
+fn a_watcher_panics_when_the_runtime_of_its_session_ends() {
+    let server = Server::start().unwrap();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (of_the_session, another) = (runtime(), runtime());
+    let (client, watcher) = of_the_session.block_on(async {
+        let client = connect(&server.connect_string()).await;
+        let (_, watcher) = client.check_and_watch_stat("/n").await.unwrap();
+        (client, watcher)
+    });
+    drop(of_the_session);
+    let ended = another.block_on(async { tokio::spawn(watcher.changed()).await });
+    assert!(ended.unwrap_err().is_panic());
+    assert_eq!(client.state(), zk::SessionState::SyncConnected, "of a session that nobody serves");
+}
+
+/// Answers a connect with this session, and everything else with success, until the client is gone.
+async fn answer_as(session: i64, mut stream: TcpStream) -> std::io::Result<()> {
+    let mut connected = false;
+    loop {
+        let length = stream.read_u32().await?;
+        let mut frame = vec![0; usize::try_from(length).unwrap()];
+        stream.read_exact(&mut frame).await?;
+        let answer = if std::mem::replace(&mut connected, true) {
+            [&frame[..4], &[0; 12]].concat()
+        } else {
+            let (timeout, password) = (10_000_i32, [7; 16]);
+            [&[0; 4][..], &timeout.to_be_bytes(), &session.to_be_bytes(), &[0, 0, 0, 16], &password, &[0]]
+                .concat()
+        };
+        stream.write_u32(u32::try_from(answer.len()).unwrap()).await?;
+        stream.write_all(&answer).await?;
+    }
+}
+
+#[tokio::test]
+async fn another_session_is_taken_for_the_same_one() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let cut = Arc::new(Notify::new());
+    let told = Arc::clone(&cut);
+    tokio::spawn(async move {
+        for session in 1.. {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::select! {
+                _ = answer_as(session, stream) => {}
+                () = told.notified() => {}
+            }
+        }
+    });
+    let client = connect(&address).await;
+    let mut states = client.state_watcher();
+    cut.notify_one();
+    let next = [within("a state", states.changed()).await, within("a state", states.changed()).await];
+    assert_eq!(
+        next,
+        [zk::SessionState::Disconnected, zk::SessionState::SyncConnected],
+        "no end of session 1"
+    );
+    assert_eq!(client.session_id(), zk::SessionId(1), "though the server speaks of session 2");
+}
+
+#[tokio::test]
+async fn an_unanswered_ping_is_not_noticed_while_events_arrive() {
+    let (server, client) = impatient().await;
+    server.create("/n", "").unwrap();
+    let mut watcher = within("the watch", client.watch("/n", zk::AddWatchMode::Persistent)).await.unwrap();
+    let mut states = client.state_watcher();
+    let id = client.session_id().0;
+    assert!(server.stall(id, Direction::ToServer));
+    let started = Instant::now();
+    // 2/5 of the session timeout is how long a client should wait for an answer. The events end with the
+    // session.
+    let events = async {
+        while server.sessions().iter().any(|session| session.id == id) {
+            server.set_data("/n", "").unwrap();
+            watcher.changed().await;
+        }
+    };
+    let state = tokio::select! {
+        biased;
+        state = states.changed() => state,
+        () = events => return,
+    };
+    let apart = started.elapsed();
+    assert!(apart > client.session_timeout() * 4 / 5, "{state} after {apart:?}");
+}
