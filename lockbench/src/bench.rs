@@ -188,12 +188,7 @@ impl Bench {
                 continue;
             }
             self.start(scenario, contender)?;
-            let before = Memory::of(self.processes_of(scenario, contender))?;
-            self.warm_up(scenario, contender)?;
-            let after = Memory::of(self.processes_of(scenario, contender))?;
-            if scenario.all_tasks() >= CROWD {
-                let used = after.peak.saturating_sub(before.resident);
-                let bytes = used as f64 / scenario.all_tasks() as f64;
+            if let Some(bytes) = self.warm_up(scenario, contender)? {
                 bytes_per_task.insert(contender.name.to_owned(), bytes);
             }
             present.push(*contender);
@@ -230,23 +225,34 @@ impl Bench {
         self.servers.connect_string(contender.program, scenario.place).map(drop)
     }
 
-    /// Has a contender connect, make its directories, and fill caches, unmeasured.
-    fn warm_up(&mut self, scenario: &Scenario, contender: &Contender) -> Result<(), Error> {
+    /// Has a contender connect, make its directories, and fill caches, untimed. Of a crowd, returns how many
+    /// bytes each task has in memory.
+    fn warm_up(&mut self, scenario: &Scenario, contender: &Contender) -> Result<Option<f64>, Error> {
         if self.effort == Effort::Smoke {
-            return Ok(());
+            return Ok(None);
         }
+        let memory = |bench: &Self| Memory::of(bench.processes_of(scenario, contender));
+        let few = scenario.few();
+        let crowd = scenario.all_tasks() >= CROWD;
+        if crowd {
+            // What a process has before the second task comes: a connection, a runtime.
+            self.part(&few, contender, Duration::ZERO)?;
+        }
+        let before = memory(self)?;
         let started = Instant::now();
         let workers = self.workers.get(&contender.processes()).into_iter().flatten();
         let cold = !workers.take(scenario.processes).all(Worker::is_warm);
         let least = contender.program.warm_up().filter(|_| cold);
         self.part(scenario, contender, self.effort.length() / 2)?;
+        let used = memory(self)?.peak.saturating_sub(before.resident);
         while least.is_some_and(|least| started.elapsed() < least) {
             self.part(scenario, contender, self.effort.length())?;
         }
         if least.is_some() {
             self.workers.get_mut(&contender.processes()).into_iter().flatten().for_each(Worker::set_warm);
         }
-        Ok(())
+        let more = scenario.all_tasks().saturating_sub(few.all_tasks());
+        Ok(crowd.then(|| used as f64 / more as f64))
     }
 
     /// Has a contender run its part of a round.

@@ -297,7 +297,9 @@ fn text(svg: &mut String, (x, y): (f64, f64), class: &str, anchor: &str, text: &
 /// Returns a number with as many digits as say something, and commas between thousands.
 pub(crate) fn shown(value: f64) -> String {
     if value.abs() < 10.0 {
-        let short = format!("{value:.2}");
+        // Two digits that say something.
+        let digits = if value.abs() < 0.1 { 4 } else { 2 };
+        let short = format!("{value:.digits$}");
         return short.trim_end_matches('0').trim_end_matches('.').to_owned();
     }
     let digits = format!("{value:.0}");
@@ -317,8 +319,8 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let all = [0.25, 1.0, 9.999, 42.4, 1234.0, 1_234_567.0].map(shown);
-        assert_eq!(all, ["0.25", "1", "10", "42", "1,234", "1,234,567"]);
+        let all = [0.0, 0.0023, 0.25, 1.0, 9.999, 42.4, 1234.0, 1_234_567.0].map(shown);
+        assert_eq!(all, ["0", "0.0023", "0.25", "1", "10", "42", "1,234", "1,234,567"]);
     }
 
     #[test]

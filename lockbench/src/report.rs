@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::gate::{Quantity, Verdict};
 use crate::job::{Done, Latency};
 use crate::machine::Theft;
+use crate::plot::shown;
 use crate::scenario::{Measure, Scenario};
 use crate::statistics::Spread;
 
@@ -173,7 +174,7 @@ impl ScenarioReport {
             if let Some(ratio) = ratio {
                 let ratio = ratio.of(scenario.measure);
                 let (low, high) = (ratio.lower_quartile, ratio.upper_quartile);
-                let _ = write!(text, "   {:.2}  [{low:.2} {high:.2}]", ratio.median);
+                let _ = write!(text, "   {}  [{} {}]", shown(ratio.median), shown(low), shown(high));
             }
             text.push('\n');
         }

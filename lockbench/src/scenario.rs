@@ -124,6 +124,11 @@ impl Scenario {
         }
     }
 
+    /// Returns the same with few tasks, and on other paths.
+    pub(crate) fn few(&self) -> Self {
+        Self { name: format!("{}_few", self.name), ..self.clone().small() }
+    }
+
     /// How many rounds there are.
     pub(crate) fn rounds(&self, effort: Effort) -> usize {
         effort.rounds().min(self.most_rounds)

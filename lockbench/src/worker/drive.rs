@@ -158,7 +158,8 @@ async fn cycles<C: Contender>(setup: Arc<Setup<C>>, round: Arc<Round>, task: usi
     let mut tally = Tally::default();
     loop {
         if let Some(foreign) = &setup.foreign {
-            come_and_go(foreign, &seat.directory).await?;
+            // In a box: or each of 100,000 tasks would have room for it.
+            Box::pin(come_and_go(foreign, &seat.directory)).await?;
         }
         let reading = reads(task, tally.cycles, round.job.read_percent);
         let asked = Instant::now();

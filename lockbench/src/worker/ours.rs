@@ -16,6 +16,8 @@ const MAX_WAITERS: usize = 15_000;
 /// How often, and for how long, a mutex with `handoff` goes from task to task: what its documentation uses.
 const HANDED_OVER: u32 = 1_000;
 const BATCH: Duration = Duration::from_millis(10);
+/// How long a lock with `sticky` is kept after its last use: longer than a round.
+const KEPT: Duration = Duration::from_secs(60);
 /// How long background deletions may take at the end of a round.
 const SETTLE: Duration = Duration::from_secs(60);
 
@@ -50,6 +52,7 @@ impl Contender for Session {
             Recipe::Handoff => {
                 Lock::Mutex(InterProcessMutex::builder(&self.0, path).handoff(HANDED_OVER, BATCH).build()?)
             }
+            Recipe::Sticky => Lock::Mutex(InterProcessMutex::builder(&self.0, path).sticky(KEPT).build()?),
             Recipe::ReadWrite => {
                 let lock = InterProcessReadWriteLock::new(&self.0, path)?;
                 Lock::ReadWrite(lock.read_lock(), lock.write_lock())
