@@ -197,36 +197,39 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
 
 /// Repeats `attempt` until its caller has the grant: one may be lost between the grant and here, while the
 /// caller was paused or not polled, and has seen no guard. `lost` returns which lock is lost, and how.
-pub(crate) async fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
+#[expect(clippy::manual_async_fn, reason = "each of many that wait would have its arguments twice")]
+pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
     mut ask: Ask,
     attempt: impl Fn(Ask) -> F,
     lost: impl Fn(&T) -> Option<(&Arc<PathLock>, LostReason)>,
-) -> Result<T, AcquireError> {
-    let started = Instant::now();
-    let mut unseen_leases = 0;
-    loop {
-        let granted = match attempt(ask).await {
-            Ok(granted) => granted,
-            Err(error) => {
-                let asked = match ask.budget {
-                    Budget::Until { asked, .. } => asked,
-                    Budget::Try { .. } | Budget::Forever => Duration::ZERO,
-                };
-                return Err(error.timed_out(asked, started.elapsed()));
+) -> impl Future<Output = Result<T, AcquireError>> {
+    async move {
+        let started = Instant::now();
+        let mut unseen_leases = 0;
+        loop {
+            let granted = match attempt(ask).await {
+                Ok(granted) => granted,
+                Err(error) => {
+                    let asked = match ask.budget {
+                        Budget::Until { asked, .. } => asked,
+                        Budget::Try { .. } | Budget::Forever => Duration::ZERO,
+                    };
+                    return Err(error.timed_out(asked, started.elapsed()));
+                }
+            };
+            let Some((path_lock, reason)) = lost(&granted) else { return Ok(granted) };
+            // One that is too short for this caller would come to no end by the deadline alone.
+            unseen_leases += u32::from(reason == LostReason::LeaseOver);
+            let in_time = match ask.budget {
+                Budget::Forever => true,
+                Budget::Until { deadline, .. } => Instant::now() < deadline,
+                Budget::Try { .. } => false,
+            };
+            if !in_time || unseen_leases > UNSEEN_LEASES {
+                return Err(path_lock.lost_at_once(reason));
             }
-        };
-        let Some((path_lock, reason)) = lost(&granted) else { return Ok(granted) };
-        // One that is too short for this caller would come to no end by the deadline alone.
-        unseen_leases += u32::from(reason == LostReason::LeaseOver);
-        let in_time = match ask.budget {
-            Budget::Forever => true,
-            Budget::Until { deadline, .. } => Instant::now() < deadline,
-            Budget::Try { .. } => false,
-        };
-        if !in_time || unseen_leases > UNSEEN_LEASES {
-            return Err(path_lock.lost_at_once(reason));
+            ask = ask.again();
         }
-        ask = ask.again();
     }
 }
 
@@ -323,8 +326,8 @@ macro_rules! lock_methods {
                 let budget = $crate::lock::within(&self.path_lock, timeout);
                 let location = std::panic::Location::caller();
                 let ask = $crate::engine::path_lock::Ask::new($kind, budget, location);
-                let hold = $crate::lock::acquire(std::sync::Arc::clone(&self.path_lock), ask);
-                async move { hold.await.map($guard::new) }
+                let path_lock = std::sync::Arc::clone(&self.path_lock);
+                async move { $crate::lock::acquire(path_lock, ask).await.map($guard::new) }
             }
 
             /// Acquires the lock, waiting at most until `deadline`.
@@ -362,8 +365,8 @@ macro_rules! lock_methods {
                 let budget = $crate::lock::until(&self.path_lock, deadline);
                 let location = std::panic::Location::caller();
                 let ask = $crate::engine::path_lock::Ask::new($kind, budget, location);
-                let hold = $crate::lock::acquire(std::sync::Arc::clone(&self.path_lock), ask);
-                async move { hold.await.map($guard::new) }
+                let path_lock = std::sync::Arc::clone(&self.path_lock);
+                async move { $crate::lock::acquire(path_lock, ask).await.map($guard::new) }
             }
 
             /// Acquires the lock for no longer than `lease`, waiting at most for `wait`.
@@ -423,8 +426,8 @@ macro_rules! lock_methods {
                 let budget = $crate::lock::within(&self.path_lock, wait);
                 let location = std::panic::Location::caller();
                 let ask = $crate::engine::path_lock::Ask::new($kind, budget, location);
-                let hold = $crate::lock::acquire_for(std::sync::Arc::clone(&self.path_lock), ask, lease);
-                async move { hold.await.map($guard::new) }
+                let path_lock = std::sync::Arc::clone(&self.path_lock);
+                async move { $crate::lock::acquire_for(path_lock, ask, lease).await.map($guard::new) }
             }
 
             /// Acquires the lock, waiting for as long as other contenders are in the way.
@@ -460,8 +463,9 @@ macro_rules! lock_methods {
                 let budget = $crate::engine::path_lock::Budget::Forever;
                 let location = std::panic::Location::caller();
                 let ask = $crate::engine::path_lock::Ask::new($kind, budget, location);
-                let hold = $crate::lock::acquire(std::sync::Arc::clone(&self.path_lock), ask);
-                async move { hold.await.map($guard::new) }
+                let path_lock = std::sync::Arc::clone(&self.path_lock);
+                // Called inside: a future that is awaited by another is in it twice, and many may be waiting.
+                async move { $crate::lock::acquire(path_lock, ask).await.map($guard::new) }
             }
 
             /// Acquires the lock if it is free.

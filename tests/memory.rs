@@ -1,15 +1,16 @@
-//! What a waiter costs this process: the documentation says it. Alone in its process, whose allocations it
-//! counts.
+//! What a waiter costs this process, and that cycles cost it nothing. Alone in their process, whose allocations
+//! they count.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Lines, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use peak_alloc::PeakAlloc;
-use test_support::in_process::{fair, start};
+use test_support::in_process::{DIRECTORY, fair, start};
 use test_support::within;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio_test::{assert_pending, task};
-use zookeeper_recipes::Client;
+use zookeeper_recipes::{Client, InterProcessMutex, InterProcessReadWriteLock};
 
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
@@ -18,16 +19,8 @@ static ALLOCATED: PeakAlloc = PeakAlloc;
 #[tokio::test(flavor = "current_thread")]
 async fn the_memory_of_a_waiter_is_what_the_documentation_says() {
     const WAITERS: usize = 2_000;
-    let mut server = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_server_in_another_process", "--nocapture"])
-        .env(SERVE, "1")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut output = BufReader::new(server.stdout.take().unwrap()).lines();
-    let servers = output.find_map(|line| Some(line.unwrap().split_once(SERVE)?.1.to_owned())).unwrap();
-    let client = Client::builder().session_timeout(Duration::from_secs(40)).connect(&servers).await.unwrap();
+    let server = Elsewhere::start().await;
+    let client = server.client().await;
     let lock = fair(&client);
     let holder = within("the grant", lock.lock()).await.unwrap();
     let before = ALLOCATED.current_usage();
@@ -46,13 +39,110 @@ async fn the_memory_of_a_waiter_is_what_the_documentation_says() {
     drop((holder, waiting));
     within("the grant", place.lock()).await.unwrap().release().await.unwrap();
     client.close().await.unwrap();
-    drop(server.stdin.take());
-    output.for_each(drop);
-    assert!(server.wait().unwrap().success());
+    server.stop();
 }
 
 /// What `InterProcessFairLock` says that a waiter costs at most.
 const MEMORY: usize = 6 * 1024;
+
+/// A waiter without a place has no node, no watch and no state machine.
+#[tokio::test(flavor = "current_thread")]
+async fn a_waiter_for_a_place_costs_less_than_one_in_the_queue() {
+    const WAITERS: usize = 10_000;
+    let server = Elsewhere::start().await;
+    let client = server.client().await;
+    let lock = InterProcessMutex::builder(&client, DIRECTORY).max_znodes(1).build().unwrap();
+    let holder = within("the grant", lock.lock()).await.unwrap();
+    let before = ALLOCATED.current_usage();
+    let mut waiting: Vec<_> = (0..WAITERS).map(|_| task::spawn(lock.lock())).collect();
+    for attempt in &mut waiting {
+        assert_pending!(attempt.poll());
+    }
+    // The session's thread polls new tasks in the order in which they were spawned, and a flush is one of them.
+    within("a flush", client.flush(Duration::from_secs(60))).await.unwrap();
+    let each = ALLOCATED.current_usage().saturating_sub(before) / WAITERS;
+    println!("{each} bytes a waiter without a place");
+    assert!((500..WITHOUT_PLACE).contains(&each), "{each} bytes a waiter without a place");
+    assert_eq!(lock.participants().await.unwrap().len(), 1);
+    drop((holder, waiting));
+    within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+    client.close().await.unwrap();
+    server.stop();
+}
+
+/// How much a waiter without a place costs at most. The futures of a build without optimizations are larger.
+const WITHOUT_PLACE: usize = if cfg!(debug_assertions) { 2_250 } else { 2 * 1024 };
+
+/// What is left of a cycle would be left a million times.
+#[tokio::test(flavor = "current_thread")]
+async fn cycles_leave_nothing() {
+    const CYCLES: usize = 3_000;
+    let server = Elsewhere::start().await;
+    let client = server.client().await;
+    let mutex = InterProcessMutex::new(&client, "/locks/mutex").unwrap();
+    let fair = fair(&client);
+    let documents = InterProcessReadWriteLock::new(&client, "/locks/documents").unwrap();
+    let cycle = async || {
+        mutex.lock().await.unwrap().release().await.unwrap();
+        let guard = fair.lock().await.unwrap();
+        let mut cancelled = task::spawn(fair.lock());
+        assert_pending!(cancelled.poll());
+        drop((cancelled, guard));
+        documents.read_lock().lock().await.unwrap().release().await.unwrap();
+        mutex.try_lock().await.unwrap().release().await.unwrap();
+        client.flush(Duration::from_secs(60)).await.unwrap();
+    };
+    // The capacity of tables and queues stays.
+    for _ in 0..CYCLES {
+        within("a cycle", cycle()).await;
+    }
+    let before = ALLOCATED.current_usage();
+    for _ in 0..CYCLES {
+        within("a cycle", cycle()).await;
+    }
+    let grown = ALLOCATED.current_usage().saturating_sub(before);
+    println!("{grown} bytes more after {CYCLES} cycles");
+    // One number that is left of each would be 24,000.
+    assert!(grown < 8 * CYCLES, "{grown} bytes more after {CYCLES} cycles");
+    client.close().await.unwrap();
+    server.stop();
+}
+
+/// A server in another process, whose memory is not counted. One test has one at a time.
+struct Elsewhere {
+    server: Child,
+    output: Lines<BufReader<ChildStdout>>,
+    servers: String,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Elsewhere {
+    async fn start() -> Self {
+        static ALONE: Mutex<()> = Mutex::const_new(());
+        let alone = ALONE.lock().await;
+        let mut server = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_server_in_another_process", "--nocapture"])
+            .env(SERVE, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(server.stdout.take().unwrap()).lines();
+        let servers = output.find_map(|line| Some(line.unwrap().split_once(SERVE)?.1.to_owned())).unwrap();
+        Self { server, output, servers, _alone: alone }
+    }
+
+    async fn client(&self) -> Client {
+        let builder = Client::builder().session_timeout(Duration::from_secs(40));
+        builder.connect(&self.servers).await.unwrap()
+    }
+
+    fn stop(mut self) {
+        drop(self.server.stdin.take());
+        self.output.by_ref().for_each(drop);
+        assert!(self.server.wait().unwrap().success());
+    }
+}
 
 const SERVE: &str = "SERVE_FOR_THE_MEMORY_TEST ";
 

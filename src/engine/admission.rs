@@ -17,15 +17,15 @@ use crate::protocol::node_name::Kind;
 pub(crate) async fn enter(
     path_lock: &Arc<PathLock>,
     number: u64,
-    ask: Ask,
+    ask: &Ask,
 ) -> Result<Arc<Place>, TryLockError> {
-    let Ask { kind, budget, admission, .. } = ask;
+    let Ask { kind, admission, .. } = *ask;
     let (queue, limit) = (path_lock.queue(), path_lock.limit());
     // Its drop tells the queue, however this ends.
     let place = Place::new(queue, number);
     let mut known = None;
     loop {
-        let wish = match budget {
+        let wish = match ask.budget {
             Budget::Try { .. } => Wish::Ask { known },
             Budget::Until { .. } | Budget::Forever => Wish::Join,
         };

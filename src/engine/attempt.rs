@@ -67,13 +67,8 @@ pub(super) fn start_as(path_lock: &Arc<PathLock>, ask: Ask, number: u64, begun: 
         reply: Some(reply),
     };
     let begun = begun.map(Box::new);
-    path_lock.client().spawn(async move { attempt.run(begun, Stop::new(ask.budget, cancelled)).await });
+    path_lock.client().spawn(attempt.run(begun, cancelled));
     Pending::new(Arc::clone(path_lock), granted, seen, cancel, number)
-}
-
-/// Tries to get the lock. The attempt starts at the first poll.
-pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
-    start(&path_lock, ask).result().await
 }
 
 /// Goes on with an attempt whose node was created together with those of other locks.
@@ -208,23 +203,31 @@ enum End {
 }
 
 impl Attempt {
-    async fn run(mut self, begun: Option<Box<Begun>>, mut stop: Stop) {
-        let place = match &begun {
-            Some(begun) => Arc::clone(&begun.place),
-            None => match self.place(&mut stop).await {
-                Ok(place) => place,
-                // Nothing has been sent, so there is nothing to clean up.
-                Err(end) => return drop(self.tell(end)),
-            },
-        };
-        // On the heap only from here on, because many attempts may be waiting for a place.
-        Box::pin(self.contend(&place, begun, &mut stop)).await;
+    #[expect(clippy::manual_async_fn, reason = "each of many that wait would have its arguments twice")]
+    fn run(
+        mut self,
+        begun: Option<Box<Begun>>,
+        cancelled: oneshot::Receiver<Ticket>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        async move {
+            let mut stop = Stop::new(self.ask.budget, cancelled);
+            let place = match &begun {
+                Some(begun) => Arc::clone(&begun.place),
+                None => match self.place(&mut stop).await {
+                    Ok(place) => place,
+                    // Nothing has been sent, so there is nothing to clean up.
+                    Err(end) => return drop(self.tell(end)),
+                },
+            };
+            // On the heap only from here on, because many attempts may be waiting for a place.
+            Box::pin(self.contend(&place, begun, &mut stop)).await;
+        }
     }
 
     /// Waits for a place.
     async fn place(&self, stop: &mut Stop) -> Result<Arc<Place>, End> {
         let before = self.path_lock.census();
-        let place = enter(&self.path_lock, self.number, self.ask);
+        let place = enter(&self.path_lock, self.number, &self.ask);
         tokio::select! {
             biased;
             place = place => place.map_err(End::Denied),

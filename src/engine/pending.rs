@@ -5,14 +5,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
-use tokio::sync::{oneshot, watch};
 
 use crate::engine::cancel::CancelOnDrop;
 use crate::engine::hold::Hold;
 use crate::engine::look;
 use crate::engine::path_lock::PathLock;
-use crate::engine::progress::{Ahead, Progress};
+use crate::engine::progress::{Ahead, ProgressReceiver};
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::node_name::Kind;
 use crate::session::tickets::Ticket;
@@ -30,7 +30,7 @@ pub(crate) struct Pending {
     /// A granted lock that is not taken is a [`Hold`] in this channel, whose drop releases it. `None` once
     /// the result has been taken.
     granted: Option<GrantReceiver>,
-    progress: watch::Receiver<Progress>,
+    progress: ProgressReceiver,
     cancel: CancelOnDrop,
 }
 
@@ -38,7 +38,7 @@ impl Pending {
     pub(crate) fn new(
         path_lock: Arc<PathLock>,
         granted: GrantReceiver,
-        progress: watch::Receiver<Progress>,
+        progress: ProgressReceiver,
         cancel: oneshot::Sender<Ticket>,
         number: u64,
     ) -> Self {
@@ -47,7 +47,7 @@ impl Pending {
     }
 
     /// Separates the wait for the result from what cancels the attempt when it is dropped.
-    pub(super) fn split(self) -> (Option<GrantReceiver>, CancelOnDrop, watch::Receiver<Progress>) {
+    pub(super) fn split(self) -> (Option<GrantReceiver>, CancelOnDrop, ProgressReceiver) {
         let Self { path_lock: _, granted, progress, cancel } = self;
         (granted, cancel, progress)
     }
@@ -99,35 +99,30 @@ impl Pending {
 
     /// Waits until the attempt has a node in the queue. Returns the result if the attempt ends before.
     pub(crate) async fn queued(&mut self) -> Option<Result<Hold, TryLockError>> {
-        let mut progress = self.progress.clone();
+        let progress = self.progress.clone();
         tokio::select! {
             biased;
             result = self.result() => Some(result),
-            // An error means that the attempt has ended, and has a result.
-            Ok(_) = progress.wait_for(|progress| progress.node.is_some()) => None,
+            // `None` means that the attempt has ended, and has a result.
+            Some(_) = progress.node() => None,
         }
     }
 
     /// Returns how many contenders are before its node. `None` if the attempt has ended.
     pub(crate) async fn position(&self) -> Result<Option<usize>, AcquireError> {
-        let (path_lock, mut node) = (Arc::clone(&self.path_lock), self.progress.clone());
+        let (path_lock, progress) = (Arc::clone(&self.path_lock), self.progress.clone());
         let position = self.path_lock.client().run_while_polled(async move {
             loop {
                 // Without a node, the attempt is about to create one, perhaps in the next session.
-                let queued = node.wait_for(|progress| progress.node.is_some()).await;
-                let Ok(name) = queued.map(|progress| progress.node.clone()) else {
-                    return Ok(None);
-                };
-                if let Some(position) =
-                    look::position(&path_lock, name.as_deref().unwrap_or_default()).await?
-                {
+                let Some(name) = progress.node().await else { return Ok(None) };
+                if let Some(position) = look::position(&path_lock, &name).await? {
                     return Ok(Some(position));
                 }
                 // Deleted in the meantime: with its session, in which case the attempt creates another soon,
                 // or by another process, which the attempt notices with its next list.
-                match tokio::time::timeout(ANOTHER_NODE, node.changed()).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return Ok(None),
+                match tokio::time::timeout(ANOTHER_NODE, progress.left(&name)).await {
+                    Ok(Some(())) => {}
+                    Ok(None) => return Ok(None),
                     Err(_) => {
                         let path = path_lock.path().user().to_owned();
                         return Err(AcquireError::NodeDeleted { path, times: 1 });
@@ -140,12 +135,12 @@ impl Pending {
 
     /// Returns whether it has waited for another contender.
     pub(crate) fn has_waited(&self) -> bool {
-        self.progress.borrow().has_waited
+        self.progress.get().has_waited
     }
 
     /// Returns the live contenders that it is known to wait for: in the queue, or for a place.
     pub(crate) fn ahead(&self) -> Option<Ahead> {
-        if let Some(ahead) = self.progress.borrow().ahead.clone() {
+        if let Some(ahead) = self.progress.get().ahead {
             return Some(ahead);
         }
         let waits = self.path_lock.queue().with(|queue| queue.waits_for_place(self.cancel.number()));
@@ -156,7 +151,7 @@ impl Pending {
     /// Returns the error of an attempt that is not granted in time: with the contenders ahead, or with what
     /// was not answered.
     pub(crate) fn late(&self, kind: Kind, asked: Duration, waited: Duration) -> AcquireError {
-        let progress = self.progress.borrow().clone();
+        let progress = self.progress.get();
         self.path_lock.late(progress, kind, asked, waited)
     }
 

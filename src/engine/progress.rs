@@ -1,10 +1,11 @@
 //! The progress of an attempt, as its caller sees it.
 
 use std::fmt;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// The progress of an attempt.
 #[derive(Clone, Debug, Default)]
@@ -20,44 +21,105 @@ pub(crate) struct Progress {
     pub(crate) waits_for: WaitsFor,
 }
 
+/// What an attempt and its caller share. Not a watch channel, which is three times as large: thousands of
+/// attempts may be waiting.
+#[derive(Debug, Default)]
+struct Shared {
+    known: Mutex<Known>,
+    /// Told when the node changes, and at the end.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    progress: Progress,
+    /// Whether the attempt has ended.
+    ended: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The attempt's side of its progress.
 #[derive(Debug)]
-pub(super) struct ProgressSender(watch::Sender<Progress>);
+pub(super) struct ProgressSender(Arc<Shared>);
 
 impl ProgressSender {
-    pub(super) fn new() -> (Self, watch::Receiver<Progress>) {
-        let (progress, seen) = watch::channel(Progress::default());
-        (Self(progress), seen)
+    pub(super) fn new() -> (Self, ProgressReceiver) {
+        let shared = Arc::<Shared>::default();
+        (Self(Arc::clone(&shared)), ProgressReceiver(shared))
     }
 
     pub(super) fn get(&self) -> Progress {
-        self.0.borrow().clone()
+        self.0.lock().progress.clone()
     }
 
     /// Sets the node in the queue. This is the only change that wakes the caller.
     pub(super) fn set_node(&self, node: Option<&str>) {
-        self.0.send_if_modified(|progress| {
-            let changed = progress.node.as_deref() != node;
-            if changed {
-                progress.node = node.map(Into::into);
+        {
+            let progress = &mut self.0.lock().progress;
+            if progress.node.as_deref() == node {
+                return;
             }
-            changed
-        });
+            progress.node = node.map(Into::into);
+        }
+        self.0.changed.notify_waiters();
     }
 
     pub(super) fn set_ahead(&self, ahead: Option<Ahead>) {
-        self.0.send_if_modified(|progress| {
-            progress.has_waited |= ahead.is_some();
-            progress.ahead = ahead;
-            false
-        });
+        let progress = &mut self.0.lock().progress;
+        progress.has_waited |= ahead.is_some();
+        progress.ahead = ahead;
     }
 
     pub(super) fn set_waits_for(&self, waits_for: WaitsFor) {
-        self.0.send_if_modified(|progress| {
-            progress.waits_for = waits_for;
-            false
-        });
+        self.0.lock().progress.waits_for = waits_for;
+    }
+}
+
+impl Drop for ProgressSender {
+    fn drop(&mut self) {
+        self.0.lock().ended = true;
+        self.0.changed.notify_waiters();
+    }
+}
+
+/// The caller's side of the progress of an attempt.
+#[derive(Clone, Debug)]
+pub(crate) struct ProgressReceiver(Arc<Shared>);
+
+impl ProgressReceiver {
+    pub(super) fn get(&self) -> Progress {
+        self.0.lock().progress.clone()
+    }
+
+    /// Waits until the attempt has a node. `None` if it ends, or has ended, without one.
+    pub(super) async fn node(&self) -> Option<Arc<str>> {
+        self.until(|known| known.progress.node.clone()).await
+    }
+
+    /// Waits until the attempt has this node no longer. `None` if it ends with it.
+    pub(super) async fn left(&self, node: &str) -> Option<()> {
+        self.until(|known| (known.progress.node.as_deref() != Some(node)).then_some(())).await
+    }
+
+    async fn until<T>(&self, find: impl Fn(&Known) -> Option<T>) -> Option<T> {
+        loop {
+            let mut changed = pin!(self.0.changed.notified());
+            // Before the look, so that a change after it is not missed.
+            changed.as_mut().enable();
+            let (found, ended) = {
+                let known = self.0.lock();
+                (find(&known), known.ended)
+            };
+            if found.is_some() || ended {
+                return found;
+            }
+            changed.await;
+        }
     }
 }
 

@@ -30,7 +30,7 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// Tries to get a lock, in its room if it has one. The attempt starts at the first poll.
 pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
-    let Some(room) = path_lock.room() else { return attempt::acquire(path_lock, ask).await };
+    let Some(room) = path_lock.room() else { return attempt::start(&path_lock, ask).result().await };
     let patience = match ask.budget {
         Budget::Try { .. } => Patience::Try,
         Budget::Until { deadline, .. } => Patience::Until(Some(deadline)),
@@ -88,7 +88,7 @@ impl State {
     }
 
     fn progress(&self) -> Option<Progress> {
-        self.attempt.as_ref().map(|(_, progress)| progress.borrow().clone())
+        self.attempt.as_ref().map(|(_, progress)| progress.get())
     }
 
     /// Returns the live contenders before the attempt under way, if they are known.

@@ -7,11 +7,11 @@ use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 
 use crate::engine::cancel::CancelOnDrop;
 use crate::engine::held::{Held, InRoom};
-use crate::engine::progress::Progress;
+use crate::engine::progress::ProgressReceiver;
 use crate::engine::shared_queue::Place;
 use crate::error::TryLockError;
 use crate::protocol::hold::Deletion;
@@ -30,7 +30,7 @@ pub(crate) struct SharedRoom {
 pub(super) struct State {
     pub(super) room: Room<Waiter, Instant>,
     /// The attempt under way. The drop of the first part cancels it.
-    pub(super) attempt: Option<(CancelOnDrop, watch::Receiver<Progress>)>,
+    pub(super) attempt: Option<(CancelOnDrop, ProgressReceiver)>,
     /// The hold that has the node, for messages.
     holder: Option<Holder>,
     /// The two numbers of the last fencing token.
@@ -259,7 +259,7 @@ impl State {
     }
 
     /// Returns the attempt that is under way no more; its drop cancels it.
-    pub(super) fn cancel(&mut self) -> Option<(CancelOnDrop, watch::Receiver<Progress>)> {
+    pub(super) fn cancel(&mut self) -> Option<(CancelOnDrop, ProgressReceiver)> {
         self.room.attempt_ends();
         self.attempt.take()
     }
