@@ -1,5 +1,6 @@
 //! What a waiter costs this process, and that cycles cost it nothing. Alone in their process, whose allocations
 //! they count.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Lines, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
