@@ -1,6 +1,7 @@
 //! The read-write lock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::client::Client;
 use crate::engine::convert;
@@ -210,10 +211,12 @@ lock_builder! {
     /// # let server = zookeeper_test_server::Server::start()?;
     /// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
     /// # let client = client.connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
     /// use zookeeper_recipes::{Acl, Dialect, InterProcessReadWriteLock, Parents};
     ///
     /// let lock = InterProcessReadWriteLock::builder(&client, "/cache/prices")
     ///     .max_znodes(16) // of the waiters of this process
+    ///     .sticky(Duration::from_secs(5)) // the readers share a node
     ///     .data("worker-7") // for people who look at the nodes
     ///     .acl([Acl::creator_all()]) // the client has credentials
     ///     .parents(Parents::Persistent) // the directory stays when the queue is empty
@@ -234,6 +237,42 @@ impl InterProcessReadWriteLockBuilder {
     /// lock. From 1 to 10,000, by default 64.
     pub fn max_znodes(mut self, nodes: usize) -> Self {
         self.asked.node_limit = Some(nodes);
+        self
+    }
+
+    /// Has the readers of this client share one read node while no writer queues, and keeps it for at most
+    /// `idle` after the last use; by default each reader has a node of its own.
+    ///
+    /// A read lock then costs no request, and each guard is a hold of its own as ever. The client watches the
+    /// lock's directory. When a writer of any process queues, the node is closed: readers that come later queue
+    /// behind the writer, and the node is deleted with the last reader that is inside. An interrupted connection
+    /// closes it too. Writers are not affected, but a
+    /// [`try_lock`](InterProcessWriteLock::try_lock) that finds only such nodes ahead creates its own, and waits
+    /// up to 100 ms before it returns [`WouldBlock`](crate::TryLockError::WouldBlock).
+    ///
+    /// The price: each time a contender of another process comes or goes, this client sends one list, so it is
+    /// for sets of readers that seldom change. [`try_upgrade`](ReadGuard::try_upgrade) is refused while other
+    /// guards share the node. `idle` is longer than zero.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::InterProcessReadWriteLock;
+    ///
+    /// let prices = InterProcessReadWriteLock::builder(&client, "/cache/prices");
+    /// let prices = prices.sticky(Duration::from_secs(5)).build()?;
+    /// let (one, two) = (prices.read_lock().lock().await?, prices.read_lock().lock().await?);
+    /// assert_eq!(one.node(), two.node());
+    /// # drop((one, two));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sticky(mut self, idle: Duration) -> Self {
+        self.asked.sticky = Some(idle);
         self
     }
 }

@@ -32,8 +32,24 @@ pub(super) trait InRoom: fmt::Debug + Send + Sync {
         deletion: Deletion<Arc<Place>>,
     ) -> Option<(Deletion<Arc<Place>>, u64)>;
 
-    /// Notes that the hold with this number is lost, or that its node is left to be deleted.
-    fn over(&self, number: u64);
+    /// Notes that the hold with this number is over.
+    fn over(&self, number: u64, how: Over);
+
+    /// Returns whether several holds have one node, so that it is deleted with the last of them, whatever became
+    /// of it.
+    fn is_shared(&self) -> bool {
+        false
+    }
+}
+
+/// How a hold is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    Lost,
+    /// Lost: another process has deleted its node.
+    Gone,
+    /// Its node, if it still exists, is left to be deleted.
+    Released,
 }
 
 /// One held lock.
@@ -379,15 +395,20 @@ impl Held {
         let session = self.session.upgrade();
         let room = self.room.get().and_then(Weak::upgrade);
         // The number of the hold with which the node leaves the room.
-        let mut over = (is_release || lost.is_some()).then_some(self.number);
+        let how = match (&gone, is_release) {
+            (Some(_), _) => Over::Gone,
+            (None, true) => Over::Released,
+            (None, false) => Over::Lost,
+        };
+        let mut over = (is_release || lost.is_some()).then_some((self.number, how));
         if let (Some(room), Some(session)) = (&room, &session) {
-            if let Some(deletion) = delete.take_if(|deletion| deletion.hand_over) {
+            if let Some(deletion) = delete.take_if(|deletion| deletion.hand_over || room.is_shared()) {
                 let passed_on = room.pass_on(self, session, deletion);
                 (delete, over) = passed_on.map_or((None, None), |(deletion, number)| {
                     if let Some(place) = &deletion.place {
                         place.set_live(false);
                     }
-                    (Some(deletion), Some(number))
+                    (Some(deletion), Some((number, Over::Released)))
                 });
             }
         }
@@ -404,7 +425,7 @@ impl Held {
         }
         let Some(session) = session else { return !refused };
         let mut done = done;
-        if is_release && delete.is_none() && over.is_none() {
+        if is_release && delete.is_none() && over.is_none() && report.is_none() {
             // Passed on. An error means that the release was cancelled, and its result has no receiver.
             done.take().map(|done| done.send(Ok(())));
         }
@@ -430,8 +451,8 @@ impl Held {
             });
         }
         // Not before: another attempt has to come after the deletion.
-        if let (Some(room), Some(number)) = (room, over) {
-            room.over(number);
+        if let (Some(room), Some((number, how))) = (room, over) {
+            room.over(number, how);
         }
         !refused
     }

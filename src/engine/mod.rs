@@ -25,6 +25,7 @@ pub(crate) mod revoke;
 pub(crate) mod room;
 mod seat;
 pub(crate) mod shared_queue;
+pub(crate) mod shared_readers;
 mod shared_room;
 mod stop;
 pub(crate) mod transact;

@@ -11,6 +11,7 @@ use crate::engine::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
 use crate::engine::progress::{Ahead, NoAnswer, Progress, WaitsFor};
 use crate::engine::registry::Registry;
 use crate::engine::shared_queue::SharedQueue;
+use crate::engine::shared_readers::SharedReaders;
 use crate::engine::shared_room::{Holder, SharedRoom};
 use crate::error::{AcquireError, BuildError, LocalHolder, Lost, LostReason, TryLockError};
 use crate::path::LockPath;
@@ -96,6 +97,8 @@ pub(crate) struct PathLock {
     queue: Arc<SharedQueue>,
     /// Where attempts wait behind one node; `None` if each has a node of its own.
     room: Option<Arc<SharedRoom>>,
+    /// The readers that share a node; `None` if each has a node of its own.
+    readers: Option<Arc<SharedReaders>>,
     /// The holds of this path lock that are not the room's, by the numbers of their attempts, so the oldest is the first.
     holders: Mutex<BTreeMap<u64, Holder>>,
     foreign_reported: AtomicBool,
@@ -177,6 +180,8 @@ impl PathLock {
         let sticky = options.sticky.is_some();
         let has_room = options.recipe == Recipe::Mutex && (sticky || options.hand_off.is_some());
         let room = has_room.then(|| SharedRoom::new(options.hand_off, sticky));
+        let shares = options.recipe == Recipe::ReadWriteLock && sticky;
+        let readers = shares.then(Arc::<SharedReaders>::default);
         let path_lock = Self {
             registry,
             client,
@@ -184,6 +189,7 @@ impl PathLock {
             options,
             queue,
             room,
+            readers,
             holders: Mutex::default(),
             foreign_reported: AtomicBool::new(false),
         };
@@ -221,6 +227,11 @@ impl PathLock {
     /// Returns the room in which its attempts wait; `None` if each has a node of its own.
     pub(super) fn room(&self) -> Option<&Arc<SharedRoom>> {
         self.room.as_ref()
+    }
+
+    /// Returns its readers that share a node; `None` if each has a node of its own.
+    pub(super) fn readers(&self) -> Option<&Arc<SharedReaders>> {
+        self.readers.as_ref()
     }
 
     /// Returns the limit on nodes by which its attempts are counted.
@@ -380,6 +391,9 @@ impl Drop for PathLock {
             // No handle can use a node that is kept.
             room.give_up(None);
             room.wake.notify_one();
+        }
+        if let Some(readers) = &self.readers {
+            readers.close_any();
         }
         self.registry.forget(&(self.path.clone(), self.options.recipe));
     }

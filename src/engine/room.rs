@@ -14,13 +14,16 @@ use crate::engine::hold::Hold;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::GrantReceiver;
 use crate::engine::progress::{Ahead, Progress};
+use crate::engine::shared_readers::{Joined, SharedReaders};
 use crate::engine::shared_room::{Arrived, Granted, SharedRoom, State, Waiter};
 use crate::error::TryLockError;
+use crate::path::LockPath;
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
 use crate::protocol::room::{Late, Patience, Position};
 use crate::session::waker;
 use crate::session::watches::{WatchUse, changed};
+use crate::session::zk_session::Session;
 
 /// The longest time that the task sleeps.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -30,7 +33,12 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// Tries to get a lock, in its room if it has one. The attempt starts at the first poll.
 pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
-    let Some(room) = path_lock.room() else { return attempt::start(&path_lock, ask).result().await };
+    let Some(room) = path_lock.room() else {
+        return match path_lock.readers() {
+            Some(_) if ask.kind == Kind::Shared => read(path_lock, ask).await,
+            _ => attempt::start(&path_lock, ask).result().await,
+        };
+    };
     let patience = match ask.budget {
         Budget::Try { .. } => Patience::Try,
         Budget::Until { deadline, .. } => Patience::Until(Some(deadline)),
@@ -57,6 +65,73 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     match waker::contain(told).await {
         Ok(granted) => granted.and_then(|granted| had(&path_lock, granted)),
         Err(_) => Err(path_lock.client().why_ended(path_lock.path()).into()),
+    }
+}
+
+/// Tries to get a read lock: by a node that readers of this client share, or else by a node of its own, which
+/// others share from then on.
+async fn read(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
+    let readers = path_lock.readers().map(Arc::clone);
+    let Some(readers) = readers else { return attempt::start(&path_lock, ask).result().await };
+    if let Some(Joined { held, session, token }) = readers.join(ask.lease) {
+        return Ok(Hold::new(path_lock, session, held, token, ask.location));
+    }
+    let hold = attempt::start(&path_lock, ask).result().await?;
+    let idle = path_lock.options().sticky.unwrap_or_default();
+    if let Some(anchor) = readers.open(hold.held(), hold.session(), hold.token()) {
+        let (session, directory) = (Arc::downgrade(hold.session()), path_lock.path().clone());
+        let (anchor, naming) = (anchor.number(), path_lock.naming());
+        path_lock.client().spawn(async move {
+            until_writers(&readers, anchor, session, &directory, naming, idle).await;
+            readers.close(anchor);
+        });
+    }
+    Ok(hold)
+}
+
+/// Waits until a writer may want the lock, until that is not known any more, or until the open node has not been
+/// used for `idle` (docs/protocol.md#kept-read-node).
+async fn until_writers(
+    readers: &SharedReaders,
+    anchor: u64,
+    session: Weak<Session>,
+    directory: &LockPath,
+    naming: Naming,
+    idle: Duration,
+) {
+    let Some(first) = session.upgrade() else { return };
+    let Some(_watching) = first.watch(&directory.child("*"), WatchUse::Sticky) else { return };
+    let (mut valid, ended) = (first.lease().watch(), first.ended());
+    drop(first);
+    let mut ended = std::pin::pin!(ended);
+    while let Some(session) = session.upgrade().filter(|session| session.lease().is_valid()) {
+        let answer = session
+            .request(|handle| async move { handle.list_and_watch_children(directory.server()).await })
+            .await;
+        // Not kept during the wait.
+        drop(session);
+        let Ok(Ok((children, watcher))) = answer else { return };
+        let no_writer = |queue: Arc<Queue>| {
+            queue.usable().is_ok() && queue.in_order(Some(Kind::Exclusive)).next().is_none()
+        };
+        if !Queue::read(children, naming).is_ok_and(no_writer) {
+            return;
+        }
+        let mut event = std::pin::pin!(changed(watcher));
+        loop {
+            let left = readers.idle_left(idle);
+            if left.is_zero() || !readers.is_open(anchor) {
+                return;
+            }
+            tokio::select! {
+                // Readers of other processes come and go: looked at again, all that came at once together.
+                _ = &mut event => break,
+                _ = valid.changed() => return,
+                _ = &mut ended => return,
+                () = readers.closed.notified() => {}
+                () = tokio::time::sleep(left.min(LONGEST)) => {}
+            }
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
 use crate::engine::cancel::CancelOnDrop;
-use crate::engine::held::{Held, InRoom};
+use crate::engine::held::{Held, InRoom, Over};
 use crate::engine::progress::ProgressReceiver;
 use crate::engine::shared_queue::Place;
 use crate::error::TryLockError;
@@ -247,7 +247,7 @@ impl SharedRoom {
         };
         drop(old);
         if held.is_lost_or_released() {
-            self.over(held.number());
+            self.over(held.number(), Over::Lost);
         }
     }
 }
@@ -317,7 +317,7 @@ impl InRoom for SharedRoom {
                         held.let_go(session);
                     }
                     if let Some(kept) = kept.filter(|kept| kept.is_lost_or_released()) {
-                        self.over(kept.number());
+                        self.over(kept.number(), Over::Lost);
                     }
                     return None;
                 }
@@ -350,7 +350,7 @@ impl InRoom for SharedRoom {
         }
     }
 
-    fn over(&self, number: u64) {
+    fn over(&self, number: u64, _how: Over) {
         let (old, kept, wakes) = {
             let mut state = self.lock();
             let had = state.room.has_node();

@@ -17,6 +17,7 @@ pub(crate) mod permits;
 #[cfg(test)]
 mod permits_model;
 pub(crate) mod queue;
+pub(crate) mod readers;
 pub(crate) mod room;
 #[cfg(test)]
 mod room_model;

@@ -97,7 +97,9 @@ impl Naming {
     /// Returns the name for a sequential create. The id belongs to this one request
     /// (docs/protocol.md#one-id-per-create).
     pub(crate) fn prefix(self, id: &str, kind: Kind) -> String {
-        let (marker, mark) = (self.marker(kind), if self.sticky { self.mark() } else { "" });
+        // Of a read-write lock read nodes only.
+        let is_marked = self.sticky && (self.family, kind) != (Family::ReadWrite, Kind::Exclusive);
+        let (marker, mark) = (self.marker(kind), if is_marked { self.mark() } else { "" });
         match self.dialect {
             Dialect::Curator => ["_c_", id, "-", mark, marker].concat(),
             Dialect::Kazoo => [id, mark, marker].concat(),
@@ -114,8 +116,12 @@ impl Naming {
 
     /// Returns whether the name is marked as that of a node that a client may keep without holding the lock.
     pub(crate) fn may_be_kept(self, name: &str) -> bool {
-        let mut before = self.kinds().iter().filter_map(|&kind| split(name, self.marker(kind)));
-        before.any(|(before, _)| before.ends_with(self.mark()))
+        // Not a write node, whose name may contain the id of a read node that was marked.
+        let kind = match self.family {
+            Family::Exclusive => Kind::Exclusive,
+            Family::ReadWrite => Kind::Shared,
+        };
+        split(name, self.marker(kind)).is_some_and(|(before, _)| before.ends_with(self.mark()))
     }
 
     /// Returns the full name of the node to which a conversion changes `own`: it has the number of `own`, and
@@ -263,6 +269,12 @@ mod tests {
             format!("_c_{ID}-sticky-lock-")
         );
         assert!(!MUTEX.may_be_kept("sticky-other-0000000001"));
+        let marked = Naming { sticky: true, ..READ_WRITE };
+        let read = format!("{}0000000042", marked.prefix(ID, Kind::Shared));
+        let write = marked.converted_name(&read, ID, Kind::Exclusive).unwrap();
+        assert!(READ_WRITE.may_be_kept(&read) && !READ_WRITE.may_be_kept(&write), "{read} {write}");
+        assert_eq!(upgraded_from(&write, READ_WRITE), Some(&*format!("{ID}-sticky")));
+        assert_eq!(id(&write), Some(ID));
     }
 
     fn exclusive(name: &str) -> Child {

@@ -1,0 +1,207 @@
+//! The [`Readers`] of one client and read-write lock that share a read node, behind a mutex that is held for one
+//! decision at a time.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::engine::held::{Held, InRoom, Over};
+use crate::engine::shared_queue::Place;
+use crate::protocol::hold::Deletion;
+use crate::protocol::readers::{Leaving, Readers};
+use crate::session::zk_session::Session;
+
+/// The readers of one client and read-write lock.
+#[derive(Default)]
+pub(crate) struct SharedReaders {
+    state: Mutex<State>,
+    /// Wakes the task that watches the open node, when that is closed.
+    pub(super) closed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    readers: Readers,
+    /// The anchor of the open node.
+    anchor: Option<Anchor>,
+}
+
+struct Anchor {
+    held: Arc<Held>,
+    token: (i64, u64),
+    last_used: Instant,
+}
+
+/// Another hold of the open node.
+pub(super) struct Joined {
+    pub(super) held: Arc<Held>,
+    pub(super) session: Arc<Session>,
+    pub(super) token: (i64, u64),
+}
+
+impl SharedReaders {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the node of a granted reader shared from here on. Returns its anchor; `None` if another node is open.
+    pub(super) fn open(
+        self: &Arc<Self>,
+        reader: &Arc<Held>,
+        session: &Arc<Session>,
+        token: (i64, u64),
+    ) -> Option<Arc<Held>> {
+        let number = reader.next_number();
+        let anchor = {
+            let mut state = self.lock();
+            if !state.readers.open(reader.number(), number) {
+                return None;
+            }
+            reader.enter(&(Arc::clone(self) as Arc<dyn InRoom>));
+            let held = reader.heir(session, number, None, None);
+            state.anchor = Some(Anchor { held: Arc::clone(&held), token, last_used: Instant::now() });
+            held
+        };
+        // Lost before it was known to be shared.
+        if reader.is_lost_or_released() || anchor.is_lost_or_released() {
+            self.close(number);
+        }
+        Some(anchor)
+    }
+
+    /// Returns another hold of the open node. `None` if no node is open, or it is
+    /// not certain that the servers keep it.
+    pub(super) fn join(&self, lease: Option<Duration>) -> Option<Joined> {
+        let (anchor, token) = {
+            let state = self.lock();
+            let anchor = state.anchor.as_ref()?;
+            (Arc::clone(&anchor.held), anchor.token)
+        };
+        let session = anchor.session()?;
+        if !session.lease().is_valid() || session.end_reason().is_some() || anchor.is_revocation_requested() {
+            self.close(anchor.number());
+            return None;
+        }
+        let number = anchor.next_number();
+        let reader = {
+            let mut state = self.lock();
+            let is_open = state.anchor.as_ref().is_some_and(|open| Arc::ptr_eq(&open.held, &anchor));
+            if !is_open || !state.readers.join(number) {
+                return None;
+            }
+            if let Some(anchor) = &mut state.anchor {
+                anchor.last_used = Instant::now();
+            }
+            anchor.heir(&session, number, None, None)
+        };
+        if let Some(lease) = lease {
+            // What it returns, the caller finds out.
+            let _ = reader.extend(lease);
+        }
+        Some(Joined { held: reader, session, token })
+    }
+
+    /// Closes the node with this anchor, if it is open: it goes with its last reader.
+    pub(super) fn close(&self, anchor: u64) {
+        let anchor = {
+            let mut state = self.lock();
+            state.readers.close(anchor).then(|| state.anchor.take()).flatten()
+        };
+        if let Some(anchor) = anchor {
+            self.closed.notify_one();
+            anchor.held.release(None);
+        }
+    }
+
+    /// Closes the open node.
+    pub(super) fn close_any(&self) {
+        let anchor = self.lock().anchor.as_ref().map(|anchor| anchor.held.number());
+        if let Some(anchor) = anchor {
+            self.close(anchor);
+        }
+    }
+
+    /// Returns whether the node with this anchor is open.
+    pub(super) fn is_open(&self, anchor: u64) -> bool {
+        self.lock().anchor.as_ref().is_some_and(|open| open.held.number() == anchor)
+    }
+
+    /// Returns how long it is until the open node has not been used for `idle`.
+    pub(super) fn idle_left(&self, idle: Duration) -> Duration {
+        let state = self.lock();
+        match &state.anchor {
+            Some(anchor) if !state.readers.is_in_use() => idle.saturating_sub(anchor.last_used.elapsed()),
+            _ => idle,
+        }
+    }
+
+    /// Takes a reader's node out of the shared ones, for a conversion. Returns `false` if other readers share
+    /// it.
+    pub(super) fn take_out(&self, reader: &Held) -> bool {
+        let (is_alone, anchor) = {
+            let mut state = self.lock();
+            let is_open = state.readers.anchor_of(reader.number()).is_some();
+            let is_alone = state.readers.take_out(reader.number());
+            (is_alone, if is_alone && is_open { state.anchor.take() } else { None })
+        };
+        if let Some(Anchor { held, .. }) = anchor {
+            self.closed.notify_one();
+            // Without a deletion: the node is the reader's alone.
+            drop(held.take_back());
+            if let Some(session) = held.session() {
+                held.let_go(&session);
+            }
+        }
+        is_alone
+    }
+}
+
+impl InRoom for SharedReaders {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn pass_on(
+        &self,
+        held: &Arc<Held>,
+        _session: &Arc<Session>,
+        deletion: Deletion<Arc<Place>>,
+    ) -> Option<(Deletion<Arc<Place>>, u64)> {
+        let (leaving, anchor) = {
+            let mut state = self.lock();
+            let anchor = state.readers.anchor_of(held.number());
+            let leaving = state.readers.leave(held.number());
+            if let Some(open) = state.anchor.as_mut().filter(|_| anchor.is_some()) {
+                open.last_used = Instant::now();
+            }
+            (leaving, anchor)
+        };
+        // In doubt whether a write under it is still to come, no reader joins.
+        if let Some(anchor) = anchor.filter(|_| leaving == Leaving::Stays && !deletion.hand_over) {
+            self.close(anchor);
+        }
+        (leaving != Leaving::Stays).then_some((deletion, held.number()))
+    }
+
+    fn over(&self, number: u64, how: Over) {
+        let anchor = {
+            let state = self.lock();
+            let is_anchor = state.anchor.as_ref().is_some_and(|anchor| anchor.held.number() == number);
+            state.readers.anchor_of(number).filter(|_| how == Over::Gone || is_anchor)
+        };
+        if let Some(anchor) = anchor {
+            self.close(anchor);
+        }
+        if how == Over::Released {
+            self.lock().readers.leave(number);
+        }
+    }
+}
+
+impl fmt::Debug for SharedReaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedReaders").finish_non_exhaustive()
+    }
+}

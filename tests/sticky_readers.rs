@@ -1,0 +1,260 @@
+//! Readers of one client that share a read node while no writer queues.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use test_support::in_process::{
+    DIRECTORY, assert_clean, connect_as, eager, granted, queue, read_write, session, start, until,
+};
+use test_support::{SOON, within};
+use tokio_test::{assert_pending, assert_ready, task};
+use zookeeper_recipes::{
+    Client, ConnectionState, ConversionFailure, InterProcessReadWriteLock, LostReason, ReadGuard,
+};
+use zookeeper_test_server::{Cut, Op, Server};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+/// A client whose heartbeat is slower than any of these tests.
+async fn calm(server: &Server) -> Client {
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(40));
+    connect_as(builder, server).await
+}
+
+fn sticky(client: &Client) -> InterProcessReadWriteLock {
+    InterProcessReadWriteLock::builder(client, DIRECTORY).sticky(LONG).build().unwrap()
+}
+
+/// The first reader of a node, which is watched then.
+async fn first(server: &Server, lock: &InterProcessReadWriteLock) -> ReadGuard {
+    let guard = within("the grant", lock.read_lock().lock()).await.unwrap();
+    until(server, "the watch", |view| view.watches_on(DIRECTORY).len() == 1).await;
+    guard
+}
+
+/// Granted at the first poll.
+#[track_caller]
+fn at_once(lock: &InterProcessReadWriteLock) -> ReadGuard {
+    assert_ready!(task::spawn(lock.read_lock().lock()).poll()).unwrap()
+}
+
+/// Waits until the client has seen that a writer has come: readers do not share the node any more.
+async fn closed(server: &Server, client: &Client, lock: &InterProcessReadWriteLock) {
+    let id = session(client);
+    until(server, "the look", move |view| view.counters().requests_of(id, Op::GetChildren) > 0).await;
+    // A session's answers come in order, and its tasks are woken by them in order.
+    for _ in 0..3 {
+        lock.participants().await.unwrap();
+    }
+}
+
+async fn clean(server: &Server, clients: &[&Client], what: &str) {
+    for client in clients {
+        client.flush(SOON).await.unwrap();
+    }
+    until(server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+    until(server, "the end of all watches", |view| view.watches() == 0).await;
+    let _ = what;
+}
+
+#[tokio::test]
+async fn readers_share_a_node_without_a_request() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = sticky(&client);
+    let one = first(&server, &lock).await;
+    let node = one.node();
+    assert!(node.contains("-sticky-__READ__"), "{node}");
+    server.reset_counters();
+    let mut inside = Vec::new();
+    for round in 0..60 {
+        let guard = if round % 2 == 0 {
+            at_once(&lock)
+        } else {
+            assert_ready!(task::spawn(lock.read_lock().try_lock()).poll()).unwrap()
+        };
+        assert_eq!(guard.node(), node);
+        assert!(guard.is_held() && lock.read_lock().is_acquired_in_this_process());
+        inside.push(guard);
+    }
+    within("the release", one.release()).await.unwrap();
+    for guard in inside {
+        within("the release", guard.release()).await.unwrap();
+    }
+    assert!(!lock.read_lock().is_acquired_in_this_process());
+    drop(at_once(&lock));
+    assert_eq!(server.counters().total_requests(), 0);
+    assert_eq!(queue(&server), [node.as_str()]);
+    drop(lock);
+    clean(&server, &[&client], "shared").await;
+}
+
+/// A writer of another process comes: it waits for those that are inside, and those that come later wait for it.
+#[tokio::test]
+async fn a_writer_closes_the_node() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let lock = sticky(&client);
+    let one = first(&server, &lock).await;
+    let two = at_once(&lock);
+    let node = one.node();
+    server.reset_counters();
+    let writer = tokio::spawn(read_write::lock(&other).write_lock().lock());
+    closed(&server, &client, &lock).await;
+    let mut late = task::spawn(lock.read_lock().lock());
+    assert_pending!(late.poll());
+    until(&server, "a node of its own", |view| view.children(DIRECTORY).len() == 3).await;
+    one.release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    assert!(server.exists(&node) && !writer.is_finished(), "another reader is inside");
+    assert_pending!(late.poll());
+    drop(two);
+    let writer = granted(writer).await;
+    assert!(!server.exists(&node));
+    assert_pending!(late.poll());
+    writer.release().await.unwrap();
+    let late = within("the grant", late).await.unwrap();
+    assert_ne!(late.node(), node);
+    // Its node is shared now.
+    until(&server, "the watch", |view| view.watches_on(DIRECTORY).len() == 1).await;
+    assert_eq!(at_once(&lock).node(), late.node());
+    drop((late, lock));
+    clean(&server, &[&client, &other], "writer").await;
+}
+
+/// With no reader inside a writer has the lock after two flights, by a try too, and a writer of the same client.
+#[tokio::test]
+async fn a_writer_gets_a_lock_that_is_only_kept() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let lock = sticky(&client);
+    drop(first(&server, &lock).await);
+    within("the grant", read_write::lock(&other).write_lock().lock()).await.unwrap().release().await.unwrap();
+    drop(first(&server, &lock).await);
+    let writer = within("the try", read_write::lock(&other).write_lock().try_lock()).await.unwrap();
+    writer.release().await.unwrap();
+    drop(first(&server, &lock).await);
+    let writer = within("the grant", lock.write_lock().lock()).await.unwrap();
+    assert!(!writer.node().contains("sticky"), "{}", writer.node());
+    assert!(within("the try", lock.read_lock().try_lock()).await.is_err());
+    writer.release().await.unwrap();
+    drop(lock);
+    clean(&server, &[&client, &other], "kept").await;
+}
+
+/// Readers of other processes cost a list, and close nothing.
+#[tokio::test]
+async fn readers_of_other_processes_close_nothing() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let lock = sticky(&client);
+    let one = first(&server, &lock).await;
+    server.reset_counters();
+    let theirs = read_write::read(&other).await;
+    let id = session(&client);
+    until(&server, "the list", move |view| view.counters().requests_of(id, Op::GetChildren) == 1).await;
+    until(&server, "the watch", |view| view.watches_on(DIRECTORY).len() == 1).await;
+    assert_eq!(at_once(&lock).node(), one.node());
+    theirs.release().await.unwrap();
+    until(&server, "the list", move |view| view.counters().requests_of(id, Op::GetChildren) == 2).await;
+    until(&server, "the watch", |view| view.watches_on(DIRECTORY).len() == 1).await;
+    assert_eq!(at_once(&lock).node(), one.node());
+    drop((one, lock));
+    clean(&server, &[&client, &other], "readers").await;
+}
+
+/// An upgrade is refused beside another reader of the same node, and takes the node of one that is alone.
+#[tokio::test]
+async fn an_upgrade_is_never_beside_a_reader() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = sticky(&client);
+    let one = first(&server, &lock).await;
+    let two = at_once(&lock);
+    let refused = within("the answer", one.try_upgrade()).await.unwrap_err();
+    assert!(matches!(refused.reason(), ConversionFailure::Contended), "{refused}");
+    drop(refused);
+    let writer = within("the upgrade", two.try_upgrade()).await.unwrap();
+    assert!(within("the try", lock.read_lock().try_lock()).await.is_err());
+    assert_eq!(queue(&server).len(), 1);
+    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
+    let beside = within("the grant", lock.read_lock().lock()).await.unwrap();
+    assert_ne!(beside.node(), reader.node());
+    drop((reader, beside, lock));
+    clean(&server, &[&client], "upgrade").await;
+}
+
+/// The end of one reader's lease is not the end of the others.
+#[tokio::test]
+async fn a_lease_ends_one_reader() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = sticky(&client);
+    let one = first(&server, &lock).await;
+    let short = lock.read_lock().acquire_for(LONG, Duration::from_millis(50));
+    let short = assert_ready!(task::spawn(short).poll()).unwrap();
+    assert_eq!(short.node(), one.node());
+    assert_eq!(within("the end", short.lost()).await.reason(), LostReason::LeaseOver);
+    client.flush(SOON).await.unwrap();
+    assert!(one.is_held() && server.exists(&one.node()));
+    assert!(within("the release", short.release()).await.is_err());
+    drop(one);
+    drop(lock);
+    clean(&server, &[&client], "lease").await;
+}
+
+#[tokio::test]
+async fn trouble_closes_the_node() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = sticky(&client);
+    // An interruption.
+    let one = first(&server, &lock).await;
+    let mut state = client.watch_state();
+    server.refuse_connections(true);
+    server.cut(session(&client), Cut::Reset);
+    within("the doubt", state.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
+    let mut next = task::spawn(lock.read_lock().lock());
+    assert_pending!(next.poll());
+    server.refuse_connections(false);
+    let next = within("the grant", next).await.unwrap();
+    assert_ne!(next.node(), one.node());
+    assert!(one.is_held());
+    drop((one, next));
+    // The end of the session.
+    let one = within("the grant", lock.read_lock().lock()).await.unwrap();
+    server.expire_session(session(&client));
+    within("the loss", one.lost()).await;
+    let next = within("the grant", lock.read_lock().lock()).await.unwrap();
+    assert_ne!(next.node(), one.node());
+    drop((one, next));
+    // Another hand, which a transaction finds out.
+    let one = within("the grant", lock.read_lock().lock()).await.unwrap();
+    server.delete(&one.node()).unwrap();
+    within("the answer", one.transaction().create("/never", "").commit()).await.unwrap_err();
+    let next = within("the grant", lock.read_lock().lock()).await.unwrap();
+    assert_ne!(next.node(), one.node());
+    drop((one, next, lock));
+    clean(&server, &[&client], "trouble").await;
+    // The end of the client.
+    let lock = sticky(&client);
+    let one = within("the grant", lock.read_lock().lock()).await.unwrap();
+    client.close().await.unwrap();
+    assert!(!one.is_held());
+    drop((one, lock));
+    assert_clean(&server, "closed").await;
+}
+
+#[tokio::test]
+async fn it_is_given_up_after_the_idle_time() {
+    const IDLE: Duration = Duration::from_millis(50);
+    let server = start();
+    let client = calm(&server).await;
+    let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY).sticky(IDLE).build().unwrap();
+    let one = first(&server, &lock).await;
+    // Held for longer than that.
+    tokio::time::sleep(2 * IDLE).await;
+    assert!(server.exists(&one.node()) && one.is_held());
+    drop(one);
+    clean(&server, &[&client], "idle").await;
+}
