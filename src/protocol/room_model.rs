@@ -268,7 +268,7 @@ impl Model {
                 }
             }
             Event::Loses => {
-                if let Some(holder) = self.holder.take().or(self.kept.take()) {
+                if let Some(holder) = self.holder.take().or_else(|| self.kept.take()) {
                     self.room.over(holder);
                     // Its release comes too late to mean anything.
                     let late = self.room.released(holder, u64::MAX, self.now, true);

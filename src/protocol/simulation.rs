@@ -827,7 +827,7 @@ impl World<'_> {
         let (watched, tries) = (self.clients[c].watch.created().is_some(), self.choices.chance(160));
         let list_too = self.queue(c, |queue, session| {
             let expects = watched && (tries || queue.expects_first(session, kind));
-            !expects && !(fair && queue.may_skip_list(session))
+            !(expects || fair && queue.may_skip_list(session))
         });
         self.queue(c, |queue, session| queue.create_sent(number, session));
         let mut standing = Standing::Unknown;
