@@ -534,6 +534,32 @@ async fn a_node_deleted_by_hand_is_noticed_whoever_holds_it() {
     assert_clean(&server, "by hand").await;
 }
 
+/// Heartbeats ask on behalf of one holder. The answer is about the node, whoever has it by then: with holds
+/// shorter than the way to the servers and back, it always comes after the release.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_heartbeat_finds_is_told_to_the_holder_of_that_moment() {
+    let server = start();
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(4));
+    let client = connect_as(builder, &server).await;
+    let heartbeats = || Match::op(Op::Multi).session(session(&client));
+    let lock = unbounded(&client);
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    let mut line = waiting(&lock, 1);
+    let gate = server.hold_reply(heartbeats());
+    server.delete(&guard.node()).unwrap();
+    within("the heartbeat", gate.wait_hit()).await;
+    drop(guard);
+    let next = assert_ready!(line.pop().unwrap().poll()).unwrap();
+    // No other heartbeat is answered.
+    let others = server.hold_request(heartbeats());
+    gate.release();
+    assert_eq!(within("the loss", next.lost()).await.reason(), LostReason::NodeDeleted);
+    others.release();
+    drop(next);
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "found").await;
+}
+
 /// An interrupted connection is no end of the row.
 #[tokio::test]
 async fn a_short_interruption_loses_nobody() {

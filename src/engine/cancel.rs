@@ -23,6 +23,11 @@ impl CancelOnDrop {
         self.number
     }
 
+    /// Returns a ticket of the attempt.
+    pub(super) fn ticket(&self) -> Ticket {
+        self.cleanup.ticket(self.number)
+    }
+
     /// To be called when the attempt has ended: its caller cannot leave it any more.
     pub(super) fn disarm(&mut self) {
         self.cancel = None;

@@ -40,6 +40,10 @@ pub(super) trait InRoom: fmt::Debug + Send + Sync {
     fn is_shared(&self) -> bool {
         false
     }
+
+    /// Tells the hold that has the node by now, if it is not the one with this number, that the servers say that
+    /// this node does not exist.
+    fn node_deleted(&self, _told: u64, _node: Arc<str>) {}
 }
 
 /// How a hold is over.
@@ -391,6 +395,10 @@ impl Held {
         );
         let _pending = deletes.then(|| self.cleanup.ticket(self.number));
         let is_release = matches!(event, HoldEvent::Release { .. });
+        let missing = match &event {
+            HoldEvent::NodeDeleted { node } => Some(Arc::clone(node)),
+            _ => None,
+        };
         let Effects { lost, gone, mut delete, free, report, refused } = self.change(event);
         let session = self.session.upgrade();
         let room = self.room.get().and_then(Weak::upgrade);
@@ -411,6 +419,10 @@ impl Held {
                     (Some(deletion), Some((number, Over::Released)))
                 });
             }
+        }
+        if let (Some(room), Some(node)) = (&room, missing.filter(|_| gone.is_none())) {
+            // Handed over since it was asked for. By short holds every answer would come too late.
+            room.node_deleted(self.number, node);
         }
         if let Some(session) = &session {
             let lock = self.as_held_lock();

@@ -231,12 +231,14 @@ impl Drop for Task {
             return;
         }
         // Its runtime has shut down, so no caller is granted anything any more.
+        self.result = None;
         let (waiting, attempt) = {
             let mut state = self.room.lock();
             state.task_sleeps_until = None;
             (state.room.take_all(), state.cancel())
         };
         drop((waiting, attempt));
+        self.room.attempt_over();
     }
 }
 
@@ -304,15 +306,13 @@ impl Task {
                 Patience::Try => Budget::Try { timeout: path_lock.client().connect_timeout() },
                 Patience::Until(_) => Budget::Forever,
             };
+            // One that was cancelled may have been granted the lock, which is released here.
+            self.result = None;
+            self.room.attempt_over();
             let pending = attempt::start(&path_lock, Ask::new(Kind::Exclusive, budget, location));
             let (result, cancel, progress) = pending.split();
             self.result = result.map(|result| (result, patience));
-            let cancelled = {
-                let mut state = self.room.lock();
-                state.attempt = Some((cancel, progress));
-                // All may have left in the meantime.
-                state.room.is_idle().then(|| state.cancel()).flatten()
-            };
+            let cancelled = self.room.lock().begun((cancel, progress));
             drop(cancelled);
         }
         self.watch_for_others(&path_lock);
@@ -350,11 +350,10 @@ impl Task {
     /// Handles the end of the attempt.
     fn ended(&mut self, result: Option<Result<Hold, TryLockError>>) {
         let Some((_, patience)) = self.result.take() else { return };
-        let current = self.room.lock().attempt.take();
-        // Otherwise it was cancelled, and the grant came too late.
-        let Some(current) = current else { return drop(result) };
-        drop(current);
+        let is_cancelled = self.room.lock().attempt.is_none();
         match result {
+            // The grant came too late.
+            result if is_cancelled => drop(result),
             Some(Ok(hold)) if hold.lost().is_none() => self.room.granted(hold.into_granted()),
             // Lost before anybody had it: another attempt goes on.
             Some(Ok(hold)) => {
@@ -368,8 +367,18 @@ impl Task {
                 }
             }
             // The runtime has shut down.
-            None => drop(self.room.lock().room.take_all()),
+            None => {
+                let waiting = {
+                    let mut state = self.room.lock();
+                    state.room.attempt_ends();
+                    state.room.take_all()
+                };
+                // Outside of the mutex.
+                drop(waiting);
+            }
         }
+        // Not before: a flush waits for the release of a grant that came too late.
+        self.room.attempt_over();
     }
 
     fn fail(&self, waiter: Waiter, error: &TryLockError) {

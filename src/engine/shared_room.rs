@@ -17,6 +17,7 @@ use crate::error::TryLockError;
 use crate::protocol::hold::Deletion;
 use crate::protocol::room::{Arrival, HandOff, Next, Patience, Position, Room};
 use crate::session::clock;
+use crate::session::tickets::Ticket;
 use crate::session::zk_session::Session;
 
 /// The room of one client and mutex.
@@ -29,8 +30,10 @@ pub(crate) struct SharedRoom {
 
 pub(super) struct State {
     pub(super) room: Room<Waiter, Instant>,
-    /// The attempt under way. The drop of the first part cancels it.
-    pub(super) attempt: Option<(CancelOnDrop, ProgressReceiver)>,
+    /// `None` if it was cancelled, or there is none.
+    pub(super) attempt: Option<UnderWay>,
+    /// Of an attempt that was cancelled, until the task has released what it may have been granted.
+    left: Option<Ticket>,
     /// The hold that has the node, for messages.
     holder: Option<Holder>,
     /// The two numbers of the last fencing token.
@@ -44,6 +47,9 @@ pub(super) struct State {
     /// Until when the room's task sleeps; `None` if there is no such task.
     pub(super) task_sleeps_until: Option<Instant>,
 }
+
+/// An attempt under way. The drop of the first part cancels it.
+pub(super) type UnderWay = (CancelOnDrop, ProgressReceiver);
 
 /// The hold of a node that is kept, and since when it is.
 #[derive(Debug)]
@@ -126,6 +132,7 @@ impl SharedRoom {
         let state = State {
             room: Room::new(hand_off, sticky),
             attempt: None,
+            left: None,
             holder: None,
             token: (0, 0),
             grants: 0,
@@ -217,12 +224,21 @@ impl SharedRoom {
         drop((waiter, cancelled));
     }
 
+    /// Notes that the attempt has ended, and that what it was granted, if anything, has been granted or released.
+    pub(super) fn attempt_over(&self) {
+        let over = {
+            let mut state = self.lock();
+            (state.attempt.take(), state.left.take())
+        };
+        // Outside of the mutex.
+        drop(over);
+    }
+
     /// Grants the node that the attempt was granted. Without anybody who waits it is released.
     pub(super) fn granted(self: &Arc<Self>, granted: Granted) {
         let Some(held) = granted.held.clone() else { return };
         let first = {
             let mut state = self.lock();
-            state.attempt = None;
             state.token = granted.token;
             state.grants += 1;
             state.room.granted(held.number(), clock::now())
@@ -258,10 +274,21 @@ impl State {
         self.kept.as_ref().map(|kept| kept.since.elapsed())
     }
 
+    /// Notes an attempt that has been started. Returns it if all have left in the meantime: its drop cancels it.
+    #[must_use]
+    pub(super) fn begun(&mut self, attempt: UnderWay) -> Option<UnderWay> {
+        self.attempt = Some(attempt);
+        if self.room.is_under_way() { None } else { self.cancel() }
+    }
+
     /// Returns the attempt that is under way no more; its drop cancels it.
-    pub(super) fn cancel(&mut self) -> Option<(CancelOnDrop, ProgressReceiver)> {
+    #[must_use]
+    pub(super) fn cancel(&mut self) -> Option<UnderWay> {
         self.room.attempt_ends();
-        self.attempt.take()
+        let attempt = self.attempt.take()?;
+        // It may have ended with a grant that is on its way to the task: a flush waits for its release.
+        self.left = Some(attempt.0.ticket());
+        Some(attempt)
     }
 }
 
@@ -371,11 +398,96 @@ impl InRoom for SharedRoom {
             kept.held.release(None);
         }
     }
+
+    fn node_deleted(&self, told: u64, node: Arc<str>) {
+        let has_it = {
+            let state = self.lock();
+            let kept = state.kept.as_ref().map(|kept| &kept.held);
+            let held = state.holder.as_ref().map(|holder| &holder.held).or(kept);
+            held.filter(|held| held.number() != told).cloned()
+        };
+        if let Some(held) = has_it {
+            held.node_deleted(node);
+        }
+    }
 }
 
 impl fmt::Debug for SharedRoom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without its callers, of whom there may be thousands.
         f.debug_struct("SharedRoom").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::progress::ProgressSender;
+    use crate::session::cleanup::Cleanup;
+
+    const FOREVER: Patience<Instant> = Patience::Until(None);
+
+    /// A room in which one waits, for whom an attempt is about to begin.
+    fn waited_for(cleanup: &Cleanup) -> (Arc<SharedRoom>, Position) {
+        let room = SharedRoom::new(None, false);
+        let at = arrive(&room, cleanup);
+        room.lock().room.attempt_begins();
+        (room, at)
+    }
+
+    fn arrive(room: &SharedRoom, cleanup: &Cleanup) -> Position {
+        let at = Position::new(cleanup.number(), FOREVER, false);
+        let waiter = Waiter {
+            reply: oneshot::channel().0,
+            lease: None,
+            location: Location::caller(),
+            began: Instant::now(),
+            asked: Duration::ZERO,
+            grants: 0,
+        };
+        assert!(matches!(room.arrive(at, FOREVER, waiter), Arrived::Waits));
+        at
+    }
+
+    /// An attempt, and what it hears when it is cancelled.
+    fn attempt(cleanup: &Cleanup) -> (UnderWay, oneshot::Receiver<Ticket>) {
+        let (cancel, cancelled) = oneshot::channel();
+        let (_, progress) = ProgressSender::new();
+        ((CancelOnDrop::new(cancel, cleanup, cleanup.number()), progress), cancelled)
+    }
+
+    /// The task was paused between its decision to start the attempt and the start.
+    #[test]
+    fn an_attempt_is_cancelled_if_all_have_left_before_it_began() {
+        for another_comes in [false, true] {
+            let (cleanup, _queue) = Cleanup::new();
+            let (room, at) = waited_for(&cleanup);
+            room.leave(at);
+            if another_comes {
+                arrive(&room, &cleanup);
+            }
+            let (attempt, mut cancelled) = attempt(&cleanup);
+            let left = room.lock().begun(attempt);
+            drop(left);
+            assert!(cancelled.try_recv().is_ok(), "nobody waits for it");
+            room.attempt_over();
+            // For the one that came another is started.
+            assert_eq!(room.lock().room.wanted().is_some(), another_comes);
+            assert_eq!(cleanup.pending().borrow().count(), 0);
+        }
+    }
+
+    /// The task was paused before it took the result, which nobody waits for any more.
+    #[test]
+    fn a_flush_waits_until_a_grant_that_came_too_late_is_released() {
+        let (cleanup, _queue) = Cleanup::new();
+        let (room, at) = waited_for(&cleanup);
+        let (attempt, granted) = attempt(&cleanup);
+        assert!(room.lock().begun(attempt).is_none());
+        drop(granted);
+        room.leave(at);
+        assert_eq!(cleanup.pending().borrow().count(), 1);
+        room.attempt_over();
+        assert_eq!(cleanup.pending().borrow().count(), 0);
     }
 }

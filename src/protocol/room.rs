@@ -226,6 +226,11 @@ impl<W, D: Copy + Ord> Room<W, D> {
         self.attempt = false;
     }
 
+    /// Returns whether an attempt is under way.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.attempt
+    }
+
     /// Returns whether an attempt is under way that no caller waits for.
     pub(crate) fn is_idle(&self) -> bool {
         self.attempt && self.waiting.is_empty()
