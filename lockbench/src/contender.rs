@@ -140,12 +140,7 @@ impl Contender {
 
     /// Why it cannot take part here.
     pub(crate) fn absence(&self) -> Option<String> {
-        match self.recipe {
-            Recipe::ReadWriteSticky => Some("not there yet".to_owned()),
-            Recipe::Mutex | Recipe::Fair | Recipe::ReadWrite | Recipe::Handoff | Recipe::Sticky => {
-                self.program.missing().map(|missing| missing.to_string())
-            }
-        }
+        self.program.missing().map(|missing| missing.to_string())
     }
 
     /// Which processes it runs in.

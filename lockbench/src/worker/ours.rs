@@ -57,7 +57,10 @@ impl Contender for Session {
                 let lock = InterProcessReadWriteLock::new(&self.0, path)?;
                 Lock::ReadWrite(lock.read_lock(), lock.write_lock())
             }
-            recipe => return Err(format!("{recipe:?} is not there yet").into()),
+            Recipe::ReadWriteSticky => {
+                let lock = InterProcessReadWriteLock::builder(&self.0, path).sticky(KEPT).build()?;
+                Lock::ReadWrite(lock.read_lock(), lock.write_lock())
+            }
         })
     }
 
