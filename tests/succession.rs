@@ -281,6 +281,7 @@ impl Witness {
         if pause.is_zero() {
             tokio::task::yield_now().await;
         } else {
+            // The time for which the lock is held.
             tokio::time::sleep(pause).await;
         }
         assert_eq!(self.inside.fetch_sub(1, Ordering::SeqCst), 1, "another came in");

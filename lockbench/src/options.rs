@@ -37,8 +37,8 @@ pub(crate) struct Options {
     /// Only these contenders; may be repeated.
     #[arg(long, value_name = "CONTENDER")]
     pub(crate) contender: Vec<String>,
-    /// Another build of this program, such as one with a patched `zookeeper-client` (docs/upstream): what it does
-    /// is measured too, for comparison only.
+    /// Another build of this program, such as one with a patched `zookeeper-client` (docs/upstream): what it
+    /// does is measured too, for comparison only.
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) beside: Option<PathBuf>,
     /// Prints what is measured, and measures nothing.
