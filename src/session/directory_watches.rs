@@ -163,6 +163,17 @@ impl DirectoryWatch {
         drop(idle);
     }
 
+    /// Gives up what was set in the session with this number.
+    pub(crate) fn give_up(&self, session: u64) {
+        let set = {
+            let mut state = self.lock();
+            let is_set = matches!(&*state, State::Set(set) if set.session == session);
+            if is_set { mem::take(&mut *state) } else { State::None }
+        };
+        // Not under the mutex.
+        drop(set);
+    }
+
     fn replace(&self, state: State) {
         let before = mem::replace(&mut *self.lock(), state);
         // Not under the mutex.

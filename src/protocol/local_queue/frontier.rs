@@ -102,10 +102,19 @@ impl Frontier {
     ///
     /// Returns whether the directory is worth a watch.
     pub(crate) fn granted(&mut self, name: &str, node: Numbered, free: bool) -> bool {
-        self.free_grants = if free { self.free_grants.saturating_add(1) } else { 0 };
         let (since, sequence) = (node.czxid, node.sequence);
         // Not expected: where numbers have wrapped, nothing is granted.
         let Some(before) = sequence.checked_sub(1).filter(|_| sequence >= 0) else { return false };
+        let known = if node.kind == Kind::Exclusive { self.nobody } else { self.no_writer };
+        // The end of the one before may be told late.
+        let follows = known.is_some_and(|known| known.through >= before)
+            || self.holders.values().any(|holder| holder.sequence == before);
+        self.free_grants = match (free, follows) {
+            (true, true) => self.free_grants.saturating_add(1),
+            // The first of a row; or another client has come in between.
+            (true, false) => 1,
+            (false, _) => 0,
+        };
         // A node that is older is most likely one of an earlier incarnation, told late.
         let is_newer = |known: Option<Known>| known.is_none_or(|known| known.since < since);
         match node.kind {
@@ -184,6 +193,17 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_that_goes_before_an_older_one_shows_nothing_of_that() {
+        let mut frontier = after(&[writer(6)]);
+        frontier.granted("7", reader(7), true);
+        frontier.granted("8", reader(8), true);
+        frontier.gone("8", Gone::Deleted);
+        assert!(!frontier.is_first(writer(9), DIRECTORY), "the older reader is inside");
+        frontier.gone("7", Gone::Deleted);
+        assert!(frontier.is_first(writer(8), DIRECTORY));
+    }
+
+    #[test]
     fn while_the_holder_is_there_the_next_writer_is_not_first() {
         let mut frontier = after(&[writer(6)]);
         frontier.granted("7", writer(7), true);
@@ -251,6 +271,16 @@ mod tests {
         assert!(!frontier.granted("6", writer(6), true));
         assert!(frontier.granted("7", writer(7), true));
         assert!(!frontier.granted("9", writer(9), false), "it has waited");
+    }
+
+    #[test]
+    fn with_a_stranger_in_between_each_time_the_next_is_not_expected() {
+        let mut frontier = Frontier::default();
+        for sequence in [0, 2, 4, 6, 8] {
+            frontier.granted(&sequence.to_string(), writer(sequence), true);
+            frontier.gone(&sequence.to_string(), Gone::Deleted);
+            assert!(!frontier.expects(Kind::Exclusive), "{sequence}");
+        }
     }
 
     #[test]
