@@ -101,6 +101,10 @@ impl Shared {
             stream.set_nodelay(true)?;
             self.streams().push(stream.try_clone()?);
         }
+        if self.closed.load(Ordering::SeqCst) {
+            // A drop since the connection was accepted has not found these.
+            return [&client, &server].iter().try_for_each(|stream| stream.shutdown(Shutdown::Both));
+        }
         self.pump(client.try_clone()?, server.try_clone()?)?;
         self.pump(server, client)
     }
