@@ -3,15 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use test_support::in_process::{
-    DIRECTORY, connect, granted, mutex, never_for, numbers, queue, read_write, session, start, until,
+    DIRECTORY, connect, granted, mutex, never_for, queue, read_write, session, start, until,
 };
-use test_support::{Random, within};
+use test_support::within;
 use zookeeper_recipes::{Client, InterProcessMutex, LockGuard};
-use zookeeper_test_server::{Cut, LogKind, Loss, Match, Op, Server};
+use zookeeper_test_server::{Cut, Loss, Match, Op, Server};
 
 /// A mutex whose next grant is expected to need no list, and the number that it expects.
 async fn hot(server: &Server, client: &Client) -> (Arc<InterProcessMutex>, i32) {
@@ -261,105 +260,4 @@ async fn after_a_conversion_the_next_one_lists() {
     assert!(!attempt.is_finished());
     reader.release().await.unwrap();
     granted(attempt).await.release().await.unwrap();
-}
-
-/// Shared by those that take the lock.
-#[derive(Default)]
-struct Witness {
-    inside: AtomicU32,
-    token: AtomicI64,
-    grants: AtomicU32,
-    stop: AtomicBool,
-}
-
-impl Witness {
-    /// Between a grant and its release.
-    async fn enter(&self, guard: &LockGuard, pause: Duration) {
-        assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
-        let token = numbers(guard.fencing_token()).0;
-        assert!(self.token.swap(token, Ordering::SeqCst) < token, "a token that is not above the last");
-        if pause.is_zero() {
-            tokio::task::yield_now().await;
-        } else {
-            // The time for which the lock is held.
-            tokio::time::sleep(pause).await;
-        }
-        assert_eq!(self.inside.fetch_sub(1, Ordering::SeqCst), 1, "another came in");
-        self.grants.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// The directory is removed whenever it is empty, and made again with numbers that collide with those that the
-/// clients expect, while connections break and replies are lost.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn directories_that_are_replaced_all_the_time_let_no_two_in() {
-    const TIME: Duration = Duration::from_secs(4);
-    let server = Arc::new(start());
-    let witness = Arc::new(Witness::default());
-    let mut clients = Vec::new();
-    let mut tasks = Vec::new();
-    for n in 0..2 {
-        let client = connect(&server).await;
-        let (mutex, witness) = (mutex(&client), Arc::clone(&witness));
-        clients.push(client);
-        tasks.push(tokio::spawn(async move {
-            let mut dice = Random::new(n);
-            while !witness.stop.load(Ordering::Relaxed) {
-                // One makes the path hot, the other comes in between now and then.
-                for _ in 0..if n == 0 { 50 } else { 1 + dice.below(5) } {
-                    let guard = within("the grant", mutex.lock()).await.unwrap();
-                    let pause = if dice.below(4) == 0 { 200 } else { 0 };
-                    witness.enter(&guard, Duration::from_micros(pause)).await;
-                    guard.release().await.unwrap();
-                    if dice.below(2) == 0 {
-                        tokio::time::sleep(dice.duration(Duration::from_millis(1))).await;
-                    }
-                }
-                tokio::time::sleep(dice.duration(Duration::from_millis(30))).await;
-            }
-        }));
-    }
-    let mut dice = Random::new(17);
-    let (begun, mut replaced) = (Instant::now(), 0);
-    while begun.elapsed() < TIME {
-        let next = server.node(DIRECTORY).map_or(0, |node| node.next_sequence);
-        // Not while a node is in it.
-        if server.delete(DIRECTORY).is_ok() {
-            replaced += 1;
-            // Unless a client has made it by now.
-            if server.create(DIRECTORY, "").is_ok() && dice.below(3) > 0 {
-                let back = i32::try_from(dice.below(3)).unwrap();
-                let now = server.node(DIRECTORY).map_or(0, |node| node.next_sequence);
-                server.set_next_sequence(DIRECTORY, (next - back).max(now)).ok();
-            }
-        }
-        match dice.below(400) {
-            0 => drop(server.cut(session(dice.one_of(&[&clients[0], &clients[1]]).unwrap()), Cut::Reset)),
-            1 => drop(server.drop_reply(Match::op(Op::Create), Loss::Close)),
-            2 => drop(server.drop_reply(Match::op(Op::Delete), Loss::Reset)),
-            _ => {}
-        }
-        tokio::time::sleep(dice.duration(Duration::from_millis(20))).await;
-    }
-    witness.stop.store(true, Ordering::Relaxed);
-    for task in tasks {
-        within("the end", task).await.unwrap();
-    }
-    let id = session(&clients[0]);
-    let asked: Vec<Op> = server
-        .log()
-        .into_iter()
-        .filter(|entry| entry.session == id && entry.kind == LogKind::Arrived)
-        .map(|entry| entry.op)
-        .collect();
-    let without = asked.windows(2).filter(|two| matches!(two, [Op::Create, Op::Delete])).count();
-    let grants = witness.grants.load(Ordering::Relaxed);
-    println!("{grants} grants, {without} without a list, {replaced} directories");
-    assert!(
-        grants > 100 && without > 20 && replaced > 20,
-        "{grants} grants, {without} without a list, {replaced} directories"
-    );
-    for client in clients {
-        within("the close", client.close()).await.unwrap();
-    }
 }

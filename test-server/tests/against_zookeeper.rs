@@ -1,4 +1,5 @@
-//! Random scripts run here and against a real ZooKeeper, and every answer is compared.
+//! Random scripts run here and against a real ZooKeeper, and every answer is compared. Beside them, what locks
+//! are built on: how children are numbered, and what is told before a reply.
 //!
 //! Compared are errors, paths, data, permissions, the sets of children, the numbers of a Stat (transactions
 //! counted from the start of the script, owners by which client they are; not the times), the transactions of
@@ -11,7 +12,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -443,10 +445,14 @@ fn servers() -> Result<Pair, String> {
     SERVERS.get_or_init(start).clone()
 }
 
-fn scripts(mut runner: TestRunner) -> Result<(), String> {
-    // One script at a time: transactions are counted.
+/// One script at a time: transactions are counted.
+fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn scripts(mut runner: TestRunner) -> Result<(), String> {
+    let _turn = turn();
     let servers = servers()?;
     let (real, ours) = (servers.0.address(0), servers.1.addr());
     let run = |script: Vec<(usize, Step)>| {
@@ -464,6 +470,154 @@ fn scripts(mut runner: TestRunner) -> Result<(), String> {
     })
 }
 
+/// The number of a new sequential child.
+fn next_number(raw: &mut Raw, directory: &str) -> Option<i32> {
+    let (path, _) = raw.create(&format!("{directory}/n-"), 3);
+    path.rsplit_once('-').and_then(|(_, number)| number.parse().ok())
+}
+
+fn delete(path: &str) -> (i32, Body) {
+    (op::DELETE, Body::new().string(path).i32(-1))
+}
+
+fn remove(raw: &mut Raw, directory: &str) {
+    let children = raw.call(op::GET_CHILDREN, &Body::path_watch(directory, false));
+    for child in Parse(&children.body).strings() {
+        raw.call(op::DELETE, &delete(&format!("{directory}/{child}")).1);
+    }
+    raw.call(op::DELETE, &delete(directory).1);
+}
+
+/// Every create that succeeds is counted, and nothing else; a directory that is made again begins at 0.
+fn children_are_numbered_by_the_count_of_creates(addr: SocketAddr) -> io::Result<()> {
+    let mut raw = Raw::connect(addr, 30_000)?;
+    let dir = unique_path("numbers");
+    let child = |name: &str| format!("{dir}/{name}");
+    let mut numbers = Vec::new();
+    for incarnation in [(op::CREATE_CONTAINER, 4), (op::CREATE, 0), (op::CREATE_CONTAINER, 4)] {
+        let (make, flags) = incarnation;
+        raw.call(make, &Body::create(&dir, b"", flags));
+        let mut next = |raw: &mut Raw, what| numbers.push((what, next_number(raw, &dir)));
+        next(&mut raw, "the first");
+        next(&mut raw, "the next");
+        raw.call(op::DELETE, &delete(&child("n-0000000000")).1);
+        raw.call(op::DELETE, &delete(&child("n-0000000001")).1);
+        next(&mut raw, "after deletions");
+        raw.create(&child("note"), 0);
+        next(&mut raw, "after a child without a number");
+        let (_, refused) = raw.ask(op::CREATE2, &Body::create(&child("note"), b"", 0))?;
+        assert_eq!(refused.error, -110, "it exists");
+        raw.call(op::SET_DATA, &Body::new().string(&dir).buffer(Some(b"x")).i32(-1));
+        next(&mut raw, "after a create that failed, and other data");
+        let rolled_back = [(op::CREATE2, Body::create(&child("n-"), b"", 3)), delete(&child("nothing"))];
+        raw.ask(op::MULTI, &Body::multi(&rolled_back))?;
+        next(&mut raw, "after a transaction that failed");
+        // As a conversion does.
+        let exchange =
+            [(op::CREATE2, Body::create(&child("r-0000000005"), b"", 1)), delete(&child("n-0000000005"))];
+        raw.call(op::MULTI, &Body::multi(&exchange));
+        next(&mut raw, "after an exchange");
+        remove(&mut raw, &dir);
+    }
+    raw.ask(op::CLOSE_SESSION, &Body::new())?;
+    let (whats, numbers): (Vec<_>, Vec<_>) = numbers.into_iter().unzip();
+    let expected = [0, 1, 2, 4, 5, 6, 8].repeat(3);
+    let expected: Vec<_> = expected.into_iter().map(Some).collect();
+    assert_eq!(numbers, expected, "{whats:?}");
+    Ok(())
+}
+
+/// How often a directory is replaced.
+const REPLACEMENTS: u32 = 400;
+
+/// Replaces an empty directory, in one transaction or in two, as soon as it is empty. Returns the transaction
+/// in which it was deleted.
+fn replace(raw: &mut Raw, directory: &str, at_once: bool) -> io::Result<i64> {
+    let make = (op::CREATE, Body::create(directory, b"", 0));
+    loop {
+        let (_, reply) = if at_once {
+            raw.ask(op::MULTI, &Body::multi(&[delete(directory), make.clone()]))?
+        } else {
+            raw.ask(op::DELETE, &delete(directory).1)?
+        };
+        // A transaction that fails is answered like one that succeeds, but for its results.
+        let done = reply.error == 0 && (!at_once || Parse(&reply.body).i32() == op::DELETE);
+        if done {
+            if !at_once {
+                raw.call(make.0, &make.1);
+            }
+            return Ok(reply.zxid);
+        }
+    }
+}
+
+/// A client watches a directory, and creates and deletes a child of it all the time, while another replaces the
+/// directory. Whatever comes after the deletion is answered after the client was told of it.
+fn a_deletion_is_told_before_any_later_reply(addr: SocketAddr) -> io::Result<()> {
+    const DELETED: i32 = 2;
+    let dir = unique_path("replaced");
+    let mut client = Raw::connect(addr, 30_000)?;
+    let mut other = Raw::connect(addr, 30_000)?;
+    client.create(&dir, 0);
+    let (go, gone) = (mpsc::channel(), mpsc::channel());
+    let replaced = dir.clone();
+    let replacer = thread::spawn(move || -> io::Result<()> {
+        for at_once in go.1 {
+            let _ = gone.0.send(replace(&mut other, &replaced, at_once)?);
+        }
+        other.ask(op::CLOSE_SESSION, &Body::new())?;
+        Ok(())
+    });
+    let told = |events: &[Frame]| events.iter().any(|event| event.event() == (DELETED, 3, dir.clone()));
+    let ended = || io::Error::other("the other client has failed");
+    let mut in_successor = 0;
+    for round in 0..REPLACEMENTS {
+        client.call(op::GET_DATA, &Body::path_watch(&dir, true));
+        go.0.send(round % 2 == 0).map_err(|_| ended())?;
+        let mut untold = Vec::new();
+        let last = loop {
+            let (events, made) = client.ask(op::CREATE2, &Body::create(&format!("{dir}/n-"), b"", 3))?;
+            if told(&events) {
+                break made;
+            }
+            untold.push(made.zxid);
+            if made.error == 0 {
+                let path = Parse(&made.body).string();
+                let (events, reply) = client.ask(op::DELETE, &delete(&path).1)?;
+                if told(&events) {
+                    break reply;
+                }
+                untold.push(reply.zxid);
+            }
+            assert!(untold.len() < 20_000, "round {round}: the deletion is not told");
+        };
+        let deleted = gone.1.recv().map_err(|_| ended())?;
+        let late = untold.iter().find(|zxid| **zxid > deleted);
+        assert_eq!(late, None, "round {round}: a reply came before the deletion at {deleted} was told");
+        if last.error == 0 && last.zxid > deleted {
+            in_successor += 1;
+            client.call(op::DELETE, &delete(&Parse(&last.body).string()).1);
+        }
+    }
+    drop(go.0);
+    replacer.join().map_err(|_| ended())??;
+    client.call(op::DELETE, &delete(&dir).1);
+    client.ask(op::CLOSE_SESSION, &Body::new())?;
+    println!("{in_successor} of {REPLACEMENTS} were told by the reply to a create in the successor");
+    assert!(in_successor > REPLACEMENTS / 4, "{in_successor} creates in the successor");
+    Ok(())
+}
+
+/// Adds a behaviour that is the same on both servers.
+fn add_on_both(suite: &mut Suite, name: &str, behaviour: fn(SocketAddr) -> io::Result<()>) {
+    suite.add("in-process", name, move || -> io::Result<()> { behaviour(Server::start()?.addr()) });
+    suite.add_needing("zookeeper", name, peers::zookeeper(), move |_| {
+        let _turn = turn();
+        let servers = servers()?;
+        behaviour(servers.0.address(0)).map_err(|error| error.to_string())
+    });
+}
+
 fn main() {
     let config = || Config {
         cases: std::env::var("SCRIPTS").ok().and_then(|count| count.parse().ok()).unwrap_or(CASES),
@@ -473,6 +627,16 @@ fn main() {
     };
     let mut suite = Suite::new();
     suite.time_limit(Duration::from_secs(600));
+    add_on_both(
+        &mut suite,
+        "children_are_numbered_by_the_count_of_creates",
+        children_are_numbered_by_the_count_of_creates,
+    );
+    add_on_both(
+        &mut suite,
+        "a_deletion_is_told_before_any_later_reply",
+        a_deletion_is_told_before_any_later_reply,
+    );
     for seed in SEEDS {
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
         let runner = TestRunner::new_with_rng(config(), rng);

@@ -28,6 +28,7 @@ mod multi_locks;
 mod options;
 mod outages;
 mod queueing;
+mod replaced_directories;
 mod semaphore;
 mod sessions;
 mod timeouts;
@@ -44,6 +45,7 @@ fn main() {
     registry.add("tokens", &tokens::all());
     registry.add("cancelling", &cancelling::all());
     registry.add("directories", &directories::all());
+    registry.add("replaced_directories", &replaced_directories::all());
     registry.add("contenders", &contenders::all());
     registry.add("counters", &counters::all());
     registry.add("acls", &acls::all());

@@ -145,6 +145,14 @@ impl Frontier {
             (Gone::Unclear, _) => (self.nobody, self.no_writer) = (None, None),
         }
     }
+
+    /// Every zxid in it, for the model.
+    #[cfg(test)]
+    pub(super) fn each_zxid(&mut self, f: &mut dyn FnMut(&mut i64)) {
+        let known = [&mut self.nobody, &mut self.no_writer].into_iter().flatten();
+        known.map(|known| &mut known.since).for_each(&mut *f);
+        self.holders.values_mut().map(|node| &mut node.czxid).for_each(f);
+    }
 }
 
 #[cfg(test)]

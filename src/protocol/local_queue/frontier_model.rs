@@ -326,6 +326,57 @@ impl State {
         all
     }
 
+    /// Makes states equal that differ only in what can have no effect any more.
+    fn reduce(&mut self) {
+        for node in &mut self.nodes {
+            if node.stage == Stage::Lists && !node.exists {
+                // All that can become of it.
+                node.stage = Stage::Done;
+            }
+            if node.stage == Stage::Done && !node.exists {
+                (node.client, node.kind, node.created) = (0, Kind::Exclusive, (0, 0));
+            }
+        }
+        for (c, client) in self.clients.iter_mut().enumerate() {
+            let creates = |node: &Node| node.client == c && node.stage == Stage::Creating;
+            if self.left[c] == 0 && !self.nodes.iter().any(creates) {
+                // What it knows is asked for when a create is answered.
+                client.requests.retain(|request| *request != Request::Watch);
+                client.replies.retain(|reply| !matches!(reply, Reply::Watches(_) | Reply::Fired));
+                (client.frontier, client.watch, client.watched) = (Frontier::default(), None, false);
+                client.asked = true;
+            }
+        }
+        self.renumber();
+    }
+
+    /// Numbers the transactions that are known anywhere from 1 in their order, which alone matters.
+    fn renumber(&mut self) {
+        let mut known = Vec::new();
+        self.each_zxid(&mut |zxid| known.push(*zxid));
+        known.sort_unstable();
+        known.dedup();
+        let rank = |zxid: i64| known.binary_search(&zxid).ok().and_then(|at| i64::try_from(at).ok());
+        self.each_zxid(&mut |zxid| *zxid = rank(*zxid).unwrap() + 1);
+        self.zxid = i64::try_from(known.len()).unwrap();
+    }
+
+    fn each_zxid(&mut self, f: &mut dyn FnMut(&mut i64)) {
+        self.directory.iter_mut().for_each(|(czxid, _)| f(czxid));
+        for node in self.nodes.iter_mut().filter(|node| node.created.1 != 0) {
+            f(&mut node.created.1);
+        }
+        for client in &mut self.clients {
+            client.frontier.each_zxid(f);
+            client.watch.iter_mut().for_each(&mut *f);
+            for reply in &mut client.replies {
+                if let Reply::Watches(Some(czxid)) = reply {
+                    f(czxid);
+                }
+            }
+        }
+    }
+
     fn check(&self) {
         let holds = |kind| {
             let inside = move |node: &&Node| node.kind == kind && node.exists && node.stage == Stage::Holds;
@@ -350,8 +401,9 @@ fn explore(kinds: &[Kind], left: [u8; 2], removals: u8, faults: u8, mistake: Mis
     let mut seen = HashSet::from([start.clone()]);
     let mut rest = vec![start];
     while let Some(state) = rest.pop() {
-        for next in state.next(kinds, mistake) {
+        for mut next in state.next(kinds, mistake) {
             next.check();
+            next.reduce();
             if seen.insert(next.clone()) {
                 rest.push(next);
             }
