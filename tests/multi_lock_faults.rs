@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use test_support::in_process::{Acquired, connect, queue_at, session, until};
 use test_support::{ByHand, SOON, within};
@@ -495,10 +495,9 @@ async fn a_try_has_one_deadline_for_all_members() {
     for _ in PATHS {
         server.delay_reply(Match::op(Op::Create).path_prefix("/multi/").always(), time / 2);
     }
-    let started = Instant::now();
+    // With a deadline for each member, all would be in time.
     let error = within("the end", multi.try_lock()).await.unwrap_err();
     assert!(matches!(&error, TryLockError::Acquire(AcquireError::Connection { .. })), "{error}");
-    assert!(started.elapsed() < 2 * time, "{:?}", started.elapsed());
     server.clear_faults();
     within("the clean-up", client.flush(SOON)).await.unwrap();
     assert_eq!(PATHS.iter().map(|path| queue_at(&server, path).len()).sum::<usize>(), 0);
