@@ -218,7 +218,7 @@ impl InterProcessMutexBuilder {
     /// and for at most `time`; by default they do not.
     ///
     /// The client then has one node in the queue, whatever [`max_znodes`](Self::max_znodes) says, and a task
-    /// that waits for it costs less than 1 KiB of memory and no request. A release passes the node to the task
+    /// that waits for it costs less than 2 KiB of memory and no request. A release passes the node to the task
     /// that has waited longest, without a request; each holder has a
     /// [fencing token](crate::LockGuard::fencing_token) of its own. When a bound is reached, the node goes to
     /// the back of the queue: another process waits for this one at most `time` and the longest hold of one
@@ -274,7 +274,7 @@ impl InterProcessMutexBuilder {
     ///
     /// The client watches the lock's directory. A contender of another process, or of another lock of this
     /// client at the same path, makes it give the node up: at once if it is kept, with the release if it is
-    /// held. So another process has the lock after the hold that is under way and two round trips. A
+    /// held. So another process has the lock after the hold that is under way and about four round trips. A
     /// [`try_lock`](InterProcessMutex::try_lock) of another process that finds only such a node ahead creates its
     /// own, and waits up to 100 ms for the lock before it returns
     /// [`WouldBlock`](crate::TryLockError::WouldBlock); versions of other makers that only read do not make the
