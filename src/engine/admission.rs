@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::look::{InTheWay, look_before_try};
+use super::look::look_before_try;
 use super::path_lock::{Admission, Ask, Budget, PathLock};
 use super::progress::Ahead;
 use super::shared_queue::Place;
@@ -65,8 +65,5 @@ async fn seen_ahead(path_lock: &Arc<PathLock>, kind: Kind) -> Result<Option<Ahea
         Ok(session) => session,
         Err(no_session) => return Err(no_session.into_error(path_lock.path()).into()),
     };
-    Ok(match look_before_try(path_lock, &session, kind).await {
-        InTheWay::Live(ahead) | InTheWay::Kept(ahead) => Some(ahead),
-        InTheWay::Nothing | InTheWay::Leaving(_) => None,
-    })
+    Ok(look_before_try(path_lock, &session, kind).await.ahead())
 }

@@ -754,8 +754,5 @@ async fn until_next(seat: Seat<'_>) {
 
 /// Returns the live contenders before this one.
 fn live_ahead(seat: Seat<'_>, list: &Queue, own: Option<&str>) -> Option<Ahead> {
-    match in_the_way(seat.path_lock, seat.session, list, own, seat.kind) {
-        InTheWay::Live(ahead) | InTheWay::Kept(ahead) => Some(ahead),
-        InTheWay::Nothing | InTheWay::Leaving(_) => None,
-    }
+    in_the_way(seat.path_lock, seat.session, list, own, seat.kind).ahead()
 }

@@ -168,6 +168,16 @@ pub(crate) enum InTheWay {
     Leaving(String),
 }
 
+impl InTheWay {
+    /// Returns the live contenders; `None` if there are none.
+    pub(super) fn ahead(self) -> Option<Ahead> {
+        match self {
+            Self::Live(ahead) | Self::Kept(ahead) => Some(ahead),
+            Self::Nothing | Self::Leaving(_) => None,
+        }
+    }
+}
+
 /// Returns what the contender `name`, or a newcomer of this kind, has to wait for, by a list.
 pub(super) fn in_the_way(
     path_lock: &PathLock,

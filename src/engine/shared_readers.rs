@@ -80,7 +80,7 @@ impl SharedReaders {
             (Arc::clone(&anchor.held), anchor.token)
         };
         let session = anchor.session()?;
-        if !session.lease().is_valid() || session.end_reason().is_some() || anchor.is_revocation_requested() {
+        if !session.is_healthy() || anchor.is_revocation_requested() {
             self.close(anchor.number());
             return None;
         }

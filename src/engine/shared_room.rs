@@ -116,11 +116,6 @@ pub(super) enum Arrived {
     Busy,
 }
 
-/// Returns whether a node of this session may be granted without a request.
-fn is_healthy(session: &Session) -> bool {
-    session.lease().is_valid() && session.end_reason().is_none()
-}
-
 impl Holder {
     fn new(held: &Arc<Held>, location: &'static Location<'static>) -> Self {
         Self { held: Arc::clone(held), since: Instant::now(), location }
@@ -162,7 +157,7 @@ impl SharedRoom {
                 let mut state = self.lock();
                 waiter.grants = state.grants;
                 session = state.kept.as_ref().and_then(|kept| kept.held.session());
-                let healthy = session.as_ref().is_some_and(|session| is_healthy(session));
+                let healthy = session.as_ref().is_some_and(|session| session.is_healthy());
                 match state.room.arrive(at, waiter, patience, healthy) {
                     Arrival::Waits => return Arrived::Waits,
                     Arrival::Busy(_) => return Arrived::Busy,
@@ -301,7 +296,7 @@ impl InRoom for SharedRoom {
     ) -> Option<(Deletion<Arc<Place>>, u64)> {
         let (first, mut held, mut deletion) = (held, Arc::clone(held), deletion);
         loop {
-            let healthy = deletion.hand_over && is_healthy(session) && !held.is_revocation_requested();
+            let healthy = deletion.hand_over && session.is_healthy() && !held.is_revocation_requested();
             let now = clock::now();
             let number = if self.sticky { held.next_number() } else { 0 };
             let (next, kept, token, looks, old) = {

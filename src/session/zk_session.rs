@@ -207,6 +207,11 @@ impl Session {
         &self.lease
     }
 
+    /// Returns whether a lock that is held in the session may be granted to another caller without a request.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.lease.is_valid() && self.end_reason().is_none()
+    }
+
     /// Returns the log of the session.
     pub(crate) fn log(&self) -> &SessionLog {
         &self.log
