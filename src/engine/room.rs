@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use zookeeper_client as zk;
 
 use crate::engine::attempt;
 use crate::engine::held::Held;
@@ -105,18 +106,14 @@ async fn until_writers(
     drop(first);
     let mut ended = std::pin::pin!(ended);
     while let Some(session) = session.upgrade().filter(|session| session.lease().is_valid()) {
-        let answer = session
-            .request(|handle| async move { handle.list_and_watch_children(directory.server()).await })
-            .await;
+        let watched = watch_queue(&session, directory, naming).await;
         // Not kept during the wait.
         drop(session);
-        let Ok(Ok((children, watcher))) = answer else { return };
-        let no_writer = |queue: Arc<Queue>| {
-            queue.usable().is_ok() && queue.in_order(Some(Kind::Exclusive)).next().is_none()
-        };
-        if !Queue::read(children, naming).is_ok_and(no_writer) {
+        let Some((queue, watcher)) = watched else { return };
+        if queue.in_order(Some(Kind::Exclusive)).next().is_some() {
             return;
         }
+        drop(queue);
         let mut event = std::pin::pin!(changed(watcher));
         loop {
             let left = readers.idle_left(idle);
@@ -421,15 +418,11 @@ async fn until_others(held: Arc<Held>, naming: Naming) {
     // Not by the path alone: a watch of the directory's data counts beside that of its children.
     let Some(_watching) = session.watch(&directory.child("*"), WatchUse::Sticky) else { return };
     let mut valid = session.lease().watch();
-    let answer = session
-        .request(|handle| async move { handle.list_and_watch_children(directory.server()).await })
-        .await;
-    let Ok(Ok((children, watcher))) = answer else { return };
-    let alone = Queue::read(children, naming)
-        .is_ok_and(|queue| queue.usable().is_ok() && queue.in_order(None).eq([&*node]));
-    if !alone || !session.lease().is_valid() {
+    let Some((queue, watcher)) = watch_queue(&session, &directory, naming).await else { return };
+    if !queue.in_order(None).eq([&*node]) || !session.lease().is_valid() {
         return;
     }
+    drop(queue);
     let ended = session.ended();
     // Not kept during the wait.
     drop(session);
@@ -438,4 +431,18 @@ async fn until_others(held: Arc<Held>, naming: Naming) {
         _ = valid.changed() => {}
         _ = ended => {}
     }
+}
+
+/// Lists a directory, and watches its children. `None` if that fails, or the directory is unusable.
+async fn watch_queue(
+    session: &Session,
+    directory: &LockPath,
+    naming: Naming,
+) -> Option<(Arc<Queue>, zk::OneshotWatcher)> {
+    let answer = session
+        .request(|handle| async move { handle.list_and_watch_children(directory.server()).await })
+        .await;
+    let Ok(Ok((children, watcher))) = answer else { return None };
+    let queue = Queue::read(children, naming).ok().filter(|queue| queue.usable().is_ok())?;
+    Some((queue, watcher))
 }
