@@ -9,6 +9,7 @@ use crate::job::{Objects, Recipe};
 pub(crate) enum Program {
     Ours,
     Bare,
+    BareApart,
     ClientLock,
     Curator,
     Kazoo,
@@ -62,6 +63,18 @@ pub(crate) const OURS_READ_WRITE_STICKY: Contender = contender(
 );
 pub(crate) const BARE: Contender =
     contender("bare", Program::Bare, Recipe::Mutex, "create and delete of a lock node, awaited: no lock");
+pub(crate) const BARE_APART: Contender = contender(
+    "bare_apart",
+    Program::BareApart,
+    Recipe::Mutex,
+    "the same, with a thread of its own for the session, as ours has",
+);
+pub(crate) const BARE_TURNS: Contender = contender(
+    "bare_turns",
+    Program::BareApart,
+    Recipe::Fair,
+    "the same, of tasks that wait for their turn in memory: each has its node before it is its turn",
+);
 pub(crate) const CLIENT_LOCK: Contender = contender(
     "client_lock",
     Program::ClientLock,
@@ -105,7 +118,7 @@ const BESIDE: [Contender; 3] = [
 ];
 
 /// All contenders, ours first.
-pub(crate) const ALL: [Contender; 13] = [
+pub(crate) const ALL: [Contender; 15] = [
     OURS,
     OURS_FAIR,
     OURS_HANDOFF,
@@ -113,6 +126,8 @@ pub(crate) const ALL: [Contender; 13] = [
     OURS_READ_WRITE,
     OURS_READ_WRITE_STICKY,
     BARE,
+    BARE_APART,
+    BARE_TURNS,
     CLIENT_LOCK,
     CURATOR,
     CURATOR_SHARED,
@@ -135,7 +150,7 @@ impl Contender {
 
     /// Whether it is a lock, so that no update may be lost.
     pub(crate) fn excludes(&self) -> bool {
-        self.program != Program::Bare
+        !matches!(self.program, Program::Bare | Program::BareApart)
     }
 
     /// Why it cannot take part here.
@@ -158,6 +173,7 @@ impl Program {
         match self {
             Self::Ours => "ours",
             Self::Bare => "bare",
+            Self::BareApart => "bare_apart",
             Self::ClientLock => "client_lock",
             Self::Curator => "curator",
             Self::Kazoo => "kazoo",

@@ -27,7 +27,8 @@ pub(crate) enum Quantity {
     LockNodes,
     /// What a task that waits costs, with all that belongs to it, in bytes.
     Memory,
-    /// By how much the memory of a process is larger after the last round than after the first, in MiB.
+    /// By how much the memory of a process is larger after the last round than after the second, in MiB. What
+    /// an allocator gave back before the first round, it takes again in that.
     Growth,
 }
 
@@ -233,8 +234,8 @@ impl Gate {
             Quantity::Growth => {
                 let resident: Option<Vec<u64>> = rounds().map(|round| round?.resident_bytes).collect();
                 let resident = resident?;
-                let (first, last) = (*resident.first()?, *resident.last()?);
-                Some(vec![(last as f64 - first as f64) / f64::from(1 << 20)])
+                let (early, last) = (*resident.get(1)?, *resident.last()?);
+                Some(vec![(last as f64 - early as f64) / f64::from(1 << 20)])
             }
             quantity => rounds().map(|round| quantity.of(round?)).collect(),
         }
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_must_not_grow_from_the_first_round_to_the_last() {
+    fn memory_must_not_grow_from_the_second_round_to_the_last() {
         let gate = absolute("free_awaited", "ours", Quantity::Growth, 1.0);
         let grown = |mebibytes: [u64; 3]| {
             let mut all = reports(&[(1.0, 1.0); 3]);
@@ -314,8 +315,8 @@ mod tests {
             }
             gate.judge(&all).met
         };
-        assert!(grown([10, 15, 11]));
-        assert!(!grown([10, 11, 12]));
+        assert!(grown([5, 15, 11]));
+        assert!(!grown([5, 10, 12]));
         assert!(!gate.judge(&reports(&[(1.0, 1.0)])).met, "not measured");
     }
 

@@ -81,6 +81,10 @@ pub(crate) struct Job {
     /// where time is measured.
     #[serde(default)]
     pub(crate) hold_micros: u64,
+    /// The lock is held, all tasks but one wait for it, and the cycles of that one are to ask for it, to wait
+    /// for so long, and to give up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) give_up_micros: Option<u64>,
     /// What all paths begin with.
     pub(crate) root: String,
     pub(crate) servers: String,

@@ -20,7 +20,7 @@ impl Program {
     /// Why this machine cannot run it: what it needs is not installed.
     pub(crate) fn missing(self) -> Option<Missing> {
         match self {
-            Self::Ours | Self::Bare | Self::ClientLock => None,
+            Self::Ours | Self::Bare | Self::BareApart | Self::ClientLock => None,
             Self::Curator => peers::curator().err(),
             Self::Kazoo => peers::kazoo().err(),
             Self::Redis => peers::redis().err(),
@@ -32,7 +32,7 @@ impl Programs {
     /// Returns the command that starts a worker.
     pub(crate) fn command(&mut self, program: Program) -> Result<Command, Error> {
         match program {
-            Program::Ours | Program::Bare | Program::ClientLock | Program::Redis => {
+            Program::Ours | Program::Bare | Program::BareApart | Program::ClientLock | Program::Redis => {
                 Ok(worker(&std::env::current_exe()?, program))
             }
             Program::Curator => self.curator(&peers::curator()?),

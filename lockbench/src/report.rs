@@ -99,6 +99,9 @@ pub(crate) struct ScenarioReport {
     pub(crate) absent: BTreeMap<String, String>,
     /// What a task costs in memory, where there are many, with all that belongs to it.
     pub(crate) bytes_per_task: BTreeMap<String, f64>,
+    /// How many updates of the counters a lock lost, warming up included: with one it is no lock.
+    #[serde(default)]
+    pub(crate) lost_updates: BTreeMap<String, u64>,
     /// In how many rounds something else had a part of the processors.
     pub(crate) marked_rounds: usize,
     /// What each contender did in each round.
@@ -181,6 +184,9 @@ impl ScenarioReport {
         for (name, bytes) in &self.bytes_per_task {
             let _ = writeln!(text, "  {name}: {bytes:.0} bytes per task, its own included");
         }
+        for (name, lost) in &self.lost_updates {
+            let _ = writeln!(text, "  {name} LOST {lost} UPDATES: it does not exclude");
+        }
         for (name, why) in &self.absent {
             let _ = writeln!(text, "  {name} did not take part: {why}");
         }
@@ -252,6 +258,16 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// Returns who did not exclude, and where.
+    pub(crate) fn lost_updates(&self) -> Vec<String> {
+        let lost = |(scenario, report): (&String, &ScenarioReport)| {
+            let scenario = scenario.clone();
+            let lines = report.lost_updates.iter();
+            lines.map(|(name, lost)| format!("{scenario}: {name} lost {lost} updates")).collect::<Vec<_>>()
+        };
+        self.scenarios.iter().flat_map(lost).collect()
+    }
+
     /// Returns a line for each gate.
     pub(crate) fn gates_table(&self) -> String {
         let mut text = String::from("gates\n");
@@ -270,5 +286,21 @@ impl Report {
             let _ = writeln!(text, "  {word}  {}: {measured}, {}", verdict.gate, verdict.bound);
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_update_is_told_of_by_scenario_and_contender() {
+        let of = |lost: &[(&str, u64)]| ScenarioReport {
+            lost_updates: lost.iter().map(|(name, lost)| ((*name).to_owned(), *lost)).collect(),
+            ..ScenarioReport::default()
+        };
+        let scenarios = [("rush".to_owned(), of(&[])), ("sessions_8".to_owned(), of(&[("redis", 3)]))];
+        let report = Report { scenarios: scenarios.into(), ..Report::default() };
+        assert_eq!(report.lost_updates(), ["sessions_8: redis lost 3 updates"]);
     }
 }

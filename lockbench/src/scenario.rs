@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::contender::{
-    BARE, CLIENT_LOCK, CURATOR, CURATOR_READ_WRITE, CURATOR_SHARED, Contender, KAZOO, OURS, OURS_FAIR,
-    OURS_HANDOFF, OURS_READ_WRITE, OURS_READ_WRITE_STICKY, OURS_STICKY, REDIS,
+    BARE, BARE_APART, BARE_TURNS, CLIENT_LOCK, CURATOR, CURATOR_READ_WRITE, CURATOR_SHARED, Contender, KAZOO,
+    OURS, OURS_FAIR, OURS_HANDOFF, OURS_READ_WRITE, OURS_READ_WRITE_STICKY, OURS_STICKY, REDIS,
 };
 use crate::job::{Job, Release};
 use crate::servers::{Ensemble, Place};
@@ -45,6 +45,7 @@ pub(crate) struct Scenario {
     keep_from_succession: bool,
     cycles_per_task: Option<u64>,
     hold_micros: u64,
+    pub(crate) give_up_micros: Option<u64>,
     /// Instead of the effort's, where a round takes long.
     most_rounds: usize,
     /// The least effort that has it.
@@ -98,6 +99,7 @@ impl Scenario {
             keep_from_succession: false,
             cycles_per_task: None,
             hold_micros: 0,
+            give_up_micros: None,
             most_rounds: usize::MAX,
             from: Effort::Smoke,
             contenders: contenders.to_vec(),
@@ -154,6 +156,7 @@ impl Scenario {
             micros: u64::try_from(length.as_micros()).unwrap_or(u64::MAX),
             cycles_per_task: self.cycles_per_task,
             hold_micros: self.hold_micros,
+            give_up_micros: self.give_up_micros,
             root: format!("/lockbench/{}/{}", self.name, contender.name),
             servers,
             counter_file: None,
@@ -168,9 +171,9 @@ pub(crate) fn all() -> Vec<Scenario> {
 
 /// One task and one lock that is free.
 fn free() -> Vec<Scenario> {
-    let all = [OURS, BARE, CLIENT_LOCK, CURATOR, KAZOO, REDIS];
+    let all = [OURS, BARE, BARE_APART, CLIENT_LOCK, CURATOR, KAZOO, REDIS];
     let awaited = |name, about| Scenario::new(name, about, Measure::Time, &all);
-    let cold = [OURS, BARE, CLIENT_LOCK];
+    let cold = [OURS, BARE, BARE_APART, CLIENT_LOCK];
     vec![
         awaited("free_awaited", "one task, one free lock, release awaited"),
         awaited("free_awaited_distant", "the same with 1 ms of delay each way").distant(),
@@ -213,7 +216,7 @@ fn in_process() -> Vec<Scenario> {
     };
     let all = [OURS, OURS_FAIR, OURS_HANDOFF, CLIENT_LOCK, CURATOR, CURATOR_SHARED, KAZOO, REDIS];
     // What takes a second or more to have each of 256 tasks hold the lock once is left out of some.
-    let most = [OURS, OURS_FAIR, OURS_HANDOFF, CLIENT_LOCK, CURATOR, CURATOR_SHARED, REDIS];
+    let most = [OURS, OURS_FAIR, OURS_HANDOFF, BARE_TURNS, CLIENT_LOCK, CURATOR, CURATOR_SHARED, REDIS];
     vec![
         of(8, &all),
         of(64, &most),
@@ -284,7 +287,7 @@ fn locks() -> Vec<Scenario> {
             contenders,
         )
     };
-    let all = [OURS, BARE, CLIENT_LOCK, CURATOR, KAZOO, REDIS];
+    let all = [OURS, BARE, BARE_APART, CLIENT_LOCK, CURATOR, KAZOO, REDIS];
     let many = [OURS, BARE, CLIENT_LOCK, REDIS];
     vec![of(64, &all), Scenario { most_rounds: 3, from: Effort::Full, ..of(10_000, &many) }]
 }
@@ -302,8 +305,14 @@ fn waiters() -> Vec<Scenario> {
             &[OURS, OURS_FAIR],
         )
     };
+    let gives_up = |waiters: usize| Scenario {
+        name: format!("gives_up_{waiters}"),
+        about: "a task asks for a lock for which so many wait, and gives up after 20 ms, which are in the time",
+        give_up_micros: Some(20_000),
+        ..of(waiters)
+    };
     let all = [10, 100, 1000, 5000];
-    all.into_iter().map(of).collect()
+    all.into_iter().map(of).chain(all.into_iter().map(gives_up)).collect()
 }
 
 #[cfg(test)]

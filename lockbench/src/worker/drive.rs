@@ -37,10 +37,24 @@ pub(crate) trait Contender: Sized + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Guard, Error>> + Send;
     /// Releases the lock. If it is not awaited, the servers may still have it when this returns.
     fn release(&self, guard: Self::Guard, how: Release) -> impl Future<Output = Result<(), Error>> + Send;
+    /// Asks for the lock and gives up after a time. `Some` if it was granted.
+    fn ask_for(
+        &self,
+        _lock: &Self::Lock,
+        _time: Duration,
+    ) -> impl Future<Output = Result<Option<Self::Guard>, Error>> + Send {
+        async { Err("this contender does not give up".into()) }
+    }
+    /// Returns how many nodes hold the lock or wait for it.
+    fn queued(&self, _lock: &Self::Lock) -> impl Future<Output = Result<usize, Error>> + Send {
+        async { Err("this contender does not say who waits".into()) }
+    }
     /// Waits until what was released in the background is gone.
     fn settle(&self) -> impl Future<Output = Result<(), Error>> + Send {
         async { Ok(()) }
     }
+    /// How many nodes a session has for a lock at most.
+    const MOST_NODES: usize = usize::MAX;
     /// Ends the session.
     fn close(&self) -> impl Future<Output = ()> + Send {
         async {}
@@ -118,6 +132,9 @@ struct Tally {
 
 /// Runs one round.
 pub(crate) async fn round<C: Contender>(setup: &Arc<Setup<C>>, job: &Job) -> Result<Done, Error> {
+    if let Some(micros) = job.give_up_micros {
+        return giving_up(setup, job, Duration::from_micros(micros)).await;
+    }
     let shards = setup.tasks.len().min(SHARDS);
     let histograms: Result<Vec<_>, _> =
         (0..shards).map(|_| Histogram::new_with_bounds(1, LONGEST, 3).map(Mutex::new)).collect();
@@ -185,6 +202,57 @@ async fn cycles<C: Contender>(setup: Arc<Setup<C>>, round: Arc<Round>, task: usi
             return Ok(tally);
         }
     }
+}
+
+/// One round in which a task comes and gives up, behind all others, which wait.
+async fn giving_up<C: Contender>(setup: &Arc<Setup<C>>, job: &Job, time: Duration) -> Result<Done, Error> {
+    let [holder, gives_up, waiters @ ..] = setup.tasks.as_slice() else {
+        return Err("one task holds the lock, and one gives up".into());
+    };
+    let held = holder.session.acquire(&holder.lock, false).await?;
+    let mut waiting = JoinSet::new();
+    for seat in waiters {
+        let (session, lock) = (Arc::clone(&seat.session), Arc::clone(&seat.lock));
+        waiting.spawn(async move { session.acquire(&lock, false).await.map(drop) });
+    }
+    // Of a lock that has fewer nodes than tasks wait, the others wait in memory.
+    let of_session = |session: &Arc<C>| {
+        waiters.iter().filter(|seat| Arc::ptr_eq(&seat.session, session)).count().min(C::MOST_NODES)
+    };
+    let nodes: usize = setup.sessions.iter().map(of_session).sum();
+    while gives_up.session.queued(&gives_up.lock).await? < nodes {
+        if let Some(ended) = waiting.try_join_next() {
+            ended??;
+            return Err("a waiter was granted a lock that is held".into());
+        }
+        // Each look is a list of everybody.
+        sleep(Duration::from_millis(20)).await;
+    }
+    let mut histogram = Histogram::<u64>::new_with_bounds(1, LONGEST, 3)?;
+    let (started, cpu) = (Instant::now(), cpu_time());
+    let (mut cycles, mut granted) = (0, 0);
+    while started.elapsed() < Duration::from_micros(job.micros) || cycles == 0 {
+        let asked = Instant::now();
+        granted += u64::from(gives_up.session.ask_for(&gives_up.lock, time).await?.is_some());
+        gives_up.session.settle().await?;
+        histogram.saturating_record(u64::try_from(asked.elapsed().as_nanos()).unwrap_or(LONGEST).max(1));
+        cycles += 1;
+    }
+    let (elapsed, spent) = (started.elapsed(), cpu_time().saturating_sub(cpu));
+    waiting.shutdown().await;
+    holder.session.release(held, Release::Awaited).await?;
+    for session in &setup.sessions {
+        session.settle().await?;
+    }
+    Ok(Done {
+        cycles,
+        elapsed_micros: micros(elapsed),
+        cpu_micros: micros(spent),
+        latency_micros: latency(&[Mutex::new(histogram)])?,
+        // The lock was held by another.
+        lost_updates: granted,
+        exclusive_cycles: Some(0),
+    })
 }
 
 /// Opens a session for foreign children, and makes the directories that they need.

@@ -22,6 +22,7 @@ pub(crate) fn serve(name: &str) -> Result<(), Error> {
     match name {
         "ours" => answer_orders::<ours::Session>(),
         "bare" => answer_orders::<bare::Session>(),
+        "bare_apart" => answer_orders::<bare::SessionApart>(),
         "client_lock" => answer_orders::<client_lock::Session>(),
         "redis" => answer_orders::<redis::Session>(),
         "curator" => run_peer(Program::Curator),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use zookeeper_recipes::{
-    Client, InterProcessFairLock, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock,
-    InterProcessWriteLock, LockGuard, ReadGuard, WriteGuard,
+    AcquireError, Client, InterProcessFairLock, InterProcessMutex, InterProcessReadLock,
+    InterProcessReadWriteLock, InterProcessWriteLock, LockGuard, ReadGuard, WriteGuard,
 };
 
 use super::drive::Contender;
@@ -38,6 +38,9 @@ pub(crate) enum Guard {
 impl Contender for Session {
     type Lock = Lock;
     type Guard = Guard;
+
+    // Of a fair lock each waiter has one.
+    const MOST_NODES: usize = 64;
 
     async fn connect(job: &Job) -> Result<Self, Error> {
         Ok(Self(Client::connect(&job.servers).await?))
@@ -81,6 +84,28 @@ impl Contender for Session {
             (Guard::Write(guard), Release::Awaited) => guard.release().await?,
         }
         Ok(())
+    }
+
+    async fn ask_for(&self, lock: &Lock, time: Duration) -> Result<Option<Guard>, Error> {
+        let granted = match lock {
+            Lock::Mutex(lock) => lock.acquire(time).await,
+            Lock::Fair(lock) => lock.acquire(time).await,
+            Lock::ReadWrite(..) => return Err("only mutexes give up".into()),
+        };
+        match granted {
+            Ok(guard) => Ok(Some(Guard::Exclusive(guard))),
+            // Where the list of so many has not come in time, the call does not know whom it waits for.
+            Err(AcquireError::TimedOut { .. } | AcquireError::Connection { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn queued(&self, lock: &Lock) -> Result<usize, Error> {
+        Ok(match lock {
+            Lock::Mutex(lock) => lock.participants().await?.len(),
+            Lock::Fair(lock) => lock.participants().await?.len(),
+            Lock::ReadWrite(..) => return Err("only mutexes give up".into()),
+        })
     }
 
     async fn settle(&self) -> Result<(), Error> {
