@@ -435,7 +435,13 @@ impl Held {
         if lost.is_some() {
             self.state.send_modify(|_| {});
         }
-        let Some(session) = session else { return !refused };
+        let Some(session) = session else {
+            // Nothing can be deleted any more, and nobody may wait for this.
+            if let (Some(room), Some((number, how))) = (room, over) {
+                room.over(number, how);
+            }
+            return !refused;
+        };
         let mut done = done;
         if is_release && delete.is_none() && over.is_none() && report.is_none() {
             // Passed on. An error means that the release was cancelled, and its result has no receiver.
@@ -588,6 +594,38 @@ mod tests {
             assert_eq!(*witness.found.lock().unwrap(), Some((Some(LostReason::LeaseOver), 1, false)));
             assert!(witness.queue.lock().unwrap().try_recv().is_ok(), "the node was not left to cleanup");
         }
+    }
+
+    /// Notes the hold that it is told of.
+    #[derive(Debug, Default)]
+    struct Room(Mutex<Option<(u64, Over)>>);
+
+    impl InRoom for Room {
+        fn pass_on(
+            &self,
+            held: &Arc<Held>,
+            _session: &Arc<Session>,
+            deletion: Deletion<Arc<Place>>,
+        ) -> Option<(Deletion<Arc<Place>>, u64)> {
+            Some((deletion, held.number()))
+        }
+
+        fn over(&self, number: u64, how: Over) {
+            *self.0.lock().unwrap() = Some((number, how));
+        }
+    }
+
+    /// Those that wait in the room would wait for it.
+    #[tokio::test]
+    async fn a_room_is_told_of_a_release_without_a_session() {
+        let server = Server::start().unwrap();
+        let (session, held) = expired(&server).await;
+        session.lease().renewed(clock::now());
+        let room = Arc::new(Room::default());
+        held.enter(&(Arc::clone(&room) as Arc<dyn InRoom>));
+        drop(session);
+        held.release(None);
+        assert_eq!(*room.0.lock().unwrap(), Some((held.number(), Over::Released)));
     }
 
     #[tokio::test]
