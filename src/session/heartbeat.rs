@@ -8,6 +8,7 @@
 //! deleted when their guards are dropped, or by this task T after the last renewal
 //! (docs/protocol.md#lost-lock-keeps-its-node).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -176,12 +177,15 @@ fn on_reply(session: &Session, sent: Moment, reply: Result<(), zk::Error>) {
 /// since it is a committed transaction. It names one missing node; a read that follows finds the others, or,
 /// with servers that do not know that read, one transaction for each.
 async fn commit(session: &Arc<Session>) {
-    let mut nodes = session.held_nodes();
+    let mut nodes = by_node(session.held_nodes());
     loop {
         // Nodes of locks that have been released or converted in the meantime need not exist.
-        nodes.retain(HeldNode::is_held);
+        nodes.retain_mut(|node| {
+            node.locks.retain(HeldNode::is_held);
+            !node.locks.is_empty()
+        });
         let mut bytes = 0;
-        let fits = |node: &&HeldNode| {
+        let fits = |node: &&Checked| {
             bytes += node.path.len();
             bytes <= BYTES_PER_HEARTBEAT
         };
@@ -242,9 +246,25 @@ async fn commit(session: &Arc<Session>) {
     }
 }
 
-/// Tells a lock that its node does not exist.
-fn deleted(node: &HeldNode) {
-    Arc::clone(&node.lock).on(HoldEvent::NodeDeleted { node: Arc::clone(&node.name) });
+/// A node that is checked once, however many locks are held by it: readers may share one.
+struct Checked {
+    path: String,
+    locks: Vec<HeldNode>,
+}
+
+fn by_node(held: Vec<HeldNode>) -> Vec<Checked> {
+    let mut nodes: HashMap<String, Vec<HeldNode>> = HashMap::with_capacity(held.len());
+    for node in held {
+        nodes.entry(node.path.clone()).or_default().push(node);
+    }
+    nodes.into_iter().map(|(path, locks)| Checked { path, locks }).collect()
+}
+
+/// Tells the locks of a node that it does not exist.
+fn deleted(node: &Checked) {
+    for HeldNode { lock, name, .. } in &node.locks {
+        Arc::clone(lock).on(HoldEvent::NodeDeleted { node: Arc::clone(name) });
+    }
 }
 
 /// Returns which of these nodes do not exist, by one read. `None` if the servers do not know that read. What
@@ -253,7 +273,7 @@ fn deleted(node: &HeldNode) {
 ///
 /// ZooKeeper has this read since 3.6. An older server, or another product, may refuse it or close the
 /// connection: after any failure it is not sent again in this session.
-async fn missing<'a>(session: &Session, nodes: &'a [HeldNode]) -> Option<Vec<&'a HeldNode>> {
+async fn missing<'a>(session: &Session, nodes: &'a [Checked]) -> Option<Vec<&'a Checked>> {
     if nodes.is_empty() {
         return Some(Vec::new());
     }
@@ -283,4 +303,54 @@ async fn missing<'a>(session: &Session, nodes: &'a [HeldNode]) -> Option<Vec<&'a
     }
     let missing = |result: &_| matches!(result, zk::MultiReadResult::Error { err: zk::Error::NoNode });
     Some(nodes.iter().zip(results).filter(|(_, result)| missing(result)).map(|(node, _)| node).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::LockPath;
+    use crate::protocol::hold::Care;
+    use crate::session::holds::HeldLock;
+
+    #[derive(Debug)]
+    struct Lock(u64, LockPath);
+
+    impl HeldLock for Lock {
+        fn number(&self) -> u64 {
+            self.0
+        }
+
+        fn directory(&self) -> &LockPath {
+            &self.1
+        }
+
+        fn node(&self) -> Arc<str> {
+            "node".into()
+        }
+
+        fn is_held_by(&self, _node: &str) -> bool {
+            true
+        }
+
+        fn care(&self) -> Care {
+            Care::Nothing
+        }
+
+        fn on(self: Arc<Self>, _event: HoldEvent) {}
+    }
+
+    #[test]
+    fn a_node_that_several_locks_share_is_checked_once() {
+        let held = [(1, "/a"), (2, "/b"), (3, "/a"), (4, "/a")].map(|(number, directory)| {
+            let lock: Arc<dyn HeldLock> = Arc::new(Lock(number, LockPath::parse("", directory).unwrap()));
+            HeldNode { path: lock.directory().child(&lock.node()), name: lock.node(), lock }
+        });
+        let mut nodes = by_node(held.into());
+        nodes.sort_by(|a, b| a.path.cmp(&b.path));
+        let told: Vec<(&str, Vec<u64>)> = nodes
+            .iter()
+            .map(|node| (&*node.path, node.locks.iter().map(|held| held.lock.number()).collect()))
+            .collect();
+        assert_eq!(told, [("/a/node", vec![1, 3, 4]), ("/b/node", vec![2])]);
+    }
 }
