@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, connect_as, eager, granted, queue, read_write, session, start, until,
+    DIRECTORY, assert_clean, connect, connect_as, eager, granted, queue, read_write, session, start, until,
 };
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, assert_ready, task};
@@ -201,6 +201,43 @@ async fn a_lease_ends_one_reader() {
     drop(one);
     drop(lock);
     clean(&server, &[&client], "lease").await;
+}
+
+/// Where a reader was asked to give the lock up, none joins its node after its release.
+#[tokio::test]
+async fn a_requested_revocation_closes_the_node() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let lock = sticky(&client);
+    let asked = first(&server, &lock).await;
+    let beside = at_once(&lock);
+    let revoked = tokio::spawn(asked.revoked());
+    other.attempt_revoke(&asked.node()).await.unwrap();
+    within("the request", revoked).await.unwrap();
+    drop(asked);
+    let next = within("the grant", lock.read_lock().lock()).await.unwrap();
+    assert_ne!(next.node(), beside.node());
+    assert!(beside.is_held() && server.exists(&beside.node()));
+    drop((beside, next, lock));
+    clean(&server, &[&client, &other], "revoked").await;
+}
+
+/// A heartbeat tells all readers of a node that it is gone.
+#[tokio::test]
+async fn all_readers_hear_that_their_node_is_gone() {
+    let server = start();
+    let client = connect(&server).await;
+    let lock = sticky(&client);
+    let one = first(&server, &lock).await;
+    let inside: Vec<_> = (0..20).map(|_| at_once(&lock)).collect();
+    server.delete(&one.node()).unwrap();
+    for guard in inside.iter().chain([&one]) {
+        assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
+    }
+    let next = within("the grant", lock.read_lock().lock()).await.unwrap();
+    assert_ne!(next.node(), one.node());
+    drop((one, inside, next, lock));
+    clean(&server, &[&client], "gone").await;
 }
 
 #[tokio::test]

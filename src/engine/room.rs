@@ -81,7 +81,7 @@ async fn read(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> 
     let idle = path_lock.options().sticky.unwrap_or_default();
     if let Some(anchor) = readers.open(hold.held(), hold.session(), hold.token()) {
         let (session, directory) = (Arc::downgrade(hold.session()), path_lock.path().clone());
-        let (anchor, naming) = (anchor.number(), path_lock.naming());
+        let naming = path_lock.naming();
         path_lock.client().spawn(async move {
             until_writers(&readers, anchor, session, &directory, naming, idle).await;
             readers.close(anchor);

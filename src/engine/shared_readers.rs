@@ -46,13 +46,14 @@ impl SharedReaders {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the node of a granted reader shared from here on. Returns its anchor; `None` if another node is open.
+    /// Has the node of a granted reader shared from here on. Returns the number of its anchor; `None` if another
+    /// node is open, or the reader is over already.
     pub(super) fn open(
         self: &Arc<Self>,
         reader: &Arc<Held>,
         session: &Arc<Session>,
         token: (i64, u64),
-    ) -> Option<Arc<Held>> {
+    ) -> Option<u64> {
         let number = reader.next_number();
         let anchor = {
             let mut state = self.lock();
@@ -60,15 +61,21 @@ impl SharedReaders {
                 return None;
             }
             reader.enter(&(Arc::clone(self) as Arc<dyn InRoom>));
+            // What ends the reader from here on comes to this, and waits for the mutex. If it has ended before,
+            // its node may be on its way out: nobody may join it.
+            if reader.is_lost_or_released() {
+                state.readers.take_out(reader.number());
+                return None;
+            }
             let held = reader.heir(session, number, None, None);
             state.anchor = Some(Anchor { held: Arc::clone(&held), token, last_used: Instant::now() });
             held
         };
-        // Lost before it was known to be shared.
-        if reader.is_lost_or_released() || anchor.is_lost_or_released() {
+        // Its session has ended before it was registered.
+        if anchor.is_lost_or_released() {
             self.close(number);
         }
-        Some(anchor)
+        Some(number)
     }
 
     /// Returns another hold of the open node. `None` if no node is open, or it is
@@ -79,11 +86,10 @@ impl SharedReaders {
             let anchor = state.anchor.as_ref()?;
             (Arc::clone(&anchor.held), anchor.token)
         };
-        let session = anchor.session()?;
-        if !session.is_healthy() || anchor.is_revocation_requested() {
+        let Some(session) = anchor.session().filter(|session| session.is_healthy()) else {
             self.close(anchor.number());
             return None;
-        }
+        };
         let number = anchor.next_number();
         let reader = {
             let mut state = self.lock();
@@ -96,6 +102,11 @@ impl SharedReaders {
             }
             anchor.heir(&session, number, None, None)
         };
+        // Its session has ended before it was registered.
+        if reader.is_lost_or_released() {
+            reader.release(None);
+            return None;
+        }
         if let Some(lease) = lease {
             // What it returns, the caller finds out.
             let _ = reader.extend(lease);
@@ -105,13 +116,25 @@ impl SharedReaders {
 
     /// Closes the node with this anchor, if it is open: it goes with its last reader.
     pub(super) fn close(&self, anchor: u64) {
-        let anchor = {
+        let (leaving, anchor) = {
             let mut state = self.lock();
-            state.readers.close(anchor).then(|| state.anchor.take()).flatten()
+            let leaving = state.readers.close(anchor);
+            (leaving, if leaving == Leaving::NotShared { None } else { state.anchor.take() })
         };
-        if let Some(anchor) = anchor {
+        if let Some(Anchor { held, .. }) = anchor {
             self.closed.notify_one();
-            anchor.held.release(None);
+            match leaving {
+                Leaving::Last => held.release(None),
+                Leaving::Stays | Leaving::NotShared => Self::let_go(&held),
+            }
+        }
+    }
+
+    /// Ends an anchor without a deletion: its node is others'.
+    fn let_go(anchor: &Arc<Held>) {
+        drop(anchor.take_back());
+        if let Some(session) = anchor.session() {
+            anchor.let_go(&session);
         }
     }
 
@@ -148,11 +171,7 @@ impl SharedReaders {
         };
         if let Some(Anchor { held, .. }) = anchor {
             self.closed.notify_one();
-            // Without a deletion: the node is the reader's alone.
-            drop(held.take_back());
-            if let Some(session) = held.session() {
-                held.let_go(&session);
-            }
+            Self::let_go(&held);
         }
         is_alone
     }
@@ -178,8 +197,10 @@ impl InRoom for SharedReaders {
             }
             (leaving, anchor)
         };
-        // In doubt whether a write under it is still to come, no reader joins.
-        if let Some(anchor) = anchor.filter(|_| leaving == Leaving::Stays && !deletion.hand_over) {
+        // In doubt whether a write under it is still to come, and where another process has asked for the lock,
+        // no reader joins.
+        let closes = !deletion.hand_over || held.is_revocation_requested();
+        if let Some(anchor) = anchor.filter(|_| leaving == Leaving::Stays && closes) {
             self.close(anchor);
         }
         (leaving != Leaving::Stays).then_some((deletion, held.number()))
@@ -203,5 +224,95 @@ impl InRoom for SharedReaders {
 impl fmt::Debug for SharedReaders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedReaders").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use zookeeper_client as zk;
+    use zookeeper_test_server::Server;
+
+    use super::*;
+    use crate::path::LockPath;
+    use crate::protocol::hold::HoldState;
+    use crate::protocol::lease::Margin;
+    use crate::protocol::node_name::Kind;
+    use crate::session::cleanup::{Cleanup, CleanupQueue};
+    use crate::session::clock;
+
+    /// A session with a valid lease, and what is left to its cleanup.
+    struct Scene {
+        session: Arc<Session>,
+        cleanup: Cleanup,
+        queue: CleanupQueue,
+    }
+
+    impl Scene {
+        async fn new(server: &Server) -> Self {
+            let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+            let session = Session::new(1, handle, Margin::default());
+            session.lease().renewed(clock::now());
+            let (cleanup, queue) = Cleanup::new();
+            Self { session, cleanup, queue }
+        }
+
+        fn reader(&self) -> Arc<Held> {
+            let directory = LockPath::parse("", "/lock").unwrap();
+            let state = HoldState::new("x-__READ__0000000000".into(), Kind::Shared, None);
+            Held::new(&self.session, &self.cleanup, directory, self.cleanup.number(), state)
+        }
+
+        /// Returns how many nodes have been left to cleanup.
+        fn deleted(&mut self) -> usize {
+            std::iter::from_fn(|| self.queue.try_recv().ok()).count()
+        }
+    }
+
+    /// Its task was paused between the grant and this.
+    #[tokio::test]
+    async fn a_reader_that_is_over_already_is_joined_by_nobody() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        let readers = Arc::new(SharedReaders::default());
+        let reader = scene.reader();
+        reader.release(None);
+        assert_eq!(readers.open(&reader, &scene.session, (1, 0)), None);
+        assert!(readers.join(None).is_none(), "its node is on its way out");
+        assert_eq!(scene.deleted(), 1);
+        // Another one opens its node.
+        let reader = scene.reader();
+        assert!(readers.open(&reader, &scene.session, (1, 0)).is_some());
+        let joined = readers.join(None).unwrap();
+        readers.close_any();
+        reader.release(None);
+        assert_eq!(scene.deleted(), 0, "another reader is inside");
+        joined.held.release(None);
+        assert_eq!(scene.deleted(), 1);
+    }
+
+    /// One thread closes the node while another takes it out: the node is the reader's from then on.
+    #[tokio::test]
+    async fn a_node_that_is_taken_out_while_it_is_closed_is_not_deleted() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for _ in 0..500 {
+            let readers = Arc::new(SharedReaders::default());
+            let reader = scene.reader();
+            let anchor = readers.open(&reader, &scene.session, (1, 0)).unwrap();
+            let both = Barrier::new(2);
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    both.wait();
+                    readers.close(anchor);
+                });
+                both.wait();
+                assert!(readers.take_out(&reader));
+            });
+            assert_eq!(scene.deleted(), 0, "the node of a reader that has it alone");
+            reader.release(None);
+            assert_eq!(scene.deleted(), 1);
+        }
     }
 }

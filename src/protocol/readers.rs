@@ -61,14 +61,13 @@ impl Readers {
         Leaving::Stays
     }
 
-    /// Closes the node with this anchor: no reader joins it any more. Returns whether it was open, so that the
-    /// anchor has to be released.
-    pub(crate) fn close(&mut self, anchor: u64) -> bool {
-        let was_open = self.open == Some(anchor);
-        if was_open {
-            self.open = None;
-        }
-        was_open
+    /// Closes the node with this anchor: no reader joins it any more, and the anchor has left it. Returns what
+    /// comes of that; `NotShared` if it was not open.
+    ///
+    /// At once, and not when the anchor is released: a reader that is alone by then may have taken the node out,
+    /// which is not to be deleted.
+    pub(crate) fn close(&mut self, anchor: u64) -> Leaving {
+        if self.open == Some(anchor) { self.leave(anchor) } else { Leaving::NotShared }
     }
 
     /// Returns the anchor of the open node, if this hold is of that node.
@@ -90,7 +89,7 @@ impl Readers {
             return false;
         }
         self.nodes.remove(&anchor);
-        self.close(anchor);
+        self.open = self.open.filter(|open| *open != anchor);
         true
     }
 }
@@ -141,8 +140,13 @@ mod tests {
                         nodes.retain(|_, node| !node.is_empty());
                     },
                     3 => if let Some(anchor) = open.take() {
-                        prop_assert!(readers.close(anchor) && !readers.close(anchor));
+                        let node = nodes.get_mut(&anchor).unwrap();
+                        node.retain(|hold| *hold != anchor);
+                        let expected = if node.is_empty() { Leaving::Last } else { Leaving::Stays };
+                        prop_assert_eq!(readers.close(anchor), expected);
+                        prop_assert_eq!(readers.close(anchor), Leaving::NotShared);
                         prop_assert!(!readers.join(reader));
+                        nodes.retain(|_, node| !node.is_empty());
                     },
                     _ => if let Some(&hold) = holds.get(index) {
                         let (&anchor, node) = nodes.iter().find(|(_, node)| node.contains(&hold)).unwrap();
