@@ -55,7 +55,9 @@ impl Contender for Session {
     }
 
     async fn lock(&self, job: &Job, path: &str) -> Result<Lock, Error> {
-        self.client.mkdir(path, &CreateMode::Container.with_acls(Acls::anyone_all())).await?;
+        // Not a container: the servers delete one that has been empty for a while, and nobody here would make
+        // it again.
+        self.client.mkdir(path, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(Lock {
             // As long as a real one.

@@ -84,6 +84,8 @@ impl<C: Contender> Setup<C> {
             sessions.push(Arc::new(C::connect(job).await?));
         }
         let directories: Vec<Arc<str>> = (0..job.paths).map(|i| format!("{}/{i}", job.root).into()).collect();
+        // Before anybody makes the directories, as containers.
+        let foreign = if job.keep_from_succession { Some(foreigner(job, &directories).await?) } else { None };
         let mut tasks: Vec<Seat<C>> = Vec::with_capacity(job.sessions * job.tasks);
         for task in 0..job.sessions * job.tasks {
             let (number, path) = (task / job.tasks, task % job.paths);
@@ -100,7 +102,6 @@ impl<C: Contender> Setup<C> {
             };
             tasks.push(Seat { session: Arc::clone(session), lock, directory: Arc::clone(directory), path });
         }
-        let foreign = if job.keep_from_succession { Some(foreigner(job, &directories).await?) } else { None };
         Ok(Self { sessions, tasks, foreign })
     }
 
@@ -255,7 +256,7 @@ async fn giving_up<C: Contender>(setup: &Arc<Setup<C>>, job: &Job, time: Duratio
     })
 }
 
-/// Opens a session for foreign children, and makes the directories that they need.
+/// Opens a session for foreign children, and makes the directories that they need, which stay when empty.
 async fn foreigner(job: &Job, directories: &[Arc<str>]) -> Result<zookeeper_client::Client, Error> {
     let foreign = zookeeper_client::Client::connect(&job.servers).await?;
     for directory in directories {
