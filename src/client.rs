@@ -111,6 +111,34 @@ impl Client {
         Self::builder().connect(servers).await
     }
 
+    /// Returns a client of `host:port[,host:port…][/namespace]` with the default options, which connects in the
+    /// background.
+    ///
+    /// For a service that may start before ZooKeeper does: see [`ClientBuilder::connect_lazy`].
+    ///
+    /// # Errors
+    /// Returns [`ConnectError`]s for a connect string or a namespace that cannot be used; never
+    /// [`ConnectError::TimedOut`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use zookeeper_recipes::{Client, InterProcessMutex};
+    ///
+    /// let client = Client::connect_lazy(&servers)?; // "zk1:2181,zk2:2181,zk3:2181"
+    /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// let guard = mutex.lock().await?; // waits for the session
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect_lazy(servers: &str) -> Result<Self, ConnectError> {
+        Self::builder().connect_lazy(servers)
+    }
+
     /// Returns a builder with the default options, to set others before [`connect`](ClientBuilder::connect).
     ///
     /// # Examples
@@ -485,7 +513,7 @@ impl Client {
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "it does nothing until `connect` is called"]
+#[must_use = "it does nothing until `connect` or `connect_lazy` is called"]
 #[derive(Clone, Default)]
 #[doc(alias = "CuratorFrameworkFactory")]
 pub struct ClientBuilder {
@@ -542,7 +570,9 @@ impl ClientBuilder {
 
     /// Sets how long one attempt to get a session may take.
     ///
-    /// The default is 5 s (Curator's is 15 s). It is also how long
+    /// The default is 5 s (Curator's is 15 s). Within that time the servers are asked in turn, again and again.
+    /// [`connect`](Self::connect) is one such attempt; those of [`connect_lazy`](Self::connect_lazy), and the ones
+    /// that replace a lost session, are repeated as the [retry policy](Self::retry_policy) says. It is also how long
     /// [`try_lock`](crate::InterProcessMutex::try_lock) waits for an answer.
     ///
     /// A server that is silent is given up for another, when connecting and later, after a third of this time
@@ -745,6 +775,9 @@ impl ClientBuilder {
 
     /// Connects to `host:port[,host:port…][/namespace]`.
     ///
+    /// This is one attempt, within the connect timeout: a service that may start before its servers uses
+    /// [`connect_lazy`](Self::connect_lazy).
+    ///
     /// # Errors
     /// See [`ConnectError`]; the connect timeout is that of [`connect_timeout`](Self::connect_timeout).
     ///
@@ -768,6 +801,51 @@ impl ClientBuilder {
     /// ```
     pub async fn connect(self, servers: &str) -> Result<Client, ConnectError> {
         setup::connect(self.setup, servers).await.map(Client::new)
+    }
+
+    /// Returns a client of `host:port[,host:port…][/namespace]`, which connects in the background.
+    ///
+    /// For a service that may start before ZooKeeper does, and must not fail because of that. The client asks
+    /// for its first session from here on, round after round as the [retry policy](Self::retry_policy) says, with
+    /// a second between the rounds, for as long as it lives. Until then its [state](Client::state) is
+    /// [`ConnectionState::Connecting`]. Calls wait for the first session as they wait for the next one after a
+    /// loss: a call with a timeout no longer than that, and each no longer than a round of tries takes, after
+    /// which it returns [`AcquireError::Connection`](crate::AcquireError::Connection), whose sources name
+    /// what was found for each server.
+    ///
+    /// # Errors
+    /// Returns [`ConnectError`]s for a connect string, a namespace or an ACL that cannot be used, and
+    /// [`ConnectError::Setup`] if the client's thread cannot be started; never [`ConnectError::TimedOut`].
+    /// Credentials that the servers refuse close the client, as they do later.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// # server.stop();
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{AcquireError, Client, ConnectionState, InterProcessMutex};
+    ///
+    /// // The servers are not up yet.
+    /// let client = Client::builder().connect_lazy(&servers)?;
+    /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// let error = mutex.acquire(Duration::from_millis(50)).await.unwrap_err();
+    /// assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    /// assert_eq!(client.state(), ConnectionState::Connecting);
+    ///
+    /// # server.restart()?;
+    /// // They are now. For those who want to wait for that, at most for a minute:
+    /// let mut states = client.watch_state();
+    /// let connected = states.wait_for(|state| *state == ConnectionState::Connected);
+    /// tokio::time::timeout(Duration::from_secs(60), connected).await??;
+    /// mutex.lock().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect_lazy(self, servers: &str) -> Result<Client, ConnectError> {
+        setup::connect_lazy(self.setup, servers).map(Client::new)
     }
 }
 

@@ -184,6 +184,7 @@ mod multi_lock;
 mod mutex;
 mod options;
 mod path;
+mod path_segment;
 mod protocol;
 mod read_write_lock;
 mod semaphore;
@@ -207,7 +208,7 @@ pub use lock::InterProcessLock;
 pub use multi_lock::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::{InterProcessMutex, InterProcessMutexBuilder};
 pub use options::{Acl, Parents, Permissions};
-pub use path::NodePath;
+pub use path::{LockPath, NodePath};
 pub use protocol::lease::Margin;
 pub use protocol::node_name::Dialect;
 pub use read_write_lock::{

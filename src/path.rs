@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::error::InvalidPath;
+use crate::path_segment::{self, is_refused};
 use crate::shown::Quoted;
 
 /// The longest path accepted, in bytes, namespace included.
@@ -16,10 +17,45 @@ use crate::shown::Quoted;
 /// do that for more than 128 KiB. A path of this size leaves room for several watches.
 pub(crate) const MAX_PATH_BYTES: usize = 16 * 1024;
 
-/// The path of a directory in which nodes of a lock are: the user's path below the client's namespace, or a
-/// [subdirectory](Self::subdirectory) of that.
+/// The path of a lock; [`segment`](Self::segment) makes a part of one from outside data.
+///
+/// Constructors take the path as a string and check it. A path made from a customer's name, a file name or a
+/// URL needs more than the check: a slash in it would be another level, and `..` an error. `segment` escapes
+/// such text, so that each key has a path of its own and no key is refused, and [`key`](Self::key) returns the
+/// text of a segment.
+///
+/// # Locks side by side, not inside each other
+/// The children of a lock's path are its queue. A lock at `/inventory` and another at `/inventory/sku-42`
+/// share a directory: the second one's directory is a child of the first one's, which the locks of this crate
+/// ignore with a warning, for which Curator's wait for ever, and which is taken for a contender if its name ends
+/// as a lock node's does (`lock-0000000007`). So give locks a directory of their own, in which no lock has its
+/// path: one for each key at `/inventory/items/<key>`, and the one for all of them at `/inventory/all`.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{InterProcessMutex, LockPath};
+///
+/// // From outside: whatever a customer typed.
+/// for key in ["sku-42", "3/4\" pipe", "..", "", "50 %", "\u{1f600}"] {
+///     let path = format!("/inventory/items/{}", LockPath::segment(key));
+///     let mutex = InterProcessMutex::new(&client, &path)?;
+///     mutex.lock().await?.release().await?;
+///
+///     // For a page that lists the locks.
+///     let (_, segment) = mutex.path().rsplit_once('/').ok_or("no segment")?;
+///     assert_eq!(LockPath::key(segment)?, key);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct LockPath {
+pub struct LockPath {
+    /// The path of a directory in which nodes of a lock are: the user's path below the client's namespace, or a
+    /// [subdirectory](Self::subdirectory) of that.
     server: Arc<str>,
     namespace: usize,
     /// The length of what is behind the user's path.
@@ -27,6 +63,60 @@ pub(crate) struct LockPath {
 }
 
 impl LockPath {
+    /// Returns `key` as one segment of a path: with everything escaped that cannot stand there.
+    ///
+    /// Escaped as in a URL, `%` and two hexadecimal digits for each byte of UTF-8: the slash, `%`, and the
+    /// characters that ZooKeeper refuses, which are control characters, U+E000 to U+F8FF, U+FFF0 to U+FFFF and
+    /// all beyond U+FFFF (emoji). The keys `.`, `..` and `zookeeper` are escaped as a whole, and the empty key is `%`.
+    /// Different keys have different segments, and what needs no escape stays as it is. Case counts, in
+    /// ZooKeeper as here.
+    ///
+    /// The segment is at most three times as long as the key. A path may have 16 KiB with the namespace, beyond
+    /// which constructors return [`BuildError::InvalidPath`](crate::BuildError::InvalidPath): keys of up to 5,000
+    /// bytes always fit. For longer ones use a digest of the key.
+    ///
+    /// # Examples
+    /// ```
+    /// use zookeeper_recipes::LockPath;
+    ///
+    /// assert_eq!(LockPath::segment("sku-42"), "sku-42");
+    /// assert_eq!(LockPath::segment("Müller & Söhne"), "Müller & Söhne");
+    /// assert_eq!(LockPath::segment("a/b"), "a%2Fb");
+    /// assert_eq!(LockPath::segment(".."), "%2E%2E");
+    /// assert_eq!(LockPath::segment("100%"), "100%25");
+    /// assert_eq!(LockPath::segment(""), "%");
+    /// ```
+    #[doc(alias = "escape")]
+    #[doc(alias = "urlencode")]
+    #[must_use]
+    pub fn segment(key: &str) -> String {
+        path_segment::escape(key)
+    }
+
+    /// Returns the key of a segment that [`segment`](Self::segment) made.
+    ///
+    /// # Errors
+    /// [`InvalidPath`] if `segment` returns this for no key: with a slash in it, a `%` that begins no escape,
+    /// or an escape that is not needed. So two segments never have the same key.
+    ///
+    /// # Examples
+    /// ```
+    /// use zookeeper_recipes::LockPath;
+    ///
+    /// assert_eq!(LockPath::key("a%2Fb")?, "a/b");
+    /// assert!(LockPath::key("a/b").is_err());
+    /// # Ok::<(), zookeeper_recipes::InvalidPath>(())
+    /// ```
+    #[doc(alias = "unescape")]
+    #[doc(alias = "urldecode")]
+    pub fn key(segment: &str) -> Result<String, InvalidPath> {
+        let unescaped = path_segment::unescape(segment);
+        // Only the one way to write a key is accepted.
+        unescaped.filter(|key| path_segment::escape(key) == segment).ok_or_else(|| {
+            InvalidPath::new(segment, "it is no segment that `LockPath::segment` makes from a key")
+        })
+    }
+
     /// Checks the user's `path` and puts `namespace` (empty, or a valid path) in front.
     pub(crate) fn parse(namespace: &str, path: &str) -> Result<Self, InvalidPath> {
         let refuse = |reason| Err(InvalidPath::new(path, reason));
@@ -299,8 +389,7 @@ fn problem(path: &str) -> Option<&'static str> {
             _ => {}
         }
     }
-    let refused = |c: char| matches!(u32::from(c), 0x0000..=0x001f | 0x007f..=0x009f | 0xd800..=0xf8ff | 0xfff0..=0xffff);
-    if path.chars().any(refused) {
+    if path.chars().any(is_refused) {
         return Some("it has a control character, or another that ZooKeeper refuses in paths");
     }
     None
@@ -342,6 +431,7 @@ mod tests {
             "/a\u{85}",
             "/a\u{e000}",
             "/a\u{fff0}",
+            "/a\u{1f600}",
             "/zookeeper",
             "/zookeeper/quota",
             &long,

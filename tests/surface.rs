@@ -25,8 +25,8 @@ use zookeeper_recipes::{
     InterProcessFairLock, InterProcessFairLockBuilder, InterProcessLock, InterProcessMultiLock,
     InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock, InterProcessReadWriteLock,
     InterProcessReadWriteLockBuilder, InterProcessSemaphore, InterProcessSemaphoreBuilder,
-    InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockState, Lost, LostReason, Margin,
-    MultiLockGuard, NodePath, NodeVersion, Parents, Permissions, QueuedLock, ReadGuard, ReadToken,
+    InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockPath, LockState, Lost, LostReason,
+    Margin, MultiLockGuard, NodePath, NodeVersion, Parents, Permissions, QueuedLock, ReadGuard, ReadToken,
     ReleaseError, RetryPolicy, RevokeError, SemaphorePermit, ServerFailure, ServerFailureKind,
     ServerFailures, Token, Transaction, TransactionError, TryLockError, WriteGuard, mode,
 };
@@ -77,8 +77,8 @@ fn types_go_anywhere() {
     all!(cloned: InterProcessReadWriteLock, InterProcessReadLock, InterProcessWriteLock, RetryPolicy);
     all!(free: DistributedAtomicLong, DistributedAtomicLongBuilder, CachedAtomicLong);
     all!(cloned: DistributedAtomicLong, DistributedAtomicLongBuilder);
-    all!(free: Acl, NodePath);
-    all!(cloned: Acl, NodePath, ServerFailures);
+    all!(free: Acl, LockPath, NodePath);
+    all!(cloned: Acl, LockPath, NodePath, ServerFailures);
     all!(free: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
     all!(copied: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
     all!(free: Parents, Permissions, Heartbeat, Margin, Dialect, ServerFailureKind);

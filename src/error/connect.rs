@@ -191,26 +191,19 @@ impl Error for ServerFailures {
 /// # }
 /// ```
 ///
-/// The first connect is one try. A service that starts before its ensemble tries again while that may help:
+/// [`connect`](crate::Client::connect) is one try. A service that may start before its ensemble uses
+/// [`connect_lazy`](crate::ClientBuilder::connect_lazy), which fails for bad arguments only:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let servers = server.connect_string();
-/// use std::time::Duration;
-/// use zookeeper_recipes::{Client, ConnectError};
+/// use zookeeper_recipes::{Client, ConnectionState};
 ///
-/// async fn patient(servers: &str, tries: u32) -> Result<Client, ConnectError> {
-///     for _ in 1..tries {
-///         match Client::connect(servers).await {
-///             Err(error) if error.is_retryable() => tokio::time::sleep(Duration::from_secs(1)).await,
-///             result => return result,
-///         }
-///     }
-///     Client::connect(servers).await
-/// }
-/// patient(&servers, 5).await?.close().await?;
+/// let client = Client::connect_lazy(&servers)?;
+/// client.watch_state().wait_for(|state| *state == ConnectionState::Connected).await?;
+/// client.close().await?;
 /// # Ok(())
 /// # }
 /// ```

@@ -8,13 +8,14 @@ use uuid::Uuid;
 ///
 /// The policy applies to
 ///
-/// - replacing a session that has ended, and
+/// - replacing a session that has ended, and the first session of a client that
+///   [connects lazily](crate::ClientBuilder::connect_lazy), and
 /// - repeating a request that failed. The first repetition is sent at once, on the next connection, unless
 ///   the server asked to slow down.
 ///
 /// Its clock starts with the first failure of an acquire, and with the call of other requests. It does not
-/// apply to waiting for a lock that is held, which ends with the deadline of the call, nor to the first
-/// connect, which is one attempt: its caller decides whether to call again.
+/// apply to waiting for a lock that is held, which ends with the deadline of the call, nor to
+/// [`connect`](crate::ClientBuilder::connect), which is one attempt: its caller decides whether to call again.
 ///
 /// The names and formulas are Curator's. The default is [`exponential(1 s, 3, 5 s)`](Self::exponential),
 /// which is Curator's `ExponentialBackoffRetry(1000, 3, 5000)`.

@@ -58,6 +58,28 @@ impl Default for Setup {
 
 /// Connects a new client to `host:port[,host:port…][/namespace]`.
 pub(crate) async fn connect(setup: Setup, servers: &str) -> Result<Arc<Core>, ConnectError> {
+    let (connected, first) = oneshot::channel();
+    // Created before the first try: if this future is dropped, the drop of the core stops the thread.
+    let core = start(setup, servers, Some(connected))?;
+    match first.await {
+        Ok(Ok(())) => Ok(core),
+        Ok(Err(error)) => Err(error),
+        // The thread ended without a result: it has panicked, in the client library or a tracing subscriber.
+        Err(gone) => Err(ConnectError::Setup { servers: servers.to_owned(), source: Arc::new(gone) }),
+    }
+}
+
+/// Creates a new client, which connects in the background.
+pub(crate) fn connect_lazy(setup: Setup, servers: &str) -> Result<Arc<Core>, ConnectError> {
+    start(setup, servers, None)
+}
+
+/// Receives whether the first try to connect has given a session.
+type Connected = oneshot::Sender<Result<(), ConnectError>>;
+
+/// Starts the thread of a new client. With `connected` the first try decides whether there is a client; without,
+/// the client is there at once, and tries for as long as it is.
+fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Arc<Core>, ConnectError> {
     let unusable = |reason| ConnectError::InvalidConnectString { servers: servers.to_owned(), reason };
     let servers = Servers::parse(servers).map_err(unusable)?;
     let namespace = parse_namespace(servers.namespace())? + &parse_namespace(&setup.namespace)?;
@@ -87,7 +109,6 @@ pub(crate) async fn connect(setup: Setup, servers: &str) -> Result<Arc<Core>, Co
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let shared = Shared::new();
     let (cleanup, queue) = Cleanup::new();
-    // Created before the first try: if this future is dropped, the drop of the core stops the thread.
     let core = Arc::new(Core {
         shared: Arc::clone(&shared),
         runtime: runtime.handle().clone(),
@@ -100,39 +121,39 @@ pub(crate) async fn connect(setup: Setup, servers: &str) -> Result<Arc<Core>, Co
         no_containers: AtomicBool::new(false),
     });
     let lease = setup.lease;
-    let (connected, first) = oneshot::channel();
     // A thread of its own, as Java's client has: a blocked executor must not lose the lock
     // (docs/protocol.md#session-thread).
     let run = move || {
         runtime.block_on(async move {
-            let mut stop = shared.stop.subscribe();
-            let dialled = tokio::select! {
-                dialled = dialer.dial() => dialled,
-                _ = stop.wait_for(|stop| *stop) => return,
-            };
-            match dialled {
-                Ok(handle) => {
-                    tokio::spawn(cleanup_task::run(queue));
-                    // Before the caller is told, since it may need the session at once.
-                    let session = Session::new(1, handle, lease.margin);
-                    shared.begin(&session);
-                    // If the caller has left, the core has been dropped, and the supervisor closes the
-                    // session.
-                    let _ = connected.send(Ok(()));
-                    supervise(shared, session, Some(dialer), cleanup, lease).await;
+            let first = match connected {
+                None => None,
+                Some(connected) => {
+                    let mut stop = shared.stop.subscribe();
+                    let dialled = tokio::select! {
+                        dialled = dialer.dial() => dialled,
+                        _ = stop.wait_for(|stop| *stop) => return,
+                    };
+                    match dialled {
+                        Ok(handle) => {
+                            // Before the caller is told, since it may need the session at once.
+                            let session = Session::new(1, handle, lease.margin);
+                            shared.begin(&session);
+                            // If the caller has left, the core has been dropped, and the supervisor closes the
+                            // session.
+                            let _ = connected.send(Ok(()));
+                            Some(session)
+                        }
+                        // The caller may have left, and the error is for no one else.
+                        Err(error) => return drop(connected.send(Err(error))),
+                    }
                 }
-                // The caller may have left, and the error is for no one else.
-                Err(error) => drop(connected.send(Err(error))),
-            }
+            };
+            tokio::spawn(cleanup_task::run(queue));
+            supervise(shared, first, Some(dialer), cleanup, lease).await;
         });
     };
     thread::Builder::new().name("zookeeper-recipes".to_owned()).spawn(run).map_err(failed)?;
-    match first.await {
-        Ok(Ok(())) => Ok(core),
-        Ok(Err(error)) => Err(error),
-        // The thread ended without a result: it has panicked, in the client library or a tracing subscriber.
-        Err(gone) => Err(ConnectError::Setup { servers: given, source: Arc::new(gone) }),
-    }
+    Ok(core)
 }
 
 /// Returns whether the current runtime has timers.
@@ -163,7 +184,7 @@ pub(crate) fn borrow(handle: zk::Client) -> Result<Arc<Core>, ConnectError> {
     let lease = LeaseOptions::default();
     let session = Session::new(1, handle, lease.margin);
     shared.begin(&session);
-    runtime.spawn(supervise(Arc::clone(&shared), session, None, cleanup.clone(), lease));
+    runtime.spawn(supervise(Arc::clone(&shared), Some(session), None, cleanup.clone(), lease));
     let defaults = Setup::default();
     Ok(Arc::new(Core {
         shared,

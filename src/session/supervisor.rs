@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use zookeeper_client as zk;
@@ -20,12 +21,13 @@ use crate::session::zk_session::Session;
 /// Where a client is between its first session and its end.
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
-    /// A session is being established. Next: `Live`, or `Down` when the retry policy is exhausted.
+    /// A session is being established, the first one or the next. Next: `Live`, or `Down` when the retry policy is
+    /// exhausted.
     Connecting,
     /// There is a session. Next: `Connecting` when it ends, `Closed` when the client is closed.
     Live(Arc<Session>),
     /// No session could be established within the retry policy. Next: `Connecting` once a call needs a
-    /// session.
+    /// session; before the first session also without one.
     Down { round: u64, error: ConnectError },
     /// The client is closed. Final.
     Closed(CloseReason),
@@ -61,6 +63,8 @@ pub(crate) enum CloseReason {
 ///     ConnectionState::Suspended => true,
 ///     // All guards have lost their locks.
 ///     ConnectionState::Lost | ConnectionState::Closed => false,
+///     // Only after `connect_lazy`: the first session is still to come.
+///     ConnectionState::Connecting => false,
 ///     _ => false,
 /// };
 /// assert!(ready);
@@ -70,6 +74,9 @@ pub(crate) enum CloseReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConnectionState {
+    /// The client, which was made by [`connect_lazy`](crate::ClientBuilder::connect_lazy), has had no session
+    /// yet, and goes on asking for one.
+    Connecting,
     /// The client has a session and is connected to a server.
     Connected,
     /// The connection is interrupted. The session, and every lock with it, may or may not be alive at the
@@ -101,7 +108,7 @@ impl Shared {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             phase: watch::Sender::new(Phase::Connecting),
-            state: watch::Sender::new(ConnectionState::Suspended),
+            state: watch::Sender::new(ConnectionState::Connecting),
             wanted: Notify::new(),
             stop: watch::Sender::new(false),
             session_closed: watch::Sender::new(None),
@@ -162,11 +169,11 @@ impl Drop for CloseOnDrop {
     }
 }
 
-/// Supervises a client from its first session until it is closed. `dialer` establishes the next sessions;
-/// without one the client is closed when its first session ends.
+/// Supervises a client from its first session until it is closed. `dialer` establishes the next sessions, and
+/// the first one where there is none yet; without one the client is closed when its first session ends.
 pub(crate) fn supervise(
     shared: Arc<Shared>,
-    first: Arc<Session>,
+    first: Option<Arc<Session>>,
     dialer: Option<Dialer>,
     cleanup: Cleanup,
     lease: LeaseOptions,
@@ -181,14 +188,26 @@ pub(crate) fn supervise(
 
 async fn run(
     shared: Arc<Shared>,
-    first: Arc<Session>,
+    first: Option<Arc<Session>>,
     mut dialer: Option<Dialer>,
     cleanup: Cleanup,
     lease: LeaseOptions,
 ) {
     let mut stop = shared.stop.subscribe();
-    let mut session = first;
     let mut rounds = 0;
+    let mut session = match (first, &mut dialer) {
+        (Some(first), _) => first,
+        (None, Some(dialer)) => match next(&shared, dialer, &mut rounds, Rest::AWhile).await {
+            Ok(handle) => {
+                let first = Session::new(1, handle, lease.margin);
+                shared.begin(&first);
+                first
+            }
+            Err(closed) => return shared.close(closed, true),
+        },
+        // Not expected: a client without a dialer borrows a session.
+        (None, None) => return shared.close(CloseReason::Closed, true),
+    };
     loop {
         let began = clock::now();
         // A borrowed session is its owner's to give up.
@@ -240,13 +259,9 @@ async fn run(
                         dialer.next_server_timeout.reset_after(age, session.timeout());
                     }
                 }
-                let handle = tokio::select! {
-                    redialled = redial(&shared, dialer, &mut rounds) => match redialled {
-                        Some(handle) => handle,
-                        None => return shared.close(CloseReason::AuthFailed, true),
-                    },
-                    // There is no session to close.
-                    _ = stop.wait_for(|stop| *stop) => return shared.close(CloseReason::Closed, true),
+                let handle = match next(&shared, dialer, &mut rounds, Rest::UntilWanted).await {
+                    Ok(handle) => handle,
+                    Err(closed) => return shared.close(closed, true),
                 };
                 session = Session::new(session.number() + 1, handle, lease.margin);
                 shared.begin(&session);
@@ -326,24 +341,57 @@ async fn watch_session(
     }
 }
 
-/// Establishes the next session, however many rounds that takes. Returns `None` if the credentials are
-/// refused.
-async fn redial(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Option<zk::Client> {
+/// How long to rest after a round of tries by the retry policy without a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// Until a call needs a session.
+    UntilWanted,
+    /// No longer than [`A_WHILE`]: no session was there yet, so no call may know that one is to be waited for.
+    AWhile,
+}
+
+/// How long a client without a first session rests between rounds that its retry policy ended.
+const A_WHILE: Duration = Duration::from_secs(1);
+
+/// Establishes a session, unless the client is to be closed before, when there is no session to close.
+async fn next(
+    shared: &Shared,
+    dialer: &mut Dialer,
+    rounds: &mut u64,
+    rest: Rest,
+) -> Result<zk::Client, CloseReason> {
+    let mut stop = shared.stop.subscribe();
+    tokio::select! {
+        dialled = dial_on(shared, dialer, rounds, rest) => dialled.ok_or(CloseReason::AuthFailed),
+        _ = stop.wait_for(|stop| *stop) => Err(CloseReason::Closed),
+    }
+}
+
+/// Establishes a session, however many rounds that takes. Returns `None` if the credentials are refused.
+async fn dial_on(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64, rest: Rest) -> Option<zk::Client> {
     loop {
         shared.phase.send_replace(Phase::Connecting);
-        match dialer.dial_by_policy().await {
+        let error = match dialer.dial_by_policy().await {
             Ok(handle) => return Some(handle),
             Err(error @ ConnectError::AuthFailed { .. }) => {
                 tracing::error!(%error, "the client is closed");
                 return None;
             }
-            Err(error) => {
-                tracing::error!(%error, "no session; the next call that needs one tries again");
-                *rounds += 1;
-                shared.phase.send_replace(Phase::Down { round: *rounds, error });
-            }
+            Err(error) => error,
+        };
+        *rounds += 1;
+        // What is wrong with the client's own options does not change.
+        let goes_on = rest == Rest::AWhile && error.is_retryable();
+        if goes_on {
+            tracing::warn!(%error, "no first session yet; it is asked for again");
+        } else {
+            tracing::error!(%error, "no session; the next call that needs one tries again");
         }
-        shared.wanted.notified().await;
+        shared.phase.send_replace(Phase::Down { round: *rounds, error });
+        tokio::select! {
+            () = shared.wanted.notified() => {}
+            () = tokio::time::sleep(A_WHILE), if goes_on => {}
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
 use test_support::{SOON, block_on, within};
-use zookeeper_recipes::{Client, ConnectError, ConnectionState, InterProcessMutex};
+use zookeeper_recipes::{AcquireError, Client, ConnectError, ConnectionState, InterProcessMutex};
 
 use crate::harness::{BRIEFLY, Behaviour, Env, SESSION_LIMITS, behaviours};
 
@@ -17,6 +17,10 @@ pub(crate) fn all() -> Vec<Behaviour> {
         unusable_connect_strings_are_refused_at_once.once(),
         unusable_namespaces_are_refused_at_once.once(),
         unknown_credentials_are_refused,
+        lazily_a_client_connects_by_itself.on_an_ensemble_too(),
+        lazily_what_is_asked_for_waits_for_the_first_session,
+        lazily_unknown_credentials_close_the_client,
+        lazily_it_can_be_closed_before_it_has_a_session,
         the_servers_have_the_last_word_on_the_session_timeout.on_an_ensemble_too(),
         a_client_knows_its_session,
         connected_means_connected,
@@ -88,6 +92,8 @@ async fn unusable_connect_strings_are_refused_at_once(env: &Env) {
         let connected = env.builder().connect_timeout(SOON * 2).connect(servers);
         match within(&format!("a refusal of {servers:?}"), connected).await.unwrap_err() {
             error @ ConnectError::InvalidConnectString { .. } => {
+                let lazily = env.builder().connect_lazy(servers).unwrap_err();
+                assert_eq!(lazily.to_string(), error.to_string());
                 assert!(!error.is_retryable());
                 assert!(error.to_string().contains(&format!("{servers:?}")), "{error}");
             }
@@ -118,11 +124,58 @@ async fn unknown_credentials_are_refused(env: &Env) {
         Ok(client) => {
             let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
             let error = within("an answer", mutex.lock()).await.unwrap_err();
-            assert!(matches!(error, zookeeper_recipes::AcquireError::AuthFailed { .. }), "{error:?}");
+            assert!(matches!(error, AcquireError::AuthFailed { .. }), "{error:?}");
             assert!(!error.is_retryable());
             assert_eq!(client.state(), ConnectionState::Closed);
         }
     }
+}
+
+async fn lazily_a_client_connects_by_itself(env: &Env) {
+    let client = env.builder().connect_lazy(&env.connect_string()).unwrap();
+    let mut states = client.watch_state();
+    within("a session", states.wait_for(|state| *state == ConnectionState::Connected)).await.unwrap();
+    assert!(client.session_id().is_some());
+    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    client.close().await.unwrap();
+}
+
+async fn lazily_what_is_asked_for_waits_for_the_first_session(env: &Env) {
+    let link = env.link();
+    link.cut();
+    let client = env.builder().connect_lazy(link.connect_string()).unwrap();
+    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let late = within("an answer", mutex.acquire(BRIEFLY)).await.unwrap_err();
+    assert!(matches!(late, AcquireError::Connection { .. }) && late.is_retryable(), "{late:?}");
+    assert_eq!((client.state(), client.session_id()), (ConnectionState::Connecting, None));
+    let waiter = tokio::spawn(mutex.lock());
+    link.mend();
+    let guard = within("the first session", waiter).await.unwrap().unwrap();
+    assert_eq!(client.state(), ConnectionState::Connected);
+    guard.release().await.unwrap();
+    client.close().await.unwrap();
+}
+
+async fn lazily_unknown_credentials_close_the_client(env: &Env) {
+    let builder = env.builder().auth("nonsense", "us:secret");
+    let client = builder.connect_lazy(&env.connect_string()).unwrap();
+    let mut states = client.watch_state();
+    within("the end", states.wait_for(|state| *state == ConnectionState::Closed)).await.unwrap();
+    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let error = within("an answer", mutex.lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::AuthFailed { .. }), "{error:?}");
+}
+
+async fn lazily_it_can_be_closed_before_it_has_a_session(env: &Env) {
+    let link = env.link();
+    link.cut();
+    let client = env.builder().connect_lazy(link.connect_string()).unwrap();
+    let waiter = tokio::spawn(InterProcessMutex::new(&client, &env.lock_path()).unwrap().lock());
+    within("the end", client.close()).await.unwrap();
+    assert_eq!(client.state(), ConnectionState::Closed);
+    let error = within("its end", waiter).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error:?}");
 }
 
 async fn the_servers_have_the_last_word_on_the_session_timeout(env: &Env) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use test_support::{SOON, within};
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
-use zookeeper_recipes::{AcquireError, BuildError, InterProcessMutex, Parents};
+use zookeeper_recipes::{AcquireError, BuildError, InterProcessMutex, LockPath, Parents};
 use zookeeper_test_server::{Match, NodeKind, Op};
 
 use crate::harness::{Behaviour, Env, Need, behaviours};
@@ -24,6 +24,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         namespaces_of_connect_string_and_builder_add_up,
         a_namespace_keeps_apart,
         any_path_of_zookeeper_s_will_do,
+        any_text_makes_a_path.on_an_ensemble_too(),
         bad_paths_are_refused_before_anything_is_sent.once(),
         a_path_below_an_ephemeral_node_is_rejected,
     ]
@@ -190,6 +191,41 @@ async fn any_path_of_zookeeper_s_will_do(env: &Env) {
     let long = env.path(&"x".repeat(10_000));
     let mutex = InterProcessMutex::new(&client, &long).unwrap();
     within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+}
+
+/// What is unescaped here the servers accept, and what they would refuse is escaped.
+async fn any_text_makes_a_path(env: &Env) {
+    let client = env.client().await;
+    // The ends of what ZooKeeper refuses.
+    let ends = [0x00..0x30, 0x7d..0xa2, 0xd7fe..0xd800, 0xe000..0xe002, 0xf8fe..0xf902, 0xffee..0x1_0002];
+    let all: String = ends.into_iter().flatten().filter_map(char::from_u32).collect();
+    let keys = [
+        "sku-42",
+        "a/b",
+        "/",
+        ".",
+        "..",
+        "...",
+        "",
+        "%",
+        "%2F",
+        "zookeeper",
+        "\0",
+        "a\nb",
+        "50 %",
+        "é",
+        "库存",
+        "\u{1f600}",
+        &all,
+    ];
+    for key in keys {
+        let path = env.path(&format!("keys/{}", LockPath::segment(key)));
+        let mutex = InterProcessMutex::new(&client, &path).unwrap();
+        let guard = within("a free lock", mutex.lock()).await.unwrap();
+        let children = env.children(&env.path("keys")).await;
+        assert!(children.iter().any(|segment| LockPath::key(segment).unwrap() == key), "{key:?}");
+        guard.release().await.unwrap();
+    }
 }
 
 async fn bad_paths_are_refused_before_anything_is_sent(env: &Env) {

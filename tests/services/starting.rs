@@ -1,0 +1,77 @@
+//! A service that starts before its ZooKeeper does.
+
+use std::error::Error;
+use std::time::Duration;
+
+use test_support::within;
+use zookeeper_recipes::{
+    AcquireError, Client, ClientBuilder, ConnectionState, InterProcessMutex, RetryPolicy,
+};
+use zookeeper_test_server::Server;
+
+/// A round of connecting is one try of 200 ms.
+fn one_try() -> ClientBuilder {
+    let once = RetryPolicy::n_times(0, Duration::ZERO);
+    Client::builder().connect_timeout(Duration::from_millis(200)).retry_policy(once)
+}
+
+async fn until(client: &Client, state: ConnectionState) {
+    within("the state", client.watch_state().wait_for(|now| *now == state)).await.unwrap();
+}
+
+/// The policy ends a round, and the call that waits for it, but not the client.
+#[tokio::test]
+async fn a_server_that_comes_up_late_is_found_without_a_call() {
+    let server = Server::start().unwrap();
+    server.stop();
+    let client = one_try().connect_lazy(&server.connect_string()).unwrap();
+    assert_eq!(client.state(), ConnectionState::Connecting);
+    let mutex = InterProcessMutex::new(&client, "/jobs/nightly").unwrap();
+    let error = within("the end of a round", mutex.lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
+    let servers = error.source().and_then(Error::source).expect("why").to_string();
+    assert_eq!(servers, format!("{}: it refuses connections", server.connect_string()));
+    assert_eq!(client.state(), ConnectionState::Connecting);
+    // On the same port. No call needs a session now.
+    server.restart().unwrap();
+    until(&client, ConnectionState::Connected).await;
+    within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+    client.close().await.unwrap();
+}
+
+/// A lost session is replaced as that of any other client: the state is `Lost`, not `Connecting`.
+#[tokio::test]
+async fn later_sessions_are_those_of_any_client() {
+    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
+    let builder = one_try().session_timeout(Duration::from_millis(400));
+    let client = builder.connect_lazy(&server.connect_string()).unwrap();
+    until(&client, ConnectionState::Connected).await;
+    let first = client.session_id();
+    server.stop();
+    until(&client, ConnectionState::Lost).await;
+    server.restart().unwrap();
+    let mutex = InterProcessMutex::new(&client, "/jobs/nightly").unwrap();
+    let guard = loop {
+        match within("an answer", mutex.lock()).await {
+            Ok(guard) => break guard,
+            // A round that began before the server was back.
+            Err(error) => assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}"),
+        }
+    };
+    assert_ne!(client.session_id(), first);
+    guard.release().await.unwrap();
+    client.close().await.unwrap();
+}
+
+/// Nothing is left running of a client that is dropped before it has a session.
+#[tokio::test]
+async fn a_client_that_is_dropped_gives_up() {
+    let server = Server::start().unwrap();
+    server.stop();
+    let client = one_try().connect_lazy(&server.connect_string()).unwrap();
+    let mut states = client.watch_state();
+    drop(client);
+    within("its end", states.wait_for(|state| *state == ConnectionState::Closed)).await.unwrap();
+    server.restart().unwrap();
+    assert_eq!(server.sessions().len(), 0);
+}
