@@ -125,8 +125,9 @@ impl Shared {
             ?timeout,
             "session established"
         );
-        self.tell_state(ConnectionState::Connected);
+        // First, so that whoever is told that the client is connected finds its session.
         self.phase.send_replace(Phase::Live(Arc::clone(session)));
+        self.tell_state(ConnectionState::Connected);
     }
 
     /// Publishes the state of the connection. Its receivers are polled by the caller's executor, whose wakers
