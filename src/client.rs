@@ -21,6 +21,8 @@ use crate::session::retry::RetryPolicy;
 use crate::session::setup::{self, Setup};
 use crate::session::supervisor::ConnectionState;
 use crate::shown::Quoted;
+#[cfg(feature = "tls")]
+use crate::tls::TlsOptions;
 
 /// A connection to ZooKeeper that outlives its sessions; all recipes are made from one.
 ///
@@ -506,7 +508,7 @@ impl Client {
 ///     .acl([Acl::creator_all()])
 ///     .heartbeat(Heartbeat::Commit)
 ///     .margin(Margin::Standard)
-///     .connector(zookeeper_client::Client::connector()) // for TLS and SASL
+///     .connector(zookeeper_client::Client::connector()) // for Kerberos
 ///     .connect(&servers)
 ///     .await?;
 /// client.close().await?;
@@ -700,6 +702,79 @@ impl ClientBuilder {
         self
     }
 
+    /// Connects to the servers by TLS only (feature `tls`).
+    ///
+    /// The default is no TLS. All addresses of the connect string are those of `secureClientPort`s; the prefix
+    /// `tcp+tls://` may be left out, and `tcp://` is refused. Servers that take the client's certificate for its
+    /// credentials (`X509AuthenticationProvider`) know it by the name in it: [`Acl::creator_all`] is for that
+    /// name.
+    ///
+    /// # Errors
+    /// [`connect`](Self::connect) returns [`ConnectError::InvalidTls`] if the options cannot be used. If a
+    /// handshake fails, its [`ConnectError::TimedOut`] says of each server
+    /// [why](crate::ServerFailureKind): its certificate is of an unknown CA or for another host, or it wants
+    /// another certificate of the client's.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use zookeeper_recipes::{Client, ConnectError, TlsOptions};
+    ///
+    /// let tls = TlsOptions::new().ca_file("/no/such/ca.pem");
+    /// let builder = Client::builder().tls(tls);
+    /// let error = builder.clone().connect("zk1:2281,zk2:2281,zk3:2281").await.unwrap_err();
+    /// assert!(matches!(error, ConnectError::InvalidTls { .. }), "{error}");
+    /// assert!(error.to_string().contains("/no/such/ca.pem"));
+    ///
+    /// let error = builder.connect("zk1:2281,tcp://zk2:2181").await.unwrap_err();
+    /// assert!(matches!(error, ConnectError::InvalidConnectString { .. }), "{error}");
+    /// # }
+    /// ```
+    #[cfg(feature = "tls")]
+    #[doc(alias = "ssl")]
+    #[doc(alias = "secure")]
+    pub fn tls(mut self, options: TlsOptions) -> Self {
+        self.setup.tls = Some(options);
+        self
+    }
+
+    /// Authenticates by SASL DIGEST-MD5, as the servers' JAAS configuration has it for `user` (feature
+    /// `sasl-digest-md5`).
+    ///
+    /// The default is no SASL. DIGEST-MD5 sends no password, but it encrypts nothing, and MD5 is weak: use it
+    /// with TLS. Servers that are not configured for SASL let the client in without the user; an ACL for it
+    /// ([`Acl::creator_all`]) is then refused when a node is created.
+    ///
+    /// # Errors
+    /// [`connect`](Self::connect) returns [`ConnectError::AuthFailed`] at once if a server refuses the user or
+    /// the password, and [`ConnectError::InvalidCredentials`] if the user or the password cannot be sent: the
+    /// user has a quotation mark, a backslash or a control character in it, or one of them an accented letter
+    /// of Latin-1. If they are refused later, when a connection is replaced, the client is closed.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use zookeeper_recipes::{Acl, Client, ConnectError};
+    ///
+    /// let password = std::env::var("ZOOKEEPER_PASSWORD").unwrap_or_default();
+    /// let builder = Client::builder().sasl_digest("shop", password).acl([Acl::creator_all()]);
+    /// println!("{builder:?}"); // without the password
+    ///
+    /// let builder = builder.sasl_digest("\"shop\"", "secret");
+    /// let error = builder.connect("zk1:2181,zk2:2181,zk3:2181").await.unwrap_err();
+    /// assert!(matches!(error, ConnectError::InvalidCredentials { .. }), "{error}");
+    /// # }
+    /// ```
+    #[cfg(feature = "sasl-digest-md5")]
+    #[doc(alias = "SASL")]
+    #[doc(alias = "JAAS")]
+    pub fn sasl_digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.setup.sasl = Some((user.into(), password.into()));
+        self
+    }
+
     /// Sets the request that renews the leases of held locks.
     ///
     /// The default is [`Heartbeat::Commit`], the only one that proves that the servers keep the session.
@@ -743,11 +818,13 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets a connector of `zookeeper-client`, for options that this builder does not have: TLS (feature
-    /// `tls`) and SASL (features `sasl-digest-md5`, `sasl-gssapi`).
+    /// Sets a connector of `zookeeper-client`, for options that this builder does not have: Kerberos (SASL
+    /// GSSAPI, feature `sasl-gssapi`), or certificates that are replaced while the client is connected.
     ///
-    /// The session timeout and the credentials of this builder are added to it. A server is connected by TLS
-    /// if its address in the connect string is `tcp+tls://host:port`.
+    /// The session timeout and the credentials of this builder are added to it; `tls` and `sasl_digest` of this
+    /// builder replace those of the connector. With TLS options of the connector's, a server is connected by
+    /// TLS if its address in the connect string is `tcp+tls://host:port`, and a handshake that fails is not
+    /// explained.
     ///
     /// The connector must make sessions that this client may own. Do not use `with_session` (an expired
     /// session would be asked for again and again), `with_detached` (closing would not delete the nodes) or
@@ -761,13 +838,13 @@ impl ClientBuilder {
     /// # let servers = server.connect_string();
     /// use zookeeper_recipes::Client;
     ///
-    /// let connector = zookeeper_client::Client::connector(); // .with_tls(..), .with_sasl(..)
+    /// let connector = zookeeper_client::Client::connector(); // .with_sasl(..)
     /// let client = Client::builder().connector(connector).connect(&servers).await?;
     /// # Ok(())
     /// # }
     /// ```
-    #[doc(alias = "TLS")]
     #[doc(alias = "SASL")]
+    #[doc(alias = "Kerberos")]
     pub fn connector(mut self, connector: zk::Connector) -> Self {
         self.setup.connector = Some(connector);
         self

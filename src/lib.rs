@@ -167,8 +167,13 @@
 //! - [`why_no_redlock`]: the rules of RedLock, with what one ensemble does instead.
 //!
 //! # Features
-//! None is on by default. `tls`, `sasl-digest-md5` and `sasl-gssapi` enable the features of
-//! `zookeeper-client` with the same names, for [`ClientBuilder::connector`].
+//! None is on by default.
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `tls` | `ClientBuilder::tls` and `TlsOptions`: TLS and mutual TLS, by rustls |
+//! | `sasl-digest-md5` | `ClientBuilder::sasl_digest`: a user and a password of the servers' JAAS configuration |
+//! | `sasl-gssapi` | Kerberos, by a connector of `zookeeper-client` with that feature ([`ClientBuilder::connector`]); links the system's libgssapi |
 
 mod atomic_long;
 mod client;
@@ -190,6 +195,8 @@ mod read_write_lock;
 mod semaphore;
 mod session;
 mod shown;
+#[cfg(feature = "tls")]
+mod tls;
 mod token;
 mod transaction;
 
@@ -218,6 +225,8 @@ pub use semaphore::{InterProcessSemaphore, InterProcessSemaphoreBuilder, Semapho
 pub use session::heartbeat::Heartbeat;
 pub use session::retry::RetryPolicy;
 pub use session::supervisor::ConnectionState;
+#[cfg(feature = "tls")]
+pub use tls::TlsOptions;
 pub use token::{FencingToken, ReadToken, Token};
 pub use transaction::{NodeVersion, Transaction};
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use base64ct::{Base64, Encoding};
+
 /// An entry of an ACL: what some users may do with the nodes that a recipe creates.
 ///
 /// The default is [`Acl::open`], as in Curator: anyone may do anything. All processes that share a lock need
@@ -51,8 +53,9 @@ impl Acl {
 
     /// Returns the entry by which users with the credentials of the creator may do anything: `auth::cdrwa`.
     ///
-    /// The client needs credentials ([`ClientBuilder::auth`](crate::ClientBuilder::auth)). Without them this
-    /// entry is refused when the client, or the lock, is built.
+    /// The client needs credentials: [`ClientBuilder::auth`](crate::ClientBuilder::auth), or with their features
+    /// `ClientBuilder::sasl_digest` or a certificate by `ClientBuilder::tls`. Without them this entry is refused
+    /// when the client, or the lock, is built.
     ///
     /// # Examples
     /// ```
@@ -87,13 +90,50 @@ impl Acl {
     /// ```
     /// use zookeeper_recipes::{Acl, Permissions};
     ///
-    /// // The hash is that of `DigestAuthenticationProvider`; logs show the user only.
-    /// let owner = Acl::new("digest", "shop:k3pTXjVBvDlHZXpA7nYPf9Gc1Vw=", Permissions::ALL);
-    /// assert!(format!("{owner:?}").starts_with("digest:shop:"));
+    /// let office = Acl::new("ip", "10.1.0.0/16", Permissions::READ);
+    /// assert_eq!(format!("{office:?}"), "ip:10.1.0.0/16:Permissions(1)");
     /// ```
     #[must_use]
     pub fn new(scheme: impl Into<String>, id: impl Into<String>, permissions: Permissions) -> Self {
         Self { scheme: scheme.into(), id: id.into(), permissions }
+    }
+}
+
+impl Acl {
+    /// Returns an entry for those who have authenticated by the scheme `digest` as `user` with `password`
+    /// ([`ClientBuilder::auth`](crate::ClientBuilder::auth)).
+    ///
+    /// The servers get, and store, a hash of the two: that of ZooKeeper's `DigestAuthenticationProvider`, an
+    /// unsalted SHA-1. A process that may read the ACL of a node can try out passwords on it. A user of
+    /// `ClientBuilder::sasl_digest` is another one, with entries of the scheme `sasl` and no hash:
+    /// `Acl::new("sasl", "shop", ..)`. A colon ends the user's name, as in `auth`.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use zookeeper_recipes::{Acl, Client, InterProcessMutex, Permissions};
+    ///
+    /// let shop = Acl::digest("shop", "secret", Permissions::ALL);
+    /// assert!(format!("{shop:?}").starts_with("digest:shop:")); // without the hash
+    ///
+    /// let client = Client::builder().auth("digest", "shop:secret").acl([shop]).connect(&servers).await?;
+    /// InterProcessMutex::new(&client, "/inventory/sku-42")?.lock().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "DigestAuthenticationProvider")]
+    #[doc(alias = "generateDigest")]
+    #[must_use]
+    pub fn digest(user: &str, password: &str, permissions: Permissions) -> Self {
+        let mut hash = sha1_smol::Sha1::new();
+        hash.update(user.as_bytes());
+        hash.update(b":");
+        hash.update(password.as_bytes());
+        let hash = Base64::encode_string(&hash.digest().bytes());
+        Self::new("digest", format!("{user}:{hash}"), permissions)
     }
 }
 

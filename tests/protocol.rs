@@ -133,7 +133,7 @@ fn exists(name: &str, tests: &[File], sources: &[File]) -> bool {
 /// Every rule names the tests that show it.
 #[test]
 fn the_tests_that_the_rules_name_exist() {
-    let (page, tests, sources) = (read(PAGE), files(&["tests"]), files(&["src"]));
+    let (page, tests, sources) = (read(PAGE), files(&["tests", "test-support/tests"]), files(&["src"]));
     let mut named = 0;
     for rule in page.split("<a id=\"").skip(1) {
         let anchor = rule.split('"').next().unwrap();
@@ -149,7 +149,7 @@ fn the_tests_that_the_rules_name_exist() {
 /// What RELIABILITY.md promises, and what the comparisons with others claim, names the tests that show it.
 #[test]
 fn the_tests_that_the_promises_name_exist() {
-    let tests = files(&["tests"]);
+    let tests = files(&["tests", "test-support/tests"]);
     let is_name = |word: &&str| word.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_' | ':'));
     for (page, least) in [("RELIABILITY.md", 30), ("docs/redlock.md", 12), ("docs/redisson.md", 0)] {
         let text = read(page);

@@ -93,8 +93,9 @@ fn types_go_anywhere() {
     const { assert!(!Cloned::<MultiLockGuard>::IS && !Cloned::<SemaphorePermit>::IS) };
     const { assert!(!Cloned::<ReadGuard>::IS && !Cloned::<WriteGuard>::IS) };
 
-    // Two variants, which are no types, and a trait for results.
-    let no_types = ["Acquired", "Busy", "OptionalExt"];
+    // Two variants, which are no types, a trait for results, and a type of the feature `tls`, which its own
+    // tests check.
+    let no_types = ["Acquired", "Busy", "OptionalExt", "TlsOptions"];
     for name in architecture::public_names().iter().filter(|name| !no_types.contains(&name.as_str())) {
         let is_checked = checked
             .iter()
@@ -381,11 +382,19 @@ fn keys(manifest: &str, table: &str) -> Vec<String> {
         .collect()
 }
 
+/// Whether a dependency is there with a feature only.
+fn is_optional(manifest: &str, name: &str) -> bool {
+    manifest.lines().any(|line| line.starts_with(&format!("{name} =")) && line.contains("optional = true"))
+}
+
 #[test]
-fn the_library_depends_on_seven_crates() {
+fn the_library_depends_on_nine_crates() {
     let manifest = read("Cargo.toml");
-    let seven = ["async-trait", "rustix", "thiserror", "tokio", "tracing", "uuid", "zookeeper-client"];
-    assert_eq!(keys(&manifest, "[dependencies]"), seven);
+    let (optional, always): (Vec<_>, Vec<_>) =
+        keys(&manifest, "[dependencies]").into_iter().partition(|name| is_optional(&manifest, name));
+    let nine = ["async-trait", "base64ct", "rustix", "sha1_smol", "thiserror", "tokio", "tracing", "uuid"];
+    assert_eq!(always, [&nine[..], &["zookeeper-client"]].concat());
+    assert_eq!(optional, ["rustls", "rustls-pki-types"], "of the feature `tls`");
     assert!(!manifest.contains("[target."), "no table of dependencies but that one");
     assert!(!manifest.contains("[dependencies."), "no table of dependencies but that one");
     assert!(manifest.lines().any(|line| line == "default = []"), "no feature is on by default");

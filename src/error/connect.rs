@@ -61,7 +61,7 @@ pub enum ServerFailureKind {
     /// The server closed the connection without an answer: it has too many connections of this host
     /// (`maxClientCnxns`), or expects TLS.
     ClosedAtOnce,
-    /// The server expects TLS: its address is `tcp+tls://host:port` (feature `tls`).
+    /// The server expects TLS, which the builder's `tls` sets (feature `tls`).
     SpeaksTls,
     /// The server does not speak TLS.
     SpeaksNoTls,
@@ -69,8 +69,20 @@ pub enum ServerFailureKind {
     NotZooKeeper,
     /// It is a ZooKeeper server that serves no requests at the moment: it has no quorum.
     NotServing,
-    /// The server answers, but gave no session: it may be overloaded, or the TLS or SASL options do not fit.
+    /// The server answers, but gave no session: it may be overloaded, or the SASL options do not fit.
     NoSession,
+    /// The server's certificate is not signed by a CA of the client's.
+    UntrustedCertificate,
+    /// The server's certificate is not for the host in the connect string.
+    CertificateOfOtherHost,
+    /// The server's certificate cannot be used: it has expired, or is not for servers.
+    InvalidCertificate,
+    /// The server wants to see a certificate of the client's, and the client has none.
+    NoClientCertificate,
+    /// The server does not accept the client's certificate.
+    ClientCertificateRefused,
+    /// The TLS handshake failed for another reason.
+    HandshakeFailed,
 }
 
 impl fmt::Display for ServerFailureKind {
@@ -83,11 +95,25 @@ impl fmt::Display for ServerFailureKind {
             Self::ClosedAtOnce => {
                 "it closes the connection at once: too many connections of this host (maxClientCnxns), or it speaks TLS"
             }
-            Self::SpeaksTls => "it speaks TLS: use `tcp+tls://` and the feature `tls`",
+            Self::SpeaksTls => "it speaks TLS: call `tls` of the client's builder (feature `tls`)",
             Self::SpeaksNoTls => "it does not speak TLS",
             Self::NotZooKeeper => "its answer is not ZooKeeper's",
             Self::NotServing => "it is not serving requests: it has no quorum",
             Self::NoSession => "it answers, but gave no session",
+            Self::UntrustedCertificate => {
+                "its certificate is not signed by a CA of the client's: see the CAs of its `TlsOptions`"
+            }
+            Self::CertificateOfOtherHost => {
+                "its certificate is for another host: connect by a name or an address that is in it"
+            }
+            Self::InvalidCertificate => "its certificate cannot be used",
+            Self::NoClientCertificate => {
+                "it wants a certificate of the client's: call an `identity` method of `TlsOptions`"
+            }
+            Self::ClientCertificateRefused => {
+                "it refuses the client's certificate: the server's CAs must have signed it"
+            }
+            Self::HandshakeFailed => "the TLS handshake failed",
         })
     }
 }
@@ -238,8 +264,11 @@ pub enum ConnectError {
     /// ZooKeeper would refuse the namespace.
     #[error("the namespace cannot be used")]
     InvalidNamespace(#[from] InvalidPath),
-    /// The servers refused the credentials.
-    #[error("ZooKeeper at {servers} refused the client's credentials", servers = Short(servers))]
+    /// The servers refused the credentials, or want some.
+    #[error(
+        "ZooKeeper at {servers} refused the client's credentials: check the user and the password",
+        servers = Short(servers)
+    )]
     #[non_exhaustive]
     AuthFailed {
         /// The connect string.
@@ -248,7 +277,7 @@ pub enum ConnectError {
     /// The client's ACL is for its own credentials ([`Acl::creator_all`](crate::Acl::creator_all)), and it
     /// has none.
     #[error(
-        "the client for {servers} has an ACL that needs credentials: call `auth` of its builder",
+        "the client for {servers} has an ACL that needs credentials: call `auth` or `sasl_digest` of its builder",
         servers = Short(servers)
     )]
     #[non_exhaustive]
@@ -256,7 +285,26 @@ pub enum ConnectError {
         /// The connect string.
         servers: String,
     },
-    /// The client could not be set up: a TLS or SASL option is wrong, or a thread could not be started.
+    /// The user or the password cannot be sent.
+    #[error("the credentials of the client for {servers} cannot be used: {reason}", servers = Short(servers))]
+    #[non_exhaustive]
+    InvalidCredentials {
+        /// The connect string.
+        servers: String,
+        /// What is wrong with them.
+        reason: String,
+    },
+    /// The TLS options cannot be used: a file cannot be read or is no PEM, there is no CA, or the key is not that
+    /// of the certificate.
+    #[error("the TLS options of the client for {servers} cannot be used: {reason}", servers = Short(servers))]
+    #[non_exhaustive]
+    InvalidTls {
+        /// The connect string.
+        servers: String,
+        /// What is wrong with them.
+        reason: String,
+    },
+    /// The client could not be set up: an option of its connector is wrong, or a thread could not be started.
     #[error("the client for {servers} could not be set up", servers = Short(servers))]
     #[non_exhaustive]
     Setup {
@@ -294,6 +342,8 @@ impl ConnectError {
             | Self::InvalidConnectString { servers, .. }
             | Self::AuthFailed { servers }
             | Self::NoCredentials { servers }
+            | Self::InvalidCredentials { servers, .. }
+            | Self::InvalidTls { servers, .. }
             | Self::Setup { servers, .. } => Some(servers),
             Self::InvalidNamespace(_) | Self::SessionEnded | Self::NoRuntime => None,
         }

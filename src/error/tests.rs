@@ -109,6 +109,11 @@ fn errors_of_connecting_name_the_servers_and_say_whether_to_try_again() {
             true,
         ),
         (ConnectError::NoCredentials { servers: servers() }, false),
+        (
+            ConnectError::InvalidCredentials { servers: servers(), reason: "the user is empty".to_owned() },
+            false,
+        ),
+        (ConnectError::InvalidTls { servers: servers(), reason: "they have no CA".to_owned() }, false),
         (ConnectError::InvalidConnectString { servers: servers(), reason: "no port".to_owned() }, false),
         (ConnectError::AuthFailed { servers: servers() }, false),
         (ConnectError::Setup { servers: servers(), source: no_source() }, false),

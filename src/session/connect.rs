@@ -7,16 +7,18 @@ use zookeeper_client as zk;
 
 use crate::error::{ConnectError, ServerFailures};
 use crate::protocol::server_timeout::{ServerTimeout, effective};
-use crate::session::probe::ask_before;
+use crate::session::probe::{Handshake, ask_before};
 use crate::session::retry::RetryPolicy;
 use crate::session::servers::Servers;
 use crate::session::zk_session::cause;
 
 /// Establishes sessions, and remembers what it learns about the servers.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Dialer {
     servers: Servers,
     connector: zk::Connector,
+    /// How a server is asked by TLS why it gives no session.
+    handshake: Option<Handshake>,
     session_timeout: Duration,
     connect_timeout: Duration,
     retry: RetryPolicy,
@@ -32,6 +34,7 @@ impl Dialer {
     pub(super) fn new(
         servers: Servers,
         connector: zk::Connector,
+        handshake: Option<Handshake>,
         session_timeout: Duration,
         connect_timeout: Duration,
         retry: RetryPolicy,
@@ -39,6 +42,7 @@ impl Dialer {
         Self {
             servers,
             connector,
+            handshake,
             session_timeout,
             connect_timeout,
             retry,
@@ -114,7 +118,7 @@ impl Dialer {
         let mut dialled = pin!(tokio::time::timeout(timeout, dialled));
         // The library does not report why it got no session, so the servers are asked while there is still
         // time.
-        let mut asking = pin!(ask_before(timeout, &self.servers));
+        let mut asking = pin!(ask_before(timeout, &self.servers, self.handshake.as_ref()));
         let (result, asked) = tokio::select! {
             biased;
             result = dialled.as_mut() => (result, None),

@@ -18,10 +18,14 @@ pub(crate) mod nodes;
 mod probe;
 pub(crate) mod retry;
 pub(crate) mod running;
+#[cfg(feature = "sasl-digest-md5")]
+mod sasl;
 mod servers;
 pub(crate) mod setup;
 pub(crate) mod supervisor;
 pub(crate) mod tickets;
+#[cfg(feature = "tls")]
+mod tls;
 mod unknown_creates;
 pub(crate) mod waker;
 pub(crate) mod watches;

@@ -5,7 +5,8 @@
 //! session.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,10 +25,18 @@ const MAX_SERVERS: usize = 16;
 /// The most addresses of one host name that are tried.
 const MAX_ADDRESSES: usize = 4;
 /// The most bytes of an answer that are read.
-const MAX_ANSWER_BYTES: usize = 512;
+pub(super) const MAX_ANSWER_BYTES: usize = 512;
 /// The most threads of the process that ask. The lookup of a host name may take longer than the window and
 /// cannot be stopped: if it hangs, each further try to connect would leave more threads behind.
 const MAX_THREADS: usize = 4 * MAX_SERVERS;
+
+/// How a server is asked by TLS: by its host, over a connection, until a deadline. Returns the answer, and
+/// whether the server has closed the connection; or why there was no handshake, as far as that is known. Absent
+/// where the client library has options of its own, or none.
+pub(super) type Handshake =
+    Arc<dyn Fn(&str, TcpStream, Instant) -> Result<Answer, Option<Cause>> + Send + Sync>;
+type Answer = (Vec<u8>, bool);
+type Cause = (ServerFailureKind, Option<String>);
 
 /// How many threads ask.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -50,7 +59,11 @@ impl Drop for Counted {
 }
 
 /// Asks the servers near the end of a connect timeout that begins now. Returns what is wrong with each.
-pub(super) async fn ask_before(timeout: Duration, servers: &Servers) -> Vec<ServerFailure> {
+pub(super) async fn ask_before(
+    timeout: Duration,
+    servers: &Servers,
+    handshake: Option<&Handshake>,
+) -> Vec<ServerFailure> {
     let window = (timeout / 2).clamp(MIN_WINDOW, MAX_WINDOW);
     tokio::time::sleep(timeout.saturating_sub(window)).await;
     let deadline = Instant::now() + window;
@@ -58,8 +71,9 @@ pub(super) async fn ask_before(timeout: Duration, servers: &Servers) -> Vec<Serv
     for (index, address) in servers.addresses().iter().take(MAX_SERVERS).cloned().enumerate() {
         let Some(counted) = Counted::new() else { break };
         let sender = sender.clone();
+        let handshake = handshake.cloned();
         let asking = move || {
-            let answer = ask(&address, deadline);
+            let answer = ask(&address, handshake.as_ref(), deadline);
             drop(counted);
             // The receiver is gone if the lookup of the name took too long.
             let _ = sender.send((index, answer));
@@ -93,7 +107,7 @@ fn failure(address: &Address, kind: ServerFailureKind, detail: Option<String>) -
     ServerFailure { server: address.given.clone(), kind, detail }
 }
 
-fn ask(address: &Address, deadline: Instant) -> ServerFailure {
+fn ask(address: &Address, handshake: Option<&Handshake>, deadline: Instant) -> ServerFailure {
     let addresses = match (&*address.host, address.port).to_socket_addrs() {
         Ok(addresses) => addresses,
         Err(error) => return failure(address, ServerFailureKind::UnknownHost, Some(error.to_string())),
@@ -103,8 +117,10 @@ fn ask(address: &Address, deadline: Instant) -> ServerFailure {
         let Some(left) = left(deadline) else { break };
         match TcpStream::connect_timeout(&socket, left) {
             Ok(stream) => {
-                let (answer, ended) = exchange(stream, deadline);
-                let (kind, detail) = judge(&answer, ended, address.tls);
+                let (kind, detail) = match handshake.filter(|_| address.tls) {
+                    Some(handshake) => ask_by_tls(handshake, address, &socket, stream, deadline),
+                    None => ask_plainly(address, stream, deadline),
+                };
                 return failure(address, kind, detail);
             }
             Err(error) => last = Some(error),
@@ -121,7 +137,32 @@ fn ask(address: &Address, deadline: Instant) -> ServerFailure {
     }
 }
 
-fn left(deadline: Instant) -> Option<Duration> {
+fn ask_plainly(address: &Address, stream: TcpStream, deadline: Instant) -> Cause {
+    let (answer, ended) = exchange(stream, deadline);
+    judge(&answer, ended, address.tls)
+}
+
+fn ask_by_tls(
+    handshake: &Handshake,
+    address: &Address,
+    socket: &SocketAddr,
+    stream: TcpStream,
+    deadline: Instant,
+) -> Cause {
+    match handshake(&address.host, stream, deadline) {
+        Ok((answer, _)) if answer.is_empty() => (ServerFailureKind::NoSession, None),
+        Ok((answer, ended)) => judge(&answer, ended, false),
+        Err(Some(cause)) => cause,
+        // It may not speak TLS, which it says if it is asked without.
+        Err(None) => match left(deadline).map(|left| TcpStream::connect_timeout(socket, left)) {
+            Some(Ok(stream)) => ask_plainly(address, stream, deadline),
+            _ => (ServerFailureKind::NoAnswer, None),
+        },
+    }
+}
+
+/// Returns how much time is left before a deadline.
+pub(super) fn left(deadline: Instant) -> Option<Duration> {
     Some(deadline.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
 }
 

@@ -63,6 +63,10 @@ impl Address {
         if host.contains(char::is_whitespace) {
             return Err("it has a space in it; addresses are separated by commas");
         }
+        #[cfg(feature = "tls")]
+        if tls && rustls_pki_types::ServerName::try_from(host).is_err() {
+            return Err("its host is neither a DNS name nor an address, so no certificate can be for it");
+        }
         // 2181 is the library's default.
         let port = if port.is_empty() { Ok(2181) } else { port.parse() };
         match port {
@@ -101,6 +105,25 @@ impl Servers {
             namespace: namespace.to_owned(),
             addresses,
         })
+    }
+
+    /// Returns the same servers, all of them connected by TLS. The error says which cannot be.
+    #[cfg(feature = "tls")]
+    pub(crate) fn by_tls(&self) -> Result<Self, String> {
+        let (hosts, namespace) = split(self.given.trim());
+        let mut secure = Vec::new();
+        for host in hosts.split(',').map(str::trim) {
+            match host.split_once("://") {
+                None => secure.push(format!("tcp+tls://{host}")),
+                Some(("tcp", _)) => {
+                    let reason = "the client has TLS options, and does not connect by `tcp://`";
+                    return Err(format!("{}: {reason}", Quoted(host)));
+                }
+                Some(_) => secure.push(host.to_owned()),
+            }
+        }
+        let parsed = Self::parse(&(secure.join(",") + namespace))?;
+        Ok(Self { given: self.given.clone(), ..parsed })
     }
 
     /// Returns the servers, each once.
@@ -179,6 +202,31 @@ mod tests {
     #[test]
     fn tls_needs_its_feature() {
         assert_eq!(Servers::parse("tcp+tls://a:1").is_ok(), cfg!(feature = "tls"));
+    }
+
+    #[test]
+    #[cfg(feature = "tls")]
+    fn tls_is_for_all_servers_or_none() {
+        let servers = Servers::parse("a:1, tcp+tls://b:2,[::1]:3/shop").unwrap().by_tls().unwrap();
+        assert_eq!(servers.given(), "a:1, tcp+tls://b:2,[::1]:3/shop");
+        assert!(
+            servers.repeated().starts_with("tcp+tls://a:1,tcp+tls://b:2,tcp+tls://[::1]:3,tcp+tls://a:1")
+        );
+        assert_eq!(servers.namespace(), "/shop");
+        assert!(servers.addresses().iter().all(|address| address.tls));
+        for (given, wrong) in [
+            ("a:1,tcp://b:2", "\"tcp://b:2\": the client has TLS options, and does not connect by `tcp://`"),
+            (
+                "a:1,zk!1:2",
+                "address 2, \"tcp+tls://zk!1:2\": its host is neither a DNS name nor an address, so no certificate can be for it",
+            ),
+            ("a b:1", ""),
+        ] {
+            match Servers::parse(given) {
+                Ok(servers) => assert_eq!(servers.by_tls().err().as_deref(), Some(wrong), "{given}"),
+                Err(_) => assert_eq!(wrong, "", "{given}"),
+            }
+        }
     }
 
     #[test]

@@ -14,13 +14,20 @@ use super::cleanup_task;
 use super::connect::Dialer;
 use super::core::Core;
 use super::lease_timer;
+use super::probe::Handshake;
 use super::retry::RetryPolicy;
+#[cfg(feature = "sasl-digest-md5")]
+use super::sasl;
 use super::servers::Servers;
 use super::supervisor::{LeaseOptions, Shared, supervise};
+#[cfg(feature = "tls")]
+use super::tls;
 use super::zk_session::Session;
 use crate::error::ConnectError;
 use crate::options::Acl;
 use crate::path::parse_namespace;
+#[cfg(feature = "tls")]
+use crate::tls::TlsOptions;
 
 /// The options of a client.
 #[derive(Clone)]
@@ -32,6 +39,11 @@ pub(crate) struct Setup {
     pub(crate) acl: Vec<Acl>,
     pub(crate) auth: Vec<(String, Vec<u8>)>,
     pub(crate) connector: Option<zk::Connector>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<TlsOptions>,
+    /// User and password of SASL DIGEST-MD5.
+    #[cfg(feature = "sasl-digest-md5")]
+    pub(crate) sasl: Option<(String, String)>,
     pub(crate) lease: LeaseOptions,
 }
 
@@ -51,8 +63,62 @@ impl Default for Setup {
             acl: vec![Acl::open()],
             auth: Vec::new(),
             connector: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+            #[cfg(feature = "sasl-digest-md5")]
+            sasl: None,
             lease: LeaseOptions::default(),
         }
+    }
+}
+
+impl Setup {
+    /// Returns whether the servers are told who the client is, other than by a connector of the user's.
+    fn has_credentials(&self) -> bool {
+        // The servers' X509AuthenticationProvider takes the name in it.
+        #[cfg(feature = "tls")]
+        if self.tls.as_ref().is_some_and(|tls| tls.identity.is_some()) {
+            return true;
+        }
+        #[cfg(feature = "sasl-digest-md5")]
+        if self.sasl.is_some() {
+            return true;
+        }
+        !self.auth.is_empty()
+    }
+
+    /// Returns the servers as they are to be connected, by which connector, and how they are asked by TLS.
+    fn connector(
+        &self,
+        servers: Servers,
+    ) -> Result<(Servers, zk::Connector, Option<Handshake>), ConnectError> {
+        let mut connector = self.connector.clone().unwrap_or_else(zk::Client::connector);
+        for (scheme, credentials) in &self.auth {
+            connector = connector.with_auth(scheme, credentials);
+        }
+        #[cfg(feature = "sasl-digest-md5")]
+        if let Some((user, password)) = &self.sasl {
+            let given = || servers.given().to_owned();
+            sasl::check(user, password)
+                .map_err(|reason| ConnectError::InvalidCredentials { servers: given(), reason })?;
+            connector =
+                connector.with_sasl(zk::SaslOptions::digest_md5(user.to_owned(), password.to_owned()));
+        }
+        #[cfg(feature = "tls")]
+        if let Some(options) = &self.tls {
+            let given = servers.given().to_owned();
+            let servers = servers
+                .by_tls()
+                .map_err(|reason| ConnectError::InvalidConnectString { servers: given.clone(), reason })?;
+            let (options, handshake) = tls::prepare(options)
+                .map_err(|reason| ConnectError::InvalidTls { servers: given, reason })?;
+            return Ok((servers, connector.with_tls(options), Some(handshake)));
+        }
+        if self.connector.is_none() && servers.addresses().iter().any(|address| address.tls) {
+            let reason = "`tcp+tls://` needs to know a CA: call `tls` of the builder".to_owned();
+            return Err(ConnectError::InvalidConnectString { servers: servers.given().to_owned(), reason });
+        }
+        Ok((servers, connector, None))
     }
 }
 
@@ -83,20 +149,19 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
     let unusable = |reason| ConnectError::InvalidConnectString { servers: servers.to_owned(), reason };
     let servers = Servers::parse(servers).map_err(unusable)?;
     let namespace = parse_namespace(servers.namespace())? + &parse_namespace(&setup.namespace)?;
-    let has_credentials = match &setup.connector {
-        Some(_) if setup.auth.is_empty() => None,
-        _ => Some(!setup.auth.is_empty()),
+    let has_credentials = match setup.has_credentials() {
+        // It may have credentials of its own.
+        false if setup.connector.is_some() => None,
+        has => Some(has),
     };
     if has_credentials == Some(false) && setup.acl.iter().any(Acl::needs_credentials) {
         return Err(ConnectError::NoCredentials { servers: servers.given().to_owned() });
     }
-    let mut connector = setup.connector.unwrap_or_else(zk::Client::connector);
-    for (scheme, credentials) in &setup.auth {
-        connector = connector.with_auth(scheme, credentials);
-    }
+    let (servers, connector, handshake) = setup.connector(servers)?;
     let mut dialer = Dialer::new(
         servers,
         connector,
+        handshake,
         // On the wire it is a number of milliseconds in 32 bits.
         setup.session_timeout.clamp(Duration::from_millis(1), Duration::from_millis(i32::MAX as u64)),
         setup.connect_timeout,

@@ -226,11 +226,14 @@ fn debian_jar(name: &str, package: &str) -> Option<PathBuf> {
 
 /// The jar and, when it lies beside it, slf4j's logger to stderr: without one ZooKeeper is mute.
 fn with_logger(jar: &Path) -> String {
-    let logger = jar.with_file_name("slf4j-simple.jar");
     let mut classpath = jar.to_string_lossy().into_owned();
-    if logger.exists() {
-        classpath.push(':');
-        classpath.push_str(&logger.to_string_lossy());
+    // The others are what Netty needs for connections, which Debian's manifest of ZooKeeper forgets.
+    for sibling in ["slf4j-simple.jar", "netty-codec.jar", "netty-resolver.jar"] {
+        let sibling = jar.with_file_name(sibling);
+        if sibling.exists() {
+            classpath.push(':');
+            classpath.push_str(&sibling.to_string_lossy());
+        }
     }
     classpath
 }

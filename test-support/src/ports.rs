@@ -12,10 +12,10 @@ use std::net::{Ipv4Addr, TcpListener};
 
 /// First port of the first block.
 const FIRST: u16 = 20_000;
-/// Ports in a block: the guard and three each for five servers.
-pub(crate) const BLOCK: u16 = 16;
+/// Ports in a block: the guard and four each for five servers.
+pub(crate) const BLOCK: u16 = 21;
 /// How many blocks there are; the last one ends below 32768, where Linux begins with port 0.
-const BLOCKS: u16 = 796;
+const BLOCKS: u16 = 608;
 
 /// A block of ports that belongs to us until this value is dropped.
 #[derive(Debug)]

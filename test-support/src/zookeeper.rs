@@ -23,8 +23,8 @@ use crate::watchdog::{Watchdog, own_group};
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// How many blocks of ports to try when another process takes one of ours in between.
 const ATTEMPTS: usize = 3;
-/// A client port, a quorum port and an election port.
-const PORTS_PER_MEMBER: u16 = 3;
+/// A client port, a quorum port, an election port, and one for clients with TLS.
+const PORTS_PER_MEMBER: u16 = 4;
 /// How much of a log an error carries.
 const LOG_LINES: usize = 60;
 
@@ -54,6 +54,7 @@ pub struct Options {
     settings: Vec<(String, String)>,
     directory: Option<PathBuf>,
     quorum_addr: Option<QuorumAddr>,
+    secure: bool,
 }
 
 impl Default for Options {
@@ -70,6 +71,7 @@ impl Default for Options {
             settings: Vec::new(),
             directory: None,
             quorum_addr: None,
+            secure: false,
         }
     }
 }
@@ -88,6 +90,7 @@ impl fmt::Debug for Options {
             .field("settings", &self.settings)
             .field("directory", &self.directory)
             .field("quorum_addr", &self.quorum_addr.is_some())
+            .field("secure", &self.secure)
             .finish()
     }
 }
@@ -161,6 +164,14 @@ impl Options {
     #[must_use]
     pub fn setting(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((key.into(), value.into()));
+        self
+    }
+
+    /// `secureClientPort`: a second port, for clients with TLS ([`ZooKeeper::secure_address`]). The settings say
+    /// which certificates. Default: none.
+    #[must_use]
+    pub fn secure_port(mut self) -> Self {
+        self.secure = true;
         self
     }
 
@@ -262,6 +273,7 @@ pub struct ZooKeeper {
 struct Member {
     dir: PathBuf,
     client: SocketAddr,
+    secure: SocketAddr,
     real: MemberAddrs,
     process: Mutex<Process>,
 }
@@ -318,6 +330,7 @@ impl ZooKeeper {
             .map(|i| Member {
                 dir: dir.path().join(format!("member-{i}")),
                 client: local(PORTS_PER_MEMBER * i),
+                secure: local(PORTS_PER_MEMBER * i + 3),
                 real: MemberAddrs {
                     quorum: local(PORTS_PER_MEMBER * i + 1),
                     election: local(PORTS_PER_MEMBER * i + 2),
@@ -372,6 +385,12 @@ impl ZooKeeper {
     #[must_use]
     pub fn address(&self, member: usize) -> SocketAddr {
         self.members[member].client
+    }
+
+    /// Where a member serves clients with TLS, if [`Options::secure_port`] asked for that.
+    #[must_use]
+    pub fn secure_address(&self, member: usize) -> SocketAddr {
+        self.members[member].secure
     }
 
     /// The version of ZooKeeper, where the jar's name says it.
@@ -682,6 +701,12 @@ fn config(viewer: usize, members: &[Member], options: &Options) -> String {
         "admin.enableServer=false".to_owned(),
         "4lw.commands.whitelist=*".to_owned(),
     ];
+    if options.secure {
+        lines.push(format!("secureClientPortAddress={}", me.secure.ip()));
+        lines.push(format!("secureClientPort={}", me.secure.port()));
+        // The other one has no TLS.
+        lines.push("serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".to_owned());
+    }
     if members.len() > 1 {
         for (target, member) in members.iter().enumerate() {
             let addrs = match &options.quorum_addr {
@@ -748,6 +773,7 @@ mod tests {
         let member = |port| Member {
             dir: PathBuf::from("/data"),
             client: at(port),
+            secure: at(port + 3),
             real: MemberAddrs { quorum: at(port + 1), election: at(port + 2) },
             process: Mutex::default(),
         };

@@ -19,6 +19,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         a_node_that_we_may_not_delete_is_reported,
         a_node_that_we_may_delete_later_is_deleted,
         a_conversion_that_we_may_not_take_back_is_a_lost_lock,
+        a_digest_entry_is_for_one_user,
         creator_all_keeps_strangers_out.curator("testLockACLs").on_an_ensemble_too(),
         an_acl_of_the_recipe_goes_to_parents_and_nodes.curator("testACLsCreatingParents"),
         an_acl_that_zookeeper_refuses_is_rejected,
@@ -202,6 +203,22 @@ async fn creator_all_keeps_strangers_out(env: &Env) {
     assert!(error.to_string().contains("which has credentials, but not the right ones"), "{error}");
     guard.release().await.unwrap();
     within("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// The hash is the server's: it lets the user in by its password, and no other.
+async fn a_digest_entry_is_for_one_user(env: &Env) {
+    let path = env.lock_path();
+    let acl = Acl::digest("us", "geheim: \u{e4}", Permissions::ALL);
+    let builder = || env.builder().acl([acl.clone()]);
+    // The creator need not be the user.
+    let parent = env.connect(builder()).await;
+    let refused = InterProcessMutex::new(&parent, &path).unwrap();
+    assert_no_auth(&refused.lock().await.unwrap_err(), &path);
+    let ours = env.connect(builder().auth("digest", "us:geheim: \u{e4}")).await;
+    let guard = within("a free lock", InterProcessMutex::new(&ours, &path).unwrap().lock()).await.unwrap();
+    let forger = env.connect(builder().auth("digest", "us:geheim")).await;
+    assert_no_auth(&InterProcessMutex::new(&forger, &path).unwrap().participants().await.unwrap_err(), &path);
+    guard.release().await.unwrap();
 }
 
 async fn an_acl_of_the_recipe_goes_to_parents_and_nodes(env: &Env) {

@@ -17,8 +17,8 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use super::{read, sources};
 
 /// The files of the lowest layer, beside those of `src/error`.
-const VALUES: [&str; 5] =
-    ["src/options.rs", "src/path.rs", "src/path_segment.rs", "src/shown.rs", "src/token.rs"];
+const VALUES: [&str; 6] =
+    ["src/options.rs", "src/path.rs", "src/path_segment.rs", "src/shown.rs", "src/tls.rs", "src/token.rs"];
 
 /// The face that takes something of the client library's from the user: a session, or a connector.
 const CLIENT: &str = "src/client.rs";

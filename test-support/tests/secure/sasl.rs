@@ -1,0 +1,100 @@
+//! SASL DIGEST-MD5.
+
+use std::time::Instant;
+
+use tempfile::TempDir;
+use test_support::{Options, ZooKeeper, unique_path, within};
+use zookeeper_recipes::{
+    Acl, AcquireError, ConnectError, ConnectionState, InterProcessMutex, Permissions, RetryPolicy,
+};
+
+use super::Outcome;
+use super::servers::{PASSWORD, Servers, TIMEOUT, USER, builder, run, with_sasl, write_jaas};
+
+pub(crate) fn a_user_is_known_to_acls(servers: &Servers) -> Outcome {
+    run(async {
+        let server = servers.mutual()?;
+        let path = unique_path("sasl");
+        for acl in [Acl::creator_all(), Acl::new("sasl", USER, Permissions::ALL)] {
+            let builder = builder().sasl_digest(USER, PASSWORD).acl([acl]);
+            let client = within("a session", builder.connect(&server.plain())).await?;
+            let guard = within("a free lock", InterProcessMutex::new(&client, &path)?.lock()).await?;
+            let stranger = self::builder().connect(&server.plain()).await?;
+            let error = InterProcessMutex::new(&stranger, &path)?.try_lock().await.unwrap_err();
+            assert!(error.to_string().contains("permission"), "{error}");
+            guard.release().await?;
+            client.close().await?;
+            stranger.close().await?;
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn a_wrong_password_is_refused_at_once(servers: &Servers) -> Outcome {
+    run(async {
+        let at = servers.mutual()?.plain();
+        for (user, password) in [(USER, "geheim-wrong"), ("nobody", "geheim-wrong")] {
+            let begin = Instant::now();
+            let builder = builder().retry_policy(RetryPolicy::forever(TIMEOUT / 10));
+            let connect = builder.sasl_digest(user, password).connect(&at);
+            let error = within("an answer", connect).await.unwrap_err();
+            assert!(matches!(error, ConnectError::AuthFailed { .. }), "{error:?}");
+            assert!(begin.elapsed() < TIMEOUT, "it was not tried until the time was over");
+            assert!(!error.is_retryable());
+            assert!(error.to_string().contains("check the user and the password"), "{error}");
+        }
+        Ok(())
+    })
+}
+
+/// It is not tried again and again: neither the session's next connection, nor the next session.
+pub(crate) fn a_password_that_is_wrong_later_closes_the_client() -> Outcome {
+    run(async {
+        let directory = TempDir::new()?;
+        let server = ZooKeeper::standalone(&with_sasl(Options::new(), &directory, PASSWORD))?;
+        let builder = builder().retry_policy(RetryPolicy::forever(TIMEOUT / 10));
+        let client = builder.sasl_digest(USER, PASSWORD).connect(&server.connect_string()).await?;
+        let mutex = InterProcessMutex::new(&client, &unique_path("sasl"))?;
+        let guard = within("a free lock", mutex.lock()).await?;
+        write_jaas(&directory, "geheim-new");
+        server.restart(0)?;
+        let mut states = client.watch_state();
+        within("the end", states.wait_for(|state| *state == ConnectionState::Closed)).await?;
+        assert!(!guard.is_held());
+        let error = within("an answer", mutex.lock()).await.unwrap_err();
+        assert!(matches!(error, AcquireError::AuthFailed { .. }), "{error:?}");
+        Ok(())
+    })
+}
+
+pub(crate) fn servers_without_sasl_do_not_know_the_user(servers: &Servers) -> Outcome {
+    run(async {
+        let server = servers.one_sided()?;
+        let builder = builder().sasl_digest(USER, PASSWORD);
+        let client = within("a session", builder.clone().connect(&server.plain())).await?;
+        let mutex = InterProcessMutex::new(&client, &unique_path("sasl"))?;
+        within("a free lock", mutex.lock()).await?.release().await?;
+        client.close().await?;
+        let client = builder.acl([Acl::creator_all()]).connect(&server.plain()).await?;
+        let mutex = InterProcessMutex::new(&client, &unique_path("sasl"))?;
+        let error = within("an answer", mutex.lock()).await.unwrap_err();
+        assert!(matches!(error, AcquireError::Rejected { .. }), "{error:?}");
+        client.close().await?;
+        Ok(())
+    })
+}
+
+pub(crate) fn servers_that_want_a_user_refuse_a_client_without() -> Outcome {
+    run(async {
+        let directory = TempDir::new()?;
+        let options = with_sasl(Options::new(), &directory, PASSWORD)
+            .setting("enforce.auth.enabled", "true")
+            .setting("enforce.auth.schemes", "sasl");
+        let server = ZooKeeper::standalone(&options)?;
+        let error = within("an answer", builder().connect(&server.connect_string())).await.unwrap_err();
+        assert!(matches!(error, ConnectError::AuthFailed { .. }), "{error:?}");
+        let client = builder().sasl_digest(USER, PASSWORD).connect(&server.connect_string()).await?;
+        client.close().await?;
+        Ok(())
+    })
+}
