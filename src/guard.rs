@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use crate::engine::hold::Hold;
 use crate::engine::revoke;
-use crate::error::{Lost, LostReason, ReleaseError};
+use crate::error::{Lost, LostReason, ReadError, ReleaseError};
 use crate::mode::{Any, Exclusive, Mode, Read, Write, sealed};
 use crate::path::NodePath;
 pub use crate::protocol::hold::LockState;
 use crate::protocol::moment::LONGEST;
 use crate::session::core::AbortOnDrop;
 use crate::shown::Quoted;
-use crate::transaction::Transaction;
+use crate::transaction::{Stored, Transaction, get_data};
 
 /// A guard that holds a lock until it is dropped or released.
 ///
@@ -529,6 +529,48 @@ impl<M: Mode> LockGuard<M> {
     /// ```
     pub fn transaction(&self) -> Transaction<'_> {
         Transaction::new([&*self.hold])
+    }
+
+    /// Reads a node, and the version of its data for a [transaction](Self::transaction) that is based on them.
+    /// `None` if there is no such node.
+    ///
+    /// The path is below the client's [namespace](crate::ClientBuilder::namespace), and needs READ by its ACL.
+    /// The answer is not older than the grant: it has every write that was committed before the
+    /// lock was released by the previous holder, through whichever server. It may be out of date by the
+    /// time that it is used, if others write without the lock or this one is lost: pass its version to the write.
+    ///
+    /// It costs two requests, a `sync` and the read, which are sent together, and is repeated by the client's
+    /// [`RetryPolicy`](crate::RetryPolicy) while the lock is held.
+    ///
+    /// # Errors
+    /// - [`ReadError::Lost`] if the lock is lost, also if that happened during the read.
+    /// - [`ReadError::NoAuth`] if the ACL of the node does not let this client read it.
+    /// - [`ReadError::Connection`] if no server answered.
+    /// - See [`ReadError`] for the other variants.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # server.create("/config/rates", b"old")?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/rates")?.lock().await?;
+    /// let rates = guard.get_data("/config/rates").await?.ok_or("there are no rates")?;
+    /// if rates.data == b"old" {
+    ///     guard.transaction().set_data("/config/rates", b"new", rates.version).commit().await?;
+    /// }
+    /// assert!(guard.get_data("/config/none").await?.is_none());
+    /// # assert_eq!(server.node("/config/rates").unwrap().data, b"new");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getData")]
+    pub async fn get_data(&self, path: &str) -> Result<Option<Stored>, ReadError> {
+        get_data(&[&*self.hold], path).await
     }
 
     /// Returns the loss, if the lock is lost by the clock.

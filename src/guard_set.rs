@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::engine::multi::{BoxedFuture, first};
-use crate::error::{Lost, ReleaseError};
+use crate::error::{Lost, ReadError, ReleaseError};
 use crate::guard::{AnyGuard, LockState, while_held};
-use crate::transaction::Transaction;
+use crate::transaction::{Stored, Transaction, get_data};
 
 /// The guards of a multi-lock's members, or of a semaphore's permits: of one client, and at least one.
 /// Released in reverse: a contender that wants several of them, and waits for the first, finds the others
@@ -79,6 +79,12 @@ impl GuardSet {
     /// Returns an empty transaction, which commits only while all are held.
     pub(crate) fn transaction(&self) -> Transaction<'_> {
         Transaction::new(self.guards.iter().map(AnyGuard::hold))
+    }
+
+    /// Reads a node while all are held.
+    pub(crate) async fn get_data(&self, path: &str) -> Result<Option<Stored>, ReadError> {
+        let holds: Vec<_> = self.guards.iter().map(AnyGuard::hold).collect();
+        get_data(&holds, path).await
     }
 
     /// Sets the end of the lease of all to `lease` from now.

@@ -59,8 +59,9 @@
 //!   highest [`ReadToken`]), and reject reads and writes with a lower one in the same transaction.
 //!   [`FenceGate`] has the rule and its SQL.
 //! * **A transaction** ([`LockGuard::transaction`]) for data in ZooKeeper: the servers check in the same step
-//!   that the lock node still exists. A value that you read earlier may be stale: pass its version to
-//!   [`set_data`](Transaction::set_data) or [`check`](Transaction::check).
+//!   that the lock node still exists. A value that you read earlier may be stale: read it by
+//!   [`LockGuard::get_data`], and pass its version to [`set_data`](Transaction::set_data) or
+//!   [`check`](Transaction::check).
 //!
 //! For long work, [`LockGuard::while_held`] drops a future when the lock is lost, [`LockGuard::lost`] is a
 //! future for `select!`, and [`LockGuard::state`] shows an interruption before it becomes a loss.
@@ -152,7 +153,8 @@
 //!
 //! # Errors
 //! There is one error type for each question: [`BuildError`], [`ConnectError`], [`AcquireError`],
-//! [`TryLockError`], [`ReleaseError`], [`ConversionError`], [`TransactionError`], [`RevokeError`] and
+//! [`TryLockError`], [`ReleaseError`], [`ConversionError`], [`TransactionError`], [`ReadError`],
+//! [`RevokeError`] and
 //! [`AtomicLongError`]. Each has `is_retryable()` and `path()`, and its message says what to do where
 //! something can be done. A loss is not an error of a call, but a state of the guard: [`Lost`].
 //!
@@ -205,8 +207,8 @@ pub use client::{Client, ClientBuilder};
 pub use error::Acquisition::{Acquired, Busy};
 pub use error::{
     AcquireError, Acquisition, AtomicLongError, BuildError, ConnectError, ConversionError, ConversionFailure,
-    InvalidPath, LocalHolder, Lost, LostReason, OptionalExt, ReleaseError, RevokeError, ServerFailure,
-    ServerFailureKind, ServerFailures, TransactionError, TryLockError,
+    InvalidPath, LocalHolder, Lost, LostReason, OptionalExt, ReadError, ReleaseError, RevokeError,
+    ServerFailure, ServerFailureKind, ServerFailures, TransactionError, TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
 pub use fence::{FenceGate, Fenced};
@@ -228,7 +230,7 @@ pub use session::supervisor::ConnectionState;
 #[cfg(feature = "tls")]
 pub use tls::TlsOptions;
 pub use token::{FencingToken, ReadToken, Token};
-pub use transaction::{NodeVersion, Transaction};
+pub use transaction::{NodeVersion, Stored, Transaction};
 
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/redisson.md")]

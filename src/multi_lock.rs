@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::engine::multi::{self, Holds, Members};
 use crate::engine::path_lock::{Ask, Budget, Member, PathLock};
-use crate::error::{AcquireError, BuildError, Lost, ReleaseError, TryLockError};
+use crate::error::{AcquireError, BuildError, Lost, ReadError, ReleaseError, TryLockError};
 use crate::guard::{AnyGuard, LockGuard, LockState};
 use crate::guard_set::GuardSet;
 use crate::lock::sealed::Inside;
@@ -19,7 +19,7 @@ use crate::path::NodePath;
 use crate::protocol::node_name::Kind;
 use crate::shown::Quoted;
 use crate::token::Token;
-use crate::transaction::Transaction;
+use crate::transaction::{Stored, Transaction};
 
 /// The largest number of members: a transaction under the guard checks the node of each, and has to fit into
 /// one request.
@@ -789,6 +789,49 @@ impl MultiLockGuard {
     /// ```
     pub fn transaction(&self) -> Transaction<'_> {
         self.guards.transaction()
+    }
+
+    /// Reads a node, and the version of its data for a [transaction](Self::transaction) that is based on them.
+    /// `None` if there is no such node.
+    ///
+    /// The path is below the client's [namespace](crate::ClientBuilder::namespace), and needs READ by its ACL.
+    /// The answer is not older than the grant: it has every write that was committed before the
+    /// last of the members was released by the previous holder, through whichever server. It may be out of date by the
+    /// time that it is used, if others write without the lock or this one is lost: pass its version to the write.
+    ///
+    /// It costs two requests, a `sync` and the read, which are sent together, and is repeated by the client's
+    /// [`RetryPolicy`](crate::RetryPolicy) while the lock is held.
+    ///
+    /// # Errors
+    /// - [`ReadError::Lost`] if the lock is lost, also if that happened during the read.
+    /// - [`ReadError::NoAuth`] if the ACL of the node does not let this client read it.
+    /// - [`ReadError::Connection`] if no server answered.
+    /// - See [`ReadError`] for the other variants.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # server.create("/config/rates", b"old")?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, ["/locks/a", "/locks/b"])?;
+    /// # let guard = both.lock().await?;
+    /// let rates = guard.get_data("/config/rates").await?.ok_or("there are no rates")?;
+    /// if rates.data == b"old" {
+    ///     guard.transaction().set_data("/config/rates", b"new", rates.version).commit().await?;
+    /// }
+    /// assert!(guard.get_data("/config/none").await?.is_none());
+    /// # assert_eq!(server.node("/config/rates").unwrap().data, b"new");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getData")]
+    pub async fn get_data(&self, path: &str) -> Result<Option<Stored>, ReadError> {
+        self.guards.get_data(path).await
     }
 
     /// Returns the fencing tokens of the members, in the order in which these were given.

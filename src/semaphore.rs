@@ -10,7 +10,7 @@ use crate::engine::hold::Hold;
 use crate::engine::lock_options::{MAX_PERMITS, Recipe, RequestedOptions, SemaphoreOptions};
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::{limit, permits};
-use crate::error::{AcquireError, BuildError, Lost, ReleaseError, TryLockError};
+use crate::error::{AcquireError, BuildError, Lost, ReadError, ReleaseError, TryLockError};
 use crate::guard::{AnyGuard, LockGuard, LockState};
 use crate::guard_set::GuardSet;
 use crate::lock::{at_once, until, until_had, within};
@@ -21,7 +21,7 @@ use crate::protocol::node_name::Kind;
 use crate::protocol::permits::slot_of;
 use crate::shown::{Quoted, debug_as_path};
 use crate::token::FencingToken;
-use crate::transaction::Transaction;
+use crate::transaction::{Stored, Transaction};
 
 /// A counting semaphore across processes: at most so many permits are held at a time.
 ///
@@ -1186,6 +1186,49 @@ impl SemaphorePermit {
     /// ```
     pub fn transaction(&self) -> Transaction<'_> {
         self.set.transaction()
+    }
+
+    /// Reads a node, and the version of its data for a [transaction](Self::transaction) that is based on them.
+    /// `None` if there is no such node.
+    ///
+    /// The path is below the client's [namespace](crate::ClientBuilder::namespace), and needs READ by its ACL.
+    /// The answer is not older than the grant: it has every write that was committed before the
+    /// permit was released by the previous holder, through whichever server. It may be out of date by the
+    /// time that it is used, if others write without the lock or this one is lost: pass its version to the write.
+    ///
+    /// It costs two requests, a `sync` and the read, which are sent together, and is repeated by the client's
+    /// [`RetryPolicy`](crate::RetryPolicy) while the lock is held.
+    ///
+    /// # Errors
+    /// - [`ReadError::Lost`] if the lock is lost, also if that happened during the read.
+    /// - [`ReadError::NoAuth`] if the ACL of the node does not let this client read it.
+    /// - [`ReadError::Connection`] if no server answered.
+    /// - See [`ReadError`] for the other variants.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # server.create("/config/rates", b"old")?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/shards", 8)?;
+    /// # let permit = semaphore.try_acquire().await?;
+    /// let rates = permit.get_data("/config/rates").await?.ok_or("there are no rates")?;
+    /// if rates.data == b"old" {
+    ///     permit.transaction().set_data("/config/rates", b"new", rates.version).commit().await?;
+    /// }
+    /// assert!(permit.get_data("/config/none").await?.is_none());
+    /// # assert_eq!(server.node("/config/rates").unwrap().data, b"new");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getData")]
+    pub async fn get_data(&self, path: &str) -> Result<Option<Stored>, ReadError> {
+        self.set.get_data(path).await
     }
 
     /// Sets the lease: the permits are lost when it is over, `lease` from now. Also starts one if there was

@@ -3,8 +3,9 @@
 use std::fmt;
 
 use crate::engine::hold::Hold;
+use crate::engine::read;
 use crate::engine::transact::{self, Operation};
-use crate::error::TransactionError;
+use crate::error::{ReadError, TransactionError};
 use crate::path::LockPath;
 use crate::shown::Quoted;
 
@@ -37,6 +38,35 @@ use crate::shown::Quoted;
 ///     .commit()
 ///     .await?;
 /// # assert_eq!(server.children("/config/rates"), ["changed"]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Read, check, write: [`get_data`](crate::LockGuard::get_data) of the guard returns the version for the write,
+/// which is refused if the data were changed in between by one that did not take the lock.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # server.create("/stock/sku-42", b"3")?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{InterProcessMutex, TransactionError};
+///
+/// let guard = InterProcessMutex::new(&client, "/inventory/sku-42")?.lock().await?;
+/// let stock = guard.get_data("/stock/sku-42").await?.ok_or("there is no such item")?;
+/// let count: u32 = String::from_utf8(stock.data)?.parse()?;
+/// if count > 0 {
+///     let left = (count - 1).to_string();
+///     match guard.transaction().set_data("/stock/sku-42", left, stock.version).commit().await {
+///         Ok(()) => println!("sold"),
+///         Err(TransactionError::Lost(lost)) => println!("not sold: {lost}"),
+///         Err(TransactionError::Rejected { path, .. }) => println!("not sold: {path} is not as it was read"),
+///         Err(error) => return Err(error.into()), // `Unknown`: sold, or not
+///     }
+/// }
+/// # assert_eq!(server.node("/stock/sku-42").unwrap().data, b"2");
+/// guard.release().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -95,8 +125,8 @@ impl<'a> Transaction<'a> {
     /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/orders")?.lock().await?;
     /// use zookeeper_recipes::TransactionError;
     ///
-    /// // The version of the data that the decision was based on, as any ZooKeeper client returns it.
-    /// let version = 0;
+    /// let order = guard.get_data("/orders/4711").await?.ok_or("there is no such order")?;
+    /// let version = order.version; // an `i32` of any ZooKeeper client would do
     /// guard.transaction().set_data("/orders/4711", b"paid", version).commit().await?;
     ///
     /// // It has another one now.
@@ -257,6 +287,47 @@ impl From<Option<i32>> for NodeVersion {
     fn from(version: Option<i32>) -> Self {
         version.map_or(Self::Any, Self::from)
     }
+}
+
+/// What a node stores, as [`LockGuard::get_data`](crate::LockGuard::get_data) read it: its data, and their
+/// version.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # server.create("/orders/4711", b"new")?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/locks/orders")?.lock().await?;
+/// use zookeeper_recipes::NodeVersion;
+///
+/// let order = guard.get_data("/orders/4711").await?.ok_or("there is no such order")?;
+/// assert_eq!((order.data, order.version), (b"new".to_vec(), NodeVersion::Exactly(0)));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Stored {
+    /// The node's data.
+    pub data: Vec<u8>,
+    /// The version of the data, for the write that is based on them.
+    pub version: NodeVersion,
+}
+
+impl fmt::Debug for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The data may be large, and no business of a log's.
+        write!(f, "Stored {{ data: {} bytes, version: {:?} }}", self.data.len(), self.version)
+    }
+}
+
+/// Reads a node under these holds of one client.
+pub(crate) async fn get_data(holds: &[&Hold], path: &str) -> Result<Option<Stored>, ReadError> {
+    let namespace = holds.first().map_or("", |hold| hold.path_lock().client().namespace());
+    let stored = read::get_data(holds, LockPath::parse(namespace, path)?).await?;
+    Ok(stored.map(|(data, version)| Stored { data, version: NodeVersion::Exactly(version) }))
 }
 
 impl fmt::Debug for Transaction<'_> {

@@ -2,5 +2,7 @@
 //! start and its stop.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "services/reads.rs"]
+mod reads;
 #[path = "services/starting.rs"]
 mod starting;

@@ -26,9 +26,9 @@ use zookeeper_recipes::{
     InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock, InterProcessReadWriteLock,
     InterProcessReadWriteLockBuilder, InterProcessSemaphore, InterProcessSemaphoreBuilder,
     InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockPath, LockState, Lost, LostReason,
-    Margin, MultiLockGuard, NodePath, NodeVersion, Parents, Permissions, QueuedLock, ReadGuard, ReadToken,
-    ReleaseError, RetryPolicy, RevokeError, SemaphorePermit, ServerFailure, ServerFailureKind,
-    ServerFailures, Token, Transaction, TransactionError, TryLockError, WriteGuard, mode,
+    Margin, MultiLockGuard, NodePath, NodeVersion, Parents, Permissions, QueuedLock, ReadError, ReadGuard,
+    ReadToken, ReleaseError, RetryPolicy, RevokeError, SemaphorePermit, ServerFailure, ServerFailureKind,
+    ServerFailures, Stored, Token, Transaction, TransactionError, TryLockError, WriteGuard, mode,
 };
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
@@ -85,8 +85,10 @@ fn types_go_anywhere() {
     all!(copied: Parents, Permissions, Heartbeat, Margin, Dialect);
     all!(free: mode::Exclusive, mode::Read, mode::Write, mode::Any);
     all!(error: AcquireError, BuildError, ConnectError, InvalidPath, Lost, ReleaseError, RevokeError);
-    all!(error: AtomicLongError, TransactionError, TryLockError, Fenced);
+    all!(error: AtomicLongError, TransactionError, ReadError, TryLockError, Fenced);
     all!(borrowed: Transaction<'static>);
+    all!(free: Stored);
+    all!(cloned: Stored);
     const { assert!(Cloned::<Client>::IS) };
     // One guard, one hold.
     const { assert!(!Cloned::<LockGuard>::IS && !Cloned::<AnyGuard>::IS) };
@@ -138,6 +140,7 @@ fn futures_go_anywhere(
     sent(guard.state_changed(LockState::Held));
     let transaction: Transaction<'_> = guard.transaction();
     sent(transaction.commit());
+    sent(guard.get_data(""));
     spawned(guard.release());
     sent(counter.get());
     sent(counter.set(1));

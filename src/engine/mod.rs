@@ -19,6 +19,7 @@ pub(crate) mod path_lock;
 pub(crate) mod pending;
 pub(crate) mod permits;
 pub(crate) mod progress;
+pub(crate) mod read;
 pub(crate) mod registry;
 mod requests;
 pub(crate) mod revoke;

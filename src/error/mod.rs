@@ -15,6 +15,7 @@ mod connect;
 mod convert;
 mod lost;
 mod optional;
+mod read;
 mod release;
 mod revoke;
 #[cfg(test)]
@@ -29,6 +30,7 @@ pub use connect::{ConnectError, ServerFailure, ServerFailureKind, ServerFailures
 pub use convert::{ConversionError, ConversionFailure};
 pub use lost::{Lost, LostReason};
 pub use optional::{Acquisition, OptionalExt};
+pub use read::ReadError;
 pub use release::ReleaseError;
 pub use revoke::RevokeError;
 pub use transaction::TransactionError;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{
     AcquireError, Acquisition, AtomicLongError, BuildError, Cause, ConnectError, ConversionError,
-    ConversionFailure, InvalidPath, Lost, LostReason, OptionalExt, ReleaseError, RevokeError, ServerFailures,
-    TransactionError, TryLockError,
+    ConversionFailure, InvalidPath, Lost, LostReason, OptionalExt, ReadError, ReleaseError, RevokeError,
+    ServerFailures, TransactionError, TryLockError,
 };
 use crate::path::NodePath;
 
@@ -71,6 +71,21 @@ fn assert_brief(value: &dyn fmt::Debug) -> String {
     let pretty = format!("{value:#?}");
     assert!(!pretty.contains('\n'), "{pretty}");
     text
+}
+
+#[test]
+fn a_read_says_of_which_node_and_whether_to_try_again() {
+    let path = || "/rates".to_owned();
+    for (error, retryable) in [
+        (ReadError::InvalidPath(InvalidPath::new("/rates", "it is only a test")), false),
+        (ReadError::Connection { path: path(), source: no_source() }, true),
+        (ReadError::NoAuth { path: path(), has_credentials: Some(false) }, false),
+        (ReadError::Rejected { path: path(), source: no_source() }, false),
+    ] {
+        assert!(error.to_string().contains("\"/rates\""), "{error}");
+        assert_eq!((error.path(), error.is_retryable()), ("/rates", retryable), "{error}");
+        assert_well_put(&error);
+    }
 }
 
 #[test]

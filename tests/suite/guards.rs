@@ -5,10 +5,11 @@ use std::thread;
 use std::time::Duration;
 
 use test_support::{block_on, within};
+use tokio::task::JoinSet;
 use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    Client, ConnectionState, InterProcessMutex, LockGuard, LockState, LostReason, ReleaseError,
+    Client, ConnectionState, InterProcessMutex, LockGuard, LockState, LostReason, NodeVersion, ReleaseError,
     TransactionError,
 };
 
@@ -38,6 +39,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         deleted_nodes_are_noticed_and_no_others,
         a_transaction_commits_while_it_is_held.on_an_ensemble_too(),
         a_transaction_of_one_who_has_lost_writes_nothing.on_an_ensemble_too(),
+        what_the_previous_holder_wrote_is_read.on_an_ensemble_too(),
     ]
 }
 
@@ -388,4 +390,29 @@ async fn a_transaction_of_one_who_has_lost_writes_nothing(env: &Env) {
     }
     assert_eq!(env.stat(&data).await.unwrap().version, 0);
     assert!(!guard.is_held());
+}
+
+/// Through whichever member each of them writes and reads: the version that was read is always the right one.
+async fn what_the_previous_holder_wrote_is_read(env: &Env) {
+    let (path, log) = (env.path("count"), env.path("log"));
+    env.create(&path, zk::CreateMode::Persistent).await;
+    env.create(&log, zk::CreateMode::Persistent).await;
+    let mut tasks = JoinSet::new();
+    for task in 0..3 {
+        let (mutex, path, log) = (env.mutex().await, path.clone(), log.clone());
+        tasks.spawn(async move {
+            for round in 0..8 {
+                let guard = mutex.lock().await.unwrap();
+                let read = guard.get_data(&path).await.unwrap().unwrap();
+                let count: u32 = std::str::from_utf8(&read.data).unwrap().parse().unwrap_or(0);
+                let write = guard.transaction().set_data(&path, (count + 1).to_string(), read.version);
+                write.create(&format!("{log}/{task}-{round}"), "").commit().await.unwrap();
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    within("all rounds", tasks.join_all()).await;
+    let guard = within("the lock", env.mutex().await.lock()).await.unwrap();
+    let read = within("the count", guard.get_data(&path)).await.unwrap().unwrap();
+    assert_eq!((&*read.data, read.version), (&b"24"[..], NodeVersion::Exactly(24)));
 }

@@ -1,0 +1,85 @@
+//! Reads of what a lock protects.
+
+use std::sync::Arc;
+
+use zookeeper_client as zk;
+
+use crate::engine::hold::Hold;
+use crate::error::{Lost, LostReason, ReadError};
+use crate::path::LockPath;
+use crate::protocol::failure::{FailureKind, Refusal};
+use crate::session::ask::{Repetition, Unanswered};
+use crate::session::zk_session::SessionGone;
+
+/// Reads a node's data and its version in the session of these holds, not older than any of them
+/// (docs/protocol.md#read-under-lock). `None` if there is no such node.
+pub(crate) async fn get_data(holds: &[&Hold], path: LockPath) -> Result<Option<(Vec<u8>, i32)>, ReadError> {
+    let Some(first) = holds.first() else {
+        // Not expected: a guard has a hold.
+        return Err(Lost { path: "".into(), reason: LostReason::Closed }.into());
+    };
+    let lost_now = || holds.iter().find_map(|hold| Some(lost(hold, hold.lost()?)));
+    if let Some(lost) = lost_now() {
+        return Err(lost);
+    }
+    let client = first.path_lock().client();
+    let (session, policy, any_lost) = (Arc::clone(first.session()), *client.retry(), when_lost(holds));
+    let given = path.user().to_owned();
+    let answer = client.run_while_polled(async move {
+        let mut repetition = Repetition::new(policy);
+        let path = path.server();
+        let read = repetition.ask(&session, |handle| async move {
+            // Sent together.
+            let (sync, read) = (handle.sync(path), handle.get_data(path));
+            sync.await?;
+            match read.await {
+                Ok((data, stat)) => Ok(Some((data, stat.version))),
+                Err(zk::Error::NoNode) => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+        tokio::select! {
+            biased;
+            // The caller reads the clock.
+            () = any_lost => None,
+            read = read => Some(read),
+        }
+    });
+    let answer = answer.await.flatten();
+    // Also if it was answered: what was read may be changed under the next holder.
+    if let Some(lost) = lost_now() {
+        return Err(lost);
+    }
+    match answer {
+        Some(Ok(read)) => Ok(read),
+        Some(Err(Unanswered::Refused(failure))) => Err(match failure.kind {
+            FailureKind::Refused(Refusal::NoAuth) => {
+                ReadError::NoAuth { path: given, has_credentials: client.has_credentials() }
+            }
+            _ => ReadError::Rejected { path: given, source: failure.cause },
+        }),
+        Some(Err(Unanswered::GaveUp(failure))) => {
+            Err(ReadError::Connection { path: given, source: failure.cause })
+        }
+        // The session has ended, and the lock with it, or the client has.
+        Some(Err(Unanswered::NoSession(SessionGone))) | None => {
+            Err(lost(first, first.session().end_reason().unwrap_or(LostReason::Closed)))
+        }
+    }
+}
+
+fn lost(hold: &Hold, reason: LostReason) -> ReadError {
+    Lost { path: hold.directory().user().into(), reason }.into()
+}
+
+/// Waits until one of the holds is lost. Borrows nothing.
+fn when_lost(holds: &[&Hold]) -> impl Future<Output = ()> + Send + 'static {
+    let mut losses: Vec<_> = holds.iter().map(|hold| Box::pin(hold.when_lost())).collect();
+    async move {
+        std::future::poll_fn(|context| {
+            let is_lost = losses.iter_mut().any(|loss| loss.as_mut().poll(context).is_ready());
+            if is_lost { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
+    }
+}

@@ -1,0 +1,133 @@
+//! Reading what a lock protects: docs/protocol.md#read-under-lock.
+
+use test_support::in_process::{connect, connect_as, connect_with, eager, hold, session, start, until};
+use test_support::within;
+use tokio_test::{assert_pending, task};
+use zookeeper_client as zk;
+use zookeeper_recipes::{
+    Client, InterProcessMultiLock, InterProcessSemaphore, LostReason, NodeVersion, ReadError, RetryPolicy,
+    TransactionError,
+};
+use zookeeper_test_server::{Loss, Match, Op};
+
+const RATES: &str = "/rates";
+
+/// Read, check, write, without another client.
+#[tokio::test]
+async fn what_is_read_has_the_version_for_the_write() {
+    let server = start();
+    let client = connect(&server).await;
+    server.create(RATES, "1").unwrap();
+    server.set_data(RATES, "2").unwrap();
+    let guard = hold(&client).await;
+    assert!(within("a read", guard.get_data("/none")).await.unwrap().is_none());
+    let read = within("a read", guard.get_data(RATES)).await.unwrap().unwrap();
+    assert_eq!((&*read.data, read.version), (&b"2"[..], NodeVersion::Exactly(1)));
+    assert!(!format!("{read:?}").contains("50"), "{read:?} shows no data");
+    // One that does not take the lock.
+    server.set_data(RATES, "3").unwrap();
+    let stale = guard.transaction().set_data(RATES, "4", read.version).commit();
+    let stale = within("the refusal", stale).await.unwrap_err();
+    assert!(matches!(stale, TransactionError::Rejected { index: 0, .. }), "{stale}");
+    let read = within("a read", guard.get_data(RATES)).await.unwrap().unwrap();
+    within("the write", guard.transaction().set_data(RATES, "4", read.version).commit()).await.unwrap();
+    assert_eq!(server.node(RATES).unwrap().data, b"4");
+}
+
+#[tokio::test]
+async fn a_read_costs_a_sync_and_a_read_in_one_flight() {
+    let server = start();
+    let client = connect(&server).await;
+    server.create(RATES, "1").unwrap();
+    let guard = hold(&client).await;
+    let id = session(&client);
+    // Neither waits for the other's answer.
+    let gate = server.hold_reply(Match::op(Op::Sync).session(id));
+    let mut read = task::spawn(guard.get_data(RATES));
+    assert_pending!(read.poll());
+    within("the sync", gate.wait_hit()).await;
+    until(&server, "the read", move |view| view.counters().requests_of(id, Op::GetData) == 1).await;
+    gate.release();
+    assert!(within("the answer", read).await.unwrap().is_some());
+    let counters = server.counters();
+    assert_eq!((counters.requests_of(id, Op::Sync), counters.requests_of(id, Op::GetData)), (1, 1));
+}
+
+#[tokio::test]
+async fn every_guard_with_transactions_reads() {
+    let server = start();
+    let client = connect_as(Client::builder().namespace("shop").retry_policy(eager()), &server).await;
+    let both = InterProcessMultiLock::of_mutexes(&client, ["/locks/a", "/locks/b"]).unwrap();
+    let both = within("both", both.lock()).await.unwrap();
+    within("a write", both.transaction().create(RATES, "1").commit()).await.unwrap();
+    assert_eq!(server.node("/shop/rates").unwrap().data, b"1", "below the namespace");
+    let read = within("a read", both.get_data(RATES)).await.unwrap().unwrap();
+    assert_eq!((&*read.data, read.version), (&b"1"[..], NodeVersion::Exactly(0)));
+    let semaphore = InterProcessSemaphore::new(&client, "/permits", 2).unwrap();
+    let permits = within("the permits", semaphore.try_acquire_many(2)).await.unwrap();
+    assert_eq!(within("a read", permits.get_data(RATES)).await.unwrap().unwrap().data, b"1");
+    // One member is gone, and the lock with it.
+    server.delete(&format!("/shop{}", both.nodes()[1])).unwrap();
+    let check = both.transaction().check(RATES, None).commit();
+    within("the loss", check).await.unwrap_err();
+    let lost = within("the answer", both.get_data(RATES)).await.unwrap_err();
+    assert!(matches!(lost, ReadError::Lost(_)) && lost.path() == "/locks/b", "{lost}");
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_asked_for_again() {
+    let server = start();
+    let client = connect(&server).await;
+    server.create(RATES, "1").unwrap();
+    let guard = hold(&client).await;
+    let lost = server.drop_reply(Match::op(Op::GetData).path(RATES), Loss::Close);
+    let not_done = server.drop_request(Match::op(Op::GetData).path(RATES).nth(1), Loss::Close);
+    assert_eq!(within("a read", guard.get_data(RATES)).await.unwrap().unwrap().data, b"1");
+    assert_eq!((lost.hits().len(), not_done.hits().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn no_answer_is_said_within_the_policy() {
+    let server = start();
+    let client = connect_with(&server, RetryPolicy::n_times(2, std::time::Duration::from_millis(1))).await;
+    let guard = hold(&client).await;
+    let refused = server.fail(Match::op(Op::GetData).path(RATES).always(), -127);
+    let error = within("the end", guard.get_data(RATES)).await.unwrap_err();
+    assert!(matches!(error, ReadError::Connection { .. }) && error.is_retryable(), "{error}");
+    assert_eq!((refused.hits().len(), error.path()), (3, RATES));
+    assert!(guard.is_held());
+}
+
+#[tokio::test]
+async fn a_refusal_is_said_at_once() {
+    let server = start();
+    let client = connect(&server).await;
+    let maker = within("a session", zk::Client::connect(&server.connect_string())).await.unwrap();
+    let acl = [zk::Acl::new(zk::Permission::WRITE, zk::AuthId::anyone())];
+    let unreadable = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acl));
+    within("the node", maker.create(RATES, b"1", &unreadable)).await.unwrap();
+    let guard = hold(&client).await;
+    let error = within("the refusal", guard.get_data(RATES)).await.unwrap_err();
+    assert!(matches!(error, ReadError::NoAuth { has_credentials: Some(false), .. }), "{error}");
+    let invalid = within("the refusal", guard.get_data("no/slash")).await.unwrap_err();
+    assert!(matches!(invalid, ReadError::InvalidPath(_)) && invalid.path() == "no/slash", "{invalid}");
+}
+
+/// What is read may be changed under the next holder.
+#[tokio::test]
+async fn a_loss_ends_a_read_that_is_under_way() {
+    let server = start();
+    let client = connect(&server).await;
+    let guard = hold(&client).await;
+    let gate = server.hold_reply(Match::op(Op::Sync).session(session(&client)));
+    let mut read = task::spawn(guard.get_data(RATES));
+    assert_pending!(read.poll());
+    within("the sync", gate.wait_hit()).await;
+    assert!(server.expire_session(session(&client)));
+    let lost = within("the answer", read).await.unwrap_err();
+    assert!(matches!(&lost, ReadError::Lost(lost) if lost.reason() == LostReason::SessionExpired), "{lost}");
+    server.reset_counters();
+    let later = within("the answer", guard.get_data(RATES)).await.unwrap_err();
+    assert!(matches!(later, ReadError::Lost(_)), "{later}");
+    assert_eq!(server.counters().requests(Op::GetData), 0, "nothing is asked for it");
+}
