@@ -36,8 +36,9 @@
 //! | several of these at once, all or none, without a deadlock | [`InterProcessMultiLock`] |
 //! | at most n holders at a time, each with a number of its own below n | [`InterProcessSemaphore`] |
 //! | ids, order numbers, totals | [`DistributedAtomicLong`] |
+//! | a job that runs once per day, or other occasion, although many processes wake for it | [`once()`] |
 //!
-//! Each of them but the last can be acquired for a [lease](InterProcessMutex::acquire_for), which ends it
+//! Each of the locks can be acquired for a [lease](InterProcessMutex::acquire_for), which ends it
 //! although its holder lives.
 //!
 //! A mutex and a fair lock on the same path exclude each other, also from different processes. A read-write
@@ -154,7 +155,7 @@
 //! # Errors
 //! There is one error type for each question: [`BuildError`], [`ConnectError`], [`AcquireError`],
 //! [`TryLockError`], [`ReleaseError`], [`ConversionError`], [`TransactionError`], [`ReadError`],
-//! [`RevokeError`] and
+//! [`OnceError`], [`RevokeError`] and
 //! [`AtomicLongError`]. Each has `is_retryable()` and `path()`, and its message says what to do where
 //! something can be done. A loss is not an error of a call, but a state of the guard: [`Lost`].
 //!
@@ -189,6 +190,7 @@ mod lock;
 pub mod mode;
 mod multi_lock;
 mod mutex;
+mod once;
 mod options;
 mod path;
 mod path_segment;
@@ -207,7 +209,7 @@ pub use client::{Client, ClientBuilder};
 pub use error::Acquisition::{Acquired, Busy};
 pub use error::{
     AcquireError, Acquisition, AtomicLongError, BuildError, ConnectError, ConversionError, ConversionFailure,
-    InvalidPath, LocalHolder, Lost, LostReason, OptionalExt, ReadError, ReleaseError, RevokeError,
+    InvalidPath, LocalHolder, Lost, LostReason, OnceError, OptionalExt, ReadError, ReleaseError, RevokeError,
     ServerFailure, ServerFailureKind, ServerFailures, TransactionError, TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
@@ -216,6 +218,7 @@ pub use guard::{AnyGuard, LockGuard, LockState, ReadGuard, WriteGuard};
 pub use lock::InterProcessLock;
 pub use multi_lock::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::{InterProcessMutex, InterProcessMutexBuilder};
+pub use once::{OnceBuilder, OnceOutcome, OnceRecord, OnceRun, once};
 pub use options::{Acl, Parents, Permissions};
 pub use path::{LockPath, NodePath};
 pub use protocol::lease::Margin;

@@ -230,6 +230,12 @@ impl<'a> Transaction<'a> {
     /// # }
     /// ```
     pub async fn commit(self) -> Result<(), TransactionError> {
+        let (holds, operations) = self.checked()?;
+        transact::transact(&holds, operations).await
+    }
+
+    /// Returns the holds and the operations, if they can be sent.
+    pub(crate) fn checked(self) -> Result<(Vec<&'a Hold>, Vec<Operation>), TransactionError> {
         if let Some(refused) = self.refused {
             return Err(refused);
         }
@@ -241,7 +247,7 @@ impl<'a> Transaction<'a> {
         if bytes > MAX_BYTES {
             return Err(TransactionError::TooLarge { path: self.paths(), bytes });
         }
-        transact::transact(&self.holds, self.operations).await
+        Ok((self.holds, self.operations))
     }
 }
 
@@ -327,7 +333,7 @@ impl fmt::Debug for Stored {
 pub(crate) async fn get_data(holds: &[&Hold], path: &str) -> Result<Option<Stored>, ReadError> {
     let namespace = holds.first().map_or("", |hold| hold.path_lock().client().namespace());
     let stored = read::get_data(holds, LockPath::parse(namespace, path)?).await?;
-    Ok(stored.map(|(data, version)| Stored { data, version: NodeVersion::Exactly(version) }))
+    Ok(stored.map(|read| Stored { data: read.data, version: NodeVersion::Exactly(read.version) }))
 }
 
 impl fmt::Debug for Transaction<'_> {

@@ -2,6 +2,8 @@
 //! start and its stop.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "services/once.rs"]
+mod once;
 #[path = "services/reads.rs"]
 mod reads;
 #[path = "services/starting.rs"]

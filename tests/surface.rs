@@ -26,9 +26,10 @@ use zookeeper_recipes::{
     InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock, InterProcessReadWriteLock,
     InterProcessReadWriteLockBuilder, InterProcessSemaphore, InterProcessSemaphoreBuilder,
     InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockPath, LockState, Lost, LostReason,
-    Margin, MultiLockGuard, NodePath, NodeVersion, Parents, Permissions, QueuedLock, ReadError, ReadGuard,
-    ReadToken, ReleaseError, RetryPolicy, RevokeError, SemaphorePermit, ServerFailure, ServerFailureKind,
-    ServerFailures, Stored, Token, Transaction, TransactionError, TryLockError, WriteGuard, mode,
+    Margin, MultiLockGuard, NodePath, NodeVersion, OnceBuilder, OnceError, OnceOutcome, OnceRecord, OnceRun,
+    Parents, Permissions, QueuedLock, ReadError, ReadGuard, ReadToken, ReleaseError, RetryPolicy,
+    RevokeError, SemaphorePermit, ServerFailure, ServerFailureKind, ServerFailures, Stored, Token,
+    Transaction, TransactionError, TryLockError, WriteGuard, mode, once,
 };
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
@@ -85,19 +86,19 @@ fn types_go_anywhere() {
     all!(copied: Parents, Permissions, Heartbeat, Margin, Dialect);
     all!(free: mode::Exclusive, mode::Read, mode::Write, mode::Any);
     all!(error: AcquireError, BuildError, ConnectError, InvalidPath, Lost, ReleaseError, RevokeError);
-    all!(error: AtomicLongError, TransactionError, ReadError, TryLockError, Fenced);
+    all!(error: AtomicLongError, TransactionError, ReadError, OnceError, TryLockError, Fenced);
     all!(borrowed: Transaction<'static>);
-    all!(free: Stored);
-    all!(cloned: Stored);
+    all!(free: Stored, OnceBuilder, OnceOutcome<u32>, OnceRecord, OnceRun);
+    all!(cloned: Stored, OnceBuilder, OnceOutcome<u32>, OnceRecord);
     const { assert!(Cloned::<Client>::IS) };
     // One guard, one hold.
     const { assert!(!Cloned::<LockGuard>::IS && !Cloned::<AnyGuard>::IS) };
     const { assert!(!Cloned::<MultiLockGuard>::IS && !Cloned::<SemaphorePermit>::IS) };
     const { assert!(!Cloned::<ReadGuard>::IS && !Cloned::<WriteGuard>::IS) };
 
-    // Two variants, which are no types, a trait for results, and a type of the feature `tls`, which its own
-    // tests check.
-    let no_types = ["Acquired", "Busy", "OptionalExt", "TlsOptions"];
+    // Two variants and a function, which are no types, a trait for results, and a type of the feature `tls`, which
+    // its own tests check.
+    let no_types = ["Acquired", "Busy", "OptionalExt", "TlsOptions", "once"];
     for name in architecture::public_names().iter().filter(|name| !no_types.contains(&name.as_str())) {
         let is_checked = checked
             .iter()
@@ -141,6 +142,7 @@ fn futures_go_anywhere(
     let transaction: Transaction<'_> = guard.transaction();
     sent(transaction.commit());
     sent(guard.get_data(""));
+    sent(once(client, "", "").run(|run| async move { run.get_data("").await }));
     spawned(guard.release());
     sent(counter.get());
     sent(counter.set(1));

@@ -47,7 +47,7 @@ pub(crate) struct Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Lock {
-    /// `InterProcessMutex`, and a transaction
+    /// `once`: a mutex, and a record
     Mutex,
     /// No lock, to see what happens
     None,

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use zookeeper_recipes::{Client, InterProcessMutex, LockGuard, TransactionError};
+use zookeeper_recipes::{Client, OnceError, OnceOutcome, OnceRun, once};
 
 use crate::common::crew::{self, Worker};
 use crate::common::tree::Tree;
 use crate::common::{Error, monotonic, worker};
 use crate::options::{Config, Lock};
 
-/// How often a node begins a day's job, if the lock is lost or the outcome unknown.
+/// How often a node asks for a day's job, if the lock is lost or the outcome unknown.
 const ATTEMPTS: u32 = 10;
 
 /// The day of which a node is killed in the job, from 1.
@@ -43,17 +43,7 @@ pub(crate) fn day_prefix(day: u32) -> String {
 pub(crate) struct Node {
     client: Client,
     tree: Tree,
-    mutex: InterProcessMutex,
     assignment: Assignment,
-}
-
-/// What became of a job.
-#[derive(Debug, PartialEq, Eq)]
-enum Job {
-    /// It is recorded, by this node or another.
-    Done,
-    /// It may have to be done again.
-    Undecided,
 }
 
 impl Worker for Node {
@@ -61,11 +51,10 @@ impl Worker for Node {
     type Tally = ();
 
     async fn prepare(assignment: Assignment) -> Result<Self, Error> {
-        let Assignment { servers, root, config, .. } = &assignment;
+        let Assignment { servers, config, .. } = &assignment;
         let client = Client::builder().session_timeout(config.session_timeout).connect(servers).await?;
         let tree = Tree::connect(servers, config.session_timeout).await?;
-        let mutex = InterProcessMutex::new(&client, &format!("/locks{root}"))?;
-        Ok(Self { client, tree, mutex, assignment })
+        Ok(Self { client, tree, assignment })
     }
 
     async fn work(&self, start: u64) -> Result<(), Error> {
@@ -91,46 +80,37 @@ impl Worker for Node {
 impl Node {
     /// Sees to it that the job of a day is done, by this node or another.
     async fn do_once(&self, day: u32) -> Result<(), Error> {
+        let Assignment { root, config, .. } = &self.assignment;
+        let job = format!("{root}/job");
         for attempt in 0..ATTEMPTS {
-            let guard = self.mutex.acquire(self.assignment.config.wait).await?;
-            let job = if self.is_recorded(day).await? {
-                Job::Done
-            } else {
-                self.do_under(&guard, day, attempt).await?
-            };
-            drop(guard);
-            if job == Job::Done {
-                return Ok(());
+            let today = once(&self.client, &job, &format!("day-{day:04}")).wait(config.wait);
+            match today.run(|run| self.do_alone(run, day, attempt)).await {
+                Ok(OnceOutcome::Ran(()) | OnceOutcome::AlreadyRun(_)) => return Ok(()),
+                // The lock was lost, or no server has said what became of the record: the record tells.
+                Err(OnceError::Lost(_) | OnceError::NotRecorded { .. } | OnceError::Unknown { .. }) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         Err(format!("the job of day {day} could not be done in {ATTEMPTS} attempts").into())
     }
 
-    /// Does the job of a day under the mutex.
-    async fn do_under(&self, guard: &LockGuard, day: u32, attempt: u32) -> Result<Job, Error> {
+    /// Does the job of a day. What it writes takes effect with the record, and so once.
+    async fn do_alone(&self, run: OnceRun, day: u32, attempt: u32) -> Result<(), Error> {
         let Assignment { root, node, config, .. } = &self.assignment;
         let is_first = self.names_of(STARTED, day).await?.is_empty();
         self.start(day, attempt).await?;
-        let (balance, version) = self.tree.number(&balance(root)).await?;
+        let path = balance(root);
+        let balance = run.get_data(&path).await?.ok_or("there is no balance")?;
+        let paid = String::from_utf8(balance.data)?.parse::<u32>()? + 1;
         if config.kill_one && day == KILLED_ON && is_first {
             crew::stop_to_be_killed()?;
         }
         tokio::time::sleep(config.work).await;
-        let transaction = guard
-            .transaction()
-            .set_data(&self::balance(root), (balance + 1).to_string(), version)
-            .create(&format!("{root}/{RECORDED}/{}{node}", day_prefix(day)), "");
-        match transaction.commit().await {
-            Ok(()) => Ok(Job::Done),
-            // The guard was lost, or the outcome is unknown, or a transaction of which that was said has been
-            // committed meanwhile: the record tells.
-            Err(
-                TransactionError::Lost(_)
-                | TransactionError::Unknown { .. }
-                | TransactionError::Rejected { .. },
-            ) => Ok(Job::Undecided),
-            Err(error) => Err(error.into()),
-        }
+        let entry = format!("{root}/{RECORDED}/{}{node}", day_prefix(day));
+        run.record_with(move |writes| {
+            writes.set_data(&path, paid.to_string(), balance.version).create(&entry, "")
+        });
+        Ok(())
     }
 
     /// Does the job of a day if it is not recorded, and hopes that no other node does.

@@ -11,9 +11,28 @@ use crate::protocol::failure::{FailureKind, Refusal};
 use crate::session::ask::{Repetition, Unanswered};
 use crate::session::zk_session::SessionGone;
 
+/// A node as it was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Read {
+    pub(crate) data: Vec<u8>,
+    /// Of the data.
+    pub(crate) version: i32,
+    /// When it was created, in milliseconds since the beginning of 1970, by the clock of the servers.
+    pub(crate) ctime: i64,
+}
+
+/// Sends the read of a node. `None` if there is no such node.
+pub(crate) async fn ask(handle: &zk::Client, path: &str) -> Result<Option<Read>, zk::Error> {
+    match handle.get_data(path).await {
+        Ok((data, stat)) => Ok(Some(Read { data, version: stat.version, ctime: stat.ctime })),
+        Err(zk::Error::NoNode) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Reads a node's data and its version in the session of these holds, not older than any of them
 /// (docs/protocol.md#read-under-lock). `None` if there is no such node.
-pub(crate) async fn get_data(holds: &[&Hold], path: LockPath) -> Result<Option<(Vec<u8>, i32)>, ReadError> {
+pub(crate) async fn get_data(holds: &[&Hold], path: LockPath) -> Result<Option<Read>, ReadError> {
     let Some(first) = holds.first() else {
         // Not expected: a guard has a hold.
         return Err(Lost { path: "".into(), reason: LostReason::Closed }.into());
@@ -30,13 +49,9 @@ pub(crate) async fn get_data(holds: &[&Hold], path: LockPath) -> Result<Option<(
         let path = path.server();
         let read = repetition.ask(&session, |handle| async move {
             // Sent together.
-            let (sync, read) = (handle.sync(path), handle.get_data(path));
-            sync.await?;
-            match read.await {
-                Ok((data, stat)) => Ok(Some((data, stat.version))),
-                Err(zk::Error::NoNode) => Ok(None),
-                Err(error) => Err(error),
-            }
+            let (sync, read) = tokio::join!(handle.sync(path), ask(&handle, path));
+            sync?;
+            read
         });
         tokio::select! {
             biased;
@@ -66,6 +81,12 @@ pub(crate) async fn get_data(holds: &[&Hold], path: LockPath) -> Result<Option<(
             Err(lost(first, first.session().end_reason().unwrap_or(LostReason::Closed)))
         }
     }
+}
+
+/// Returns the loss of a lock whose client has ended.
+pub(crate) fn closed(hold: &Hold) -> Lost {
+    let reason = hold.lost().unwrap_or(LostReason::Closed);
+    Lost { path: hold.directory().user().into(), reason }
 }
 
 fn lost(hold: &Hold, reason: LostReason) -> ReadError {

@@ -17,6 +17,7 @@ use crate::session::zk_session::{SessionGone, cause};
 use crate::shown::Quoted;
 
 /// One operation of a transaction.
+#[derive(Clone)]
 pub(crate) enum Operation {
     Create { path: LockPath, data: Vec<u8> },
     SetData { path: LockPath, data: Vec<u8>, version: Option<i32> },

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{
     AcquireError, Acquisition, AtomicLongError, BuildError, Cause, ConnectError, ConversionError,
-    ConversionFailure, InvalidPath, Lost, LostReason, OptionalExt, ReadError, ReleaseError, RevokeError,
-    ServerFailures, TransactionError, TryLockError,
+    ConversionFailure, InvalidPath, Lost, LostReason, OnceError, OptionalExt, ReadError, ReleaseError,
+    RevokeError, ServerFailures, TransactionError, TryLockError,
 };
 use crate::path::NodePath;
 
@@ -71,6 +71,24 @@ fn assert_brief(value: &dyn fmt::Debug) -> String {
     let pretty = format!("{value:#?}");
     assert!(!pretty.contains('\n'), "{pretty}");
     text
+}
+
+#[test]
+fn a_job_says_of_which_occasion_and_whether_to_try_again() {
+    let (path, occasion) = (|| "/jobs/report".to_owned(), || "2026-11-22".to_owned());
+    let unknown = || Box::new(TransactionError::Unknown { path: path(), source: no_source() });
+    let too_large = Box::new(TransactionError::TooLarge { path: path(), bytes: 7 });
+    for (error, retryable) in [
+        (OnceError::Failed { path: path(), occasion: occasion(), source: no_source() }, true),
+        (OnceError::NotRecorded { path: path(), occasion: occasion(), source: unknown() }, true),
+        (OnceError::NotRecorded { path: path(), occasion: occasion(), source: too_large }, false),
+        (OnceError::Unknown { path: path(), occasion: occasion(), source: unknown() }, true),
+    ] {
+        assert!(error.to_string().contains("\"/jobs/report\""), "{error}");
+        assert!(error.to_string().contains("\"2026-11-22\""), "{error}");
+        assert_eq!((error.path(), error.is_retryable()), ("/jobs/report", retryable), "{error}");
+        assert_well_put(&error);
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ pub(crate) mod local_queue;
 pub(crate) mod moment;
 pub(crate) mod multi;
 pub(crate) mod node_name;
+pub(crate) mod once;
 pub(crate) mod permits;
 #[cfg(test)]
 mod permits_model;

@@ -23,6 +23,7 @@ mod directories;
 mod excluding;
 mod guards;
 mod harness;
+mod jobs;
 mod leases;
 mod multi_locks;
 mod options;
@@ -40,6 +41,7 @@ fn main() {
     registry.add("queueing", &queueing::all());
     registry.add("timeouts", &timeouts::all());
     registry.add("guards", &guards::all());
+    registry.add("jobs", &jobs::all());
     registry.add("leases", &leases::all());
     registry.add("multi_locks", &multi_locks::all());
     registry.add("tokens", &tokens::all());

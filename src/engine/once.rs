@@ -1,0 +1,205 @@
+//! The records of jobs that run once per occasion: reads, writes and prunes them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use zookeeper_client as zk;
+
+use crate::engine::hold::Hold;
+use crate::engine::read::{self, Read};
+use crate::engine::requests::make_directories_at;
+use crate::engine::transact::{Operation, transact};
+use crate::error::{OnceError, ReadError, TransactionError};
+use crate::options::Parents;
+use crate::path::LockPath;
+use crate::protocol::failure::{FailureKind, Refusal};
+use crate::protocol::once::{are_too_many, is_of, to_prune};
+use crate::session::ask::Unanswered;
+use crate::session::core::Core;
+
+/// How many records are looked at, at most, to find the oldest.
+const MOST_READ: usize = 2_000;
+/// How many are read or deleted at once (docs/protocol.md#request-window).
+const AT_ONCE: usize = 64;
+/// How many a run deletes, at most.
+const MOST_DELETED: usize = 256;
+
+/// The records of one job, and the one of the occasion.
+#[derive(Clone, Debug)]
+pub(crate) struct Records {
+    pub(crate) client: Arc<Core>,
+    pub(crate) directory: LockPath,
+    pub(crate) record: LockPath,
+}
+
+/// What came of a record that was to be written.
+#[derive(Debug)]
+pub(crate) enum Recorded {
+    /// It is there.
+    Ours,
+    /// Another is, which was written without the lock.
+    Another(Read),
+    /// It is not known whether it is, or may come to be, until the lock's node is gone.
+    InDoubt(TransactionError),
+    /// It is not there, and will not be.
+    No(TransactionError),
+}
+
+impl Records {
+    /// Returns the record of the occasion as the connected server knows it, which may lag behind: `None` says
+    /// little.
+    pub(crate) async fn find(&self) -> Result<Option<Read>, OnceError> {
+        let records = self.clone();
+        let path = || self.record.user().to_owned();
+        let found = self.client.run_while_polled(async move {
+            let path = records.record.server();
+            records.client.ask(|_, handle| async move { read::ask(&handle, path).await }).await
+        });
+        match found.await {
+            Some(Ok(found)) => Ok(found),
+            Some(Err(Unanswered::Refused(failure))) => Err(OnceError::Read(match failure.kind {
+                FailureKind::Refused(Refusal::NoAuth) => {
+                    ReadError::NoAuth { path: path(), has_credentials: self.client.has_credentials() }
+                }
+                _ => ReadError::Rejected { path: path(), source: failure.cause },
+            })),
+            Some(Err(Unanswered::GaveUp(failure))) => {
+                Err(OnceError::Read(ReadError::Connection { path: path(), source: failure.cause }))
+            }
+            Some(Err(Unanswered::NoSession(none))) => Err(none.into_error(&self.directory).into()),
+            None => Err(self.client.why_ended(&self.directory).into()),
+        }
+    }
+
+    /// Returns the record of the occasion, as the holder of the lock sees it: no other will write one while the
+    /// lock is held.
+    pub(crate) async fn find_under(&self, hold: &Hold) -> Result<Option<Read>, ReadError> {
+        read::get_data(&[hold], self.record.clone()).await
+    }
+
+    /// Writes the record, with other writes, while the lock is held. What was sent is repeated until it is known
+    /// what came of it (docs/protocol.md#once-record).
+    pub(crate) async fn write(
+        &self,
+        hold: &Hold,
+        mut writes: Vec<Operation>,
+        data: String,
+        token: (i64, u64),
+    ) -> Recorded {
+        // Behind the others, whose numbers an error tells the caller.
+        writes.push(Operation::Create { path: self.record.clone(), data: data.into_bytes() });
+        let (records, shared) = (self.clone(), hold.without_release());
+        // A task: the pauses need timers, and the outcome is to be known also if the caller does not poll.
+        let written = self.client.run(async move { records.write_here(&shared, &writes, token).await });
+        match written.await {
+            Some(recorded) => recorded,
+            None => Recorded::InDoubt(read::closed(hold).into()),
+        }
+    }
+
+    async fn write_here(&self, hold: &Hold, writes: &[Operation], token: (i64, u64)) -> Recorded {
+        let (policy, started) = (*self.client.retry(), Instant::now());
+        let (mut failures, mut doubt, mut made) = (0, None, false);
+        loop {
+            let error = match transact(&[hold], writes.to_vec()).await {
+                Ok(()) => return Recorded::Ours,
+                Err(error) => error,
+            };
+            match &error {
+                TransactionError::Unknown { .. } => {
+                    let Some(pause) = policy.pause(failures, started.elapsed()) else {
+                        return Recorded::InDoubt(error);
+                    };
+                    failures += 1;
+                    doubt = Some(error);
+                    if failures > 1 {
+                        tokio::time::sleep(pause).await;
+                    }
+                }
+                TransactionError::Rejected { path, source, .. } => {
+                    let of_record = path == self.record.user();
+                    let code = source.downcast_ref::<zk::Error>();
+                    if of_record && matches!(code, Some(zk::Error::NoNode)) && !made {
+                        made = true;
+                        if self.make_directory().await {
+                            continue;
+                        }
+                        return Recorded::No(error);
+                    }
+                    // By an earlier one of these, if the answer to it was lost, or without the lock.
+                    if doubt.is_some() || of_record && matches!(code, Some(zk::Error::NodeExists)) {
+                        return match self.find_under(hold).await {
+                            Ok(Some(found)) if is_of(&found.data, token) => Recorded::Ours,
+                            Ok(Some(found)) => Recorded::Another(found),
+                            // Each of them was decided before this answer.
+                            Ok(None) => Recorded::No(error),
+                            Err(_) => Recorded::InDoubt(error),
+                        };
+                    }
+                    return Recorded::No(error);
+                }
+                _ => return doubt.map_or(Recorded::No(error), Recorded::InDoubt),
+            }
+        }
+    }
+
+    /// Creates the directory of the records, which is to stay. Returns whether it is there.
+    async fn make_directory(&self) -> bool {
+        let made = self.client.ask(|_, handle| async move {
+            let (path, acl) = (self.directory.server(), self.client.acl());
+            make_directories_at(&self.client, &handle, path, acl, Parents::Persistent).await
+        });
+        made.await.is_ok()
+    }
+
+    /// Deletes the oldest records, beyond the last `keep`. What fails is left to the next run.
+    pub(crate) async fn prune(&self, keep: usize) {
+        let records = self.clone();
+        let pruned = self.client.run_while_polled(async move {
+            let Some(session) = records.client.live() else { return };
+            let records = &records;
+            let pruned = session.request(|handle| async move { records.prune_in(&handle, keep).await });
+            if let Ok(Err(error)) = pruned.await {
+                let path = records.directory.user();
+                tracing::debug!(path, %error, "old records of a job are left to the next run");
+                session.judge(&error);
+            }
+        });
+        pruned.await;
+    }
+
+    async fn prune_in(&self, handle: &zk::Client, keep: usize) -> Result<(), zk::Error> {
+        let mut names = handle.list_children(self.directory.server()).await?;
+        if !are_too_many(names.len(), keep) {
+            return Ok(());
+        }
+        names.truncate(MOST_READ);
+        let mut found = Vec::with_capacity(names.len());
+        for names in names.chunks(AT_ONCE) {
+            let paths: Vec<_> = names.iter().map(|name| self.directory.child(name)).collect();
+            // Sent together.
+            let stats: Vec<_> = paths.iter().map(|path| handle.check_stat(path)).collect();
+            for (name, stat) in names.iter().zip(stats) {
+                if let Some(stat) = stat.await? {
+                    found.push((stat.czxid, name.clone()));
+                }
+            }
+        }
+        for names in to_prune(found, keep, MOST_DELETED).chunks(AT_ONCE) {
+            let paths: Vec<_> = names.iter().map(|name| self.directory.child(name)).collect();
+            let deletions: Vec<_> = paths.iter().map(|path| handle.delete(path, None)).collect();
+            for deletion in deletions {
+                match deletion.await {
+                    Ok(()) | Err(zk::Error::NoNode) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns when a record was written, since the beginning of 1970, by the clock of the servers.
+    pub(crate) fn written_at(found: &Read) -> Duration {
+        Duration::from_millis(found.ctime.try_into().unwrap_or(0))
+    }
+}

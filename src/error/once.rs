@@ -1,0 +1,129 @@
+//! Why a job that runs once per occasion is not known to be recorded.
+
+use thiserror::Error;
+
+use super::acquire::AcquireError;
+use super::build::BuildError;
+use super::cause::Cause;
+use super::lost::Lost;
+use super::read::ReadError;
+use super::transaction::TransactionError;
+use crate::shown::{Quoted, debug_as_text};
+
+/// Error of [`OnceBuilder::run`](crate::OnceBuilder::run).
+///
+/// After [`Unknown`](Self::Unknown) the job may be recorded; after any other error this call has not recorded
+/// it, and the next call for the occasion, in whichever process, runs it.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{OnceError, once};
+///
+/// let report = once(&client, "/jobs/report", "2026-11-22");
+/// match report.run(|_| async { Err::<(), _>("the disk is full") }).await {
+///     Ok(_) => panic!("it failed"),
+///     Err(OnceError::Failed { source, .. }) => assert_eq!(source.to_string(), "the disk is full"),
+///     Err(error) if error.is_retryable() => eprintln!("{}: {error}", error.path()),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Error)]
+#[non_exhaustive]
+pub enum OnceError {
+    /// The path, the occasion or an option cannot be used. Nothing was sent.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The lock could not be acquired: another process kept it for all of the
+    /// [`wait`](crate::OnceBuilder::wait), perhaps with the job, or no server answered. The job did not run.
+    #[error(transparent)]
+    Acquire(#[from] AcquireError),
+    /// Whether the occasion is recorded could not be read. The job did not run.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The lock was lost while the job ran, and the job was dropped: it has done a part of its work.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// The job returned an error.
+    #[error("the job {path} failed for {occasion}", path = Quoted(path), occasion = Quoted(occasion))]
+    #[non_exhaustive]
+    Failed {
+        /// The path of the job.
+        path: String,
+        /// The occasion.
+        occasion: String,
+        /// What the job returned.
+        #[source]
+        source: Cause,
+    },
+    /// The job ran to its end, and is not recorded: the lock was lost just then, or the servers refused the
+    /// record or a write that was to be committed with it ([`record_with`](crate::OnceRun::record_with)).
+    #[error(
+        "the job {path} ran for {occasion} and is not recorded: it will run again",
+        path = Quoted(path), occasion = Quoted(occasion)
+    )]
+    #[non_exhaustive]
+    NotRecorded {
+        /// The path of the job.
+        path: String,
+        /// The occasion.
+        occasion: String,
+        /// Why.
+        #[source]
+        source: Box<TransactionError>,
+    },
+    /// The job ran to its end, and no server has answered whether it is recorded. The next call for the
+    /// occasion finds out, and runs the job only if it is not.
+    #[error(
+        "the job {path} ran for {occasion}, and it is unknown whether it is recorded: the next call finds out",
+        path = Quoted(path), occasion = Quoted(occasion)
+    )]
+    #[non_exhaustive]
+    Unknown {
+        /// The path of the job.
+        path: String,
+        /// The occasion.
+        occasion: String,
+        /// What the connection said.
+        #[source]
+        source: Box<TransactionError>,
+    },
+}
+
+impl OnceError {
+    /// Returns `true` if the same call may succeed later with nothing else changed. It runs the job again only
+    /// if the occasion is not recorded by then.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Build(_) => false,
+            Self::Acquire(error) => error.is_retryable(),
+            // One that ends a read is as good as one that ends the job.
+            Self::Read(ReadError::Lost(_)) => true,
+            Self::Read(error) => error.is_retryable(),
+            Self::Lost(_) | Self::Failed { .. } | Self::Unknown { .. } => true,
+            Self::NotRecorded { source, .. } => {
+                !matches!(**source, TransactionError::InvalidPath(_) | TransactionError::TooLarge { .. })
+            }
+        }
+    }
+
+    /// Returns the path of the job, or that of its lock or record, if the error is of one of these.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Build(error) => error.path(),
+            Self::Acquire(error) => error.path(),
+            Self::Read(error) => error.path(),
+            Self::Lost(lost) => lost.path(),
+            Self::Failed { path, .. } | Self::NotRecorded { path, .. } | Self::Unknown { path, .. } => path,
+        }
+    }
+}
+
+debug_as_text!(OnceError);

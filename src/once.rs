@@ -1,0 +1,470 @@
+//! Jobs that run once per occasion.
+
+use std::error::Error;
+use std::fmt;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::engine::hold::Hold;
+use crate::engine::once::{Recorded, Records};
+use crate::engine::read::Read;
+use crate::error::{AcquireError, BuildError, OnceError, ReadError, TransactionError};
+use crate::guard::LockGuard;
+use crate::mutex::InterProcessMutex;
+use crate::path::LockPath;
+use crate::protocol::once;
+use crate::shown::Quoted;
+use crate::token::FencingToken;
+use crate::transaction::{Stored, Transaction, get_data};
+
+/// Runs a job once per occasion: of all processes that ask for it, one runs it.
+///
+/// `path` names the job, and `occasion` is what it is to run once for: a day, an hour, the number of an
+/// invoice run. All processes have to come to the same name, and no clock decides anything else: not when a
+/// run is over, nor how long its lock lasts. A process whose clock is late asks for the same occasion later,
+/// and finds the record. Nothing is sent before [`run`](OnceBuilder::run).
+///
+/// # What is promised
+/// - **Recorded at most once.** The record is committed in one transaction with a check of the lock's node.
+/// - **Run until it is recorded.** If a run fails, panics, loses the lock or dies with its process, the next
+///   call runs the job, and so does one that waits.
+/// - **Never two at once, while the lock is held.** The lock lasts as long as the job, without a timeout to
+///   choose: it goes with the session of its process. When it is lost, the job is dropped, before another
+///   process runs it.
+///
+/// A run that was dropped or died **has done a part of its work**, and a process that was paused may go on with
+/// it for a moment ([`LockGuard`](crate::LockGuard#what-it-proves-and-what-it-does-not)). So a job either can be
+/// repeated, or passes its [token](OnceRun::fencing_token) to what it writes to, or has its writes to ZooKeeper
+/// committed [with the record](OnceRun::record_with), where they take effect exactly once.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # async fn send_report() -> std::io::Result<u32> { Ok(3) }
+/// use zookeeper_recipes::{OnceOutcome, once};
+///
+/// let report = once(&client, "/jobs/report", "2026-11-22");
+/// match report.run(|_| async { send_report().await }).await? {
+///     OnceOutcome::Ran(mails) => println!("{mails} sent"),
+///     OnceOutcome::AlreadyRun(record) => println!("sent by {}", record.by),
+/// }
+///
+/// // For the second time.
+/// let report = once(&client, "/jobs/report", "2026-11-22");
+/// let outcome = report.run(|_| async { send_report().await }).await?;
+/// assert!(matches!(outcome, OnceOutcome::AlreadyRun(_)));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Layout
+/// The lock is a mutex at `<path>/lock`, and the record of an occasion the persistent node
+/// `<path>/done/<occasion>`, with one line: who ran it, and the token of the run. The occasion is any text;
+/// what cannot stand in a path is [escaped](crate::LockPath::segment).
+#[doc(alias = "cron")]
+#[doc(alias = "scheduler")]
+#[doc(alias = "ShedLock")]
+#[doc(alias = "idempotency")]
+pub fn once(client: &Client, path: &str, occasion: &str) -> OnceBuilder {
+    OnceBuilder {
+        client: client.clone(),
+        path: path.to_owned(),
+        occasion: occasion.to_owned(),
+        keep: DEFAULT_KEEP,
+        wait: None,
+    }
+}
+
+/// How many records are kept, by default and at most.
+const DEFAULT_KEEP: usize = 100;
+const MAX_KEEP: usize = 1_000;
+
+/// A job and its occasion, with the options of the run; [`once`] returns it.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::time::Duration;
+/// use zookeeper_recipes::once;
+///
+/// let hourly = once(&client, "/jobs/refresh", "2026-11-22T14").keep(48).wait(Duration::from_secs(60));
+/// hourly.run(|_| async { Ok::<_, std::io::Error>(()) }).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "it does nothing until `run` is called"]
+pub struct OnceBuilder {
+    client: Client,
+    path: String,
+    occasion: String,
+    keep: usize,
+    wait: Option<Duration>,
+}
+
+/// What came of a call.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{OnceOutcome, once};
+///
+/// let rows = once(&client, "/jobs/nightly", "2026-11-22").run(|_| async { Ok::<_, String>(42) }).await?;
+/// assert_eq!(rows, OnceOutcome::Ran(42));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnceOutcome<T> {
+    /// This call ran the job, and it is recorded. Has what the job returned.
+    Ran(T),
+    /// The job is recorded for this occasion already.
+    AlreadyRun(OnceRecord),
+}
+
+/// The record of a job that ran.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # let job = || zookeeper_recipes::once(&client, "/jobs/nightly", "2026-11-22");
+/// # job().run(|_| async { Ok::<_, String>(42) }).await?;
+/// use std::time::SystemTime;
+/// use zookeeper_recipes::OnceOutcome;
+///
+/// if let OnceOutcome::AlreadyRun(record) = job().run(|_| async { Ok::<_, String>(42) }).await? {
+///     println!("by {} at {:?}", record.by, SystemTime::UNIX_EPOCH + record.at);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OnceRecord {
+    /// Who ran the job: the process, as its record names it.
+    pub by: String,
+    /// When it was recorded: the time since the beginning of 1970 (UTC) by the clock of the servers.
+    pub at: Duration,
+}
+
+impl OnceRecord {
+    fn new(read: &Read) -> Self {
+        Self { by: once::by(&read.data), at: Records::written_at(read) }
+    }
+}
+
+impl OnceBuilder {
+    /// Sets how many records are kept at least: those of the last occasions that were recorded. From 1 to
+    /// 1,000, by default 100.
+    ///
+    /// A run that has added a record deletes the oldest, once there is a quarter more than that. The job runs
+    /// again for an occasion whose record was deleted: keep as many as could still be asked for.
+    pub fn keep(mut self, records: usize) -> Self {
+        self.keep = records;
+        self
+    }
+
+    /// Sets how long to wait at most while another process has the lock, and most likely runs the job; by
+    /// default until it is done.
+    ///
+    /// When the time is over, [`run`](Self::run) returns [`AcquireError::TimedOut`] in
+    /// [`OnceError::Acquire`]. The time of the job is not counted. With zero, it does not wait for others.
+    pub fn wait(mut self, timeout: Duration) -> Self {
+        self.wait = Some(timeout);
+        self
+    }
+
+    /// Runs the job, unless it is recorded for the occasion, and records it.
+    ///
+    /// If another process has the lock, this waits for it, and then finds the record, or runs the job. The job
+    /// is dropped when the lock is lost. The record has to be committed before this returns
+    /// [`OnceOutcome::Ran`]; a reply that is lost is made up for.
+    ///
+    /// An occasion that is recorded costs one request.
+    ///
+    /// # Panics
+    /// A panic of the job goes through: the lock is released, and nothing is recorded.
+    ///
+    /// # Errors
+    /// - [`OnceError::Failed`] with what the job returned.
+    /// - [`OnceError::Lost`] if the lock was lost, and the job dropped.
+    /// - [`OnceError::Acquire`] if the [wait](Self::wait) was over.
+    /// - See [`OnceError`] for the other variants.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the job is dropped, and the lock is released in the background. Nothing is
+    /// recorded, unless the job was done and the record was being written: then it is recorded or not.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{OnceOutcome, once};
+    ///
+    /// let nightly = once(&client, "/jobs/nightly", "2026-11-22");
+    /// let outcome = nightly.run(|run| async move {
+    ///     println!("{} with token {}", run.occasion(), run.fencing_token());
+    ///     Ok::<_, std::io::Error>(42)
+    /// });
+    /// assert_eq!(outcome.await?, OnceOutcome::Ran(42));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<T, E, F>(self, job: impl FnOnce(OnceRun) -> F) -> Result<OnceOutcome<T>, OnceError>
+    where
+        F: Future<Output = Result<T, E>>,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let (mutex, records) = self.parts()?;
+        if let Some(found) = records.find().await? {
+            return Ok(OnceOutcome::AlreadyRun(OnceRecord::new(&found)));
+        }
+        let guard = self.acquire(&mutex).await?;
+        if let Some(found) = records.find_under(guard.hold()).await? {
+            release(guard).await;
+            return Ok(OnceOutcome::AlreadyRun(OnceRecord::new(&found)));
+        }
+        let writes = Writes::default();
+        let run = OnceRun {
+            occasion: self.occasion.as_str().into(),
+            token: guard.fencing_token(),
+            hold: guard.hold().without_release(),
+            writes: writes.clone(),
+        };
+        let output = match guard.while_held(job(run)).await? {
+            Ok(output) => output,
+            Err(error) => {
+                release(guard).await;
+                let (path, occasion) = (self.path, self.occasion);
+                let error: Box<dyn Error + Send + Sync> = error.into();
+                return Err(OnceError::Failed { path, occasion, source: error.into() });
+            }
+        };
+        let recorded = self.record(&records, &guard, &writes).await;
+        if matches!(recorded, Recorded::Ours) {
+            records.prune(self.keep).await;
+        }
+        let token = guard.hold().token();
+        release(guard).await;
+        match recorded {
+            Recorded::Ours => Ok(OnceOutcome::Ran(output)),
+            Recorded::Another(found) => Ok(OnceOutcome::AlreadyRun(OnceRecord::new(&found))),
+            Recorded::No(error) => Err(self.not_recorded(error)),
+            // Under the next grant it is certain: the node that the write depends on is gone.
+            Recorded::InDoubt(error) => match self.look_again(&mutex, &records).await {
+                Ok(Some(found)) if once::is_of(&found.data, token) => Ok(OnceOutcome::Ran(output)),
+                Ok(Some(found)) => Ok(OnceOutcome::AlreadyRun(OnceRecord::new(&found))),
+                Ok(None) => Err(self.not_recorded(error)),
+                Err(_) => {
+                    let (path, occasion) = (self.path, self.occasion);
+                    Err(OnceError::Unknown { path, occasion, source: Box::new(error) })
+                }
+            },
+        }
+    }
+
+    /// Returns the lock and the records.
+    fn parts(&self) -> Result<(InterProcessMutex, Records), BuildError> {
+        if !(1..=MAX_KEEP).contains(&self.keep) {
+            let (path, option) = (self.path.clone(), "keep");
+            return Err(BuildError::InvalidOption { path, option, reason: "it is between 1 and 1,000" });
+        }
+        let namespace = self.client.core.namespace();
+        // Names the path as it was given, if it is that which is wrong.
+        LockPath::parse(namespace, &self.path)?;
+        let directory = LockPath::parse(namespace, &format!("{}/done", self.path))?;
+        let occasion = LockPath::segment(&self.occasion);
+        let record = LockPath::parse(namespace, &format!("{}/done/{occasion}", self.path))?;
+        let mutex = InterProcessMutex::new(&self.client, &format!("{}/lock", self.path))?;
+        Ok((mutex, Records { client: Arc::clone(&self.client.core), directory, record }))
+    }
+
+    async fn acquire(&self, mutex: &InterProcessMutex) -> Result<LockGuard, AcquireError> {
+        match self.wait {
+            Some(timeout) => mutex.acquire(timeout).await,
+            None => mutex.lock().await,
+        }
+    }
+
+    async fn record(&self, records: &Records, guard: &LockGuard, writes: &Writes) -> Recorded {
+        let transaction = writes.take().into_iter().fold(guard.transaction(), |all, more| more(all));
+        match transaction.checked() {
+            Ok((_, operations)) => {
+                let token = guard.hold().token();
+                let data = once::record(&by(), token);
+                records.write(guard.hold(), operations, data, token).await
+            }
+            Err(error) => Recorded::No(error),
+        }
+    }
+
+    /// Returns the record as the next holder of the lock sees it.
+    async fn look_again(
+        &self,
+        mutex: &InterProcessMutex,
+        records: &Records,
+    ) -> Result<Option<Read>, OnceError> {
+        let guard = self.acquire(mutex).await?;
+        let found = records.find_under(guard.hold()).await?;
+        release(guard).await;
+        Ok(found)
+    }
+
+    fn not_recorded(self, source: TransactionError) -> OnceError {
+        let (path, occasion) = (self.path, self.occasion);
+        OnceError::NotRecorded { path, occasion, source: Box::new(source) }
+    }
+}
+
+/// Returns who this process is, for the record.
+fn by() -> String {
+    let program = std::env::args().next().unwrap_or_default();
+    let program = program.rsplit('/').next().unwrap_or_default();
+    format!("{}/{program}", std::process::id())
+}
+
+/// Releases the lock. What the record says does not depend on how that ends.
+async fn release(guard: LockGuard) {
+    if let Err(error) = guard.release().await {
+        tracing::debug!(%error, "the lock of a job was lost before its release");
+    }
+}
+
+/// What adds writes to the transaction of the record.
+type Write = Box<dyn for<'t> FnOnce(Transaction<'t>) -> Transaction<'t> + Send>;
+
+/// The writes that are committed with the record.
+#[derive(Clone, Default)]
+struct Writes(Arc<Mutex<Vec<Write>>>);
+
+impl Writes {
+    fn lock(&self) -> MutexGuard<'_, Vec<Write>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Vec<Write> {
+        mem::take(&mut *self.lock())
+    }
+}
+
+/// One run of a job, which holds the lock: what [`OnceBuilder::run`] passes to the job.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{OnceRun, once};
+///
+/// async fn report(run: OnceRun) -> std::io::Result<()> {
+///     println!("the report of {}, with token {}", run.occasion(), run.fencing_token());
+///     Ok(())
+/// }
+/// once(&client, "/jobs/report", "2026-11-22").run(report).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct OnceRun {
+    occasion: Arc<str>,
+    token: FencingToken,
+    hold: Hold,
+    writes: Writes,
+}
+
+impl OnceRun {
+    /// Returns the occasion.
+    #[must_use]
+    pub fn occasion(&self) -> &str {
+        &self.occasion
+    }
+
+    /// Returns the fencing token of the run, by which a resource can refuse what is left of an earlier one.
+    ///
+    /// See [`LockGuard::fencing_token`].
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// Reads a node, with the version of its data for a write that is based on them. `None` if there is no such
+    /// node.
+    ///
+    /// See [`LockGuard::get_data`].
+    ///
+    /// # Errors
+    /// [`ReadError::Lost`] if the lock is lost; see [`ReadError`] for the other variants.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn get_data(&self, path: &str) -> Result<Option<Stored>, ReadError> {
+        get_data(&[&self.hold], path).await
+    }
+
+    /// Has writes to ZooKeeper committed in the transaction of the record: they take effect if, and only if,
+    /// this run is recorded, and so once.
+    ///
+    /// The closure adds them once the job has returned `Ok`. If the servers refuse one, the job is not recorded
+    /// either, and [`OnceError::NotRecorded`] says which.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # server.create("/accounts/7", b"100")?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{OnceRun, once};
+    ///
+    /// type BoxError = Box<dyn std::error::Error + Send + Sync>;
+    ///
+    /// async fn pay_interest(run: OnceRun) -> Result<(), BoxError> {
+    ///     let balance = run.get_data("/accounts/7").await?.ok_or("there is no such account")?;
+    ///     let paid = String::from_utf8(balance.data)?.parse::<u64>()? + 1;
+    ///     run.record_with(move |writes| writes.set_data("/accounts/7", paid.to_string(), balance.version));
+    ///     Ok(())
+    /// }
+    /// for _ in 0..2 {
+    ///     once(&client, "/jobs/interest", "2026-11-22").run(pay_interest).await?;
+    /// }
+    /// # assert_eq!(server.node("/accounts/7").unwrap().data, b"101");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn record_with(
+        &self,
+        writes: impl for<'t> FnOnce(Transaction<'t>) -> Transaction<'t> + Send + 'static,
+    ) {
+        self.writes.lock().push(Box::new(writes));
+    }
+}
+
+impl fmt::Debug for OnceRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let writes = self.writes.lock().len();
+        let (occasion, token) = (Quoted(&self.occasion), self.token);
+        write!(f, "OnceRun {{ occasion: {occasion}, token: {token}, writes: {writes} }}")
+    }
+}
+
+impl fmt::Debug for OnceBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OnceBuilder({}, {})", Quoted(&self.path), Quoted(&self.occasion))
+    }
+}

@@ -1,0 +1,388 @@
+//! Jobs that run once per occasion: docs/protocol.md#once-record.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use test_support::in_process::{
+    connect, connect_as, connect_with, eager, session, start, start_impatient, until,
+};
+use test_support::within;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use zookeeper_client as zk;
+use zookeeper_recipes::{
+    AcquireError, BuildError, Client, NodeVersion, OnceBuilder, OnceError, OnceOutcome, OnceRecord,
+    RetryPolicy, TransactionError, once,
+};
+use zookeeper_test_server::{Loss, Match, Op, Server};
+
+const JOB: &str = "/jobs/report";
+const TODAY: &str = "2026-11-22";
+const RECORD: &str = "/jobs/report/done/2026-11-22";
+
+fn today(client: &Client) -> OnceBuilder {
+    once(client, JOB, TODAY)
+}
+
+/// Runs a job that does nothing but count.
+async fn count(job: OnceBuilder, runs: &Arc<AtomicU32>) -> Result<OnceOutcome<u32>, OnceError> {
+    let runs = Arc::clone(runs);
+    let run = job.run(|_| async move { Ok::<_, String>(runs.fetch_add(1, Ordering::Relaxed) + 1) });
+    within("the end of the job", run).await
+}
+
+#[track_caller]
+fn already(outcome: OnceOutcome<u32>) -> OnceRecord {
+    match outcome {
+        OnceOutcome::AlreadyRun(record) => record,
+        OnceOutcome::Ran(_) => panic!("it ran again"),
+    }
+}
+
+async fn lock_is_free(server: &Server) {
+    until(server, "the release", |view| view.children("/jobs/report/lock").is_empty()).await;
+}
+
+/// As many processes wake for one occasion: apalis#281.
+#[tokio::test]
+async fn of_many_processes_one_runs_it() {
+    let server = start();
+    let runs = Arc::new(AtomicU32::new(0));
+    let mut processes = JoinSet::new();
+    for _ in 0..6 {
+        let (client, runs) = (connect(&server).await, Arc::clone(&runs));
+        processes.spawn(async move { count(today(&client), &runs).await.unwrap() });
+    }
+    let outcomes = within("all", processes.join_all()).await;
+    let ran = outcomes.iter().filter(|outcome| **outcome == OnceOutcome::Ran(1)).count();
+    assert_eq!((ran, runs.load(Ordering::Relaxed)), (1, 1), "{outcomes:?}");
+    lock_is_free(&server).await;
+}
+
+/// Their clocks differ by more than the job takes, so that nothing overlaps: gocron#841. The occasion is a
+/// name, and the record stays.
+#[tokio::test]
+async fn a_process_whose_clock_is_late_finds_the_record() {
+    let server = start();
+    let runs = Arc::new(AtomicU32::new(0));
+    let (early, late) = (connect(&server).await, connect(&server).await);
+    assert_eq!(count(today(&early), &runs).await.unwrap(), OnceOutcome::Ran(1));
+    early.close().await.unwrap();
+    let record = already(count(today(&late), &runs).await.unwrap());
+    assert!(record.by.contains(&std::process::id().to_string()), "{record:?}");
+    let raw = within("a session", zk::Client::connect(&server.connect_string())).await.unwrap();
+    let (data, stat) = within("the record", raw.get_data(RECORD)).await.unwrap();
+    assert_eq!(record.at, Duration::from_millis(stat.ctime.try_into().unwrap()));
+    assert_eq!(stat.ephemeral_owner, 0);
+    let line = String::from_utf8(data).unwrap();
+    assert!(line.starts_with(&record.by) && !line.contains('\n'), "{line}");
+    // The next occasion is another.
+    assert_eq!(count(once(&late, JOB, "2026-11-23"), &runs).await.unwrap(), OnceOutcome::Ran(2));
+}
+
+/// The lock does not expire under the job, however long that takes: ShedLock#6.
+#[tokio::test]
+async fn a_job_that_outlasts_the_session_timeout_keeps_its_lock() {
+    let server = start_impatient();
+    let timeout = Duration::from_millis(400);
+    let builder = || Client::builder().retry_policy(eager()).session_timeout(timeout);
+    let (client, other) = (connect_as(builder(), &server).await, connect_as(builder(), &server).await);
+    let running = today(&client).run(|_| async move {
+        // Longer than any timeout there is: that no time ends the lock is what is tested.
+        tokio::time::sleep(4 * timeout).await;
+        Ok::<_, String>(())
+    });
+    let impatient = async {
+        until(&server, "the lock", |view| !view.children("/jobs/report/lock").is_empty()).await;
+        let second = today(&other).wait(2 * timeout).run(|_| async { Ok::<_, String>(()) });
+        let error = second.await.unwrap_err();
+        assert!(matches!(error, OnceError::Acquire(AcquireError::TimedOut { .. })), "{error}");
+        assert!(error.is_retryable());
+    };
+    let (ran, ()) = within("both", async { tokio::join!(running, impatient) }).await;
+    assert_eq!(ran.unwrap(), OnceOutcome::Ran(()));
+}
+
+#[tokio::test]
+async fn a_run_that_fails_is_run_again_by_the_next() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let failed = today(&client).run(|_| async { Err::<u32, _>(std::io::Error::other("the disk is full")) });
+    let failed = within("the failure", failed).await.unwrap_err();
+    let OnceError::Failed { path, occasion, source, .. } = &failed else { panic!("{failed}") };
+    assert_eq!((path.as_str(), occasion.as_str()), (JOB, TODAY));
+    assert!(source.downcast_ref::<std::io::Error>().is_some() && failed.is_retryable(), "{failed}");
+    assert!(!server.exists(RECORD));
+    let runs = Arc::default();
+    assert_eq!(count(today(&other), &runs).await.unwrap(), OnceOutcome::Ran(1));
+}
+
+/// Its process dies: a waiting one takes over.
+#[tokio::test]
+async fn a_run_that_dies_is_run_again_by_one_that_waits() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (began, begun) = oneshot::channel();
+    let id = session(&client);
+    let dying = tokio::spawn(async move {
+        let run = today(&client).run(|_| async move {
+            began.send(()).unwrap();
+            std::future::pending::<Result<(), String>>().await
+        });
+        run.await
+    });
+    within("the first run", begun).await.unwrap();
+    let runs = Arc::default();
+    let waiting = count(today(&other), &runs);
+    let death = async {
+        until(&server, "the waiter", |view| view.children("/jobs/report/lock").len() == 2).await;
+        assert!(server.expire_session(id));
+    };
+    let (outcome, ()) = tokio::join!(waiting, death);
+    assert_eq!(outcome.unwrap(), OnceOutcome::Ran(1));
+    // To the one that is not dead after all, it is said; its job was dropped.
+    let lost = within("the loss", dying).await.unwrap().unwrap_err();
+    assert!(matches!(lost, OnceError::Lost(_)) && lost.is_retryable(), "{lost}");
+}
+
+#[tokio::test]
+async fn a_panic_goes_through_and_leaves_neither_lock_nor_record() {
+    let server = start();
+    let client = connect(&server).await;
+    let panicking = tokio::spawn({
+        let job = today(&client);
+        async move { job.run(|_| async { if true { panic!("a bug") } else { Ok::<(), String>(()) } }).await }
+    });
+    assert!(within("the panic", panicking).await.unwrap_err().is_panic());
+    lock_is_free(&server).await;
+    assert!(!server.exists(RECORD));
+    assert_eq!(count(today(&client), &Arc::default()).await.unwrap(), OnceOutcome::Ran(1));
+}
+
+#[tokio::test]
+async fn dropped_at_any_point_it_leaves_no_lock() {
+    // At each of its requests: the look, the create and the list of the lock, the read under it, the record.
+    for op in [Op::GetData, Op::Create, Op::GetChildren, Op::Sync, Op::Multi] {
+        let server = start();
+        let client = connect(&server).await;
+        let gate = server.hold_request(Match::op(op).path_prefix(JOB));
+        let running = tokio::spawn({
+            let job = today(&client);
+            async move { job.run(|_| async { Ok::<_, String>(()) }).await }
+        });
+        within("the request", gate.wait_hit()).await;
+        running.abort();
+        assert!(within("the end", running).await.unwrap_err().is_cancelled());
+        gate.release();
+        within("the cleanup", client.flush(test_support::SOON)).await.unwrap();
+        lock_is_free(&server).await;
+        // The next one runs it, or finds the record that was on its way.
+        within("the next run", today(&client).run(|_| async { Ok::<_, String>(()) })).await.unwrap();
+        assert!(server.exists(RECORD), "{op:?}");
+    }
+}
+
+/// The record is committed, and the reply is lost: the repetition finds it.
+#[tokio::test]
+async fn a_lost_reply_is_made_up_for() {
+    for sent in [true, false] {
+        let server = start();
+        let client = connect(&server).await;
+        server.create("/balance", "100").unwrap();
+        // The first is refused, since the directory of the records is missing.
+        let written = Match::op(Op::Multi).path_prefix("/balance").nth(1);
+        let fault = match sent {
+            true => server.drop_reply(written, Loss::Close),
+            false => server.drop_request(written, Loss::Close),
+        };
+        for round in 0..2 {
+            let run = today(&client).run(|run| async move {
+                let balance = run.get_data("/balance").await?.ok_or("there is no balance")?;
+                let paid: u32 = String::from_utf8(balance.data)?.parse()?;
+                run.record_with(move |writes| {
+                    writes.set_data("/balance", (paid + 1).to_string(), balance.version)
+                });
+                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+            });
+            let outcome = within("the end", run).await.unwrap();
+            assert_eq!(outcome == OnceOutcome::Ran(()), round == 0, "{outcome:?}");
+        }
+        assert_eq!(fault.hits().len(), 1);
+        assert_eq!(server.node("/balance").unwrap().data, b"101", "once, with the record");
+    }
+}
+
+/// The session ends with the reply: whether the record is there is seen under the next grant.
+#[tokio::test]
+async fn a_session_that_ends_with_the_reply_leaves_no_doubt() {
+    for committed in [true, false] {
+        let server = start();
+        let client = connect(&server).await;
+        server.create("/jobs/report/done", "").unwrap();
+        let matcher = Match::op(Op::Multi).path_prefix("/jobs/report/lock/");
+        let id = session(&client);
+        let (gate, running) = {
+            let gate = match committed {
+                true => server.hold_reply(matcher.session(id)),
+                false => server.hold_request(matcher.session(id)),
+            };
+            let job = today(&client);
+            (gate, tokio::spawn(async move { job.run(|_| async { Ok::<_, String>(7) }).await }))
+        };
+        within("the record", gate.wait_hit()).await;
+        assert_eq!(server.exists(RECORD), committed);
+        assert!(server.expire_session(id));
+        gate.release();
+        let outcome = within("the end", running).await.unwrap();
+        if committed {
+            assert_eq!(outcome.unwrap(), OnceOutcome::Ran(7));
+        } else {
+            let error = outcome.unwrap_err();
+            let OnceError::NotRecorded { source, .. } = &error else { panic!("{error}") };
+            assert!(matches!(**source, TransactionError::Unknown { .. }), "{source}");
+            assert!(error.is_retryable());
+        }
+        assert_eq!(server.exists(RECORD), committed);
+    }
+}
+
+/// What is to be committed with the record is refused: nothing is recorded, and the error says what.
+#[tokio::test]
+async fn a_write_that_is_refused_keeps_the_job_from_being_recorded() {
+    let server = start();
+    let client = connect(&server).await;
+    server.create("/balance", "100").unwrap();
+    let run = today(&client).run(|run| async move {
+        run.record_with(|writes| writes.check("/balance", NodeVersion::Exactly(7)));
+        Ok::<_, String>(())
+    });
+    let error = within("the refusal", run).await.unwrap_err();
+    let OnceError::NotRecorded { source, .. } = &error else { panic!("{error}") };
+    let TransactionError::Rejected { index: 0, path, .. } = &**source else { panic!("{source}") };
+    assert_eq!((path.as_str(), error.path()), ("/balance", JOB));
+    assert!(!server.exists(RECORD));
+    lock_is_free(&server).await;
+}
+
+/// A lock whose node is deleted by hand: the record is not written beside the next holder's.
+#[tokio::test]
+async fn without_its_lock_a_run_is_not_recorded() {
+    let server = start();
+    let client = connect(&server).await;
+    let server = Arc::new(server);
+    let run = today(&client).run({
+        let server = Arc::clone(&server);
+        |_| async move {
+            let node = server.children("/jobs/report/lock").remove(0);
+            server.delete(&format!("/jobs/report/lock/{node}")).unwrap();
+            Ok::<_, String>(())
+        }
+    });
+    let error = within("the end", run).await.unwrap_err();
+    assert!(
+        matches!(&error, OnceError::NotRecorded { source, .. } if matches!(**source, TransactionError::Lost(_)))
+    );
+    assert!(!server.exists(RECORD));
+    assert_eq!(count(today(&client), &Arc::default()).await.unwrap(), OnceOutcome::Ran(1));
+}
+
+/// The last ones stay, whatever their names are, and a run deletes the others.
+#[tokio::test]
+async fn old_records_are_pruned_and_the_last_are_kept() {
+    let server = start();
+    let client = connect(&server).await;
+    let runs = Arc::default();
+    // Not in the order of their names.
+    for day in ["d", "a", "c", "b", "f", "e"] {
+        assert!(matches!(count(once(&client, JOB, day).keep(3), &runs).await.unwrap(), OnceOutcome::Ran(_)));
+    }
+    let mut kept = server.children("/jobs/report/done");
+    kept.sort();
+    assert_eq!(kept, ["b", "e", "f"]);
+    for day in ["b", "e", "f"] {
+        already(count(once(&client, JOB, day).keep(3), &runs).await.unwrap());
+    }
+    assert_eq!(runs.load(Ordering::Relaxed), 6);
+}
+
+#[tokio::test]
+async fn a_record_is_read_without_the_lock() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    count(today(&client), &Arc::default()).await.unwrap();
+    let before = server.counters().total_requests_of(session(&other));
+    already(count(today(&other), &Arc::default()).await.unwrap());
+    assert_eq!(server.counters().total_requests_of(session(&other)) - before, 1);
+}
+
+/// Whoever has waited runs it or finds the record, without a look of its own at any clock.
+#[tokio::test]
+async fn those_that_wait_find_the_record() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (began, mut begun) = mpsc::channel(1);
+    let (end, ended) = oneshot::channel::<()>();
+    let first = today(&client).run(|_| async move {
+        began.send(()).await.unwrap();
+        ended.await.map_err(|error| error.to_string())
+    });
+    let runs = Arc::default();
+    let second = async {
+        begun.recv().await.unwrap();
+        let waiting = count(today(&other), &runs);
+        let finish = async {
+            until(&server, "the waiter", |view| view.children("/jobs/report/lock").len() == 2).await;
+            end.send(()).unwrap();
+        };
+        tokio::join!(waiting, finish).0
+    };
+    let (first, second) = within("both", async { tokio::join!(first, second) }).await;
+    assert_eq!(first.unwrap(), OnceOutcome::Ran(()));
+    already(second.unwrap());
+    assert_eq!(runs.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_before_it_is_sent() {
+    let server = start();
+    let client = connect(&server).await;
+    let before = server.counters().total_requests();
+    for (job, path) in [
+        (once(&client, "no/slash", TODAY), "no/slash"),
+        (once(&client, JOB, TODAY).keep(0), JOB),
+        (once(&client, JOB, TODAY).keep(1_001), JOB),
+    ] {
+        let shown = format!("{job:?}");
+        let error = count(job, &Arc::default()).await.unwrap_err();
+        assert!(matches!(error, OnceError::Build(_)) && error.path() == path, "{shown}: {error}");
+        assert!(!error.is_retryable());
+    }
+    let _: fn(BuildError) -> OnceError = OnceError::from;
+    assert_eq!(server.counters().total_requests(), before);
+}
+
+/// An occasion from outside.
+#[tokio::test]
+async fn an_occasion_is_any_text() {
+    let server = start();
+    let client = connect(&server).await;
+    let runs = Arc::default();
+    for (number, occasion) in ["2026/11/22", "2026", "..", ""].into_iter().enumerate() {
+        for round in 0..2 {
+            let outcome = count(once(&client, JOB, occasion), &runs).await.unwrap();
+            assert_eq!(matches!(outcome, OnceOutcome::Ran(_)), round == 0, "{occasion}");
+        }
+        assert_eq!(server.children("/jobs/report/done").len(), number + 1);
+    }
+    assert!(server.exists("/jobs/report/done/2026%2F11%2F22"));
+}
+
+#[tokio::test]
+async fn no_answer_to_the_look_ends_it() {
+    let server = start();
+    let client = connect_with(&server, RetryPolicy::n_times(1, Duration::from_millis(1))).await;
+    server.fail(Match::op(Op::GetData).path(RECORD).always(), -127);
+    let error = count(today(&client), &Arc::default()).await.unwrap_err();
+    assert!(matches!(error, OnceError::Read(_)) && error.is_retryable(), "{error}");
+}

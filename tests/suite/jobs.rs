@@ -1,0 +1,67 @@
+//! Jobs that run once per occasion.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use test_support::within;
+use tokio::task::JoinSet;
+use zookeeper_recipes::{OnceOutcome, once};
+
+use crate::harness::{Behaviour, Env, behaviours};
+
+pub(crate) fn all() -> Vec<Behaviour> {
+    behaviours![one_of_many_runs_each.whatever_breaks().on_an_ensemble_too(), one_that_dies_is_followed]
+}
+
+/// Several processes wake for the same occasions, one after the other. Where connections break a call may end with
+/// an error, and is made again; a run of which it is not known whether it is recorded is not one that counts.
+async fn one_of_many_runs_each(env: &Env) {
+    let ran: Arc<Mutex<BTreeMap<String, u32>>> = Arc::default();
+    let mut processes = JoinSet::new();
+    for _ in 0..3 {
+        let (client, path, ran) = (env.client().await, env.path("job"), Arc::clone(&ran));
+        processes.spawn(async move {
+            for occasion in ["a", "b", "c", "d"] {
+                let outcome = loop {
+                    match once(&client, &path, occasion).run(|_| async { Ok::<_, String>(()) }).await {
+                        Ok(outcome) => break outcome,
+                        Err(error) => assert!(error.is_retryable(), "{error}"),
+                    }
+                };
+                if outcome == OnceOutcome::Ran(()) {
+                    *ran.lock().unwrap().entry(occasion.to_owned()).or_default() += 1;
+                }
+            }
+        });
+    }
+    within("all occasions", processes.join_all()).await;
+    let ran = ran.lock().unwrap().clone();
+    // Where the answer about a record was lost for good, the next call of the same process found it.
+    assert!(ran.values().all(|times| *times == 1), "{ran:?}");
+    for occasion in ["a", "b", "c", "d"] {
+        assert!(env.stat(&env.path(&format!("job/done/{occasion}"))).await.is_some(), "{occasion}");
+    }
+}
+
+async fn one_that_dies_is_followed(env: &Env) {
+    let (client, link) = env.linked(env.builder()).await;
+    let path = env.path("job");
+    let (began, begun) = tokio::sync::oneshot::channel();
+    let dying = tokio::spawn({
+        let (client, path) = (client.clone(), path.clone());
+        async move {
+            let run = once(&client, &path, "a").run(|_| async move {
+                began.send(()).unwrap();
+                std::future::pending::<Result<(), String>>().await
+            });
+            run.await
+        }
+    });
+    within("the first run", begun).await.unwrap();
+    let other = env.client().await;
+    let following =
+        tokio::spawn(async move { once(&other, &path, "a").run(|_| async { Ok::<_, String>(7) }).await });
+    env.expire(&client, &link).await;
+    assert!(within("the loss", dying).await.unwrap().unwrap_err().is_retryable());
+    assert_eq!(within("the second run", following).await.unwrap().unwrap(), OnceOutcome::Ran(7));
+}
