@@ -35,6 +35,8 @@
 //! | any of these, in generic code | [`InterProcessLock`] |
 //! | several of these at once, all or none, without a deadlock | [`InterProcessMultiLock`] |
 //! | at most n holders at a time, each with a number of its own below n | [`InterProcessSemaphore`] |
+//! | one leader of many processes, which runs one thing | [`LeaderSelector::lead`] |
+//! | the same, with a state to ask and to watch | [`LeaderLatch`] |
 //! | ids, order numbers, totals | [`DistributedAtomicLong`] |
 //! | a job that runs once per day, or other occasion, although many processes wake for it | [`once()`] |
 //!
@@ -145,7 +147,13 @@
 //! | (none: CURATOR-28) | a lease: [`InterProcessMutex::acquire_for`], [`LockGuard::extend`] |
 //! | `makeRevocable(listener)` | [`LockGuard::revoked`], a future |
 //! | `Revoker.attemptRevoke(client, path)` | [`Client::attempt_revoke`] |
-//! | `LeaderLatch`, `LeaderSelector` | [`InterProcessMutex`]: the leader holds the lock, and works in [`LockGuard::while_held`] |
+//! | `LeaderSelector.start()`, `takeLeadership` | [`LeaderSelector::lead`], which runs a future and drops it on loss |
+//! | `autoRequeue()`, `requeue()` | [`LeaderSelector::lead`] queues again after a loss; after the work, call it again |
+//! | `interruptLeadership()`, `CancelLeadershipException` | [`LeaderSelector::interrupt_leadership`], or dropping the future |
+//! | `LeaderLatch.start()`, `await()` | [`LeaderLatch::start`], [`leadership`](LeaderLatch::leadership) |
+//! | `LeaderLatchListener` | [`LeaderLatch::watch_state`], [`Leadership::while_held`] |
+//! | `hasLeadership()`, `getLeader()`, `getParticipants()` | [`LeaderLatch::has_leadership`], [`leader`](LeaderLatch::leader), [`participants`](LeaderLatch::participants), and the same of a selector |
+//! | `getLastPathIsLeader()` | [`Leadership::term`], [`Leadership::transaction`] |
 //! | `LockInternals` and its driver | not public |
 //!
 //! Curator's and go-zookeeper's mutexes use the same node names, and all queue in the same line. So do
@@ -154,7 +162,7 @@
 //!
 //! # Errors
 //! There is one error type for each question: [`BuildError`], [`ConnectError`], [`AcquireError`],
-//! [`TryLockError`], [`ReleaseError`], [`ConversionError`], [`TransactionError`], [`ReadError`],
+//! [`TryLockError`], [`LeadError`], [`ReleaseError`], [`ConversionError`], [`TransactionError`], [`ReadError`],
 //! [`OnceError`], [`RevokeError`] and
 //! [`AtomicLongError`]. Each has `is_retryable()` and `path()`, and its message says what to do where
 //! something can be done. A loss is not an error of a call, but a state of the guard: [`Lost`].
@@ -186,6 +194,8 @@ mod fair_lock;
 mod fence;
 mod guard;
 mod guard_set;
+mod leader_latch;
+mod leader_selector;
 mod lock;
 pub mod mode;
 mod multi_lock;
@@ -209,12 +219,14 @@ pub use client::{Client, ClientBuilder};
 pub use error::Acquisition::{Acquired, Busy};
 pub use error::{
     AcquireError, Acquisition, AtomicLongError, BuildError, ConnectError, ConversionError, ConversionFailure,
-    InvalidPath, LocalHolder, Lost, LostReason, OnceError, OptionalExt, ReadError, ReleaseError, RevokeError,
-    ServerFailure, ServerFailureKind, ServerFailures, TransactionError, TryLockError,
+    InvalidPath, LeadError, LocalHolder, Lost, LostReason, OnceError, OptionalExt, ReadError, ReleaseError,
+    RevokeError, ServerFailure, ServerFailureKind, ServerFailures, TransactionError, TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
 pub use fence::{FenceGate, Fenced};
 pub use guard::{AnyGuard, LockGuard, LockState, ReadGuard, WriteGuard};
+pub use leader_latch::{LeaderLatch, LeaderLatchBuilder, Leadership, LeadershipState, Participant};
+pub use leader_selector::{LeaderSelector, LeaderSelectorBuilder};
 pub use lock::InterProcessLock;
 pub use multi_lock::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::{InterProcessMutex, InterProcessMutexBuilder};

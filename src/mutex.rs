@@ -27,8 +27,8 @@ use crate::protocol::room::HandOff;
 /// processes among those that have a node. [`InterProcessFairLock`](crate::InterProcessFairLock) keeps the
 /// order across processes for all.
 ///
-/// Leader election is the same thing: the leader is the process that holds the lock, and works
-/// [while it is held](LockGuard::while_held).
+/// Leader election is the same thing: [`LeaderSelector`](crate::LeaderSelector) is a participant that works
+/// while it holds this lock.
 ///
 /// # Not re-entrant
 /// A task that holds the lock and acquires it again waits for itself. With a timeout, the error names the
@@ -75,32 +75,7 @@ use crate::protocol::room::HandOff;
 /// # Ok(())
 /// # }
 /// ```
-///
-/// Leader election:
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = zookeeper_test_server::Server::start()?;
-/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-/// # async fn lead() {}
-/// use zookeeper_recipes::InterProcessMutex;
-///
-/// let leadership = InterProcessMutex::new(&client, "/scheduler/leader")?;
-/// loop {
-///     let guard = leadership.lock().await?;
-///     match guard.while_held(lead()).await {
-///         Ok(()) => break guard.release().await?,
-///         Err(lost) => eprintln!("no longer the leader: {lost}"), // a candidate again
-///     }
-/// }
-/// # Ok(())
-/// # }
-/// ```
 #[doc(alias = "Mutex")]
-#[doc(alias = "LeaderLatch")]
-#[doc(alias = "LeaderSelector")]
-#[doc(alias = "leader election")]
 #[derive(Clone)]
 pub struct InterProcessMutex {
     path_lock: Arc<PathLock>,

@@ -31,6 +31,10 @@ use zookeeper_recipes::{
     RevokeError, SemaphorePermit, ServerFailure, ServerFailureKind, ServerFailures, Stored, Token,
     Transaction, TransactionError, TryLockError, WriteGuard, mode, once,
 };
+use zookeeper_recipes::{
+    LeadError, LeaderLatch, LeaderLatchBuilder, LeaderSelector, LeaderSelectorBuilder, Leadership,
+    LeadershipState, Participant,
+};
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
 fn free<T: Send + Sync + Unpin + Debug + 'static>() {}
@@ -78,6 +82,11 @@ fn types_go_anywhere() {
     all!(cloned: InterProcessReadWriteLock, InterProcessReadLock, InterProcessWriteLock, RetryPolicy);
     all!(free: DistributedAtomicLong, DistributedAtomicLongBuilder, CachedAtomicLong);
     all!(cloned: DistributedAtomicLong, DistributedAtomicLongBuilder);
+    all!(free: LeaderLatch, LeaderLatchBuilder, Leadership, Participant, LeadershipState);
+    all!(free: LeaderSelector, LeaderSelectorBuilder);
+    all!(cloned: LeaderLatch, LeaderLatchBuilder, Leadership, LeaderSelector, LeaderSelectorBuilder);
+    all!(copied: LeadershipState);
+    all!(error: LeadError);
     all!(free: Acl, LockPath, NodePath);
     all!(cloned: Acl, LockPath, NodePath, ServerFailures);
     all!(free: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
@@ -117,6 +126,7 @@ fn futures_go_anywhere(
     builder: ClientBuilder,
     counter: &DistributedAtomicLong,
     cached: &CachedAtomicLong,
+    (selector, latch, leadership): (&LeaderSelector, &LeaderLatch, &Leadership),
 ) {
     fn spawned<F: Future + Send + 'static>(future: F) {
         drop(future);
@@ -144,6 +154,12 @@ fn futures_go_anywhere(
     sent(guard.get_data(""));
     sent(once(client, "", "").run(|run| async move { run.get_data("").await }));
     spawned(guard.release());
+    spawned(selector.lead(|_| async {}));
+    sent(selector.participants());
+    sent(latch.leadership());
+    sent(latch.close());
+    spawned(leadership.lost());
+    sent(leadership.while_held(async {}));
     sent(counter.get());
     sent(counter.set(1));
     sent(counter.initialize(1));

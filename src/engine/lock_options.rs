@@ -25,6 +25,8 @@ pub(crate) enum Recipe {
     ReadWriteLock,
     /// The queue of a semaphore's contenders, a mutex in the directory [`LOCKS`] below its path.
     Semaphore,
+    /// The participants of a leader latch's election.
+    LeaderLatch,
 }
 
 /// The directory of a semaphore's queue, below its path; Curator's name.
@@ -40,19 +42,21 @@ pub(crate) const LIMIT: &str = "permits";
 pub(crate) const MAX_PERMITS: u32 = 10_000;
 
 impl Recipe {
-    pub(crate) const ALL: [Self; 4] = [Self::Mutex, Self::FairLock, Self::ReadWriteLock, Self::Semaphore];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Mutex, Self::FairLock, Self::ReadWriteLock, Self::Semaphore, Self::LeaderLatch];
 
     pub(crate) const fn family(self) -> Family {
         match self {
             Self::Mutex | Self::FairLock | Self::Semaphore => Family::Exclusive,
             Self::ReadWriteLock => Family::ReadWrite,
+            Self::LeaderLatch => Family::Latch,
         }
     }
 
     /// Returns the option that limits how many contenders have a node: its name, default, maximum and range.
     const fn nodes(self) -> (&'static str, usize, usize, &'static str) {
         match self {
-            Self::Mutex | Self::ReadWriteLock | Self::Semaphore => {
+            Self::Mutex | Self::ReadWriteLock | Self::Semaphore | Self::LeaderLatch => {
                 ("max_znodes", 64, 10_000, "it is between 1 and 10,000")
             }
             Self::FairLock => ("max_waiters", 5_000, 15_000, "it is between 1 and 15,000"),
@@ -205,7 +209,7 @@ impl RequestedOptions {
         if !same(self.node_limit.as_ref(), &path_lock.node_limit) {
             Err(path_lock.recipe.nodes().0)
         } else if !same(self.data.as_ref(), &path_lock.data) {
-            Err("data")
+            Err(if path_lock.recipe == Recipe::LeaderLatch { "id" } else { "data" })
         } else if !same(self.acl.as_ref(), &path_lock.acl) {
             Err("acl")
         } else if !same(self.parents.as_ref(), &path_lock.parents) {

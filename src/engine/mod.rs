@@ -7,6 +7,7 @@ mod cancel;
 pub(crate) mod convert;
 mod convert_requests;
 pub(crate) mod counter;
+pub(crate) mod election;
 pub(crate) mod held;
 pub(crate) mod hold;
 pub(crate) mod limit;

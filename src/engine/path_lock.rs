@@ -130,7 +130,7 @@ impl PathLock {
             asked.resolve(client.namespace(), &path, recipe, client.acl(), client.has_credentials())?;
         let path = match recipe {
             Recipe::Semaphore => path.subdirectory(LOCKS),
-            Recipe::Mutex | Recipe::FairLock | Recipe::ReadWriteLock => path,
+            Recipe::Mutex | Recipe::FairLock | Recipe::ReadWriteLock | Recipe::LeaderLatch => path,
         };
         let mut entries = registry.lock();
         let other_family = Recipe::ALL.into_iter().filter(|other| other.family() != recipe.family());
@@ -237,7 +237,9 @@ impl PathLock {
     /// Returns the limit on nodes by which its attempts are counted.
     pub(super) fn limit(&self) -> Limit {
         match self.options.recipe {
-            Recipe::Mutex | Recipe::ReadWriteLock | Recipe::Semaphore => Limit::MaxZnodes,
+            Recipe::Mutex | Recipe::ReadWriteLock | Recipe::Semaphore | Recipe::LeaderLatch => {
+                Limit::MaxZnodes
+            }
             Recipe::FairLock => Limit::MaxWaiters,
         }
     }

@@ -196,7 +196,7 @@ pub(super) fn created(
 /// node right before it, if that is certain.
 fn known_before(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighbour> {
     match classify(name, path_lock.naming()) {
-        Child::Contender { sequence, .. } if path_lock.naming().family == Family::Exclusive => {
+        Child::Contender { sequence, .. } if path_lock.naming().family != Family::ReadWrite => {
             let leaving = |name: &str| session.is_leaving(&path_lock.path().child(name));
             path_lock.queue().with(|queue| {
                 let before = queue.created(session.number(), name, sequence);
@@ -244,7 +244,7 @@ pub(super) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &st
     AcquireEvent::Inspected(match answer(session, stat.await) {
         Answer::Is(stat) => {
             session.adopt(path_lock.path().child(name), path_lock.as_owner());
-            if path_lock.naming().family == Family::Exclusive {
+            if path_lock.naming().family != Family::ReadWrite {
                 path_lock.queue().with(|queue| queue.know(session.number(), name));
             }
             check_owner(session, name.to_owned(), &stat)

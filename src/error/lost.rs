@@ -98,6 +98,9 @@ pub enum LostReason {
     LeaseOver,
     /// The client was closed, or the session that it borrowed was.
     Closed,
+    /// The leadership was given up by this participant of the election: its latch was closed or dropped, or
+    /// its selector was [interrupted](crate::LeaderSelector::interrupt_leadership).
+    GivenUp,
     /// ZooKeeper refused to delete a node of a conversion ([`try_upgrade`](crate::ReadGuard::try_upgrade),
     /// [`downgrade`](crate::WriteGuard::downgrade)), or to tell which of its two nodes exists, so it is
     /// unknown whether the lock is held for reading or for writing. Both nodes are deleted; if that is
@@ -114,6 +117,7 @@ impl fmt::Display for LostReason {
             Self::LeaseExpired => "no server confirmed its session in time",
             Self::LeaseOver => "its lease is over",
             Self::Closed => "its client was closed",
+            Self::GivenUp => "it was given up",
             Self::NotConverted => "ZooKeeper refused a request of its conversion",
         })
     }

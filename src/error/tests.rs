@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{
     AcquireError, Acquisition, AtomicLongError, BuildError, Cause, ConnectError, ConversionError,
-    ConversionFailure, InvalidPath, Lost, LostReason, OnceError, OptionalExt, ReadError, ReleaseError,
-    RevokeError, ServerFailures, TransactionError, TryLockError,
+    ConversionFailure, InvalidPath, LeadError, Lost, LostReason, OnceError, OptionalExt, ReadError,
+    ReleaseError, RevokeError, ServerFailures, TransactionError, TryLockError,
 };
 use crate::path::NodePath;
 
@@ -125,6 +125,14 @@ fn errors_of_acquiring_name_the_path_and_say_whether_to_try_again() {
         assert_eq!(tried.to_string(), error.to_string());
         assert_eq!(tried.is_retryable(), retryable);
         assert_eq!(tried.source().is_some(), sourced);
+    }
+    let left = LeadError::Left { path: "/stock/sku-42".to_owned() };
+    for (error, is_sourced) in [(left, false), (LeadError::from(acquire_errors().remove(1).0), true)] {
+        assert!(error.to_string().contains("\"/stock/sku-42\""), "{error}");
+        assert_eq!((error.path(), error.source().is_some()), ("/stock/sku-42", is_sourced));
+        assert_eq!(error.is_retryable(), is_sourced, "as its cause");
+        assert_well_put(&error);
+        assert_brief(&error);
     }
     let busy =
         TryLockError::WouldBlock { path: "/stock/sku-42".to_owned(), ahead: 1, first: None, holder: None };

@@ -48,6 +48,8 @@ pub enum Dialect {
 pub(crate) enum Family {
     /// Mutex and fair lock: every contender excludes every other.
     Exclusive,
+    /// The leader latch: the same order by nodes of another name, so that the two do not exclude each other.
+    Latch,
     /// Readers exclude writers only.
     ReadWrite,
 }
@@ -72,13 +74,15 @@ pub(crate) struct Naming {
 }
 
 /// All known markers. A contender whose marker is not one of its directory's family queues in another order.
-const MARKERS: [&str; 5] = ["lock-", "__READ__", "__WRIT__", "__lock__", "__rlock__"];
+const MARKERS: [&str; 6] = ["lock-", "latch-", "__READ__", "__WRIT__", "__lock__", "__rlock__"];
 
 impl Naming {
     /// Returns what is between the unique part of a name and the sequence number.
     const fn marker(self, kind: Kind) -> &'static str {
         match (self.dialect, self.family, kind) {
             (Dialect::Curator, Family::Exclusive, _) => "lock-",
+            // Kazoo has no such recipe.
+            (_, Family::Latch, _) => "latch-",
             (Dialect::Curator, Family::ReadWrite, Kind::Shared) => "__READ__",
             (Dialect::Curator, Family::ReadWrite, Kind::Exclusive) => "__WRIT__",
             (Dialect::Kazoo, Family::ReadWrite, Kind::Shared) => "__rlock__",
@@ -89,7 +93,7 @@ impl Naming {
     /// Returns the kinds of contenders that the family has.
     const fn kinds(self) -> &'static [Kind] {
         match self.family {
-            Family::Exclusive => &[Kind::Exclusive],
+            Family::Exclusive | Family::Latch => &[Kind::Exclusive],
             Family::ReadWrite => &[Kind::Shared, Kind::Exclusive],
         }
     }
@@ -118,7 +122,7 @@ impl Naming {
     pub(crate) fn may_be_kept(self, name: &str) -> bool {
         // Not a write node, whose name may contain the id of a read node that was marked.
         let kind = match self.family {
-            Family::Exclusive => Kind::Exclusive,
+            Family::Exclusive | Family::Latch => Kind::Exclusive,
             Family::ReadWrite => Kind::Shared,
         };
         split(name, self.marker(kind)).is_some_and(|(before, _)| before.ends_with(self.mark()))
@@ -243,6 +247,7 @@ mod tests {
     use proptest::prelude::*;
 
     const MUTEX: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Curator, sticky: false };
+    const LATCH: Naming = Naming { family: Family::Latch, dialect: Dialect::Curator, sticky: false };
     const READ_WRITE: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator, sticky: false };
     const KAZOO: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Kazoo, sticky: false };
     const KAZOO_READ_WRITE: Naming =
@@ -313,6 +318,8 @@ mod tests {
             "_c_x-__WRIT__-000000001",
             "0123456789abcdef0123456789abcdef__lock__0000000003",
             "x__rlock__0000000003",
+            "_c_x-latch-0000000001",
+            "latch-0000000001",
         ] {
             assert!(matches!(exclusive(name), Child::OtherOrder { .. }), "{name}");
         }
@@ -330,7 +337,7 @@ mod tests {
             "lock--3000000000",
             "lock-0000000001x",
             "_c_x-lease-0000000001",
-            "latch-0000000001",
+            "latch-00000001",
             "锁锁锁锁",
             "lock-锁000000001",
             "0000000001",
@@ -348,13 +355,15 @@ mod tests {
             "_c_x-__WRIT__0000000007",
             "0123456789abcdef0123456789abcdef__lock__0000000007",
             "0123456789abcdef0123456789abcdef__rlock__0000000007",
+            "_c_x-latch-0000000007",
         ];
         let (no, r, w) = (Child::OtherOrder { sequence: 7 }, reader(7), writer(7));
         for (naming, expected) in [
-            (MUTEX, [w, no, no, no, no]),
-            (READ_WRITE, [no, r, w, no, no]),
-            (KAZOO, [no, no, no, w, no]),
-            (KAZOO_READ_WRITE, [no, no, no, w, r]),
+            (MUTEX, [w, no, no, no, no, no]),
+            (LATCH, [no, no, no, no, no, w]),
+            (READ_WRITE, [no, r, w, no, no, no]),
+            (KAZOO, [no, no, no, w, no, no]),
+            (KAZOO_READ_WRITE, [no, no, no, w, r, no]),
         ] {
             assert_eq!(names.map(|name| classify(name, naming)), expected, "{naming:?}");
         }
@@ -364,7 +373,7 @@ mod tests {
     fn the_id_of_an_own_name_is_found_again() {
         let uuid = "5f3b2a10-8c1d-4f6e-9a7b-0123456789ab";
         let hex = "5f3b2a108c1d4f6e9a7b0123456789ab";
-        for naming in [MUTEX, READ_WRITE, KAZOO, KAZOO_READ_WRITE] {
+        for naming in [MUTEX, LATCH, READ_WRITE, KAZOO, KAZOO_READ_WRITE] {
             let given = if naming.dialect == Dialect::Curator { uuid } else { hex };
             for &kind in naming.kinds() {
                 let name = format!("{}0000000001", naming.prefix(given, kind));

@@ -43,6 +43,6 @@ impl Wake for Contained {
 
 /// Calls code that is not ours, a waker or a tracing subscriber, and drops its panic, which the panic hook
 /// has reported.
-pub(super) fn contain_panic(call: impl FnOnce()) {
+pub(crate) fn contain_panic(call: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(call));
 }

@@ -1,6 +1,7 @@
 //! The examples of what a lock is for, run as a reader runs them: each holds with its lock, and breaks without
 //! it.
 
+mod controller;
 mod daily_job;
 mod herd;
 mod order_numbers;
@@ -29,7 +30,9 @@ type Test = fn() -> TestResult;
 
 fn main() {
     let mut suite = Suite::new();
-    let everywhere: [(&str, OnServers); 11] = [
+    let everywhere: [(&str, OnServers); 13] = [
+        ("controller::has_one_leader_at_a_time", controller::has_one_leader_at_a_time),
+        ("controller::of_a_latch_has_one_leader_at_a_time", controller::of_a_latch_has_one_leader_at_a_time),
         ("order_numbers::have_no_gaps", order_numbers::have_no_gaps),
         ("order_numbers::of_a_counter_are_distinct", order_numbers::of_a_counter_are_distinct),
         ("order_numbers::without_a_lock_are_given_twice", order_numbers::without_a_lock_are_given_twice),
@@ -51,7 +54,11 @@ fn main() {
             test(Some(&shared_ensemble()?.connect_string()))
         });
     }
-    let in_process: [(&str, Test); 9] = [
+    let in_process: [(&str, Test); 10] = [
+        (
+            "controller::without_a_fence_takes_the_write_of_a_former_leader",
+            controller::without_a_fence_takes_the_write_of_a_former_leader,
+        ),
         ("order_numbers::go_on_without_a_killed_process", order_numbers::go_on_without_a_killed_process),
         (
             "order_numbers::of_a_counter_outlive_a_killed_process",

@@ -1,0 +1,491 @@
+//! An election: its participants queue as the contenders of a lock do, and the first of them leads.
+
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use zookeeper_client as zk;
+
+use crate::engine::hold::Hold;
+use crate::engine::look::{self, Subject};
+use crate::engine::path_lock::{Ask, Budget, PathLock};
+use crate::engine::room;
+use crate::error::{AcquireError, Lost, LostReason, ReleaseError};
+use crate::path::NodePath;
+use crate::protocol::hold::LockState;
+use crate::protocol::node_name::Kind;
+use crate::session::retry::clean_up_pause;
+use crate::session::waker::{self, contain_panic};
+use crate::token::FencingToken;
+
+/// How many nodes are read at a time.
+const AT_A_TIME: usize = 64;
+
+/// What a [`LeaderLatch`](crate::LeaderLatch) is in its election.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{LeaderLatch, LeadershipState};
+///
+/// let latch = LeaderLatch::start(&client, "/scheduler/leader")?;
+/// let leadership = latch.leadership().await?;
+/// assert_eq!(latch.state(), LeadershipState::Leader(leadership.term()));
+/// latch.close().await?;
+/// assert_eq!(latch.state(), LeadershipState::Closed);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LeadershipState {
+    /// Another participant leads, or this one is about to join, or to join again.
+    #[default]
+    Follower,
+    /// It leads, in the term with this token.
+    Leader(FencingToken),
+    /// It leads, in the term with this token, and no server has confirmed the session lately: the leadership
+    /// may be lost soon. Begin nothing new.
+    Suspended(FencingToken),
+    /// It has left the election: it was closed, its client was closed, or the servers refuse what it needs.
+    Closed,
+}
+
+/// A participant of an election, as its node shows it.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::LeaderLatch;
+///
+/// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").start()?;
+/// latch.leadership().await?;
+/// for participant in latch.participants().await? {
+///     println!("{} {}", participant.id(), if participant.is_leader() { "leads" } else { "follows" });
+///     assert!(participant.id() == "web-3" && participant.is_leader() && participant.is_ours());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Participant {
+    id: String,
+    node: NodePath,
+    is_leader: bool,
+    is_ours: bool,
+}
+
+impl Participant {
+    /// Returns the id of the participant, which is the data of its node. What is not UTF-8 is replaced.
+    #[must_use]
+    #[doc(alias = "getId")]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns the path of its node, without the client's namespace.
+    #[must_use]
+    pub fn node(&self) -> &NodePath {
+        &self.node
+    }
+
+    /// Returns `true` if its node is the first: it leads, or is about to.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.is_leader
+    }
+
+    /// Returns `true` if its node belongs to the session of the client that was asked.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.is_ours
+    }
+}
+
+/// Returns the participants in the order of their nodes, at most `most` of them. Those that leave meanwhile
+/// are left out.
+pub(crate) async fn participants(
+    path_lock: &Arc<PathLock>,
+    most: usize,
+) -> Result<Vec<Participant>, AcquireError> {
+    let work = Arc::clone(path_lock);
+    let participants = path_lock.client().run_while_polled(async move {
+        let nodes = look::participants(&work, None).await?;
+        let mut found: Vec<Participant> = Vec::new();
+        for nodes in nodes.chunks(AT_A_TIME.min(most)) {
+            found.extend(read(&work, nodes).await?);
+            if found.len() >= most {
+                break;
+            }
+        }
+        found.truncate(most);
+        if let Some(first) = found.first_mut() {
+            first.is_leader = true;
+        }
+        Ok(found)
+    });
+    participants.await.unwrap_or_else(|| Err(path_lock.client().why_ended(path_lock.path())))
+}
+
+/// Reads the nodes of participants that still exist.
+async fn read(path_lock: &Arc<PathLock>, nodes: &[NodePath]) -> Result<Vec<Participant>, AcquireError> {
+    let path = path_lock.path();
+    let answers = path_lock.client().ask(|session, handle| async move {
+        // Each is sent when it is called; the answers come in the same order.
+        let reads: Vec<_> =
+            nodes.iter().map(|node| (node, handle.get_data(&path.child(node.name())))).collect();
+        let mut found = Ok(Vec::new());
+        for (node, read) in reads {
+            match (read.await, &mut found) {
+                (Ok((data, stat)), Ok(found)) => found.push(Participant {
+                    id: String::from_utf8_lossy(&data).into_owned(),
+                    node: node.clone(),
+                    is_leader: false,
+                    is_ours: stat.ephemeral_owner == session.session_id(),
+                }),
+                (Err(zk::Error::NoNode), _) | (_, Err(_)) => {}
+                // Said of the node that it is about.
+                (Err(zk::Error::NoAuth), Ok(_)) => found = Err(node.name().into()),
+                (Err(error), Ok(_)) => return Err(error),
+            }
+        }
+        Ok(found)
+    });
+    match answers.await {
+        Ok(Ok(found)) => Ok(found),
+        Ok(Err(node)) => Err(look::no_auth(path_lock, Subject::Node(node))),
+        Err(unanswered) => Err(look::error_of(path_lock, path, Subject::Directory, unanswered)),
+    }
+}
+
+/// Waits until this participant leads. What a repetition may change does not end the wait: it goes on until
+/// the caller leaves (docs/protocol.md#election).
+pub(crate) async fn until_leading(
+    path_lock: &Arc<PathLock>,
+    location: &'static Location<'static>,
+) -> Result<Hold, AcquireError> {
+    let first = Ask::new(Kind::Exclusive, Budget::Forever, location);
+    let (mut ask, mut failures) = (first, 0_u32);
+    loop {
+        match room::acquire(Arc::clone(path_lock), ask).await {
+            Ok(hold) if hold.lost().is_none() => return Ok(hold),
+            // Lost before its caller had it.
+            Ok(_) => ask = ask.again(),
+            Err(error) => {
+                let error = error.timed_out(Duration::ZERO, Duration::ZERO);
+                if !error.is_retryable() {
+                    return Err(error);
+                }
+                tracing::warn!(path = path_lock.path().user(), %error, "a participant joins its election again");
+                let pause = clean_up_pause(failures);
+                failures = failures.saturating_add(1);
+                ask = first;
+                // `None` if the client has ended, which the next attempt says.
+                path_lock.client().run_while_polled(async move { tokio::time::sleep(pause).await }).await;
+            }
+        }
+    }
+}
+
+/// One term of a leader, for those who work in it. It does not keep the leadership.
+#[derive(Debug)]
+pub(crate) struct Term {
+    /// Its drop does not release anything.
+    hold: Hold,
+    given_up: watch::Sender<bool>,
+    /// How much work is under way in this term.
+    working: watch::Sender<usize>,
+}
+
+/// Work that is under way in a term, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Work<'a>(&'a Term);
+
+impl Term {
+    pub(crate) fn new(hold: &Hold) -> Arc<Self> {
+        let hold = hold.without_release();
+        Arc::new(Self { hold, given_up: watch::Sender::new(false), working: watch::Sender::new(0) })
+    }
+
+    /// Returns the token, which is greater than that of every earlier term.
+    pub(crate) fn token(&self) -> FencingToken {
+        let (zxid, counter) = self.hold.token();
+        FencingToken::from_parts(zxid, counter)
+    }
+
+    /// Returns the hold of its node, for transactions.
+    pub(crate) fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
+    /// Tells those who work in it that it is over, by the leader's own decision.
+    pub(crate) fn give_up(&self) {
+        self.given_up.send_replace(true);
+    }
+
+    /// Returns the loss, if the term is over by the clock.
+    pub(crate) fn lost(&self) -> Option<Lost> {
+        let given_up = *self.given_up.borrow();
+        let reason = if given_up { Some(LostReason::GivenUp) } else { self.hold.lost() };
+        reason.map(|reason| Lost { path: self.path().into(), reason })
+    }
+
+    /// Waits until the term is over. Keeps neither the session nor the client.
+    pub(crate) fn when_lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+        let path = self.path().into();
+        let (mut given_up, lost) = (self.given_up.subscribe(), self.hold.when_lost());
+        async move {
+            let given_up = waker::contain(async move {
+                // An error means that the term was never given up, and is forgotten.
+                let is_over = given_up.wait_for(|given_up| *given_up).await.is_ok();
+                if !is_over {
+                    std::future::pending::<()>().await;
+                }
+            });
+            let reason = tokio::select! {
+                biased;
+                () = given_up => LostReason::GivenUp,
+                reason = lost => reason,
+            };
+            Lost { path, reason }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.hold.directory().user()
+    }
+
+    /// Counts work until the result is dropped: the node of the term stays at least as long
+    /// (docs/protocol.md#leaders-work).
+    pub(crate) fn begin_work(&self) -> Work<'_> {
+        self.working.send_modify(|working| *working += 1);
+        Work(self)
+    }
+
+    /// Waits until no work is under way, but not longer than the session timeout: work that is not polled is
+    /// not dropped.
+    async fn until_idle(&self) {
+        let mut working = self.working.subscribe();
+        let idle =
+            tokio::time::timeout(self.hold.session().timeout(), working.wait_for(|working| *working == 0));
+        if idle.await.is_err() {
+            tracing::warn!(path = self.path(), "a leader's work was not dropped within the session timeout");
+        }
+    }
+}
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        self.0.working.send_modify(|working| *working = working.saturating_sub(1));
+    }
+}
+
+/// What a member of an election is, for those who wait for its terms.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Status {
+    #[default]
+    Follows,
+    Leads(Arc<Term>),
+    /// It has left the election, with the error that was the reason, if it was one.
+    Left(Option<AcquireError>),
+}
+
+impl Status {
+    /// Returns its term; `None` if that is over by the clock.
+    fn term(&self) -> Option<&Arc<Term>> {
+        match self {
+            Self::Leads(term) if term.lost().is_none() => Some(term),
+            _ => None,
+        }
+    }
+
+    fn state(&self) -> LeadershipState {
+        match self {
+            Self::Left(_) => LeadershipState::Closed,
+            Self::Follows => LeadershipState::Follower,
+            Self::Leads(term) => match (term.lost(), term.hold.state()) {
+                (None, LockState::Held) => LeadershipState::Leader(term.token()),
+                (None, LockState::Suspended) => LeadershipState::Suspended(term.token()),
+                _ => LeadershipState::Follower,
+            },
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    status: watch::Sender<Status>,
+    /// The same for the user, with the changes in between.
+    state: watch::Sender<LeadershipState>,
+    /// What came of leaving; `None` until that is done.
+    left: watch::Sender<Option<Result<(), ReleaseError>>>,
+}
+
+impl Shared {
+    /// Returns a copy: asking a term whether it is lost may call foreign code
+    /// (docs/protocol.md#no-lock-across-await).
+    fn status(&self) -> Status {
+        self.status.borrow().clone()
+    }
+
+    fn set(&self, status: Status) {
+        self.status.send_replace(status);
+        self.publish();
+    }
+
+    /// Tells the state, if it has changed. Its receivers are polled by executors of the user's, whose wakers
+    /// may panic.
+    fn publish(&self) {
+        let state = self.status().state();
+        contain_panic(|| {
+            self.state.send_if_modified(|told| std::mem::replace(told, state) != state);
+        });
+    }
+}
+
+/// A member of an election, from [`join`] until it is dropped or [leaves](Self::leave).
+#[derive(Debug)]
+pub(crate) struct Member {
+    /// Its drop ends the task too.
+    stop: watch::Sender<bool>,
+    shared: Arc<Shared>,
+}
+
+/// Joins an election: a task of the client takes part in it until the member is dropped.
+pub(crate) fn join(path_lock: &Arc<PathLock>, location: &'static Location<'static>) -> Member {
+    let (stop, stopped) = watch::channel(false);
+    let shared = Arc::<Shared>::default();
+    let left = LeftOnDrop { path_lock: Arc::clone(path_lock), shared: Arc::clone(&shared) };
+    path_lock.client().spawn(take_part(left, stopped, location));
+    Member { stop, shared }
+}
+
+impl Member {
+    /// Returns its term; `None` if it does not lead, by the clock.
+    pub(crate) fn term(&self) -> Option<Arc<Term>> {
+        self.shared.status().term().cloned()
+    }
+
+    pub(crate) fn state(&self) -> LeadershipState {
+        self.shared.status().state()
+    }
+
+    pub(crate) fn watch_state(&self) -> watch::Receiver<LeadershipState> {
+        self.shared.state.subscribe()
+    }
+
+    /// Waits until it leads. The error is `None` if it has left the election by its own decision.
+    pub(crate) async fn until_leading(&self) -> Result<Arc<Term>, Option<AcquireError>> {
+        let mut status = self.shared.status.subscribe();
+        loop {
+            let now = status.borrow_and_update().clone();
+            if let Some(term) = now.term() {
+                return Ok(Arc::clone(term));
+            }
+            if let Status::Left(why) = now {
+                return Err(why);
+            }
+            // No error: this has the sender.
+            if waker::contain(status.changed()).await.is_err() {
+                return Err(None);
+            }
+        }
+    }
+
+    /// Leaves the election, and waits until the leadership is given up.
+    pub(crate) async fn leave(&self) -> Result<(), ReleaseError> {
+        self.stop.send_replace(true);
+        let mut left = self.shared.left.subscribe();
+        let left = waker::contain(left.wait_for(Option::is_some)).await;
+        left.ok().and_then(|left| left.clone()).unwrap_or(Ok(()))
+    }
+}
+
+/// Tells that a member has left, however its task ends: it is dropped with the end of its client.
+#[derive(Debug)]
+struct LeftOnDrop {
+    path_lock: Arc<PathLock>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for LeftOnDrop {
+    fn drop(&mut self) {
+        let Self { path_lock, shared } = self;
+        if !matches!(shared.status(), Status::Left(_)) {
+            shared.set(Status::Left(Some(path_lock.client().why_ended(path_lock.path()))));
+        }
+        contain_panic(|| {
+            shared.left.send_if_modified(|left| {
+                let is_done = left.is_some();
+                left.get_or_insert(Ok(()));
+                !is_done
+            });
+        });
+    }
+}
+
+/// Takes part in an election until the member stops.
+async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: &'static Location<'static>) {
+    let LeftOnDrop { path_lock, shared } = &left;
+    loop {
+        let leading: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(until_leading(path_lock, location));
+        let leading = tokio::select! {
+            biased;
+            () = stopped(&mut stop) => return shared.set(Status::Left(None)),
+            leading = leading => leading,
+        };
+        let hold = match leading {
+            Ok(hold) => hold,
+            Err(error) => {
+                tracing::error!(path = path_lock.path().user(), %error, "a participant has left its election");
+                return shared.set(Status::Left(Some(error)));
+            }
+        };
+        let term = Term::new(&hold);
+        shared.set(Status::Leads(Arc::clone(&term)));
+        let is_lost = tokio::select! {
+            biased;
+            () = stopped(&mut stop) => false,
+            () = until_lost(&hold, shared) => true,
+        };
+        if is_lost {
+            shared.set(Status::Follows);
+        } else {
+            term.give_up();
+            shared.set(Status::Left(None));
+        }
+        // Its node is before that of any next term (docs/protocol.md#leaders-work).
+        term.until_idle().await;
+        drop(term);
+        if !is_lost {
+            let released = hold.release().await;
+            contain_panic(|| {
+                shared.left.send_replace(Some(released));
+            });
+            return;
+        }
+    }
+}
+
+/// Waits until the member is dropped or leaves.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // An error means that it was dropped.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// Tells the changes of the state until the term is lost.
+async fn until_lost(hold: &Hold, shared: &Shared) {
+    let mut state = hold.state();
+    while !matches!(state, LockState::Lost(_)) {
+        state = hold.state_changed(state).await;
+        shared.publish();
+    }
+}

@@ -1,0 +1,577 @@
+//! The leader latch.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::client::Client;
+use crate::engine::election::{self, Member, Term};
+pub use crate::engine::election::{LeadershipState, Participant};
+use crate::engine::lock_options::{Recipe, RequestedOptions};
+use crate::engine::path_lock::PathLock;
+use crate::error::{AcquireError, BuildError, LeadError, Lost, ReleaseError};
+use crate::guard::while_held;
+use crate::options::{Acl, Parents};
+use crate::path::NodePath;
+use crate::shown::Quoted;
+use crate::token::FencingToken;
+use crate::transaction::Transaction;
+
+/// A participant of an election, from its start until it is closed or dropped.
+///
+/// One participant of all processes leads at a time, for one *term* after the other. A latch stays in the
+/// election by itself: it joins when it is started, and joins again when its session has ended, when its node
+/// was deleted, and when the servers were away. There is no thread and no listener to look after.
+/// [`leadership`](Self::leadership) waits for a term, [`watch_state`](Self::watch_state) shows what comes of
+/// it. To run one thing while leading, [`LeaderSelector::lead`](crate::LeaderSelector::lead) is simpler.
+///
+/// It is Curator's class of that name, in Curator's layout, so Java processes take part in the same election:
+/// each participant has a node in the directory of the election, with its id as data, and the one with the
+/// lowest number leads. A lock, or a [`LeaderSelector`](crate::LeaderSelector), needs another path.
+///
+/// The value is a handle, and cheap to clone. When the last clone is dropped, the participant leaves in the
+/// background; [`close`](Self::close) waits for that.
+///
+/// # What the leader knows
+/// The same as the holder of a lock ([`LockGuard`](crate::LockGuard#what-it-proves-and-what-it-does-not)): a
+/// term is over once the last renewal of the session is two thirds of the session timeout old, before the
+/// servers let another lead. A process that was paused for longer goes on where it was, so pass the
+/// [term](Leadership::term), which is a fencing token, to whatever the leader writes to.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # async fn schedule(_term: zookeeper_recipes::FencingToken) {}
+/// use zookeeper_recipes::LeaderLatch;
+///
+/// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").start()?;
+/// loop {
+///     let leadership = latch.leadership().await?;
+///     match leadership.while_held(schedule(leadership.term())).await {
+///         Ok(()) => break,
+///         Err(lost) => eprintln!("no longer the leader: {lost}"), // the latch has joined again
+///     }
+/// }
+/// latch.close().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// For a health check, or to forward requests to the leader:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::LeaderLatch;
+///
+/// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("10.0.0.7:8080").start()?;
+/// # latch.leadership().await?;
+/// if !latch.has_leadership() {
+///     if let Some(leader) = latch.leader().await? {
+///         println!("ask {}", leader.id());
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[doc(alias = "leader election")]
+#[must_use = "dropping the latch leaves the election"]
+pub struct LeaderLatch {
+    path_lock: Arc<PathLock>,
+    member: Arc<Member>,
+}
+
+impl LeaderLatch {
+    /// Joins the election at `path`, with the default options.
+    ///
+    /// See [`LeaderLatchBuilder::start`].
+    ///
+    /// # Errors
+    /// See [`LeaderLatchBuilder::start`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::LeaderLatch;
+    ///
+    /// let latch = LeaderLatch::start(&client, "/scheduler/leader")?;
+    /// latch.leadership().await?;
+    /// assert!(latch.has_leadership());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn start(client: &Client, path: &str) -> Result<Self, BuildError> {
+        Self::builder(client, path).start()
+    }
+
+    /// Returns a builder of a participant in the election at `path`.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::LeaderLatch;
+    ///
+    /// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").start()?;
+    /// # latch.leadership().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(client: &Client, path: &str) -> LeaderLatchBuilder {
+        LeaderLatchBuilder {
+            client: client.clone(),
+            path: path.to_owned(),
+            asked: RequestedOptions::default(),
+        }
+    }
+
+    /// Waits until this participant leads, and returns its leadership; at once if it leads already.
+    ///
+    /// While no server answers, or its node is deleted again and again, it goes on waiting. Wrap the call in
+    /// [`tokio::time::timeout`] to wait less.
+    ///
+    /// # Errors
+    /// See [`LeadError`].
+    ///
+    /// # Cancel safety
+    /// It only waits. The participant stays in the election.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::LeaderLatch;
+    ///
+    /// let latch = LeaderLatch::start(&client, "/scheduler/leader")?;
+    /// match tokio::time::timeout(Duration::from_secs(5), latch.leadership()).await {
+    ///     Ok(leadership) => println!("leads in term {}", leadership?.term()),
+    ///     Err(_) => println!("another one leads"),
+    /// }
+    /// # assert!(latch.has_leadership());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "await")]
+    pub async fn leadership(&self) -> Result<Leadership, LeadError> {
+        match self.member.until_leading().await {
+            Ok(term) => Ok(Leadership { term }),
+            Err(Some(error)) => Err(error.into()),
+            Err(None) => Err(LeadError::Left { path: self.path().to_owned() }),
+        }
+    }
+
+    /// Returns `true` if this participant leads, by the clock.
+    ///
+    /// Also while it is [`Suspended`](LeadershipState::Suspended). The answer is advisory: the leadership may
+    /// be lost a moment later, and only the [term](Leadership::term) protects what the leader writes to.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let latch = zookeeper_recipes::LeaderLatch::start(&client, "/scheduler/leader")?;
+    /// latch.leadership().await?;
+    /// assert!(latch.has_leadership());
+    /// latch.close().await?;
+    /// assert!(!latch.has_leadership());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "hasLeadership")]
+    pub fn has_leadership(&self) -> bool {
+        self.member.term().is_some()
+    }
+
+    /// Returns what this participant is in the election, by the clock.
+    #[must_use]
+    #[doc(alias = "getState")]
+    pub fn state(&self) -> LeadershipState {
+        self.member.state()
+    }
+
+    /// Returns a receiver of the [`state`](Self::state), to wait for changes.
+    ///
+    /// A receiver that is slow may miss states in between, but always gets the latest. After
+    /// [`Closed`](LeadershipState::Closed) there is no other. Changes are told by the session's thread; a
+    /// question to [`state`](Self::state) or [`has_leadership`](Self::has_leadership) reads the clock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let latch = zookeeper_recipes::LeaderLatch::start(&client, "/scheduler/leader")?;
+    /// use zookeeper_recipes::LeadershipState;
+    ///
+    /// let mut states = latch.watch_state();
+    /// let log = tokio::spawn(async move {
+    ///     loop {
+    ///         let state = *states.borrow_and_update();
+    ///         match state {
+    ///             LeadershipState::Leader(term) => println!("leads in term {term}"),
+    ///             LeadershipState::Closed => break,
+    ///             state => println!("{state:?}"),
+    ///         }
+    ///         if states.changed().await.is_err() {
+    ///             break;
+    ///         }
+    ///     }
+    /// });
+    /// latch.close().await?;
+    /// log.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "LeaderLatchListener")]
+    #[doc(alias = "addListener")]
+    pub fn watch_state(&self) -> watch::Receiver<LeadershipState> {
+        self.member.watch_state()
+    }
+
+    /// Returns the participant that leads or is about to, of all processes; `None` if there is none.
+    ///
+    /// It asks the servers. The leader may have changed by the time that this returns, and one whose session
+    /// is expiring is still shown.
+    ///
+    /// # Errors
+    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    #[doc(alias = "getLeader")]
+    pub async fn leader(&self) -> Result<Option<Participant>, AcquireError> {
+        Ok(election::participants(&self.path_lock, 1).await?.into_iter().next())
+    }
+
+    /// Returns the participants of all processes, the leader first and the others in the order in which they
+    /// will lead.
+    ///
+    /// # Errors
+    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::LeaderLatch;
+    ///
+    /// let latch = LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").start()?;
+    /// latch.leadership().await?;
+    /// let ids: Vec<String> = latch.participants().await?.iter().map(|p| p.id().to_owned()).collect();
+    /// assert_eq!(ids, ["web-3"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getParticipants")]
+    pub async fn participants(&self) -> Result<Vec<Participant>, AcquireError> {
+        election::participants(&self.path_lock, usize::MAX).await
+    }
+
+    /// Returns the path of the election, as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.path_lock.path().user()
+    }
+
+    /// Leaves the election, and waits until a leadership is given up.
+    ///
+    /// Work in [`Leadership::while_held`] is dropped first, so that it is over when another participant
+    /// leads; work that is not polled is waited for at most for the session timeout. So do not await this
+    /// inside of such work. All clones of the latch are closed, and a second call returns the same. A
+    /// participant that does not lead returns at once; its node is deleted in the background, which
+    /// [`Client::flush`](crate::Client::flush) waits for.
+    ///
+    /// # Errors
+    /// [`ReleaseError`] if the leadership could not be given up, as from
+    /// [`LockGuard::release`](crate::LockGuard::release).
+    ///
+    /// # Cancel safety
+    /// The participant leaves in any case, from the first poll.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::LeaderLatch;
+    ///
+    /// let (one, two) = (LeaderLatch::start(&client, "/l")?, LeaderLatch::start(&client, "/l")?);
+    /// one.leadership().await?;
+    /// one.close().await?;
+    /// two.leadership().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn close(&self) -> Result<(), ReleaseError> {
+        self.member.leave().await
+    }
+}
+
+crate::shown::debug_as_path!(LeaderLatch);
+
+/// Builder of a [`LeaderLatch`].
+///
+/// All latches of one client for one path share its options: the first one decides, and what a later one
+/// leaves unset it takes over.
+///
+/// # Examples
+/// With every option:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+/// # let client = client.connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{Acl, LeaderLatch, Parents};
+///
+/// let latch = LeaderLatch::builder(&client, "/scheduler/leader")
+///     .id("web-3")
+///     .acl([Acl::creator_all()]) // the client has credentials
+///     .parents(Parents::Persistent) // the directory stays when no participant is left
+///     .start()?;
+/// # latch.leadership().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "it does nothing until `start` is called"]
+#[derive(Clone)]
+pub struct LeaderLatchBuilder {
+    client: Client,
+    path: String,
+    asked: RequestedOptions,
+}
+
+impl fmt::Debug for LeaderLatchBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeaderLatchBuilder({})", Quoted(&self.path))
+    }
+}
+
+impl LeaderLatchBuilder {
+    /// Sets the id by which the others know this participant: its address, say.
+    ///
+    /// It is the data of its node, at most 1,000,000 bytes. By default it is that of a lock's node.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.asked.data = Some(id.into().into_bytes().into());
+        self
+    }
+
+    /// Sets the ACL of the participants' nodes, and of directories that have to be created.
+    ///
+    /// The default is that of the client ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
+    pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
+        self.asked.acl = Some(acl.into().into());
+        self
+    }
+
+    /// Sets the kind of node that missing directories are created as.
+    ///
+    /// The default is [`Parents::Container`], as in Curator.
+    pub fn parents(mut self, parents: Parents) -> Self {
+        self.asked.parents = Some(parents);
+        self
+    }
+
+    /// Joins the election in the background, and returns at once.
+    ///
+    /// What goes wrong later is told by [`LeaderLatch::leadership`].
+    ///
+    /// # Errors
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
+    ///   longer than 16 KiB with the namespace.
+    /// - [`BuildError::InvalidOption`] if an option has a value that cannot work.
+    /// - [`BuildError::ConflictingOptions`] if the same client has a latch at the path with another value of
+    ///   an option, such as another id.
+    /// - [`BuildError::MixedRecipes`] if the same client uses the path for another recipe.
+    #[track_caller]
+    pub fn start(self) -> Result<LeaderLatch, BuildError> {
+        let path_lock = self.client.path_lock(&self.path, Recipe::LeaderLatch, &self.asked)?;
+        let member = Arc::new(election::join(&path_lock, Location::caller()));
+        Ok(LeaderLatch { path_lock, member })
+    }
+}
+
+/// One term of a leader, as [`LeaderLatch::leadership`] returns it.
+///
+/// It does not keep the leadership: the term ends when it is lost, and when its latch is closed or dropped.
+/// From then on [`is_held`](Self::is_held) returns `false`, and this value never leads again.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # server.create("/scheduler/next", b"")?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{LeaderLatch, LostReason, NodeVersion};
+///
+/// let latch = LeaderLatch::start(&client, "/scheduler/leader")?;
+/// let leadership = latch.leadership().await?;
+/// let done = leadership.while_held(async { 42 /* what only the leader does */ }).await?;
+/// // For data in ZooKeeper: the servers refuse it once another may lead.
+/// leadership.transaction().set_data("/scheduler/next", b"07:00", NodeVersion::Any).commit().await?;
+///
+/// latch.close().await?;
+/// assert_eq!(leadership.lost().await.reason(), LostReason::GivenUp);
+/// # assert_eq!(done, 42);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Leadership {
+    term: Arc<Term>,
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the state: asking for it reads the clock, and may find the term over.
+        write!(f, "Leadership({}, {})", Quoted(self.path()), self.term())
+    }
+}
+
+impl Leadership {
+    /// Returns the fencing token of this term, which is greater than that of every earlier term of any
+    /// participant, so that a resource can refuse former leaders ([`FenceGate`](crate::FenceGate)).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{FenceGate, LeaderLatch};
+    ///
+    /// let latch = LeaderLatch::start(&client, "/scheduler/leader")?;
+    /// let first = latch.leadership().await?;
+    /// let session = client.session_id().ok_or("no session")?;
+    /// # let expired = first.lost();
+    /// # server.expire_session(session);
+    /// // The session expires, and the latch joins again.
+    /// # expired.await;
+    /// let second = latch.leadership().await?;
+    /// assert!(second.term() > first.term());
+    ///
+    /// let store = FenceGate::new();
+    /// store.check(second.term())?;
+    /// assert!(store.check(first.term()).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn term(&self) -> FencingToken {
+        self.term.token()
+    }
+
+    /// Returns `true` unless the term is over, by the clock.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.term.lost().is_none()
+    }
+
+    /// Returns a future that resolves when the term is over: lost, or given up.
+    ///
+    /// The future does not borrow the leadership, so another task can wait for it.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing is lost: the next one resolves at once if the term is over.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let latch = zookeeper_recipes::LeaderLatch::start(&client, "/scheduler/leader")?;
+    /// # async fn schedule() {}
+    /// let leadership = latch.leadership().await?;
+    /// tokio::select! {
+    ///     lost = leadership.lost() => eprintln!("stop at once: {lost}"),
+    ///     () = schedule() => {}
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+        self.term.when_lost()
+    }
+
+    /// Runs `work` in this term, and returns its output.
+    ///
+    /// As soon as the term is over, `work` is dropped. If it is over by the time that `work` is done, its
+    /// output is dropped.
+    ///
+    /// # Errors
+    /// [`Lost`] if the term is over. If it was over before the call, `work` is not polled.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, `work` is dropped with it. The participant goes on leading.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let latch = zookeeper_recipes::LeaderLatch::start(&client, "/scheduler/leader")?;
+    /// let leadership = latch.leadership().await?;
+    /// let done = leadership.while_held(async { 42 /* what only the leader does */ }).await?;
+    /// # assert_eq!(done, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
+        // Dropped after the work.
+        let _working = self.term.begin_work();
+        while_held(self.term.when_lost(), || self.term.lost(), work).await
+    }
+
+    /// Returns an empty transaction: writes to ZooKeeper that are committed only in this term.
+    ///
+    /// See [`Transaction`].
+    pub fn transaction(&self) -> Transaction<'_> {
+        Transaction::new([self.term.hold()])
+    }
+
+    /// Returns the path of the leader's node, without the client's namespace.
+    #[must_use]
+    #[doc(alias = "getOurPath")]
+    #[doc(alias = "getLastPathIsLeader")]
+    pub fn node(&self) -> NodePath {
+        self.term.hold().directory().user_child(&self.term.hold().node())
+    }
+
+    /// Returns the path of the election, as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.term.path()
+    }
+}

@@ -1,0 +1,419 @@
+//! The leader selector.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::client::Client;
+use crate::engine::election::{self, Participant, Term};
+use crate::engine::lock_options::{Recipe, RequestedOptions};
+use crate::engine::path_lock::PathLock;
+use crate::error::{AcquireError, BuildError, LeadError};
+use crate::guard::while_held;
+use crate::options::{Acl, Parents};
+use crate::protocol::node_name::Dialect;
+use crate::shown::Quoted;
+use crate::token::FencingToken;
+
+/// An election whose leader runs one thing: [`lead`](Self::lead).
+///
+/// One participant of all processes leads at a time, for one *term* after the other. The term is a fencing
+/// token, greater than that of every earlier term.
+///
+/// It is Curator's class of that name, in Curator's layout, so Java processes take part in the same election:
+/// the leader holds an [`InterProcessMutex`](crate::InterProcessMutex) at the path of the election, by a node
+/// with the participant's id as data. Kazoo's `Election` (Python) is the same with that
+/// [dialect](LeaderSelectorBuilder::dialect). A [`LeaderLatch`](crate::LeaderLatch) needs another path.
+///
+/// The value is a handle, and cheap to clone. It does nothing until [`lead`](Self::lead) is called.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::LeaderSelector;
+///
+/// let selector = LeaderSelector::builder(&client, "/scheduler/leader").id("web-3").build()?;
+/// let sent = selector
+///     .lead(|term| async move {
+///         // No other process is here. Pass `term` to the database with each write.
+///         println!("leads in term {term}");
+///         42
+///     })
+///     .await?;
+/// # assert_eq!(sent, 42);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// For as long as the process runs, in a task that a shutdown ends:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # async fn shutdown() {}
+/// # async fn schedule(_term: zookeeper_recipes::FencingToken) { std::future::pending().await }
+/// use zookeeper_recipes::LeaderSelector;
+///
+/// let selector = LeaderSelector::new(&client, "/scheduler/leader")?;
+/// tokio::select! {
+///     ended = selector.lead(schedule) => ended?,
+///     () = shutdown() => {} // drops the work, then gives the leadership up
+/// }
+/// client.close().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[doc(alias = "leader election")]
+#[doc(alias = "Election")]
+pub struct LeaderSelector {
+    path_lock: Arc<PathLock>,
+    terms: Arc<Terms>,
+}
+
+/// The terms in which calls of [`LeaderSelector::lead`] are, of all clones of one selector.
+#[derive(Debug, Default)]
+struct Terms(Mutex<Vec<Weak<Term>>>);
+
+impl Terms {
+    /// Adds a term, and forgets those that are over.
+    fn begin(&self, term: &Arc<Term>) {
+        let mut terms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        terms.retain(|term| term.strong_count() > 0);
+        terms.push(Arc::downgrade(term));
+    }
+
+    /// Returns the terms that are not over, by the clock.
+    fn current(&self) -> Vec<Arc<Term>> {
+        let mut terms: Vec<Arc<Term>> = {
+            let terms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            terms.iter().filter_map(Weak::upgrade).collect()
+        };
+        // Outside of the mutex: it may call foreign code (docs/protocol.md#no-lock-across-await).
+        terms.retain(|term| term.lost().is_none());
+        terms
+    }
+}
+
+impl LeaderSelector {
+    /// Creates a participant of the election at `path`, without any I/O.
+    ///
+    /// # Errors
+    /// See [`LeaderSelectorBuilder::build`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::LeaderSelector;
+    ///
+    /// let selector = LeaderSelector::new(&client, "/scheduler/leader")?;
+    /// assert_eq!(selector.path(), "/scheduler/leader");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
+        Self::builder(client, path).build()
+    }
+
+    /// Returns a builder of a participant of the election at `path`.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::LeaderSelector;
+    ///
+    /// let selector = LeaderSelector::builder(&client, "/scheduler/leader").id("web-3").build()?;
+    /// # assert!(!selector.has_leadership());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(client: &Client, path: &str) -> LeaderSelectorBuilder {
+        LeaderSelectorBuilder {
+            client: client.clone(),
+            path: path.to_owned(),
+            asked: RequestedOptions::default(),
+        }
+    }
+
+    /// Waits until this participant leads, runs `work`, gives the leadership back, and returns the output.
+    ///
+    /// If the term is over before the work is, because it was lost or
+    /// [interrupted](Self::interrupt_leadership), the work is dropped, the participant queues again, and
+    /// `work` is called for its next term. So the work is begun again from the start; and if it ends after
+    /// the leadership was lost, its output is dropped and it is begun again too.
+    ///
+    /// The work is dropped when the last renewal of the session is two thirds of the session timeout old,
+    /// before another participant leads. A process that was paused for longer goes on where it was: pass the
+    /// term to whatever the work writes to ([`FenceGate`](crate::FenceGate)).
+    ///
+    /// While no server answers, it goes on waiting. To be a participant again after the work has ended, call
+    /// it again, in a loop: others lead in between.
+    ///
+    /// # Errors
+    /// [`LeadError::Acquire`] if the servers refuse what this participant needs, or the client is closed.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the work is dropped, and then the participant leaves: what it has at the
+    /// servers is deleted in the background, which [`Client::flush`](crate::Client::flush) waits for. Do not
+    /// keep the future without polling it: a participant that is not polled may be the leader.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{FenceGate, LeaderSelector};
+    ///
+    /// let store = FenceGate::new(); // in the database
+    /// let selector = LeaderSelector::new(&client, "/scheduler/leader")?;
+    /// selector.lead(async |term| store.check(term)).await??;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "takeLeadership")]
+    #[doc(alias = "autoRequeue")]
+    #[doc(alias = "requeue")]
+    #[track_caller]
+    pub fn lead<T, F, W>(&self, mut work: W) -> impl Future<Output = Result<T, LeadError>> + use<T, F, W>
+    where
+        F: Future<Output = T>,
+        W: FnMut(FencingToken) -> F,
+    {
+        let location = Location::caller();
+        let (path_lock, terms) = (Arc::clone(&self.path_lock), Arc::clone(&self.terms));
+        async move {
+            loop {
+                // Declared first, so dropped last: the work relies on it.
+                let hold = election::until_leading(&path_lock, location).await?;
+                let term = Term::new(&hold);
+                terms.begin(&term);
+                let output = while_held(term.when_lost(), || term.lost(), work(term.token())).await;
+                drop(term);
+                // Given back in any case. What became of it is logged, and no concern of the work's.
+                let released = hold.release().await;
+                match output {
+                    Ok(output) => return Ok(output),
+                    Err(lost) => {
+                        tracing::info!(path = lost.path(), %lost, ?released, "a leader's work was dropped");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends the term in which this participant leads, if it does: its work is dropped, and it queues again,
+    /// behind the others. Returns `true` if it led.
+    ///
+    /// Of this selector and its clones. It does not wait for the end.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::LeaderSelector;
+    ///
+    /// let selector = LeaderSelector::new(&client, "/scheduler/leader")?;
+    /// let mut terms = Vec::new();
+    /// selector
+    ///     .lead(|term| {
+    ///         terms.push(term);
+    ///         let is_first = terms.len() == 1;
+    ///         let selector = selector.clone();
+    ///         async move {
+    ///             if is_first {
+    ///                 assert!(selector.interrupt_leadership());
+    ///                 std::future::pending::<()>().await;
+    ///             }
+    ///         }
+    ///     })
+    ///     .await?;
+    /// assert!(terms[1] > terms[0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "interruptLeadership")]
+    pub fn interrupt_leadership(&self) -> bool {
+        let terms = self.terms.current();
+        terms.iter().for_each(|term| term.give_up());
+        !terms.is_empty()
+    }
+
+    /// Returns `true` if this participant leads, by the clock: the work of a call of [`lead`](Self::lead), of
+    /// this selector or a clone, is under way.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let selector = zookeeper_recipes::LeaderSelector::new(&client, "/scheduler/leader")?;
+    /// assert!(selector.lead(async |_| selector.has_leadership()).await?);
+    /// assert!(!selector.has_leadership());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "hasLeadership")]
+    pub fn has_leadership(&self) -> bool {
+        !self.terms.current().is_empty()
+    }
+
+    /// Returns the participant that leads or is about to, of all processes; `None` if there is none.
+    ///
+    /// It asks the servers. The leader may have changed by the time that this returns, and one whose session
+    /// is expiring is still shown.
+    ///
+    /// # Errors
+    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    #[doc(alias = "getLeader")]
+    pub async fn leader(&self) -> Result<Option<Participant>, AcquireError> {
+        Ok(election::participants(&self.path_lock, 1).await?.into_iter().next())
+    }
+
+    /// Returns the participants of all processes, the leader first and the others in the order in which they
+    /// will lead.
+    ///
+    /// # Errors
+    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::LeaderSelector;
+    ///
+    /// let selector = LeaderSelector::builder(&client, "/scheduler/leader").id("web-3").build()?;
+    /// let seen = selector.lead(async |_| selector.participants().await).await??;
+    /// assert!(seen[0].id() == "web-3" && seen[0].is_leader());
+    /// assert!(selector.participants().await?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getParticipants")]
+    pub async fn participants(&self) -> Result<Vec<Participant>, AcquireError> {
+        election::participants(&self.path_lock, usize::MAX).await
+    }
+
+    /// Returns the path of the election, as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.path_lock.path().user()
+    }
+}
+
+crate::shown::debug_as_path!(LeaderSelector);
+
+/// Builder of a [`LeaderSelector`].
+///
+/// All handles of one client for one path share its options, those of an
+/// [`InterProcessMutex`](crate::InterProcessMutex) too: the first one decides, and what a later one leaves
+/// unset it takes over.
+///
+/// # Examples
+/// With every option:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::builder().auth("digest", "shop:secret");
+/// # let client = client.connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{Acl, Dialect, LeaderSelector, Parents};
+///
+/// let selector = LeaderSelector::builder(&client, "/scheduler/leader")
+///     .id("web-3")
+///     .acl([Acl::creator_all()]) // the client has credentials
+///     .parents(Parents::Persistent) // the directory stays when no participant is left
+///     .dialect(Dialect::Curator)
+///     .build()?;
+/// # selector.lead(async |_| ()).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "it does nothing until `build` is called"]
+#[derive(Clone)]
+pub struct LeaderSelectorBuilder {
+    client: Client,
+    path: String,
+    asked: RequestedOptions,
+}
+
+impl fmt::Debug for LeaderSelectorBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeaderSelectorBuilder({})", Quoted(&self.path))
+    }
+}
+
+impl LeaderSelectorBuilder {
+    /// Sets the id by which the others know this participant: its address, say.
+    ///
+    /// It is the data of its node, at most 1,000,000 bytes. By default, and if it is empty, as in Curator, it
+    /// is that of a lock's node.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.asked.data = Some(id.into()).filter(|id| !id.is_empty()).map(|id| id.into_bytes().into());
+        self
+    }
+
+    /// Sets the ACL of the participants' nodes, and of directories that have to be created.
+    ///
+    /// The default is that of the client ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
+    pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
+        self.asked.acl = Some(acl.into().into());
+        self
+    }
+
+    /// Sets the kind of node that missing directories are created as.
+    ///
+    /// The default is [`Parents::Container`], as in Curator; with kazoo's dialect it is
+    /// [`Parents::Persistent`].
+    pub fn parents(mut self, parents: Parents) -> Self {
+        self.asked.parents = Some(parents);
+        self
+    }
+
+    /// Sets whose node names to use: [`Dialect::Kazoo`] for an election with kazoo's `Election`.
+    ///
+    /// The default is [`Dialect::Curator`]. All participants have to agree on it.
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.asked.dialect = Some(dialect);
+        self
+    }
+
+    /// Builds the selector, without any I/O.
+    ///
+    /// # Errors
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
+    ///   longer than 16 KiB with the namespace.
+    /// - [`BuildError::InvalidOption`] if an option has a value that cannot work.
+    /// - [`BuildError::ConflictingOptions`] if the same client uses the path with another value of an option;
+    ///   that of the id is called `data` then.
+    /// - [`BuildError::MixedRecipes`] if the same client uses the path for a recipe with another kind of
+    ///   queue, such as a [`LeaderLatch`](crate::LeaderLatch).
+    pub fn build(self) -> Result<LeaderSelector, BuildError> {
+        let path_lock = self.client.path_lock(&self.path, Recipe::Mutex, &self.asked)?;
+        Ok(LeaderSelector { path_lock, terms: Arc::default() })
+    }
+}

@@ -1,0 +1,830 @@
+//! Leader elections, with the faults that have broken other implementations: docs/protocol.md#election and
+//! docs/protocol.md#leaders-work.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use test_support::in_process::{Barrier, connect, connect_as, connect_with, eager, queue_at, session, until};
+use test_support::{SOON, within};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio_test::{assert_pending, task};
+use zookeeper_recipes::{
+    AcquireError, BuildError, Client, FencingToken, InterProcessMutex, LeadError, LeaderLatch,
+    LeaderSelector, Leadership, LeadershipState, LostReason, Participant, RetryPolicy,
+};
+use zookeeper_test_server::{CreateMode, Cut, Direction, Loss, Match, Op, Server};
+
+const PATH: &str = "/scheduler/leader";
+/// ZooKeeper's code of a missing permission.
+const NO_AUTH: i32 = -102;
+
+fn start() -> Server {
+    let server = Server::start().unwrap();
+    server.create(PATH, "").unwrap();
+    server
+}
+
+/// Sessions are short here, so that a lease ends soon.
+fn start_impatient() -> Server {
+    let server = Server::builder().tick(Duration::from_millis(50)).start().unwrap();
+    server.create(PATH, "").unwrap();
+    server
+}
+
+async fn impatient(server: &Server) -> Client {
+    connect_as(Client::builder().retry_policy(eager()).session_timeout(Duration::from_millis(900)), server)
+        .await
+}
+
+fn latch(client: &Client, id: &str) -> LeaderLatch {
+    LeaderLatch::builder(client, PATH).id(id).start().unwrap()
+}
+
+fn selector(client: &Client) -> LeaderSelector {
+    LeaderSelector::new(client, PATH).unwrap()
+}
+
+fn queue(server: &Server) -> Vec<String> {
+    queue_at(server, PATH)
+}
+
+async fn leads(latch: &LeaderLatch) -> Leadership {
+    within("the leadership", latch.leadership()).await.unwrap()
+}
+
+/// Waits until so many participants have a node, and the last of them watches the one before it.
+async fn queued(server: &Server, count: usize) {
+    until(server, "the participants", move |view| {
+        view.children(PATH).len() == count && view.watches() == count - 1
+    })
+    .await;
+}
+
+/// Two latches of two clients. The first of them leads, and the other waits for it.
+async fn pair(server: &Server) -> ([Client; 2], [LeaderLatch; 2], Leadership) {
+    let clients = [connect(server).await, connect(server).await];
+    pair_of(server, clients).await
+}
+
+async fn pair_of(server: &Server, clients: [Client; 2]) -> ([Client; 2], [LeaderLatch; 2], Leadership) {
+    let first = latch(&clients[0], "first");
+    let leadership = leads(&first).await;
+    let second = latch(&clients[1], "second");
+    queued(server, 2).await;
+    (clients, [first, second], leadership)
+}
+
+async fn until_state(latch: &LeaderLatch, wanted: impl Fn(LeadershipState) -> bool) -> LeadershipState {
+    let mut states = latch.watch_state();
+    within("the state", async {
+        loop {
+            let state = *states.borrow_and_update();
+            if wanted(state) {
+                return state;
+            }
+            states.changed().await.unwrap();
+        }
+    })
+    .await
+}
+
+/// Waits until no participant is left at the server.
+async fn empty(server: &Server) {
+    until(server, "an empty election", |view| view.children(PATH).is_empty()).await;
+}
+
+/// Says when it is dropped.
+struct Sentinel(Arc<AtomicBool>);
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Work without an end, and whether it has been dropped.
+fn endless() -> (impl Future<Output = ()> + Send + 'static, Arc<AtomicBool>) {
+    let dropped = Arc::new(AtomicBool::new(false));
+    let sentinel = Sentinel(Arc::clone(&dropped));
+    let work = async move {
+        let _sentinel = sentinel;
+        std::future::pending::<()>().await;
+    };
+    (work, dropped)
+}
+
+/// A call of `lead` as a task whose work tells its terms and does not end by itself.
+fn leader(selector: &LeaderSelector) -> (JoinHandle<()>, watch::Receiver<Vec<FencingToken>>) {
+    let (terms, seen) = watch::channel(Vec::new());
+    let selector = selector.clone();
+    let task = tokio::spawn(async move {
+        let lead = selector.lead(|term| {
+            terms.send_modify(|terms| terms.push(term));
+            std::future::pending::<()>()
+        });
+        lead.await.unwrap();
+    });
+    (task, seen)
+}
+
+async fn terms(seen: &mut watch::Receiver<Vec<FencingToken>>, count: usize) -> Vec<FencingToken> {
+    within("the terms", seen.wait_for(|terms| terms.len() >= count)).await.unwrap().clone()
+}
+
+// The layouts.
+
+/// Curator's: `_c_<uuid>-latch-<number>` with the id as data.
+#[tokio::test]
+async fn a_latch_has_curators_node() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    for (id, data) in [("web-3 ä", "web-3 ä"), ("", "")] {
+        let latch = latch(&client, id);
+        let leadership = leads(&latch).await;
+        let node = leadership.node();
+        let (before, number) = node.name().rsplit_once("-latch-").unwrap();
+        let uuid = before.strip_prefix("_c_").unwrap();
+        assert!(uuid.len() == 36 && number.len() == 10, "{node}");
+        let shown = server.node(&node).unwrap();
+        assert_eq!(shown.data, data.as_bytes());
+        assert_eq!(shown.ephemeral_owner, session(&client));
+        assert_eq!(leadership.term(), FencingToken::from_parts(shown.czxid, 0));
+        latch.close().await.unwrap();
+        drop(latch);
+        // Of the same path with another id: the first is forgotten when its task has ended.
+        client.flush(SOON).await.unwrap();
+    }
+}
+
+/// Curator's: a mutex, with the id as data if it is not empty.
+#[tokio::test]
+async fn a_selector_has_the_node_of_a_mutex() {
+    let server = start();
+    let client = connect(&server).await;
+    for (id, data) in [("web-3", Some("web-3")), ("", None)] {
+        let selector = LeaderSelector::builder(&client, PATH).id(id).build().unwrap();
+        let node = within("the work", selector.lead(async |_| queue(&server))).await.unwrap().remove(0);
+        assert!(node.contains("-lock-0"), "{node}");
+        let seen = within("the work", selector.lead(async |_| selector.leader().await)).await.unwrap();
+        let seen = seen.unwrap().unwrap();
+        match data {
+            Some(id) => assert_eq!(seen.id(), id),
+            None => assert!(!seen.id().is_empty(), "that of a lock's node"),
+        }
+        // A mutex of another client is in the same queue.
+        let held = InterProcessMutex::new(&connect(&server).await, PATH).unwrap().lock().await.unwrap();
+        let mut lead = task::spawn(selector.lead(async |_| ()));
+        assert_pending!(lead.poll());
+        queued(&server, 2).await;
+        held.release().await.unwrap();
+        within("the work", lead).await.unwrap();
+        drop(selector);
+    }
+    empty(&server).await;
+}
+
+#[tokio::test]
+async fn participants_are_seen_in_order_with_their_ids() {
+    let server = start();
+    let (clients, latches, leadership) = pair(&server).await;
+    let seen = |latch: LeaderLatch| async move {
+        let participants = within("the participants", latch.participants()).await.unwrap();
+        assert_eq!(within("the leader", latch.leader()).await.unwrap().as_ref(), participants.first());
+        participants
+    };
+    let shown = |participants: &[Participant]| -> Vec<(String, bool, bool)> {
+        participants.iter().map(|p| (p.id().to_owned(), p.is_leader(), p.is_ours())).collect()
+    };
+    let one = |id: &str, is_leader, is_ours| (id.to_owned(), is_leader, is_ours);
+    let by_first = seen(latches[0].clone()).await;
+    assert_eq!(shown(&by_first), [one("first", true, true), one("second", false, false)]);
+    assert_eq!(*by_first[0].node(), leadership.node());
+    let by_second = seen(latches[1].clone()).await;
+    assert_eq!(shown(&by_second), [one("first", true, false), one("second", false, true)]);
+
+    // One that goes between the list and its reading is left out.
+    let gate = server.hold_request(Match::op(Op::GetData).session(session(&clients[1])));
+    let reading = tokio::spawn(seen(latches[1].clone()));
+    within("the reading", gate.wait_hit()).await;
+    server.delete(&leadership.node()).unwrap();
+    gate.release();
+    within("the answer", reading).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_latch_and_a_lock_do_not_share_a_path() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let latch = latch(&client, "a");
+    let leadership = leads(&latch).await;
+    let here = InterProcessMutex::new(&client, PATH).unwrap_err();
+    assert!(matches!(here, BuildError::MixedRecipes { .. }), "{here}");
+    let there = within("the refusal", selector(&other).lead(async |_| ())).await.unwrap_err();
+    let LeadError::Acquire(AcquireError::MixedRecipes { node, .. }) = &there else { panic!("{there}") };
+    assert_eq!(*node, leadership.node());
+    latch.close().await.unwrap();
+
+    let held = InterProcessMutex::new(&other, PATH).unwrap().lock().await.unwrap();
+    let refused = LeaderLatch::start(&connect(&server).await, PATH).unwrap();
+    let error = within("the refusal", refused.leadership()).await.unwrap_err();
+    assert!(matches!(error, LeadError::Acquire(AcquireError::MixedRecipes { .. })), "{error}");
+    assert!(!error.is_retryable() && error.path() == PATH);
+    assert_eq!(refused.state(), LeadershipState::Closed);
+    held.release().await.unwrap();
+    empty(&server).await;
+}
+
+/// Another id of the same client at the same path is another participant, which its own client makes.
+#[tokio::test]
+async fn latches_of_one_client_share_an_id() {
+    let server = start();
+    let client = connect(&server).await;
+    let _first = latch(&client, "a");
+    let error = LeaderLatch::builder(&client, PATH).id("b").start().unwrap_err();
+    assert!(matches!(error, BuildError::ConflictingOptions { option: "id", .. }), "{error}");
+    let second = LeaderLatch::start(&client, PATH).unwrap();
+    until(&server, "both", |view| view.children(PATH).len() == 2).await;
+    assert!(second.participants().await.unwrap().iter().all(|participant| participant.id() == "a"));
+}
+
+// The life of a latch.
+
+#[tokio::test]
+async fn leadership_goes_to_the_next_when_it_is_given_up() {
+    let server = start();
+    let (clients, [first, second], leadership) = pair(&server).await;
+    assert!(first.has_leadership() && leadership.is_held() && !second.has_leadership());
+    assert_eq!(first.state(), LeadershipState::Leader(leadership.term()));
+    assert_eq!(second.state(), LeadershipState::Follower);
+
+    // By a close ..
+    within("the close", first.close()).await.unwrap();
+    assert!(!first.has_leadership() && !leadership.is_held());
+    let lost = within("the end", leadership.lost()).await;
+    assert_eq!(lost.reason(), LostReason::GivenUp);
+    assert!(lost.to_string().ends_with("is lost: it was given up"), "{lost}");
+    let refused = leadership.while_held(async { panic!("not polled") }).await;
+    assert_eq!(refused.unwrap_err().reason(), LostReason::GivenUp);
+    let next = leads(&second).await;
+    assert!(next.term() > leadership.term());
+    assert_eq!(first.state(), LeadershipState::Closed);
+    let error = within("the answer", first.leadership()).await.unwrap_err();
+    assert!(matches!(&error, LeadError::Left { path, .. } if path == PATH), "{error}");
+    within("the same again", first.close()).await.unwrap();
+
+    // .. and by a drop, of the last handle.
+    let third = latch(&clients[0], "first");
+    queued(&server, 2).await;
+    let handle = second.clone();
+    drop(second);
+    assert!(handle.has_leadership());
+    drop(handle);
+    let last = leads(&third).await;
+    assert!(last.term() > next.term());
+    assert_eq!(within("the end", next.lost()).await.reason(), LostReason::GivenUp);
+    drop(third);
+    empty(&server).await;
+}
+
+/// Nothing of a latch is left when it is dropped, wherever it stands, and it does not keep its client.
+#[tokio::test]
+async fn a_dropped_latch_leaves_no_node_and_no_session() {
+    let server = start();
+    let (clients, [first, second], leadership) = pair(&server).await;
+    drop(second);
+    until(&server, "the end of the follower", |view| view.children(PATH).len() == 1).await;
+    drop((first, leadership, clients));
+    until(&server, "the end of both sessions", |view| view.sessions().is_empty()).await;
+    assert_eq!(queue(&server), [""; 0]);
+
+    // One that has asked for nothing yet, of which the servers do not know.
+    let client = connect(&server).await;
+    let gate = server.hold_request(Match::op(Op::Create));
+    let early = latch(&client, "early");
+    within("the create", gate.wait_hit()).await;
+    drop(early);
+    gate.release();
+    client.flush(SOON).await.unwrap();
+    assert_eq!(queue(&server), [""; 0]);
+}
+
+/// The work is over when the next one is let in.
+#[tokio::test]
+async fn work_is_dropped_before_the_node_is_deleted() {
+    for is_closed in [true, false] {
+        let server = start();
+        let (_clients, [first, second], leadership) = pair(&server).await;
+        let (work, dropped) = endless();
+        let task = tokio::spawn(async move { leadership.while_held(work).await });
+        let gate = server.hold_request(Match::op(Op::Delete));
+        // The work runs.
+        tokio::task::yield_now().await;
+        let closing = tokio::spawn(async move {
+            if is_closed {
+                first.close().await.unwrap();
+            }
+        });
+        within("the deletion", gate.wait_hit()).await;
+        assert!(dropped.load(Ordering::SeqCst), "closed: {is_closed}");
+        assert!(!second.has_leadership());
+        gate.release();
+        leads(&second).await;
+        let ended = within("the end of the work", task).await.unwrap();
+        assert_eq!(ended.unwrap_err().reason(), LostReason::GivenUp);
+        within("the close", closing).await.unwrap();
+    }
+}
+
+/// Work that its task does not poll keeps the leadership for the session timeout, and not for ever.
+#[tokio::test]
+async fn work_that_is_not_polled_does_not_keep_the_leadership() {
+    let server = start_impatient();
+    let clients = [impatient(&server).await, impatient(&server).await];
+    let (_clients, [first, second], leadership) = pair_of(&server, clients).await;
+    let (work, dropped) = endless();
+    let mut stuck = task::spawn(leadership.while_held(work));
+    assert_pending!(stuck.poll());
+    within("the close", first.close()).await.unwrap();
+    leads(&second).await;
+    assert!(!dropped.load(Ordering::SeqCst), "it was not polled");
+    assert_eq!(within("the end", stuck).await.unwrap_err().reason(), LostReason::GivenUp);
+    assert!(dropped.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn the_state_is_told() {
+    let server = start_impatient();
+    let client = impatient(&server).await;
+    let latch = latch(&client, "a");
+    let leader = |state| matches!(state, LeadershipState::Leader(_));
+    let LeadershipState::Leader(term) = until_state(&latch, leader).await else { panic!() };
+    // No expiry, so that it comes back.
+    server.freeze_expiry(true);
+    server.stall(session(&client), Direction::Both);
+    assert_eq!(
+        until_state(&latch, |state| !leader(state)).await,
+        LeadershipState::Suspended(term),
+        "before it is lost"
+    );
+    until_state(&latch, |state| state == LeadershipState::Follower).await;
+    assert!(!latch.has_leadership());
+    server.resume(session(&client));
+    let LeadershipState::Leader(next) = until_state(&latch, leader).await else { panic!() };
+    assert!(next > term, "another term, by another node");
+    within("the close", client.close()).await.unwrap();
+    until_state(&latch, |state| state == LeadershipState::Closed).await;
+    let error = within("the answer", latch.leadership()).await.unwrap_err();
+    assert!(matches!(error, LeadError::Acquire(AcquireError::Closed { .. })), "{error}");
+    // There is nothing to give up.
+    within("the close", latch.close()).await.unwrap();
+    let other = selector_at(&client, "/scheduler/other");
+    let error = within("the answer", other.lead(async |_| ())).await.unwrap_err();
+    assert!(matches!(error, LeadError::Acquire(AcquireError::Closed { .. })), "{error}");
+}
+
+/// Without tokio.
+#[test]
+fn any_executor_waits_for_a_leadership() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let server = start();
+    let client = runtime.block_on(connect(&server));
+    let latch = latch(&client, "a");
+    let leadership = test_support::block_on(latch.leadership()).unwrap();
+    assert_eq!(test_support::block_on(leadership.while_held(async { 42 })).unwrap(), 42);
+    assert_eq!(test_support::block_on(latch.participants()).unwrap().len(), 1);
+    test_support::block_on(latch.close()).unwrap();
+    assert_eq!(
+        test_support::block_on(selector(&connect_blocking(&runtime, &server)).lead(async |_| 7)).unwrap(),
+        7
+    );
+}
+
+fn connect_blocking(runtime: &tokio::runtime::Runtime, server: &Server) -> Client {
+    runtime.block_on(connect(server))
+}
+
+// What other implementations had.
+
+/// CURATOR-498: a latch took the node of its dying session for its own.
+#[tokio::test]
+async fn curator_498_a_node_of_another_session_is_not_taken_for_ours() {
+    let server = start();
+    let (client, dying) = (connect(&server).await, connect(&server).await);
+    let create = Match::op(Op::Create).session(session(&client));
+    let lost = server.drop_request(create.clone(), Loss::Close);
+    let again = server.hold_request(create.nth(1));
+    let latch = latch(&client, "a");
+    within("the repetition", again.wait_hit()).await;
+    let mode = CreateMode::EphemeralSequential;
+    let theirs = server.create_as(&lost.hits()[0].path, "a", mode, session(&dying)).unwrap();
+    again.release();
+    let node = theirs.clone();
+    until(&server, "the wait for it", move |view| view.watches_on(&node).len() == 1).await;
+    assert!(!latch.has_leadership());
+    server.expire_session(session(&dying));
+    let leadership = leads(&latch).await;
+    assert_eq!(server.node(&leadership.node()).unwrap().ephemeral_owner, session(&client));
+    assert_eq!(queue(&server), [leadership.node().as_str()]);
+}
+
+/// CURATOR-62: a participant that was interrupted while it joined left a node, and the election stood still.
+#[tokio::test]
+async fn curator_62_a_cancelled_participant_leaves_no_node() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    for is_lost in [false, true] {
+        let create = Match::op(Op::Create).session(session(&client));
+        let (task, _) = if is_lost {
+            let lost = server.drop_reply(create, Loss::Close);
+            let (task, seen) = leader(&selector(&client));
+            within("the create", lost.wait_hit()).await;
+            (task, seen)
+        } else {
+            let gate = server.hold_reply(create);
+            let (task, seen) = leader(&selector(&client));
+            within("the create", gate.wait_hit()).await;
+            gate.release();
+            (task, seen)
+        };
+        task.abort();
+        let _ = within("the cancellation", task).await;
+        within("the other's term", selector(&other).lead(async |_| ())).await.unwrap();
+        client.flush(SOON).await.unwrap();
+        empty(&server).await;
+    }
+}
+
+/// CURATOR-202: a leader that came back to the session that it had given up for lost left its node for ever, and
+/// there was no leader.
+#[tokio::test]
+async fn curator_202_the_node_of_a_lost_term_goes_although_the_session_lives() {
+    let server = start_impatient();
+    let clients = [impatient(&server).await, impatient(&server).await];
+    let ([client, _other], [first, second], leadership) = pair_of(&server, clients).await;
+    server.freeze_expiry(true);
+    server.stall(session(&client), Direction::Both);
+    assert_eq!(within("the loss", leadership.lost()).await.reason(), LostReason::LeaseExpired);
+    assert!(!first.has_leadership() && server.exists(&leadership.node()));
+    server.resume(session(&client));
+    let next = leads(&second).await;
+    assert!(next.term() > leadership.term());
+    assert!(!server.exists(&leadership.node()));
+    // Back in the election, at its end.
+    queued(&server, 2).await;
+    assert_eq!(queue(&server)[0], next.node());
+}
+
+/// CURATOR-171, -49: a leader whose node was deleted by hand was not told, beside the next one.
+#[tokio::test]
+async fn curator_171_a_leader_whose_node_is_deleted_is_told() {
+    let server = start_impatient();
+    let clients = [impatient(&server).await, impatient(&server).await];
+    let (_clients, [first, second], leadership) = pair_of(&server, clients).await;
+    server.delete(&leadership.node()).unwrap();
+    let next = leads(&second).await;
+    assert_eq!(within("the loss", leadership.lost()).await.reason(), LostReason::NodeDeleted);
+    assert!(next.term() > leadership.term() && !first.has_leadership());
+    // The transaction would not have waited for that.
+    assert!(leadership.transaction().create("/scheduler/late", "").commit().await.is_err());
+    next.transaction().create("/scheduler/mine", "").commit().await.unwrap();
+    queued(&server, 2).await;
+}
+
+/// CURATOR-644, -645: two participants that were reconnected deleted and created their nodes again and again.
+#[tokio::test]
+async fn curator_644_a_reconnect_changes_nothing() {
+    let server = start();
+    let (clients, [first, second], leadership) = pair(&server).await;
+    server.reset_counters();
+    for _ in 0..3 {
+        for client in &clients {
+            assert!(server.cut(session(client), Cut::Reset));
+        }
+        let ids = [session(&clients[0]), session(&clients[1])];
+        until(&server, "both connections", move |view| {
+            view.sessions().iter().filter(|session| ids.contains(&session.id) && session.connected).count()
+                == 2
+                && view.watches() == 1
+        })
+        .await;
+        for latch in [&first, &second] {
+            assert_eq!(within("a look", latch.participants()).await.unwrap().len(), 2);
+        }
+    }
+    assert_eq!(server.counters().requests(Op::Create) + server.counters().requests(Op::Delete), 0);
+    assert!(first.has_leadership() && leadership.is_held() && !second.has_leadership());
+    let _ = second;
+
+    // The sessions of both end at once: one node each, one leader.
+    server.reset_counters();
+    for client in &clients {
+        assert!(server.expire_session(session(client)));
+    }
+    queued(&server, 2).await;
+    assert_eq!(server.counters().requests(Op::Create), 2);
+    within("one of them", async {
+        tokio::select! {
+            _ = first.leadership() => {}
+            _ = second.leadership() => {}
+        }
+    })
+    .await;
+    assert!(first.has_leadership() != second.has_leadership());
+    for client in &clients {
+        // All that they do by themselves is done.
+        Barrier::at(client, &format!("/barrier-{}", session(client))).await.pass().await;
+    }
+    assert_eq!(server.children(PATH).len(), 2, "and it stays like that");
+}
+
+/// CURATOR-653: what a follower had read before it joined again made it the leader by a node that was gone.
+#[tokio::test]
+async fn curator_653_a_list_from_before_the_own_node_was_deleted_makes_no_leader() {
+    let server = start();
+    let (clients, [first, second], leadership) = pair(&server).await;
+    let own = queue(&server)[1].clone();
+    // The list that follows the leader's end is on its way when the follower's own node goes.
+    let gate = server.hold_request(Match::op(Op::GetChildren).session(session(&clients[1])));
+    first.close().await.unwrap();
+    within("the list", gate.wait_hit()).await;
+    server.delete(&own).unwrap();
+    gate.release();
+    let next = leads(&second).await;
+    assert!(next.node() != own.as_str() && next.term() > leadership.term());
+    assert_eq!(queue(&server), [next.node().as_str()]);
+}
+
+/// CURATOR-696, -620: after a session's end a leader came back by its old node, which the servers deleted then,
+/// and it led beside the next one.
+#[tokio::test]
+async fn curator_696_a_leader_of_an_ended_session_joins_at_the_end() {
+    let server = start();
+    let ([client, _other], [first, second], leadership) = pair(&server).await;
+    for _ in 0..2 {
+        assert!(server.expire_session(session(&client)));
+        assert_eq!(within("the loss", leadership.lost()).await.reason(), LostReason::SessionExpired);
+        let next = leads(&second).await;
+        assert!(next.term() > leadership.term());
+        queued(&server, 2).await;
+        assert_eq!(queue(&server)[0], next.node());
+        assert!(!first.has_leadership() && second.has_leadership());
+    }
+    second.close().await.unwrap();
+    let again = leads(&first).await;
+    assert!(again.term() > leadership.term());
+    let owner = server.node(&again.node()).unwrap().ephemeral_owner;
+    assert_eq!(owner, session(&client));
+}
+
+/// CURATOR-724: a participant whose directory had vanished was stuck.
+#[tokio::test]
+async fn curator_724_an_election_whose_directory_vanishes_goes_on() {
+    let server = start_impatient();
+    let clients = [impatient(&server).await, impatient(&server).await];
+    let (_clients, [first, second], leadership) = pair_of(&server, clients).await;
+    // The follower first: it is not let in by the end of the leader.
+    for node in queue(&server).iter().rev() {
+        server.delete(node).unwrap();
+    }
+    // They may be back already.
+    let _ = server.delete(PATH);
+    within("the loss", leadership.lost()).await;
+    queued(&server, 2).await;
+    let next = within("the next leader", async {
+        tokio::select! {
+            next = first.leadership() => next,
+            next = second.leadership() => next,
+        }
+    })
+    .await
+    .unwrap();
+    assert!(next.term() > leadership.term());
+    assert_eq!(queue(&server)[0], next.node());
+}
+
+/// CURATOR-518: two interrupts in a row cost the selector its place for ever.
+#[tokio::test]
+async fn curator_518_two_interrupts_in_a_row_do_not_end_an_election() {
+    let server = start();
+    let client = connect(&server).await;
+    let selector = selector(&client);
+    assert!(!selector.interrupt_leadership(), "it does not lead");
+    let (task, mut seen) = leader(&selector);
+    terms(&mut seen, 1).await;
+    assert!(selector.has_leadership());
+    for round in 1..4 {
+        assert!(selector.interrupt_leadership());
+        // Over already, or not noticed yet: of no consequence for the next.
+        selector.interrupt_leadership();
+        terms(&mut seen, round + 1).await;
+    }
+    let terms = seen.borrow().clone();
+    assert!(terms.is_sorted_by(|a, b| a < b), "{terms:?}");
+    task.abort();
+    let _ = within("the end", task).await;
+    assert!(!selector.has_leadership());
+    empty(&server).await;
+}
+
+/// CURATOR-671: a selector that had just been the leader could not join again.
+#[tokio::test]
+async fn curator_671_a_participant_may_join_again_at_once() {
+    let server = start();
+    let client = connect(&server).await;
+    let selector = selector(&client);
+    let mut last = FencingToken::from_parts(0, 0);
+    for _ in 0..20 {
+        let term = within("the term", selector.lead(async |term| term)).await.unwrap();
+        assert!(term > last && !selector.has_leadership());
+        last = term;
+    }
+    empty(&server).await;
+}
+
+// A call of `lead`.
+
+#[tokio::test]
+async fn work_is_run_by_one_at_a_time_and_gives_the_leadership_back() {
+    let server = start();
+    let (inside, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let mut leaders = tokio::task::JoinSet::new();
+    for number in 0..4 {
+        let client = connect(&server).await;
+        let (inside, done) = (Arc::clone(&inside), Arc::clone(&done));
+        leaders.spawn(async move {
+            for _ in 0..5 {
+                let work = async |term: FencingToken| {
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                    tokio::task::yield_now().await;
+                    done.lock().unwrap().push(term);
+                    assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
+                    number
+                };
+                assert_eq!(selector(&client).lead(work).await.unwrap(), number);
+            }
+        });
+    }
+    within("all terms", leaders.join_all()).await;
+    let terms = done.lock().unwrap().clone();
+    assert_eq!(terms.len(), 20);
+    assert!(terms.is_sorted_by(|a, b| a < b), "{terms:?}");
+    empty(&server).await;
+}
+
+/// The work of a lost term is dropped before another participant leads, and begun again in the next term.
+#[tokio::test]
+async fn the_work_of_a_lost_term_is_dropped_and_begun_again() {
+    let server = start_impatient();
+    let (client, other) = (impatient(&server).await, impatient(&server).await);
+    let (begun, mut seen) = watch::channel(0);
+    let dropped = Arc::new(AtomicBool::new(false));
+    let (was_dropped, selector_of_first) = (Arc::clone(&dropped), selector(&client));
+    let first = tokio::spawn(async move {
+        let lead = selector_of_first.lead(|_| {
+            begun.send_modify(|begun| *begun += 1);
+            let (times, sentinel) = (*begun.borrow(), Sentinel(Arc::clone(&was_dropped)));
+            async move {
+                let _sentinel = sentinel;
+                if times == 1 {
+                    std::future::pending::<()>().await;
+                }
+                times
+            }
+        });
+        lead.await.unwrap()
+    });
+    within("the work", seen.wait_for(|begun| *begun == 1)).await.unwrap();
+    let (end, ended) = oneshot::channel::<()>();
+    let second = tokio::spawn(async move {
+        let ended = Mutex::new(Some(ended));
+        let work = async |_| {
+            assert!(dropped.load(Ordering::SeqCst), "two at once");
+            let ended = ended.lock().unwrap().take();
+            ended.unwrap().await.unwrap();
+        };
+        selector(&other).lead(work).await.unwrap();
+    });
+    queued(&server, 2).await;
+    // Until the servers give it away.
+    server.stall(session(&client), Direction::Both);
+    let node = queue(&server)[0].clone();
+    until(&server, "the end of its session", move |view| !view.exists(&node)).await;
+    end.send(()).unwrap();
+    within("the second's work", second).await.unwrap();
+    assert_eq!(within("the first's work", first).await.unwrap(), 2);
+    empty(&server).await;
+}
+
+#[tokio::test]
+async fn a_dropped_lead_drops_its_work_and_leaves() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let selector = selector(&client);
+    let (work, dropped) = endless();
+    let mut work = Some(work);
+    let mut lead = Box::pin(selector.lead(|_| work.take().unwrap()));
+    assert!(task::spawn(&mut lead).poll().is_pending());
+    within("the term", async {
+        tokio::select! {
+            _ = &mut lead => panic!("it has no end"),
+            () = async { while !selector.has_leadership() { tokio::task::yield_now().await } } => {}
+        }
+    })
+    .await;
+    let gate = server.hold_request(Match::op(Op::Delete));
+    drop(lead);
+    assert!(dropped.load(Ordering::SeqCst) && !selector.has_leadership());
+    gate.release();
+    within("the other's term", self::selector(&other).lead(async |_| ())).await.unwrap();
+    empty(&server).await;
+}
+
+// Faults on the way to a leadership.
+
+#[tokio::test]
+async fn a_create_without_an_answer_leaves_one_node() {
+    let server = start();
+    for loss in [Loss::Close, Loss::Reset] {
+        for is_applied in [true, false] {
+            let client = connect(&server).await;
+            let create = Match::op(Op::Create).session(session(&client));
+            let fault =
+                if is_applied { server.drop_reply(create, loss) } else { server.drop_request(create, loss) };
+            let latch = latch(&client, "a");
+            let leadership = leads(&latch).await;
+            within("the loss", fault.wait_hit()).await;
+            assert_eq!(queue(&server), [leadership.node().as_str()], "{loss:?} {is_applied}");
+            latch.close().await.unwrap();
+            client.flush(SOON).await.unwrap();
+            empty(&server).await;
+        }
+    }
+}
+
+/// However long the servers are away, and whatever the retry policy says of a single call.
+#[tokio::test]
+async fn a_participant_outlasts_an_outage_that_is_longer_than_its_retries() {
+    let server = start_impatient();
+    let builder = Client::builder()
+        .retry_policy(RetryPolicy::n_times(0, Duration::ZERO))
+        .connect_timeout(Duration::from_millis(200))
+        .session_timeout(Duration::from_millis(300));
+    let client = connect_as(builder, &server).await;
+    let latch = latch(&client, "a");
+    let leadership = leads(&latch).await;
+    let other = selector_at(&client, "/scheduler/other");
+    let (task, mut seen) = leader(&other);
+    terms(&mut seen, 1).await;
+    server.stop();
+    within("the loss", leadership.lost()).await;
+    // A call gives up long before that.
+    let mutex = InterProcessMutex::new(&client, "/locks/other").unwrap();
+    let error = within("the end of a call", mutex.lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    assert_eq!(latch.state(), LeadershipState::Follower);
+    let mut waiting = task::spawn(latch.leadership());
+    assert_pending!(waiting.poll());
+    server.restart().unwrap();
+    let next = within("the next term", waiting).await.unwrap();
+    assert!(next.term() > leadership.term());
+    terms(&mut seen, 2).await;
+    task.abort();
+}
+
+fn selector_at(client: &Client, path: &str) -> LeaderSelector {
+    LeaderSelector::new(client, path).unwrap()
+}
+
+/// What no repetition changes is said, and ends the participation.
+#[tokio::test]
+async fn a_refusal_ends_the_participation() {
+    let server = start();
+    let client = connect_with(&server, eager()).await;
+    let _refused = server.fail(Match::op(Op::Create).always(), NO_AUTH);
+    let latch = latch(&client, "a");
+    let error = within("the refusal", latch.leadership()).await.unwrap_err();
+    assert!(matches!(error, LeadError::Acquire(AcquireError::NoAuth { .. })), "{error}");
+    assert_eq!(latch.state(), LeadershipState::Closed);
+    within("the close", latch.close()).await.unwrap();
+    let error = within("the refusal", selector_at(&client, "/scheduler/other").lead(async |_| ())).await;
+    assert!(matches!(error, Err(LeadError::Acquire(AcquireError::NoAuth { .. }))), "{error:?}");
+}
+
+/// A holder is told of its loss before the next one leads, by the clock alone.
+#[tokio::test]
+async fn a_leader_that_is_cut_off_stops_before_the_next_one_leads() {
+    let server = start_impatient();
+    let clients = [impatient(&server).await, impatient(&server).await];
+    let ([client, _other], [first, second], leadership) = pair_of(&server, clients).await;
+    let (work, dropped) = endless();
+    let task = tokio::spawn(async move { leadership.while_held(work).await });
+    // Without a poll the sentinel is in the work nevertheless, and is not dropped before the loss.
+    tokio::task::yield_now().await;
+    server.stall(session(&client), Direction::Both);
+    leads(&second).await;
+    assert!(dropped.load(Ordering::SeqCst) && !first.has_leadership());
+    assert!(within("the loss", task).await.unwrap().is_err());
+}
