@@ -71,6 +71,9 @@ public final class Puppet {
         if (order[0].equals("semaphore")) {
             return Semaphores.obey(client, thread, Arrays.copyOfRange(order, 1, order.length));
         }
+        if (order[0].equals("leader")) {
+            return Leaders.obey(client, Arrays.copyOfRange(order, 1, order.length));
+        }
         InterProcessMutex lock = lock(thread, order[1], order[2]);
         switch (order[0]) {
             case "acquire":

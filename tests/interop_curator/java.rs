@@ -72,7 +72,7 @@ impl Programs {
         javac.args(["-cp", &peer.classpath]).arg("-d").arg(classes.path());
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop_curator");
         javac.args(
-            ["Workers.java", "Semaphores.java", "Puppet.java", "Counters.java"]
+            ["Workers.java", "Semaphores.java", "Leaders.java", "Puppet.java", "Counters.java"]
                 .map(|name| sources.join(name)),
         );
         let output = javac.output()?;

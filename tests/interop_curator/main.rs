@@ -10,6 +10,7 @@ mod counters;
 #[path = "../interop/mod.rs"]
 mod interop;
 mod java;
+mod leaders;
 mod mixed;
 mod pairings;
 mod revocation;
@@ -49,6 +50,8 @@ fn main() -> ExitCode {
     add("semaphores::first_come_first_served", semaphores::first_come_first_served);
     add("semaphores::several_at_once", semaphores::several_at_once);
     add("semaphores::either_sets_the_limit", semaphores::either_sets_the_limit);
+    add("leaders::latches_in_one_election", leaders::latches);
+    add("leaders::selectors_in_one_election", leaders::selectors);
     add("conversions::curators_own_downgrade", conversions::curators_own_downgrade);
     add("conversions::our_downgrade_lets_no_writer_in", conversions::our_downgrade);
     add("conversions::our_upgrade_is_alone", conversions::our_upgrade);

@@ -7,6 +7,7 @@
 //! ```
 
 mod conversions;
+mod elections;
 #[path = "../interop/mod.rs"]
 mod interop;
 mod mixed;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     add("pairings::read_write_locks", pairings::read_write_locks);
     add("pairings::fair_locks", pairings::fair_locks);
     add("pairings::mutexes", pairings::mutexes);
+    add("elections::one_election_with_kazoos", elections::one_election);
     add(
         "readers::kazoos_readers_wait_for_writers_behind_them",
         readers::kazoos_readers_wait_for_writers_behind_them,

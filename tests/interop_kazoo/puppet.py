@@ -1,4 +1,4 @@
-"""kazoo's locks, moved by the lines of stdin: `<thread> <verb> [<kind> <path>]`; puppet.rs has the other end."""
+"""kazoo's locks, moved by the lines of stdin: `<thread> <verb> [<kind> <path> [<id>]]`; puppet.rs has the other end."""
 
 import logging
 import os
@@ -14,6 +14,27 @@ client.start(timeout=30)
 kinds = {"lock": client.Lock, "read": client.ReadLock, "write": client.WriteLock}
 
 
+elections = {}
+ends = threading.Event()
+
+
+def elect(thread, verb, path, id):
+    """A participant of an election, who leads until another thread ends that."""
+    election = elections.setdefault(id, client.Election(path, id))
+    if verb == "contenders":
+        return " ".join(election.contenders())
+    if verb == "end":
+        ends.set()
+        return "ends"
+
+    def lead():
+        print(thread, "leads", flush=True)
+        ends.wait()
+
+    election.run(lead)
+    return "led"
+
+
 def run(thread, orders):
     locks = {}
     while True:
@@ -21,8 +42,11 @@ def run(thread, orders):
         if verb == "session":
             print(thread, hex(client.client_id[0]), flush=True)
             continue
-        kind, path = what
+        kind, path, *id = what
         try:
+            if kind == "election":
+                print(thread, elect(thread, verb, path, *id), flush=True)
+                continue
             lock = locks.setdefault((kind, path), kinds[kind](path))
             if verb == "acquire":
                 answer = "holds" if lock.acquire() else "may not"

@@ -20,6 +20,7 @@ mod contenders;
 mod counters;
 mod curator;
 mod directories;
+mod elections;
 mod excluding;
 mod guards;
 mod harness;
@@ -38,6 +39,7 @@ mod tokens;
 fn main() {
     let mut registry = harness::Registry::new();
     registry.add("excluding", &excluding::all());
+    registry.add("elections", &elections::all());
     registry.add("queueing", &queueing::all());
     registry.add("timeouts", &timeouts::all());
     registry.add("guards", &guards::all());

@@ -1,0 +1,145 @@
+//! One leader at a time, and another when it is gone.
+
+use std::sync::{Arc, Mutex};
+
+use test_support::within;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use zookeeper_recipes::{Client, LeaderLatch, LeaderSelector, Leadership, LostReason};
+
+use crate::harness::{Behaviour, CriticalSection, Env, behaviours};
+
+pub(crate) fn all() -> Vec<Behaviour> {
+    behaviours![
+        one_selector_leads_at_a_time.whatever_breaks().on_an_ensemble_too(),
+        one_latch_leads_at_a_time.whatever_breaks().on_an_ensemble_too(),
+        the_next_latch_leads_when_the_leaders_session_ends.on_an_ensemble_too(),
+        the_next_selector_leads_when_the_leaders_session_ends.on_an_ensemble_too(),
+        participants_know_each_other,
+    ]
+}
+
+async fn one_selector_leads_at_a_time(env: &Env) {
+    let section = Arc::<CriticalSection>::default();
+    let terms = Arc::new(Mutex::new(Vec::new()));
+    let mut participants = JoinSet::new();
+    for _ in 0..3 {
+        let selector = LeaderSelector::new(&env.client().await, &env.lock_path()).unwrap();
+        let (section, terms) = (Arc::clone(&section), Arc::clone(&terms));
+        participants.spawn(async move {
+            for _ in 0..5 {
+                let work = async |term| {
+                    terms.lock().unwrap().push(term);
+                    section.visit().await;
+                };
+                selector.lead(work).await.unwrap();
+            }
+        });
+    }
+    within("all terms", participants.join_all()).await;
+    assert_eq!(section.visits(), 15);
+    let terms = terms.lock().unwrap().clone();
+    assert!(terms.is_sorted_by(|one, next| one < next), "{terms:?}");
+    env.wait_count(&env.lock_path(), 0).await;
+}
+
+async fn one_latch_leads_at_a_time(env: &Env) {
+    let section = Arc::<CriticalSection>::default();
+    let mut participants = JoinSet::new();
+    for _ in 0..3 {
+        let (client, path, section) = (env.client().await, env.lock_path(), Arc::clone(&section));
+        participants.spawn(async move {
+            for _ in 0..4 {
+                let latch = LeaderLatch::start(&client, &path).unwrap();
+                let leadership = latch.leadership().await.unwrap();
+                leadership.while_held(section.visit()).await.unwrap();
+                latch.close().await.unwrap();
+            }
+        });
+    }
+    within("all terms", participants.join_all()).await;
+    assert_eq!(section.visits(), 12);
+    env.wait_count(&env.lock_path(), 0).await;
+}
+
+fn latch(client: &Client, env: &Env, id: &str) -> LeaderLatch {
+    LeaderLatch::builder(client, &env.lock_path()).id(id).start().unwrap()
+}
+
+async fn leads(latch: &LeaderLatch) -> Leadership {
+    within("the leadership", latch.leadership()).await.unwrap()
+}
+
+async fn the_next_latch_leads_when_the_leaders_session_ends(env: &Env) {
+    let (client, link) = env.linked(env.builder()).await;
+    let first = latch(&client, env, "first");
+    let leadership = leads(&first).await;
+    let second = latch(&env.client().await, env, "second");
+    env.wait_count(&env.lock_path(), 2).await;
+    let lost = tokio::spawn(leadership.lost());
+    env.expire(&client, &link).await;
+    let next = leads(&second).await;
+    assert!(!leadership.is_held() && !first.has_leadership() && next.term() > leadership.term());
+    let lost = within("the loss", lost).await.unwrap();
+    assert!(env.is_loss(lost.reason()), "{lost}");
+    // It has joined again, and leads when the other leaves.
+    env.wait_count(&env.lock_path(), 2).await;
+    within("the close", second.close()).await.unwrap();
+    let again = leads(&first).await;
+    assert!(again.term() > next.term());
+    assert_eq!(within("the end", next.lost()).await.reason(), LostReason::GivenUp);
+    within("the close", first.close()).await.unwrap();
+    env.wait_count(&env.lock_path(), 0).await;
+}
+
+async fn the_next_selector_leads_when_the_leaders_session_ends(env: &Env) {
+    let (client, link) = env.linked(env.builder()).await;
+    let section = Arc::new(Mutex::new(Vec::new()));
+    let begun = Arc::clone(&section);
+    let started = Arc::new(Notify::new());
+    let starting = Arc::clone(&started);
+    let first = LeaderSelector::new(&client, &env.lock_path()).unwrap();
+    let work = first.lead(move |term| {
+        let is_first = {
+            let mut begun = begun.lock().unwrap();
+            begun.push(term);
+            begun.len() == 1
+        };
+        starting.notify_one();
+        async move {
+            if is_first {
+                std::future::pending::<()>().await;
+            }
+            term
+        }
+    });
+    let leading = tokio::spawn(work);
+    within("the first term", started.notified()).await;
+    let second = LeaderSelector::new(&env.client().await, &env.lock_path()).unwrap();
+    let next = tokio::spawn(second.lead(async |term| term));
+    env.wait_count(&env.lock_path(), 2).await;
+    env.expire(&client, &link).await;
+    let next = within("the next leader", next).await.unwrap().unwrap();
+    let again = within("its next term", leading).await.unwrap().unwrap();
+    let terms = section.lock().unwrap().clone();
+    assert!(terms[0] < next && next < again && terms[1..] == [again], "{terms:?} {next}");
+    env.wait_count(&env.lock_path(), 0).await;
+}
+
+async fn participants_know_each_other(env: &Env) {
+    let (first, second) = (latch(&env.client().await, env, "first"), env.client().await);
+    leads(&first).await;
+    let second = latch(&second, env, "second");
+    env.wait_count(&env.lock_path(), 2).await;
+    for (latch, ours) in [(&first, "first"), (&second, "second")] {
+        let participants = latch.participants().await.unwrap();
+        assert_eq!(participants.iter().map(|one| one.id()).collect::<Vec<_>>(), ["first", "second"]);
+        assert!(participants.iter().all(|one| one.is_ours() == (one.id() == ours)));
+        assert_eq!(participants.iter().map(|one| one.is_leader()).collect::<Vec<_>>(), [true, false]);
+        assert_eq!(latch.leader().await.unwrap().unwrap().id(), "first");
+    }
+    within("the close", second.close()).await.unwrap();
+    within("the close", first.close()).await.unwrap();
+    env.wait_count(&env.lock_path(), 0).await;
+    assert_eq!(first.leader().await.unwrap(), None);
+}
