@@ -818,6 +818,32 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets the prefixes of paths by which metrics tell locks apart (feature `metrics`).
+    ///
+    /// The label `prefix` of a lock is the longest of these that is its path, or a directory above it; without
+    /// any it is `other`, the default of all. So there are never more labels than prefixes, however many paths
+    /// there are. The paths are those that recipes are made with, without the namespace; a `/` at the beginning
+    /// may be left out. See [`observability`](crate::observability).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use zookeeper_recipes::Client;
+    ///
+    /// // `/inventory/sku-42` is counted as `/inventory`, and `/jobs/nightly` as `other`.
+    /// let client = Client::builder().metrics_prefixes(["/inventory", "/orders"]).connect(&servers).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "metrics")]
+    pub fn metrics_prefixes(mut self, prefixes: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.setup.metrics_prefixes = prefixes.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// Sets a connector of `zookeeper-client`, for options that this builder does not have: Kerberos (SASL
     /// GSSAPI, feature `sasl-gssapi`), or certificates that are replaced while the client is connected.
     ///

@@ -8,6 +8,7 @@ use crate::client::Client;
 use crate::engine::attempt;
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::{Recipe, RequestedOptions};
+use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::pending::Pending;
 use crate::error::{AcquireError, BuildError, TryLockError};
@@ -140,16 +141,17 @@ impl InterProcessFairLock {
         let location = Location::caller();
         let path_lock = Arc::clone(&self.path_lock);
         async move {
-            let pending = attempt::start(&path_lock, Ask::new(Kind::Exclusive, Budget::Forever, location));
-            let mut place = QueuedLock { path_lock, pending, came: None, location };
-            match place.pending.queued().await {
-                Some(Err(error)) => Err(error.timed_out(Duration::ZERO, Duration::ZERO)),
-                // Granted already, and kept until it is asked for.
-                Some(Ok(hold)) => {
-                    place.came = Some(Ok(LockGuard::new(hold)));
-                    Ok(place)
-                }
-                None => Ok(place),
+            let mut ask = Ask::new(Kind::Exclusive, Budget::Forever, location);
+            let call = Call::begin(&path_lock, &mut ask);
+            let pending = attempt::start(&path_lock, ask);
+            let mut place = QueuedLock { path_lock, pending, came: None, location, call };
+            if let Some(result) = place.pending.queued().await {
+                // If it is granted already, that is kept until it is asked for.
+                place.keep(result);
+            }
+            match place.came.take_if(|came| came.is_err()) {
+                Some(Err(error)) => Err(error),
+                Some(Ok(_)) | None => Ok(place),
             }
         }
     }
@@ -240,6 +242,7 @@ pub struct QueuedLock {
     /// The outcome, until it is asked for.
     came: Option<Result<LockGuard, AcquireError>>,
     location: &'static Location<'static>,
+    call: Call,
 }
 
 impl QueuedLock {
@@ -393,12 +396,14 @@ impl QueuedLock {
         }
         if matches!(&self.came, Some(Ok(guard)) if !guard.is_held()) {
             self.came = None;
-            let ask = Ask::new(Kind::Exclusive, Budget::Forever, self.location);
+            let mut ask = Ask::new(Kind::Exclusive, Budget::Forever, self.location);
+            self.call = Call::begin(&self.path_lock, &mut ask);
             self.pending = attempt::start(&self.path_lock, ask.again());
         }
     }
 
     fn keep(&mut self, result: Result<Hold, TryLockError>) {
+        let result = std::mem::take(&mut self.call).ended(result, std::slice::from_ref);
         let result =
             result.map(LockGuard::new).map_err(|error| error.timed_out(Duration::ZERO, Duration::ZERO));
         self.came = Some(result);

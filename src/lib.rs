@@ -170,18 +170,22 @@
 //! # Logging
 //! Events are emitted with `tracing`, from targets that begin with `zookeeper_recipes`. `ERROR`: the client is
 //! closed, it has no session, or a node is left that blocks a lock. `WARN`: a lock is lost, or connecting
-//! fails. `INFO`: a session begins or ends. `DEBUG`: requests that failed, and what was done about them.
+//! fails. `INFO`: a session begins or ends. `DEBUG`: requests that failed, and what was done about them; and, from
+//! the target `zookeeper_recipes::lock`, a span for each wait and each hold. [`observability`] has the names, and
+//! those of the metrics.
 //!
 //! # Pages
 //! - [`from_redisson`]: `RLock` and its relatives, method by method, with what does the same here; what a lock in
 //!   Redis can lose, and what a lock in ZooKeeper costs.
 //! - [`why_no_redlock`]: the rules of RedLock, with what one ensemble does instead.
+//! - [`observability`]: spans, events and metrics of locks, by name.
 //!
 //! # Features
 //! None is on by default.
 //!
 //! | feature | what it adds |
 //! |---|---|
+//! | `metrics` | metrics of locks for a recorder of the `metrics` crate: [`observability`] |
 //! | `tls` | `ClientBuilder::tls` and `TlsOptions`: TLS and mutual TLS, by rustls |
 //! | `sasl-digest-md5` | `ClientBuilder::sasl_digest`: a user and a password of the servers' JAAS configuration |
 //! | `sasl-gssapi` | Kerberos, by a connector of `zookeeper-client` with that feature ([`ClientBuilder::connector`]); links the system's libgssapi |
@@ -254,6 +258,10 @@ pub mod from_redisson {}
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/redlock.md")]
 pub mod why_no_redlock {}
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/observability.md")]
+pub mod observability {}
 
 /// The README's code is compiled with the documentation's.
 #[cfg(doctest)]

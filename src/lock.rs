@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 
 use crate::engine::hold::Hold;
+use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::{look, room};
 use crate::error::{AcquireError, LostReason, TryLockError};
@@ -190,9 +191,11 @@ pub(crate) fn until(path_lock: &PathLock, deadline: Instant) -> Budget {
 const UNSEEN_LEASES: u32 = 3;
 
 /// Acquires a lock.
-pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, AcquireError> {
+pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Hold, AcquireError> {
+    let call = Call::begin(&path_lock, &mut ask);
     let attempt = |ask| room::acquire(Arc::clone(&path_lock), ask);
-    until_had(ask, attempt, |hold| Some((hold.path_lock(), hold.lost()?))).await
+    let result = until_had(ask, attempt, |hold| Some((hold.path_lock(), hold.lost()?))).await;
+    call.ended(result, std::slice::from_ref)
 }
 
 /// Repeats `attempt` until its caller has the grant: one may be lost between the grant and here, while the
@@ -251,15 +254,17 @@ pub(crate) async fn try_lock(
     kind: Kind,
     location: &'static Location<'static>,
 ) -> Result<Hold, TryLockError> {
-    let ask = Ask::new(kind, at_once(&path_lock), location);
-    match room::acquire(Arc::clone(&path_lock), ask).await {
+    let mut ask = Ask::new(kind, at_once(&path_lock), location);
+    let call = Call::begin(&path_lock, &mut ask);
+    let result = match room::acquire(Arc::clone(&path_lock), ask).await {
         Ok(hold) => match hold.lost() {
             None => Ok(hold),
             // Lost between the grant and here.
             Some(reason) => Err(path_lock.lost_at_once(reason).into()),
         },
         Err(error) => Err(error),
-    }
+    };
+    call.ended(result, std::slice::from_ref)
 }
 
 /// Returns the nodes in the queue.

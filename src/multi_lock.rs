@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::engine::multi::{self, Holds, Members};
+use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, Budget, Member, PathLock};
 use crate::error::{AcquireError, BuildError, Lost, ReadError, ReleaseError, TryLockError};
 use crate::guard::{AnyGuard, LockGuard, LockState};
@@ -371,15 +372,19 @@ impl InterProcessMultiLock {
     #[track_caller]
     #[doc(alias = "tryAcquire")]
     pub fn try_lock(&self) -> impl Future<Output = Result<MultiLockGuard, TryLockError>> + Send + 'static {
-        let ask = Ask::new(Kind::Exclusive, self.budget(lock::at_once), Location::caller());
+        let mut ask = Ask::new(Kind::Exclusive, self.budget(lock::at_once), Location::caller());
         let (members, as_given) = (self.members.clone(), Arc::clone(&self.as_given));
         async move {
-            let holds = multi::acquire(members, ask).await?;
-            match holds.lost() {
-                None => Ok(MultiLockGuard::new(holds, as_given)),
-                // Lost between the grant and here.
-                Some((path_lock, reason)) => Err(path_lock.lost_at_once(reason).into()),
-            }
+            let call = Call::begin_multi(members.in_order(), &mut ask);
+            let result = match multi::acquire(members, ask).await {
+                Ok(holds) => match holds.lost() {
+                    None => Ok(holds),
+                    // Lost between the grant and here.
+                    Some((path_lock, reason)) => Err(path_lock.lost_at_once(reason).into()),
+                },
+                Err(error) => Err(error),
+            };
+            call.ended(result, Holds::as_slice).map(|holds| MultiLockGuard::new(holds, as_given))
         }
     }
 
@@ -390,16 +395,17 @@ impl InterProcessMultiLock {
         location: &'static Location<'static>,
     ) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static {
         // Each member is asked for as its own kind.
-        let ask = Ask { lease, ..Ask::new(Kind::Exclusive, budget, location) };
+        let mut ask = Ask { lease, ..Ask::new(Kind::Exclusive, budget, location) };
         let (members, as_given) = (self.members.clone(), Arc::clone(&self.as_given));
         async move {
             if lease.is_some_and(|lease| lease.is_zero()) {
                 let path = members.in_order().first().map_or("", |member| member.path_lock.path().user());
                 return Err(AcquireError::InvalidLease { path: path.to_owned() });
             }
+            let call = Call::begin_multi(members.in_order(), &mut ask);
             let attempt = |ask| multi::acquire(members.clone(), ask);
-            let holds = lock::until_had(ask, attempt, Holds::lost).await?;
-            Ok(MultiLockGuard::new(holds, as_given))
+            let result = lock::until_had(ask, attempt, Holds::lost).await;
+            call.ended(result, Holds::as_slice).map(|holds| MultiLockGuard::new(holds, as_given))
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::{MAX_PERMITS, Recipe, RequestedOptions, SemaphoreOptions};
+use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::{limit, permits};
 use crate::error::{AcquireError, BuildError, Lost, ReadError, ReleaseError, TryLockError};
@@ -472,15 +473,19 @@ impl InterProcessSemaphore {
         &self,
         n: u32,
     ) -> impl Future<Output = Result<SemaphorePermit, TryLockError>> + Send + 'static {
-        let ask = Ask::new(Kind::Exclusive, at_once(&self.path_lock), Location::caller());
+        let mut ask = Ask::new(Kind::Exclusive, at_once(&self.path_lock), Location::caller());
         let path_lock = Arc::clone(&self.path_lock);
         async move {
-            let holds = permits::acquire(Arc::clone(&path_lock), n, ask).await?;
-            match holds.iter().find_map(Hold::lost) {
-                None => Ok(SemaphorePermit::new(holds)),
-                // Lost between the grant and here.
-                Some(reason) => Err(path_lock.lost_at_once(reason).into()),
-            }
+            let call = Call::begin(&path_lock, &mut ask);
+            let result = match permits::acquire(Arc::clone(&path_lock), n, ask).await {
+                Ok(holds) => match holds.iter().find_map(Hold::lost) {
+                    None => Ok(holds),
+                    // Lost between the grant and here.
+                    Some(reason) => Err(path_lock.lost_at_once(reason).into()),
+                },
+                Err(error) => Err(error),
+            };
+            call.ended(result, Vec::as_slice).map(SemaphorePermit::new)
         }
     }
 
@@ -646,11 +651,12 @@ impl InterProcessSemaphore {
 }
 
 /// Acquires permits, which their caller has then: they may be lost before that.
-async fn acquire(path_lock: Arc<PathLock>, n: u32, ask: Ask) -> Result<SemaphorePermit, AcquireError> {
+async fn acquire(path_lock: Arc<PathLock>, n: u32, mut ask: Ask) -> Result<SemaphorePermit, AcquireError> {
+    let call = Call::begin(&path_lock, &mut ask);
     let attempt = |ask| permits::acquire(Arc::clone(&path_lock), n, ask);
     let holds =
         until_had(ask, attempt, |holds| holds.iter().find_map(|hold| Some((hold.path_lock(), hold.lost()?))));
-    holds.await.map(SemaphorePermit::new)
+    call.ended(holds.await, Vec::as_slice).map(SemaphorePermit::new)
 }
 
 /// Builder of an [`InterProcessSemaphore`].

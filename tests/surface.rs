@@ -415,7 +415,7 @@ fn the_library_depends_on_nine_crates() {
         keys(&manifest, "[dependencies]").into_iter().partition(|name| is_optional(&manifest, name));
     let nine = ["async-trait", "base64ct", "rustix", "sha1_smol", "thiserror", "tokio", "tracing", "uuid"];
     assert_eq!(always, [&nine[..], &["zookeeper-client"]].concat());
-    assert_eq!(optional, ["rustls", "rustls-pki-types"], "of the feature `tls`");
+    assert_eq!(optional, ["metrics", "rustls", "rustls-pki-types"], "of the features `metrics` and `tls`");
     assert!(!manifest.contains("[target."), "no table of dependencies but that one");
     assert!(!manifest.contains("[dependencies."), "no table of dependencies but that one");
     assert!(manifest.lines().any(|line| line == "default = []"), "no feature is on by default");

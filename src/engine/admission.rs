@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::look::look_before_try;
+use super::observe;
 use super::path_lock::{Admission, Ask, Budget, PathLock};
 use super::progress::Ahead;
 use super::shared_queue::Place;
@@ -38,13 +39,16 @@ pub(crate) async fn enter(
                 return Err(AcquireError::TooManyWaiters { path, max }.into());
             }
             Arrival::Busy(in_the_way) => in_the_way,
-            Arrival::Waits => match told.await {
-                Ok(Notice::Place) => return Ok(place),
-                Ok(Notice::Busy(in_the_way)) => in_the_way,
-                // `Look` comes only if this wait was replaced or given up, so not while this listens. An
-                // error means that the client has ended.
-                Ok(_) | Err(_) => return Err(path_lock.client().why_ended(path_lock.path()).into()),
-            },
+            Arrival::Waits => {
+                observe::queued(ask.call, None, || Some(path_lock.census().in_the_way(kind).now));
+                match told.await {
+                    Ok(Notice::Place) => return Ok(place),
+                    Ok(Notice::Busy(in_the_way)) => in_the_way,
+                    // `Look` comes only if this wait was replaced or given up, so not while this listens. An
+                    // error means that the client has ended.
+                    Ok(_) | Err(_) => return Err(path_lock.client().why_ended(path_lock.path()).into()),
+                }
+            }
         };
         if kind == Kind::Exclusive {
             return Err(path_lock.would_block(kind, Ahead { count: in_the_way.now, first: None }));

@@ -21,6 +21,7 @@ use crate::engine::hold::Hold;
 use crate::engine::look::{
     InTheWay, Subject, in_the_way, look_before_try, no_auth, orphaned, refused_in, unusable_directory,
 };
+use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::Pending;
 use crate::engine::progress::{Ahead, ProgressSender, WaitsFor};
@@ -39,6 +40,7 @@ use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Queue;
 use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
+use crate::session::note::How;
 use crate::session::running::Running;
 use crate::session::tickets::Ticket;
 use crate::session::window::Slot;
@@ -186,6 +188,10 @@ struct InSession<'a> {
     /// Whether it has waited for another contender, or was begun together with other locks, which are looked at
     /// together.
     waited: bool,
+    /// Whether it has waited for another contender, which is told once.
+    queued: bool,
+    /// By what it is granted, if the last event was the last before the grant.
+    how: How,
     /// When the current series of failures began: the retry policy does not count the time in the queue.
     failing_since: Instant,
 }
@@ -307,6 +313,8 @@ impl Attempt {
             refusals: seat.session.refusals(),
             subject: Subject::Directory,
             waited: is_begun,
+            queued: false,
+            how: How::default(),
             failing_since: Instant::now(),
         };
         // What began it has looked.
@@ -348,6 +356,7 @@ impl Attempt {
             };
             let Seat { path_lock, session, .. } = here.seat;
             let waitable = |name: &str| path_lock.queue().with(|queue| queue.knows(session.number(), name));
+            here.how = observe::how(&event, here.queued);
             *step = here.acquiring.on(event, &waitable);
             let orphans = here.acquiring.take_orphans();
             leave_to_cleanup(here.seat, here.place, orphans);
@@ -510,6 +519,9 @@ impl Attempt {
             None => self.saw_ahead(here.place, known),
         }
         self.progress.set_node(own);
+        if !std::mem::replace(&mut here.queued, true) {
+            observe::queued(self.ask.call, own, || self.progress.get().ahead.map(|ahead| ahead.count));
+        }
         let refused = refused_in(path_lock.path(), session, &mut here.refusals);
         let event = async {
             tokio::select! {
@@ -593,7 +605,7 @@ impl Attempt {
         End::Granted(if is_head {
             Hold::head(path_lock, session, held, token)
         } else {
-            Hold::new(path_lock, session, held, token, self.ask.location)
+            Hold::new(path_lock, session, held, token, self.ask.location).by(here.how)
         })
     }
 

@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use crate::engine::convert_requests::ConversionRequests;
 use crate::engine::hold::Hold;
 use crate::engine::look::unusable_directory;
+use crate::engine::observe;
 use crate::engine::path_lock::PathLock;
 use crate::engine::requests::new_id;
 use crate::error::{ConversionFailure, Lost, LostReason};
@@ -111,6 +112,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
     let reason = match converted {
         Converted::Done { node, zxid } => {
             if held.end_conversion(&node, kind) {
+                observe::converted(&held, kind);
                 if let Some(zxid) = zxid {
                     hold.upgraded(zxid);
                 }

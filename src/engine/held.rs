@@ -19,6 +19,8 @@ use crate::protocol::node_name::Kind;
 use crate::session::cleanup::{Cleanup, Done, Item, Orphan};
 use crate::session::clock;
 use crate::session::holds::HeldLock;
+use crate::session::journal::{HoldLife, Life};
+use crate::session::note::End;
 use crate::session::zk_session::Session;
 
 /// Where the node of a hold goes when it is released, if it is one that its client passes on in memory.
@@ -72,6 +74,8 @@ pub(crate) struct Held {
     revocation_requested: AtomicBool,
     /// Unset if its node is deleted when it is released.
     room: OnceLock<Weak<dyn InRoom>>,
+    /// What is told of it, once a caller has it.
+    life: HoldLife,
 }
 
 impl Held {
@@ -102,6 +106,7 @@ impl Held {
             state: watch::Sender::new(state),
             revocation_requested: AtomicBool::new(false),
             room,
+            life: HoldLife::default(),
         });
         session.look_after(&held.as_held_lock());
         // Checked after the registration: an end of the session before that has not told this lock. Not
@@ -128,6 +133,20 @@ impl Held {
     /// Returns a new number, greater than all before, for a hold of the same client.
     pub(super) fn next_number(&self) -> u64 {
         self.cleanup.number()
+    }
+
+    /// Has its end told as that of this call.
+    pub(super) fn begin_life(&self, life: &Arc<Life>) {
+        self.life.begin(life);
+        // Lost before the caller had it.
+        if let Some(reason) = self.state.borrow().lost() {
+            self.life.over(End::Lost(reason));
+        }
+    }
+
+    /// Returns what is told of it.
+    pub(super) fn life(&self) -> &HoldLife {
+        &self.life
     }
 
     /// Returns its session, unless that is dropped.
@@ -400,6 +419,11 @@ impl Held {
             _ => None,
         };
         let Effects { lost, gone, mut delete, free, report, refused } = self.change(event);
+        match lost {
+            Some(reason) => self.life.over(End::Lost(reason)),
+            None if is_release => self.life.over(End::Released { by_call: done.is_some() }),
+            None => {}
+        }
         let session = self.session.upgrade();
         let room = self.room.get().and_then(Weak::upgrade);
         // The number of the hold with which the node leaves the room.

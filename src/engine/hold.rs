@@ -15,6 +15,7 @@ use crate::path::LockPath;
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
 use crate::session::holds::HeldLock;
+use crate::session::note::How;
 use crate::session::waker;
 use crate::session::zk_session::Session;
 
@@ -26,6 +27,7 @@ pub(crate) struct Hold {
     held: Arc<Held>,
     /// The two numbers of its fencing token, which the guard interprets.
     token: (i64, u64),
+    how: How,
     released: bool,
 }
 
@@ -40,7 +42,18 @@ impl Hold {
         // A local holder from here on, also before the caller polls its future.
         let holder = Holder { held: Arc::clone(&held), since: Instant::now(), location };
         path_lock.lock_holders().insert(held.number(), holder);
-        Self { path_lock, session, held, token, released: false }
+        Self { path_lock, session, held, token, how: How::default(), released: false }
+    }
+
+    /// Notes by what it was granted.
+    pub(super) fn by(mut self, how: How) -> Self {
+        self.how = how;
+        self
+    }
+
+    /// Returns by what it was granted.
+    pub(super) fn how(&self) -> How {
+        self.how
     }
 
     /// Returns the hold at the head of a semaphore's queue. No guard has it, and it holds nothing that another
@@ -51,14 +64,14 @@ impl Hold {
         held: Arc<Held>,
         token: (i64, u64),
     ) -> Self {
-        Self { path_lock, session, held, token, released: false }
+        Self { path_lock, session, held, token, how: How::default(), released: false }
     }
 
     /// Returns the hold that a room has granted; `None` if it is taken already.
     pub(super) fn of_room(path_lock: Arc<PathLock>, mut granted: Granted) -> Option<Self> {
         let held = granted.take()?;
-        let (session, token) = (Arc::clone(&granted.session), granted.token);
-        Some(Self { path_lock, session, held, token, released: false })
+        let (session, token, how) = (Arc::clone(&granted.session), granted.token, granted.how);
+        Some(Self { path_lock, session, held, token, how, released: false })
     }
 
     /// Returns the grant of a room; the drop of this does not release the lock.
@@ -67,7 +80,7 @@ impl Hold {
         let holder = self.path_lock.lock_holders().remove(&self.held.number());
         // Outside of the mutex.
         drop(holder);
-        Granted::new(Arc::clone(&self.held), Arc::clone(&self.session), self.token)
+        Granted::new(Arc::clone(&self.held), Arc::clone(&self.session), self.token, self.how)
     }
 
     /// Marks the hold as released: one transaction has exchanged its node for permits.
@@ -83,6 +96,7 @@ impl Hold {
             session: Arc::clone(&self.session),
             held: Arc::clone(&self.held),
             token: self.token,
+            how: self.how,
             released: true,
         }
     }

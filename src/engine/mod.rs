@@ -16,6 +16,7 @@ pub(crate) mod lock_options;
 pub(crate) mod look;
 pub(crate) mod multi;
 mod multi_requests;
+pub(crate) mod observe;
 pub(crate) mod once;
 pub(crate) mod path_lock;
 pub(crate) mod pending;

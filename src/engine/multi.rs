@@ -76,6 +76,10 @@ impl Holds {
         std::mem::take(&mut self.0)
     }
 
+    pub(crate) fn as_slice(&self) -> &[Hold] {
+        &self.0
+    }
+
     /// Returns the first that is lost, and how, by the clock.
     pub(crate) fn lost(&self) -> Option<(&Arc<PathLock>, LostReason)> {
         self.0.iter().find_map(|hold| Some((hold.path_lock(), hold.lost()?)))

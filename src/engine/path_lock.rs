@@ -20,6 +20,7 @@ use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
 use crate::session::core::Core;
 use crate::session::nodes::NodeOwner;
+use crate::session::note::CallNumber;
 
 /// The key of a path lock within a client.
 pub(crate) type Key = (LockPath, Recipe);
@@ -58,12 +59,14 @@ pub(crate) struct Ask {
     pub(crate) lease: Option<Duration>,
     /// Where the caller asks for the lock.
     pub(crate) location: &'static Location<'static>,
+    /// The call that it is for, if that is observed.
+    pub(crate) call: Option<CallNumber>,
 }
 
 impl Ask {
     /// Asks for a lock without a lease, for the first time.
     pub(crate) fn new(kind: Kind, budget: Budget, location: &'static Location<'static>) -> Self {
-        Self { kind, budget, admission: Admission::First, lease: None, location }
+        Self { kind, budget, admission: Admission::First, lease: None, location, call: None }
     }
 
     /// The same after a lock that was lost before its caller had it.

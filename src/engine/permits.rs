@@ -23,6 +23,7 @@ use crate::engine::limit::{
 };
 use crate::engine::lock_options::SemaphoreOptions;
 use crate::engine::look::{Subject, no_auth_in, participants, refused_in};
+use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::Pending;
 use crate::engine::progress::{Ahead, WaitsFor};
@@ -46,6 +47,7 @@ use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
 use crate::session::deletion::first_refused;
 use crate::session::nodes::NodeOwner;
+use crate::session::note::How;
 use crate::session::tickets::Ticket;
 use crate::session::watches::changed;
 use crate::session::zk_session::{Session, SessionGone};
@@ -478,7 +480,7 @@ impl PermitsAttempt {
         match (end, step) {
             (None, PermitsStep::Finish(PermitsOutcome::Granted { names })) => {
                 sent.settled();
-                self.grant(hold, &session, names, stop).await
+                self.grant(hold, &session, names, waited, stop).await
             }
             (None, PermitsStep::Finish(PermitsOutcome::NotGranted { why, orphans })) => {
                 sent.settled();
@@ -609,6 +611,9 @@ impl PermitsAttempt {
                 return Err(error.into());
             }
         }
+        if !head.waited {
+            observe::queued(self.ask.call, None, || self.ahead.as_ref().map(|ahead| ahead.count));
+        }
         let (directory, lost) = (self.semaphore.leases.clone(), head.hold.when_lost());
         let refused = refused_in(&directory, &session, &mut refusals);
         let change = async {
@@ -687,9 +692,11 @@ impl PermitsAttempt {
         lock: Hold,
         session: &Arc<Session>,
         names: Vec<String>,
+        waited: bool,
         stop: &mut Stop,
     ) -> End {
-        let holds = self.holds(&lock, session, names);
+        let how = if waited { How::Event } else { How::List };
+        let holds = self.holds(&lock, session, names).into_iter().map(|hold| hold.by(how)).collect();
         lock.exchanged();
         self.ahead = None;
         self.waits_for = WaitsFor::Renewal;

@@ -12,6 +12,7 @@ use zookeeper_client as zk;
 use crate::engine::attempt;
 use crate::engine::held::Held;
 use crate::engine::hold::Hold;
+use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::GrantReceiver;
 use crate::engine::progress::{Ahead, Progress};
@@ -22,6 +23,7 @@ use crate::path::LockPath;
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
 use crate::protocol::room::{Late, Patience, Position};
+use crate::session::note::How;
 use crate::session::waker;
 use crate::session::watches::{WatchUse, changed};
 use crate::session::zk_session::Session;
@@ -49,7 +51,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     let at = Position::new(number, patience, ask.admission == Admission::Again);
     let (reply, told) = oneshot::channel();
     match room.arrive(at, patience, waiter(ask, reply)) {
-        Arrived::Waits => {}
+        Arrived::Waits => observe::queued(ask.call, None, || Some(room.lock().room.ahead_of_last())),
         Arrived::Busy => return Err(busy(&path_lock, room)),
         Arrived::Granted(granted, lease) => {
             let hold = had(&path_lock, granted)?;
@@ -75,7 +77,7 @@ async fn read(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> 
     let readers = path_lock.readers().map(Arc::clone);
     let Some(readers) = readers else { return attempt::start(&path_lock, ask).result().await };
     if let Some(Joined { held, session, token }) = readers.join(ask.lease) {
-        return Ok(Hold::new(path_lock, session, held, token, ask.location));
+        return Ok(Hold::new(path_lock, session, held, token, ask.location).by(How::Shared));
     }
     let hold = attempt::start(&path_lock, ask).result().await?;
     let idle = path_lock.options().sticky.unwrap_or_default();

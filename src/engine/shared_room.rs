@@ -17,6 +17,8 @@ use crate::error::TryLockError;
 use crate::protocol::hold::Deletion;
 use crate::protocol::room::{Arrival, HandOff, Next, Patience, Position, Room};
 use crate::session::clock;
+use crate::session::journal;
+use crate::session::note::How;
 use crate::session::tickets::Ticket;
 use crate::session::zk_session::Session;
 
@@ -86,11 +88,12 @@ pub(super) struct Granted {
     pub(super) session: Arc<Session>,
     /// The two numbers of the fencing token.
     pub(super) token: (i64, u64),
+    pub(super) how: How,
 }
 
 impl Granted {
-    pub(super) fn new(held: Arc<Held>, session: Arc<Session>, token: (i64, u64)) -> Self {
-        Self { held: Some(held), session, token }
+    pub(super) fn new(held: Arc<Held>, session: Arc<Session>, token: (i64, u64), how: How) -> Self {
+        Self { held: Some(held), session, token, how }
     }
 
     /// Returns the hold, which the caller has to release from here on.
@@ -165,7 +168,8 @@ impl SharedRoom {
                         (Some(Kept { held, .. }), Some(session)) => {
                             state.grants += 1;
                             state.holder = Some(Holder::new(&held, had.location));
-                            return Arrived::Granted(Granted::new(held, session, state.token), had.lease);
+                            let granted = Granted::new(held, session, state.token, How::Kept);
+                            return Arrived::Granted(granted, had.lease);
                         }
                         // Not expected: a room that keeps a node has its hold.
                         _ => return Arrived::Busy,
@@ -357,9 +361,13 @@ impl InRoom for SharedRoom {
                 held.let_go(session);
             }
             self.set_holder(&heir, waiter.location);
-            let granted = Granted::new(heir, Arc::clone(session), token);
+            let node = heir.name();
+            let granted = Granted::new(heir, Arc::clone(session), token, How::Memory);
             match waiter.reply.send(Ok(granted)) {
-                Ok(()) => return None,
+                Ok(()) => {
+                    journal::handed_over(held.lock_path(), &node, &node);
+                    return None;
+                }
                 // The caller has left in this moment. Not by the drop, which would come back here once more for
                 // each that has left.
                 Err(Ok(mut granted)) => {

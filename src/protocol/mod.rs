@@ -8,6 +8,8 @@ pub(crate) mod counter;
 mod counter_model;
 pub(crate) mod failure;
 pub(crate) mod hold;
+#[cfg(feature = "metrics")]
+pub(crate) mod labels;
 pub(crate) mod lease;
 pub(crate) mod local_queue;
 pub(crate) mod moment;

@@ -241,6 +241,11 @@ impl<W, D: Copy + Ord> Room<W, D> {
         !self.waiting.is_empty()
     }
 
+    /// Returns how many are before the last that waits: those that wait too, and the holder.
+    pub(crate) fn ahead_of_last(&self) -> usize {
+        self.waiting.len().saturating_sub(1) + usize::from(self.node.is_some())
+    }
+
     /// Handles the grant of a node to the attempt, as the hold with this number. Returns the first that waits,
     /// which has it; `None` if none does.
     pub(crate) fn granted(&mut self, holder: u64, now: Moment) -> Option<(Position, W)> {

@@ -15,6 +15,7 @@ use crate::path::LockPath;
 use crate::protocol::node_name::id;
 use crate::session::cleanup::{CleanupQueue, Item, Orphan, finish};
 use crate::session::deletion::{HandOver, delete, delete_after, hand_over, persist};
+use crate::session::journal;
 use crate::session::tickets::Ticket;
 use crate::session::zk_session::Session;
 
@@ -145,6 +146,9 @@ async fn work(item: Item) {
     let result = settle(&session, &directory, &orphan).await;
     if let Err(ReleaseError::Refused { node, source, .. }) = &result {
         tracing::error!(node = node.as_str(), error = %source, "a lock node could not be deleted and stays until its session ends");
+    }
+    if let (Ok(()), Orphan::Node(name)) = (&result, &orphan) {
+        journal::orphan_deleted(&directory, name);
     }
     // Before the caller is told that the node is gone, so that the place is free by then.
     drop(until_gone);

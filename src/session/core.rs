@@ -19,6 +19,8 @@ use crate::error::{AcquireError, ConnectError, ReleaseError};
 use crate::options::Acl;
 use crate::path::LockPath;
 use crate::protocol::failure::FailureKind;
+#[cfg(feature = "metrics")]
+use crate::protocol::labels::Labels;
 
 /// What all handles of one client share. Its drop closes the client.
 #[derive(Debug)]
@@ -35,6 +37,9 @@ pub(crate) struct Core {
     pub(super) has_credentials: Option<bool>,
     /// Whether the servers have turned out not to know containers.
     pub(super) no_containers: AtomicBool,
+    /// The labels of its locks in metrics.
+    #[cfg(feature = "metrics")]
+    pub(super) labels: Labels,
 }
 
 /// Why a call gets no session.
@@ -75,6 +80,12 @@ impl Core {
 
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
+    }
+
+    /// Returns the labels of its locks in metrics.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn labels(&self) -> &Labels {
+        &self.labels
     }
 
     /// Returns the runtime of the session, without keeping it running.

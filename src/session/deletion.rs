@@ -10,6 +10,7 @@ use crate::protocol::local_queue::Gone;
 use crate::session::ask::{Repetition, Unanswered};
 use crate::session::cleanup::lost;
 use crate::session::clock;
+use crate::session::journal;
 use crate::session::nodes::RefusedOrphan;
 use crate::session::window::Window;
 use crate::session::zk_session::{Handle, Session, SessionGone};
@@ -99,6 +100,7 @@ pub(super) async fn hand_over(
     let error = match answer {
         Ok(results) if results.len() == 2 => {
             session.lease().renewed(sent);
+            journal::handed_over(directory, name, &next);
             session.disown_as(own, Gone::HandedOver { to: &next });
             return Ok(HandOver::Done);
         }

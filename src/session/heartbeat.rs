@@ -20,6 +20,7 @@ use crate::protocol::hold::HoldEvent;
 use crate::protocol::moment::Moment;
 use crate::session::clock;
 use crate::session::holds::HeldNode;
+use crate::session::journal;
 use crate::session::zk_session::Session;
 
 /// The request that renews the leases of a client's locks: its answer proves that the servers keep the
@@ -151,6 +152,14 @@ fn pause(session: &Session, sent: Option<Moment>, is_beating: bool) -> Duration 
 
 async fn send(session: &Arc<Session>, heartbeat: Heartbeat) {
     let sent = clock::now();
+    beat(session, heartbeat, sent).await;
+    let took = clock::now().since(sent);
+    if took > session.lease().heartbeat_interval() {
+        journal::heartbeat_late(session.number(), took);
+    }
+}
+
+async fn beat(session: &Arc<Session>, heartbeat: Heartbeat, sent: Moment) {
     let reply = match heartbeat {
         Heartbeat::Commit => return commit(session).await,
         Heartbeat::Sync => session.request(|handle| async move { handle.sync("/").await }).await,

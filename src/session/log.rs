@@ -10,7 +10,11 @@ use tokio::sync::Notify;
 
 use crate::error::LostReason;
 use crate::session::holds::HeldLock;
+use crate::session::journal;
 use crate::session::waker::contain_panic;
+
+/// The name of the event of a loss.
+const LOST: &str = "lock.lost";
 
 /// The events of one session that are to be logged.
 #[derive(Debug)]
@@ -96,11 +100,12 @@ impl SessionLog {
         match entry {
             Entry::Lost(lock, reason) => {
                 let path = lock.directory().user();
-                tracing::warn!(path, node = &*lock.node(), session, %reason, "lock lost");
+                tracing::warn!(name: LOST, path, node = &*lock.node(), session, %reason, "lock lost");
             }
             Entry::Closed(lock) => {
                 let path = lock.directory().user();
                 tracing::debug!(
+                    name: LOST,
                     path,
                     node = &*lock.node(),
                     session,
@@ -110,7 +115,10 @@ impl SessionLog {
             Entry::TaskDied => {
                 tracing::error!(session, session_id, "the task that serves the session has died");
             }
-            Entry::Ended(reason) => tracing::info!(session, session_id, %reason, "session over"),
+            Entry::Ended(reason) => {
+                journal::session_ended(*reason);
+                tracing::info!(name: "session.ended", session, session_id, %reason, "session over");
+            }
         }
     }
 }

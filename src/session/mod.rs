@@ -10,11 +10,16 @@ pub(crate) mod deletion;
 pub(crate) mod directory_watches;
 pub(crate) mod heartbeat;
 pub(crate) mod holds;
+pub(crate) mod journal;
 mod judge;
 pub(crate) mod lease;
 mod lease_timer;
 mod log;
+#[cfg(feature = "metrics")]
+mod metrics;
 pub(crate) mod nodes;
+pub(crate) mod note;
+mod observer;
 mod probe;
 pub(crate) mod retry;
 pub(crate) mod running;

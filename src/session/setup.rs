@@ -26,6 +26,8 @@ use super::zk_session::Session;
 use crate::error::ConnectError;
 use crate::options::Acl;
 use crate::path::parse_namespace;
+#[cfg(feature = "metrics")]
+use crate::protocol::labels::Labels;
 #[cfg(feature = "tls")]
 use crate::tls::TlsOptions;
 
@@ -45,6 +47,9 @@ pub(crate) struct Setup {
     #[cfg(feature = "sasl-digest-md5")]
     pub(crate) sasl: Option<(String, String)>,
     pub(crate) lease: LeaseOptions,
+    /// The prefixes of paths that are labels.
+    #[cfg(feature = "metrics")]
+    pub(crate) metrics_prefixes: Vec<String>,
 }
 
 /// Long enough to outlast a hung leader with the servers' defaults: they notice it after 10 s, and 15 s
@@ -68,6 +73,8 @@ impl Default for Setup {
             #[cfg(feature = "sasl-digest-md5")]
             sasl: None,
             lease: LeaseOptions::default(),
+            #[cfg(feature = "metrics")]
+            metrics_prefixes: Vec::new(),
         }
     }
 }
@@ -184,6 +191,8 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
         acl: setup.acl.into(),
         has_credentials,
         no_containers: AtomicBool::new(false),
+        #[cfg(feature = "metrics")]
+        labels: Labels::new(&setup.metrics_prefixes),
     });
     let lease = setup.lease;
     // A thread of its own, as Java's client has: a blocked executor must not lose the lock
@@ -261,5 +270,7 @@ pub(crate) fn borrow(handle: zk::Client) -> Result<Arc<Core>, ConnectError> {
         acl: defaults.acl.into(),
         has_credentials: None,
         no_containers: AtomicBool::new(false),
+        #[cfg(feature = "metrics")]
+        labels: Labels::new(&defaults.metrics_prefixes),
     }))
 }

@@ -15,6 +15,7 @@ use crate::session::cleanup::Cleanup;
 use crate::session::clock;
 use crate::session::connect::Dialer;
 use crate::session::heartbeat::{self, Heartbeat};
+use crate::session::journal;
 use crate::session::waker::contain_panic;
 use crate::session::zk_session::Session;
 
@@ -119,7 +120,9 @@ impl Shared {
     pub(crate) fn begin(&self, session: &Arc<Session>) {
         let (number, id) = (session.number(), session.session_id());
         let timeout = session.timeout();
+        journal::session_began();
         tracing::info!(
+            name: "session.began",
             session = number,
             session_id = format_args!("{id:#x}"),
             ?timeout,

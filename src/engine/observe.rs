@@ -1,0 +1,135 @@
+//! What the engine tells of a call that acquires a lock, in its own words: turned into notes of the
+//! [journal](crate::session::journal).
+
+use std::sync::Arc;
+
+use crate::engine::held::Held;
+use crate::engine::hold::Hold;
+use crate::engine::lock_options::Recipe;
+use crate::engine::path_lock::{Ask, Member, PathLock};
+use crate::error::{AcquireError, TryLockError};
+use crate::protocol::acquire::{AcquireEvent, Standing};
+use crate::protocol::node_name::Kind;
+use crate::session::journal::{self, Life};
+use crate::session::note::{CallNumber, Granted, How, Subject};
+
+/// One call that acquires a lock, in the hands of its caller: eight bytes, and nothing if it is not observed.
+/// Its drop notes that it was cancelled, unless it has ended.
+#[derive(Debug, Default)]
+pub(crate) struct Call(Option<Arc<Life>>);
+
+impl Call {
+    /// Notes a call, whose attempts carry its number.
+    pub(crate) fn begin(path_lock: &PathLock, ask: &mut Ask) -> Self {
+        let kind = ask.kind;
+        Self::begin_as(|| recipe(path_lock, kind), path_lock, ask)
+    }
+
+    /// Notes a call for several locks as one. Its path is that of the first.
+    pub(crate) fn begin_multi(in_order: &[Member], ask: &mut Ask) -> Self {
+        let first = in_order.first();
+        first.map_or(Self(None), |first| Self::begin_as(|| "multi_lock", &first.path_lock, ask))
+    }
+
+    fn begin_as(recipe: impl FnOnce() -> &'static str, path_lock: &PathLock, ask: &mut Ask) -> Self {
+        let life = Life::begin(|| Subject {
+            path: path_lock.path().clone(),
+            recipe: recipe(),
+            #[cfg(feature = "metrics")]
+            prefix: path_lock.client().labels().of(path_lock.path().user()),
+        });
+        ask.call = life.as_deref().map(Life::number);
+        Self(life)
+    }
+
+    /// Notes the result of the call, and returns it. `holds` are those that were granted.
+    pub(crate) fn ended<T, E: Reason>(
+        self,
+        result: Result<T, E>,
+        holds: impl FnOnce(&T) -> &[Hold],
+    ) -> Result<T, E> {
+        let Some(life) = &self.0 else { return result };
+        match &result {
+            Ok(granted) => self.granted(holds(granted)),
+            Err(error) => life.not_granted(error.reason()),
+        }
+        result
+    }
+
+    /// Notes that these holds were granted.
+    pub(crate) fn granted(&self, holds: &[Hold]) {
+        let (Some(life), Some(first)) = (&self.0, holds.first()) else { return };
+        life.granted(Granted {
+            how: first.how(),
+            node: first.node(),
+            session: first.session().number(),
+            holds: holds.len(),
+        });
+        for hold in holds {
+            hold.held().begin_life(life);
+        }
+    }
+}
+
+/// Why a call was not granted, as a label.
+pub(crate) trait Reason {
+    fn reason(&self) -> &'static str;
+}
+
+impl Reason for AcquireError {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::TimedOut { .. } => "timed_out",
+            Self::Connection { .. } => "connection",
+            Self::Closed { .. } => "closed",
+            _ => "refused",
+        }
+    }
+}
+
+impl Reason for TryLockError {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::WouldBlock { .. } => "busy",
+            Self::Acquire(error) => error.reason(),
+        }
+    }
+}
+
+/// Notes that a hold was converted.
+pub(super) fn converted(held: &Held, kind: Kind) {
+    held.life().converted(read_write(kind));
+}
+
+/// Notes that a call waits. `ahead` returns how many are known to be before it.
+pub(super) fn queued(call: Option<CallNumber>, node: Option<&str>, ahead: impl FnOnce() -> Option<usize>) {
+    if let Some(call) = call {
+        journal::queued(call, node, ahead());
+    }
+}
+
+/// Returns by what a lock is granted if this event is the last before the grant.
+pub(super) fn how(event: &AcquireEvent, has_waited: bool) -> How {
+    match event {
+        AcquireEvent::HandedOver => How::HandedOver,
+        _ if has_waited => How::Event,
+        AcquireEvent::Created { list: None, standing: Standing::First, .. } => How::Succession,
+        _ => How::List,
+    }
+}
+
+fn recipe(path_lock: &PathLock, kind: Kind) -> &'static str {
+    match path_lock.options().recipe {
+        Recipe::Mutex => "mutex",
+        Recipe::FairLock => "fair_lock",
+        Recipe::ReadWriteLock => read_write(kind),
+        Recipe::Semaphore => "semaphore",
+    }
+}
+
+const fn read_write(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Shared => "read_lock",
+        Kind::Exclusive => "write_lock",
+    }
+}

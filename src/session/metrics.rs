@@ -1,0 +1,127 @@
+//! The metrics, by the `metrics` facade. Called by the journal's thread only: the recorder is foreign code.
+//!
+//! The names are part of the public interface; see docs/observability.md.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+
+use crate::session::note::Subject;
+
+const WAIT: &str = "zookeeper_recipes_lock_wait_seconds";
+const HOLD: &str = "zookeeper_recipes_lock_hold_seconds";
+const QUEUE_AHEAD: &str = "zookeeper_recipes_lock_queue_ahead";
+const WAITING: &str = "zookeeper_recipes_lock_waiting";
+const HELD: &str = "zookeeper_recipes_lock_held";
+const GRANTS: &str = "zookeeper_recipes_lock_grants_total";
+const NOT_GRANTED: &str = "zookeeper_recipes_lock_not_granted_total";
+const LOSSES: &str = "zookeeper_recipes_lock_losses_total";
+const ORPHANS: &str = "zookeeper_recipes_orphans_deleted_total";
+const SESSIONS_BEGUN: &str = "zookeeper_recipes_sessions_begun_total";
+const SESSIONS_ENDED: &str = "zookeeper_recipes_sessions_ended_total";
+const HEARTBEATS_LATE: &str = "zookeeper_recipes_heartbeats_late_total";
+const MISSED: &str = "zookeeper_recipes_observer_missed_total";
+
+/// The labels of metrics of locks: there are as many as recipes and prefixes, whatever the paths are.
+fn labels(subject: &Subject, recipe: &'static str) -> Vec<::metrics::Label> {
+    vec![
+        ::metrics::Label::from_static_parts("recipe", recipe),
+        ::metrics::Label::new("prefix", Arc::clone(&subject.prefix)),
+    ]
+}
+
+fn with(mut labels: Vec<::metrics::Label>, key: &'static str, value: &'static str) -> Vec<::metrics::Label> {
+    labels.push(::metrics::Label::from_static_parts(key, value));
+    labels
+}
+
+/// How many calls wait, and how many hold a lock, by recipe and prefix. Counted here, since a recorder may be
+/// installed at any time.
+#[derive(Debug, Default)]
+pub(super) struct Gauges(HashMap<(&'static str, Arc<str>), (i64, i64)>);
+
+impl Gauges {
+    /// Tells the numbers after this change.
+    pub(super) fn change(&mut self, subject: &Subject, recipe: &'static str, change: (i64, i64)) {
+        let (waiting, held) = self.0.entry((recipe, Arc::clone(&subject.prefix))).or_default();
+        *waiting += change.0;
+        *held += change.1;
+        #[expect(clippy::cast_precision_loss, reason = "so many do not fit into memory")]
+        let (waiting, held) = (*waiting as f64, *held as f64);
+        gauge!(WAITING, labels(subject, recipe)).set(waiting);
+        gauge!(HELD, labels(subject, recipe)).set(held);
+    }
+}
+
+pub(super) fn queued(subject: &Subject, ahead: usize) {
+    let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
+    histogram!(QUEUE_AHEAD, labels(subject, subject.recipe)).record(f64::from(ahead));
+}
+
+pub(super) fn granted(subject: &Subject, how: &'static str, waited: Duration) {
+    let labels = labels(subject, subject.recipe);
+    histogram!(WAIT, labels.clone()).record(waited.as_secs_f64());
+    counter!(GRANTS, with(labels, "how", how)).increment(1);
+}
+
+pub(super) fn not_granted(subject: &Subject, reason: &'static str) {
+    counter!(NOT_GRANTED, with(labels(subject, subject.recipe), "reason", reason)).increment(1);
+}
+
+/// A hold has ended, by a loss if a reason is given.
+pub(super) fn over(subject: &Subject, recipe: &'static str, lost: Option<&'static str>, held: Duration) {
+    let labels = labels(subject, recipe);
+    histogram!(HOLD, labels.clone()).record(held.as_secs_f64());
+    if let Some(reason) = lost {
+        counter!(LOSSES, with(labels, "reason", reason)).increment(1);
+    }
+}
+
+pub(super) fn orphan_deleted() {
+    counter!(ORPHANS).increment(1);
+}
+
+pub(super) fn heartbeat_late() {
+    counter!(HEARTBEATS_LATE).increment(1);
+}
+
+/// A session has begun: the metrics are described with each, since a recorder knows only what it is told after
+/// it was installed.
+pub(super) fn session_began() {
+    describe_histogram!(WAIT, Unit::Seconds, "Time from the call to the grant.");
+    describe_histogram!(HOLD, Unit::Seconds, "Time from the grant to the release or the loss.");
+    describe_histogram!(QUEUE_AHEAD, Unit::Count, "Contenders known to be ahead when a call began to wait.");
+    describe_gauge!(WAITING, Unit::Count, "Calls of this process that wait for a lock.");
+    describe_gauge!(HELD, Unit::Count, "Locks that this process holds.");
+    describe_counter!(
+        GRANTS,
+        Unit::Count,
+        "Locks granted, by how: memory, kept and shared without a request."
+    );
+    describe_counter!(NOT_GRANTED, Unit::Count, "Calls that were not granted the lock, by reason.");
+    describe_counter!(LOSSES, Unit::Count, "Locks lost while they were held, by reason.");
+    describe_counter!(ORPHANS, Unit::Count, "Nodes deleted by cleanup that no caller needed.");
+    describe_counter!(SESSIONS_BEGUN, Unit::Count, "Sessions established.");
+    describe_counter!(SESSIONS_ENDED, Unit::Count, "Sessions ended, by reason.");
+    describe_counter!(
+        HEARTBEATS_LATE,
+        Unit::Count,
+        "Heartbeats answered later than the interval, or not at all."
+    );
+    describe_counter!(
+        MISSED,
+        Unit::Count,
+        "Calls and events that were not observed: the recorder is too slow."
+    );
+    counter!(SESSIONS_BEGUN).increment(1);
+}
+
+pub(super) fn session_ended(reason: &'static str) {
+    counter!(SESSIONS_ENDED, "reason" => reason).increment(1);
+}
+
+pub(super) fn missed(missed: u64) {
+    counter!(MISSED).increment(missed);
+}
