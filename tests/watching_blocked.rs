@@ -1,0 +1,241 @@
+//! A tracing subscriber, and with the feature `metrics` a recorder, that block and panic: the thread that tells
+//! them is theirs, and no lock is lost. Alone in their process, which has one such thread.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use test_support::in_process::{connect_as, mutex, start_impatient};
+use test_support::{SOON, within};
+use tokio::sync::Notify;
+use tokio_test::{assert_pending, task};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+use zookeeper_recipes::{Client, InterProcessMutex};
+
+/// The last third of it would be over at once in a session whose heartbeats had stopped.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// More calls than notes may wait.
+const CALLS: usize = 70_000;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Mood {
+    #[default]
+    Good,
+    Blocks,
+    Panics,
+}
+
+#[derive(Default)]
+struct State {
+    mood: Mood,
+    /// Whether it has been entered while it blocks.
+    inside: bool,
+    granted: u64,
+    missed: u64,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { mood: Mood::Good, inside: false, granted: 0, missed: 0 });
+static CHANGED: Condvar = Condvar::new();
+static NEWS: Notify = Notify::const_new();
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn be(mood: Mood) {
+    state().mood = mood;
+    CHANGED.notify_all();
+}
+
+/// What foreign code does that is in this mood.
+fn foreign() {
+    let mut state = state();
+    while state.mood == Mood::Blocks {
+        state.inside = true;
+        NEWS.notify_one();
+        state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+    let panics = state.mood == Mood::Panics;
+    drop(state);
+    assert!(!panics, "as the test asked for");
+}
+
+async fn until(what: &str, is_it: impl Fn(&State) -> bool) {
+    while !is_it(&state()) {
+        within(what, NEWS.notified()).await;
+    }
+}
+
+struct Foreign;
+
+impl Subscriber for Foreign {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "zookeeper_recipes::lock"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        foreign();
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {
+        foreign();
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        foreign();
+        struct Missed(u64);
+        impl tracing::field::Visit for Missed {
+            fn record_u64(&mut self, _: &tracing::field::Field, value: u64) {
+                self.0 = value;
+            }
+            fn record_debug(&mut self, _: &tracing::field::Field, _: &dyn std::fmt::Debug) {}
+        }
+        match event.metadata().name() {
+            "lock.granted" => state().granted += 1,
+            "observer.missed" => {
+                let mut missed = Missed(0);
+                event.record(&mut missed);
+                state().missed += missed.0;
+            }
+            _ => {}
+        }
+        NEWS.notify_one();
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+
+    fn try_close(&self, _: Id) -> bool {
+        foreign();
+        true
+    }
+}
+
+/// Blocks and panics as the subscriber does.
+#[cfg(feature = "metrics")]
+mod recorder {
+    use std::sync::Arc;
+
+    use metrics::{
+        Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+        SharedString, Unit,
+    };
+
+    use super::foreign;
+
+    pub(super) struct Foreign;
+
+    impl CounterFn for Foreign {
+        fn increment(&self, _: u64) {
+            foreign();
+        }
+        fn absolute(&self, _: u64) {}
+    }
+
+    impl GaugeFn for Foreign {
+        fn increment(&self, _: f64) {}
+        fn decrement(&self, _: f64) {}
+        fn set(&self, _: f64) {
+            foreign();
+        }
+    }
+
+    impl HistogramFn for Foreign {
+        fn record(&self, _: f64) {
+            foreign();
+        }
+    }
+
+    impl Recorder for Foreign {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {
+            foreign();
+        }
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+            foreign();
+            Counter::from_arc(Arc::new(Self))
+        }
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::from_arc(Arc::new(Self))
+        }
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::from_arc(Arc::new(Self))
+        }
+    }
+}
+
+/// One test: there is one subscriber for the process, one recorder, and one thread that tells them.
+#[tokio::test]
+async fn a_watcher_costs_no_lock() {
+    tracing::subscriber::set_global_default(Foreign).unwrap();
+    #[cfg(feature = "metrics")]
+    metrics::set_global_recorder(recorder::Foreign).map_err(|_| ()).unwrap();
+    for mood in [Mood::Blocks, Mood::Panics] {
+        locks_outlive_one_that(mood).await;
+    }
+    a_call_that_cannot_be_observed_is_counted().await;
+}
+
+async fn locks_outlive_one_that(mood: Mood) {
+    let server = start_impatient();
+    let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
+    be(mood);
+    let guard = within("the lock", mutex(&client).lock()).await.unwrap();
+    if mood == Mood::Blocks {
+        until("a blocked thread", |state| state.inside).await;
+    }
+    // Longer than a session lives without heartbeats.
+    tokio::time::sleep(2 * TIMEOUT).await;
+    assert!(guard.is_held(), "{:?}", guard.state());
+    // Hand-overs of both kinds, a conversion would come to the same, and releases by a call and by a drop.
+    let mut waiter = task::spawn(mutex(&client).lock());
+    assert_pending!(waiter.poll());
+    within("the release", guard.release()).await.unwrap();
+    drop(within("the lock", waiter).await.unwrap());
+    let room = InterProcessMutex::builder(&client, "/locks/room").handoff(8, SOON).build().unwrap();
+    let holder = within("the lock", room.lock()).await.unwrap();
+    let mut waiter = task::spawn(room.lock());
+    assert_pending!(waiter.poll());
+    drop(holder);
+    drop(within("the lock", waiter).await.unwrap());
+    within("what was left", client.flush(SOON)).await.unwrap();
+    // One that is not told.
+    let mut cancelled = task::spawn(room.lock());
+    assert_pending!(cancelled.poll());
+    drop(cancelled);
+    within("the end", client.close()).await.unwrap();
+    be(Mood::Good);
+    // What comes next is told, in both moods: of calls that begin now, at least.
+    let before = state().granted;
+    let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
+    within("the lock", mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    until("a grant", |state| state.granted > before).await;
+}
+
+async fn a_call_that_cannot_be_observed_is_counted() {
+    let server = start_impatient();
+    let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
+    let mutex = InterProcessMutex::builder(&client, "/locks/kept").sticky(SOON).build().unwrap();
+    drop(within("the lock", mutex.lock()).await.unwrap());
+    state().inside = false;
+    be(Mood::Blocks);
+    for _ in 0..CALLS {
+        drop(within("the lock", mutex.lock()).await.unwrap());
+    }
+    be(Mood::Good);
+    until("what was missed", |state| state.missed > 0).await;
+    // Three notes of each call that was observed.
+    let missed = usize::try_from(state().missed).unwrap();
+    assert!((CALLS - 65_536..CALLS).contains(&missed), "{missed}");
+    let before = state().granted;
+    drop(within("the lock", mutex.lock()).await.unwrap());
+    until("a grant", |state| state.granted > before).await;
+    assert!(before as usize + missed >= CALLS);
+}
