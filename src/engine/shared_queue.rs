@@ -54,6 +54,10 @@ impl fmt::Debug for SharedQueue {
 }
 
 impl NodeOwner for SharedQueue {
+    fn leaves(&self, session: u64, name: &str) {
+        self.with(|queue| queue.leaves(session, name));
+    }
+
     fn gone(&self, session: u64, name: &str, how: Gone<'_>) {
         self.with(|queue| queue.gone(session, name, how));
     }

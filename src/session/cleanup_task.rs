@@ -5,7 +5,9 @@
 //! that the servers refuse is logged and given up: the end of the session deletes the node.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use tokio::task::{self, JoinSet};
 use zookeeper_client as zk;
@@ -46,7 +48,7 @@ pub(crate) async fn run(mut items: CleanupQueue) {
                     (group, vec![(item, ticket)])
                 }
                 Some((item, ticket)) => {
-                    working.spawn(alone(item, ticket));
+                    begin(&mut working, item, ticket);
                     continue;
                 }
                 None => {
@@ -73,6 +75,19 @@ pub(crate) async fn run(mut items: CleanupQueue) {
             let task = working.spawn(settle_together(more)).id();
             settling.insert(task, group);
         }
+    }
+}
+
+/// Has an item worked on. Its request is sent at once where it may be, so that what is sent by a task that was
+/// started after the item was submitted is behind it (docs/protocol.md#succession).
+fn begin(working: &mut JoinSet<Rest>, item: Item, ticket: Ticket) {
+    let mut work = Box::pin(alone(item, ticket));
+    // Polled again by its task, which is the one to be woken.
+    let mut first = Context::from_waker(Waker::noop());
+    let begun = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut first)));
+    // After a panic of a tracing subscriber the drop of the item tells its receiver.
+    if matches!(begun, Ok(Poll::Pending)) {
+        working.spawn(work);
     }
 }
 

@@ -164,7 +164,10 @@ async fn delete_path(
         let asked_before = std::mem::replace(&mut asked, true);
         async move {
             let sent = clock::now();
-            let result = handle.delete(path, None).await;
+            // Sends it.
+            let deletion = handle.delete(path, None);
+            session.deletion_sent(path);
+            let result = deletion.await;
             match &result {
                 Ok(()) => session.lease().renewed(sent),
                 Err(error) => session.lease().renewed_by_refusal(sent, error),

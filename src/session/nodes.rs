@@ -11,6 +11,10 @@ use crate::protocol::local_queue::Gone;
 
 /// The owner of a node. Kept weakly: without contenders there is nothing to tell it.
 pub(crate) trait NodeOwner: fmt::Debug + Send + Sync {
+    /// Tells that the deletion of the node `name` of the session with this number was sent: it is answered before
+    /// anything that is sent from now on.
+    fn leaves(&self, session: u64, name: &str);
+
     /// Tells that the node `name` of the session with this number is gone, or that its deletion is refused.
     /// Called without any mutex of the session; not for nodes that go with it.
     fn gone(&self, session: u64, name: &str, how: Gone<'_>);
@@ -124,8 +128,19 @@ impl Nodes {
     /// Returns the node to which a lock held by the node at `path` can be handed over. `None` if there is
     /// none.
     pub(super) fn heir(&self, path: &str) -> Option<Arc<str>> {
+        self.owner(path)?.heir(self.session, node_name(path))
+    }
+
+    /// Notes that the deletion of a node was sent.
+    pub(super) fn deletion_sent(&self, path: &str) {
+        if let Some(owner) = self.owner(path) {
+            owner.leaves(self.session, node_name(path));
+        }
+    }
+
+    fn owner(&self, path: &str) -> Option<Arc<dyn NodeOwner>> {
         let owner = self.lock().all.get(path)?.owner.clone()?;
-        owner.upgrade()?.heir(self.session, node_name(path))
+        owner.upgrade()
     }
 
     fn tell(&self, owner: Option<Weak<dyn NodeOwner>>, name: &str, how: Gone<'_>) {

@@ -356,6 +356,11 @@ impl Session {
         self.nodes.until_gone(path).await;
     }
 
+    /// Notes that the deletion of a node of this client was sent.
+    pub(crate) fn deletion_sent(&self, path: &str) {
+        self.nodes.deletion_sent(path);
+    }
+
     /// Notes that a node of this client is gone; another process may have deleted it.
     pub(crate) fn disown(&self, path: &str) {
         self.disown_as(path, Gone::Unclear);

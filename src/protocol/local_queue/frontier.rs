@@ -41,9 +41,16 @@ pub(crate) struct Frontier {
     /// No writer is left of the creates up to here.
     no_writer: Option<Known>,
     /// The nodes that hold the lock, by name.
-    holders: BTreeMap<Arc<str>, Numbered>,
+    holders: BTreeMap<Arc<str>, Holder>,
     /// How many grants in a row have not waited.
     free_grants: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Holder {
+    node: Numbered,
+    /// Whether its deletion was sent. It is answered before anything that is sent from then on.
+    leaving: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,10 +71,11 @@ impl Known {
 }
 
 impl Frontier {
-    /// Returns whether the next node of this kind is expected to be first, as far as this client is concerned.
+    /// Returns whether the next node of this kind is expected to be first once its create is answered, as far as
+    /// this client is concerned.
     pub(crate) fn expects(&self, kind: Kind) -> bool {
         let known = match kind {
-            Kind::Exclusive => self.nobody.is_some() && self.holders.is_empty(),
+            Kind::Exclusive => self.nobody.is_some() && self.holders.values().all(|holder| holder.leaving),
             Kind::Shared => self.no_writer.is_some(),
         };
         known && self.is_quiet()
@@ -108,7 +116,7 @@ impl Frontier {
         let known = if node.kind == Kind::Exclusive { self.nobody } else { self.no_writer };
         // The end of the one before may be told late.
         let follows = known.is_some_and(|known| known.through >= before)
-            || self.holders.values().any(|holder| holder.sequence == before);
+            || self.holders.values().any(|holder| holder.node.sequence == before);
         self.free_grants = match (free, follows) {
             (true, true) => self.free_grants.saturating_add(1),
             // The first of a row; or another client has come in between.
@@ -128,16 +136,23 @@ impl Frontier {
             Kind::Shared => {}
         }
         if self.holders.len() < MOST_HOLDERS {
-            self.holders.insert(name.into(), node);
+            self.holders.insert(name.into(), Holder { node, leaving: false });
         }
         self.is_quiet()
+    }
+
+    /// Notes that the deletion of a node of this session was sent.
+    pub(crate) fn leaves(&mut self, name: &str) {
+        if let Some(holder) = self.holders.get_mut(name) {
+            holder.leaving = true;
+        }
     }
 
     /// Notes that a node of this session is gone, or that its deletion is refused.
     pub(crate) fn gone(&mut self, name: &str, how: Gone<'_>) {
         let holder = self.holders.remove(name);
         match (how, holder) {
-            (Gone::Deleted | Gone::HandedOver { .. }, Some(node)) => {
+            (Gone::Deleted | Gone::HandedOver { .. }, Some(Holder { node, .. })) => {
                 self.nobody = self.nobody.map(|known| known.beyond(node));
                 self.no_writer = self.no_writer.map(|known| known.beyond(node));
             }
@@ -151,7 +166,7 @@ impl Frontier {
     pub(super) fn each_zxid(&mut self, f: &mut dyn FnMut(&mut i64)) {
         let known = [&mut self.nobody, &mut self.no_writer].into_iter().flatten();
         known.map(|known| &mut known.since).for_each(&mut *f);
-        self.holders.values_mut().map(|node| &mut node.czxid).for_each(f);
+        self.holders.values_mut().map(|holder| &mut holder.node.czxid).for_each(f);
     }
 }
 
@@ -279,6 +294,18 @@ mod tests {
         assert!(!frontier.granted("6", writer(6), true));
         assert!(frontier.granted("7", writer(7), true));
         assert!(!frontier.granted("9", writer(9), false), "it has waited");
+    }
+
+    #[test]
+    fn behind_a_deletion_that_was_sent_the_next_writer_is_expected_to_be_first() {
+        let mut frontier = after(&[writer(5), writer(6), writer(7)]);
+        frontier.granted("8", writer(8), true);
+        assert!(!frontier.expects(Kind::Exclusive), "while it is there");
+        frontier.leaves("8");
+        assert!(frontier.expects(Kind::Exclusive));
+        assert!(!frontier.clone().is_first(writer(9), DIRECTORY), "the deletion is not answered");
+        frontier.gone("8", Gone::Deleted);
+        assert!(frontier.is_first(writer(9), DIRECTORY));
     }
 
     #[test]

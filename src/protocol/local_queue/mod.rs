@@ -593,6 +593,13 @@ impl<W, L> LocalQueue<W, L> {
         }
     }
 
+    /// Notes that the deletion of a node was sent.
+    pub(crate) fn leaves(&mut self, session: u64, name: &str) {
+        if session == self.session {
+            self.frontier.leaves(name);
+        }
+    }
+
     /// Returns whether the next node of this kind is expected to be first without a list
     /// (docs/protocol.md#succession).
     pub(crate) fn expects_first(&self, session: u64, kind: Kind) -> bool {
