@@ -2,16 +2,19 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use zookeeper_client as zk;
 
+use crate::blocking::block_on;
+use crate::engine::holdings;
 use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::{Key, PathLock};
 use crate::engine::registry::Registry;
 use crate::engine::revoke;
-use crate::error::{BuildError, ConnectError, ReleaseError, RevokeError};
+use crate::error::{BuildError, ConnectError, DrainError, ReleaseError, RevokeError};
+use crate::hold_watch::HoldWatch;
 use crate::options::Acl;
 use crate::path::NodePath;
 use crate::protocol::lease::Margin;
@@ -410,7 +413,7 @@ impl Client {
     ///
     /// All guards report the loss of their locks first, and waiters end with
     /// [`AcquireError::Closed`](crate::AcquireError::Closed), as does every later use of the client. To let
-    /// running work finish, stop your tasks and wait for them before you call this.
+    /// running work finish, call [`drain`](Self::drain) instead.
     ///
     /// Waits at most for the session timeout. If no server is in reach but one becomes reachable in time, the
     /// locks are free immediately; otherwise when the session expires. To wait less, wrap the call in
@@ -428,7 +431,7 @@ impl Client {
     /// The client is closed from the first poll on. If the future is dropped, only the result is lost.
     ///
     /// # Examples
-    /// An orderly shutdown: tell the workers to stop, wait until they have released their locks, then close.
+    /// Workers that are told to stop in another way, waited for, and then the end:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -473,6 +476,141 @@ impl Client {
     /// ```
     pub async fn close(&self) -> Result<(), ReleaseError> {
         self.core.close().await
+    }
+
+    /// Has the locks released, then closes the client: the orderly stop of a service.
+    ///
+    /// From the call on, calls that acquire a lock end with
+    /// [`AcquireError::Closed`](crate::AcquireError::Closed), those that are waiting and those to come: a worker
+    /// that asks for its next lock stops by that. Guards go on as before, with all that they can do. Once the last
+    /// is released, dropped or lost, and its node deleted, the client is [closed](Self::close). Nodes that
+    /// a client [keeps](crate::InterProcessMutexBuilder::sticky) without a guard are given up at once, and what
+    /// else is at the servers because of this client goes with its session.
+    ///
+    /// If guards are left after `timeout`, the client is closed all the same: their locks are lost, and the error
+    /// says which and where they were acquired. Closing may take up to the session timeout more.
+    ///
+    /// # Errors
+    /// See [`DrainError`]. The client is closed in any case.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, no lock is acquired any more, but the client is not closed: call
+    /// [`close`](Self::close), or this again.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{AcquireError, InterProcessMutex};
+    ///
+    /// let mutex = InterProcessMutex::new(&client, "/jobs/queue")?;
+    /// let worker = tokio::spawn(async move {
+    ///     loop {
+    ///         let guard = match mutex.lock().await {
+    ///             Ok(guard) => guard,
+    ///             Err(AcquireError::Closed { .. }) => return Ok(()), // drained
+    ///             Err(error) => return Err(error),
+    ///         };
+    ///         // One piece of work.
+    ///         drop(guard);
+    ///     }
+    /// });
+    ///
+    /// // On SIGTERM:
+    /// client.drain(Duration::from_secs(20)).await?;
+    /// worker.await??;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "shutdown")]
+    #[doc(alias = "graceful shutdown")]
+    pub async fn drain(&self, timeout: Duration) -> Result<(), DrainError> {
+        let started = Instant::now();
+        let held = holdings::drain(&self.core, &self.path_locks, timeout).await;
+        if held.is_empty() {
+            // So that releases under way are answered before the session ends. What this returns about nodes that
+            // are left does not matter: they go with the session.
+            let _ = self.core.flush(timeout.saturating_sub(started.elapsed())).await;
+        }
+        match (self.core.close().await, held.is_empty()) {
+            (Ok(()), true) => Ok(()),
+            (Err(error), true) => Err(DrainError::NotClosed(error)),
+            (closed, false) => Err(DrainError::StillHeld { timeout, held, source: closed.err() }),
+        }
+    }
+
+    /// Returns a watch of the locks that guards of this client hold: for tests, and for a page that shows them.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessMutex;
+    ///
+    /// let mutex = InterProcessMutex::new(&client, "/jobs/nightly")?;
+    /// let job = tokio::spawn(async move {
+    ///     let guard = mutex.lock().await?;
+    ///     guard.lost().await; // the work
+    ///     Ok::<_, zookeeper_recipes::AcquireError>(())
+    /// });
+    /// client.watch_holds().held("/jobs/nightly").await.ok_or("closed")?;
+    /// client.close().await?; // while the lock is held, without luck
+    /// job.await??;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn watch_holds(&self) -> HoldWatch {
+        HoldWatch::new(Arc::clone(&self.core), Arc::clone(&self.path_locks))
+    }
+
+    /// Connects like [`connect`](Self::connect), and blocks the thread until that is done.
+    ///
+    /// # Errors
+    /// See [`connect`](Self::connect).
+    ///
+    /// # Examples
+    /// A program of threads, without any executor: all locks and guards have methods with this prefix.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{Client, InterProcessMutex};
+    ///
+    /// let client = Client::blocking_connect(&servers)?;
+    /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// let guard = mutex.blocking_acquire(Duration::from_secs(1))?;
+    /// println!("alone, with token {}", guard.fencing_token());
+    /// guard.blocking_release()?;
+    /// client.blocking_close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn blocking_connect(servers: &str) -> Result<Self, ConnectError> {
+        block_on(Self::connect(servers))
+    }
+
+    /// Closes the client like [`close`](Self::close), and blocks the thread until that is done.
+    ///
+    /// # Errors
+    /// See [`close`](Self::close).
+    pub fn blocking_close(&self) -> Result<(), ReleaseError> {
+        block_on(self.close())
+    }
+
+    /// Drains the client like [`drain`](Self::drain), and blocks the thread until that is done.
+    ///
+    /// # Errors
+    /// See [`drain`](Self::drain).
+    pub fn blocking_drain(&self, timeout: Duration) -> Result<(), DrainError> {
+        block_on(self.drain(timeout))
     }
 
     /// Returns what all handles of a lock of this recipe at `path` share.
@@ -949,6 +1087,14 @@ impl ClientBuilder {
     /// ```
     pub fn connect_lazy(self, servers: &str) -> Result<Client, ConnectError> {
         setup::connect_lazy(self.setup, servers).map(Client::new)
+    }
+
+    /// Connects like [`connect`](Self::connect), and blocks the thread until that is done.
+    ///
+    /// # Errors
+    /// See [`connect`](Self::connect).
+    pub fn blocking_connect(self, servers: &str) -> Result<Client, ConnectError> {
+        block_on(self.connect(servers))
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::blocking::block_on;
 use crate::engine::hold::Hold;
 use crate::engine::revoke;
 use crate::error::{Lost, LostReason, ReadError, ReleaseError};
@@ -757,6 +758,27 @@ impl<M: Mode> LockGuard<M> {
             };
             lost.map_or(result, |lost| Err(lost.into()))
         }
+    }
+
+    /// Releases the lock like [`release`](Self::release), and blocks the thread until a server has confirmed it.
+    ///
+    /// # Errors
+    /// See [`release`](Self::release).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::blocking_connect(&server.connect_string())?;
+    /// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
+    /// let guard = mutex.blocking_lock()?;
+    /// // The work.
+    /// guard.blocking_release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn blocking_release(self) -> Result<(), ReleaseError> {
+        block_on(self.release())
     }
 }
 

@@ -39,6 +39,8 @@
 //! | the same, with a state to ask and to watch | [`LeaderLatch`] |
 //! | ids, order numbers, totals | [`DistributedAtomicLong`] |
 //! | a job that runs once per day, or other occasion, although many processes wake for it | [`once()`] |
+//! | a path from a customer's text | [`LockPath::segment`] |
+//! | to start before ZooKeeper does, to stop in order | [`Client::connect_lazy`], [`Client::drain`] |
 //!
 //! Each of the locks can be acquired for a [lease](InterProcessMutex::acquire_for), which ends it
 //! although its holder lives.
@@ -97,7 +99,7 @@
 //! | `RwLockWriteGuard::downgrade` | [`WriteGuard::downgrade`], asynchronous |
 //! | (none) | [`ReadGuard::try_upgrade`] |
 //! | (none) | [`InterProcessMultiLock`]: several locks as one |
-//! | `Mutex::blocking_lock` | `tokio::runtime::Handle::block_on(mutex.lock())`, outside of asynchronous code |
+//! | `Mutex::blocking_lock` | [`InterProcessMutex::blocking_lock`], and all other calls with this prefix. They need no runtime. In asynchronous code they do not panic, but block the executor's thread |
 //! | `Semaphore::new(n)`, `acquire`, `try_acquire` | [`InterProcessSemaphore::new`], [`acquire`](InterProcessSemaphore::acquire), [`try_acquire`](InterProcessSemaphore::try_acquire) |
 //! | `Semaphore::acquire_many`, `try_acquire_many` | [`InterProcessSemaphore::acquire_many`], [`try_acquire_many`](InterProcessSemaphore::try_acquire_many) |
 //! | `OwnedSemaphorePermit::split`, `merge` | [`SemaphorePermit::split`], [`merge`](SemaphorePermit::merge) |
@@ -179,6 +181,8 @@
 //!   Redis can lose, and what a lock in ZooKeeper costs.
 //! - [`why_no_redlock`]: the rules of RedLock, with what one ensemble does instead.
 //! - [`observability`]: spans, events and metrics of locks, by name.
+//! - [`testing_a_service`]: how a test brings about a lost lock, an expired session, servers that are away and a lost
+//!   reply, and what it waits for.
 //!
 //! # Features
 //! None is on by default.
@@ -191,6 +195,7 @@
 //! | `sasl-gssapi` | Kerberos, by a connector of `zookeeper-client` with that feature ([`ClientBuilder::connector`]); links the system's libgssapi |
 
 mod atomic_long;
+mod blocking;
 mod client;
 mod engine;
 mod error;
@@ -198,6 +203,7 @@ mod fair_lock;
 mod fence;
 mod guard;
 mod guard_set;
+mod hold_watch;
 mod leader_latch;
 mod leader_selector;
 mod lock;
@@ -223,12 +229,14 @@ pub use client::{Client, ClientBuilder};
 pub use error::Acquisition::{Acquired, Busy};
 pub use error::{
     AcquireError, Acquisition, AtomicLongError, BuildError, ConnectError, ConversionError, ConversionFailure,
-    InvalidPath, LeadError, LocalHolder, Lost, LostReason, OnceError, OptionalExt, ReadError, ReleaseError,
-    RevokeError, ServerFailure, ServerFailureKind, ServerFailures, TransactionError, TryLockError,
+    DrainError, Holding, InvalidPath, LeadError, LocalHolder, Lost, LostReason, OnceError, OptionalExt,
+    ReadError, ReleaseError, RevokeError, ServerFailure, ServerFailureKind, ServerFailures, TransactionError,
+    TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
 pub use fence::{FenceGate, Fenced};
 pub use guard::{AnyGuard, LockGuard, LockState, ReadGuard, WriteGuard};
+pub use hold_watch::HoldWatch;
 pub use leader_latch::{LeaderLatch, LeaderLatchBuilder, Leadership, LeadershipState, Participant};
 pub use leader_selector::{LeaderSelector, LeaderSelectorBuilder};
 pub use lock::InterProcessLock;
@@ -262,6 +270,10 @@ pub mod why_no_redlock {}
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/observability.md")]
 pub mod observability {}
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/testing.md")]
+pub mod testing_a_service {}
 
 /// The README's code is compiled with the documentation's.
 #[cfg(doctest)]

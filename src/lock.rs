@@ -522,6 +522,74 @@ macro_rules! lock_methods {
                 async move { hold.await.map($guard::new) }
             }
 
+            /// Acquires the lock like [`acquire`](Self::acquire), and blocks the thread meanwhile.
+            ///
+            /// For threads and scripts. Do not call it, or the others with this prefix, in asynchronous code:
+            /// it blocks the executor's thread (use `spawn_blocking`), and of a
+            /// [borrowed session](crate::Client::from_session) perhaps the thread that the session runs on, where it
+            /// would wait for ever. Tokio's own panic there; these do not notice it.
+            ///
+            /// # Errors
+            /// See [`acquire`](Self::acquire).
+            ///
+            /// # Examples
+            /// ```
+            /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = zookeeper_test_server::Server::start()?;
+            /// # let client = zookeeper_recipes::Client::blocking_connect(&server.connect_string())?;
+            /// use std::time::Duration;
+            #[doc = concat!("use zookeeper_recipes::{Acquired, Busy, OptionalExt, ", $import, "};")]
+            ///
+            #[doc = concat!("let lock = ", $make, ";")]
+            /// match lock.blocking_acquire(Duration::from_millis(200)).optional()? {
+            ///     Acquired(guard) => guard.blocking_release()?, // after the work
+            ///     Busy => println!("too busy, try again later"),
+            /// }
+            /// # Ok(())
+            /// # }
+            /// ```
+            #[track_caller]
+            pub fn blocking_acquire(
+                &self,
+                timeout: std::time::Duration,
+            ) -> Result<$guard, crate::AcquireError> {
+                $crate::blocking::block_on(self.acquire(timeout))
+            }
+
+            /// Acquires the lock like [`acquire_for`](Self::acquire_for), and blocks the thread meanwhile.
+            ///
+            /// # Errors
+            /// See [`acquire_for`](Self::acquire_for).
+            #[track_caller]
+            pub fn blocking_acquire_for(
+                &self,
+                wait: std::time::Duration,
+                lease: std::time::Duration,
+            ) -> Result<$guard, crate::AcquireError> {
+                $crate::blocking::block_on(self.acquire_for(wait, lease))
+            }
+
+            /// Acquires the lock like [`lock`](Self::lock), and blocks the thread meanwhile.
+            ///
+            /// If a guard of the same thread holds the lock, this waits forever.
+            ///
+            /// # Errors
+            /// See [`lock`](Self::lock).
+            #[track_caller]
+            pub fn blocking_lock(&self) -> Result<$guard, crate::AcquireError> {
+                $crate::blocking::block_on(self.lock())
+            }
+
+            /// Acquires the lock if it is free, like [`try_lock`](Self::try_lock), and blocks the thread until the
+            /// servers have answered.
+            ///
+            /// # Errors
+            /// See [`try_lock`](Self::try_lock).
+            #[track_caller]
+            pub fn blocking_try_lock(&self) -> Result<$guard, crate::TryLockError> {
+                $crate::blocking::block_on(self.try_lock())
+            }
+
             /// Returns the paths of the nodes in the lock's queue, of all processes and in order.
             ///
             /// Of a mutex or a fair lock the first one holds the lock, or is about to. For a read lock these

@@ -5,6 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::blocking::block_on;
 use crate::client::Client;
 use crate::engine::multi::{self, Holds, Members};
 use crate::engine::observe::Call;
@@ -386,6 +387,65 @@ impl InterProcessMultiLock {
             };
             call.ended(result, Holds::as_slice).map(|holds| MultiLockGuard::new(holds, as_given))
         }
+    }
+
+    /// Acquires all members like [`acquire`](Self::acquire), and blocks the thread meanwhile.
+    ///
+    /// For threads and scripts, not for asynchronous code: see
+    /// [`InterProcessMutex::blocking_acquire`](crate::InterProcessMutex::blocking_acquire).
+    ///
+    /// # Errors
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::blocking_connect(&server.connect_string())?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::InterProcessMultiLock;
+    ///
+    /// let both = InterProcessMultiLock::of_mutexes(&client, ["/accounts/4", "/accounts/17"])?;
+    /// let guard = both.blocking_acquire(Duration::from_secs(1))?;
+    /// guard.blocking_release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn blocking_acquire(&self, timeout: Duration) -> Result<MultiLockGuard, AcquireError> {
+        block_on(self.acquire(timeout))
+    }
+
+    /// Acquires all members like [`acquire_for`](Self::acquire_for), and blocks the thread meanwhile.
+    ///
+    /// # Errors
+    /// See [`acquire_for`](Self::acquire_for).
+    #[track_caller]
+    pub fn blocking_acquire_for(
+        &self,
+        wait: Duration,
+        lease: Duration,
+    ) -> Result<MultiLockGuard, AcquireError> {
+        block_on(self.acquire_for(wait, lease))
+    }
+
+    /// Acquires all members like [`lock`](Self::lock), and blocks the thread meanwhile.
+    ///
+    /// # Errors
+    /// See [`lock`](Self::lock).
+    #[track_caller]
+    pub fn blocking_lock(&self) -> Result<MultiLockGuard, AcquireError> {
+        block_on(self.lock())
+    }
+
+    /// Acquires all members if they are free, like [`try_lock`](Self::try_lock), and blocks the thread until the
+    /// servers have answered.
+    ///
+    /// # Errors
+    /// See [`try_lock`](Self::try_lock).
+    #[track_caller]
+    pub fn blocking_try_lock(&self) -> Result<MultiLockGuard, TryLockError> {
+        block_on(self.try_lock())
     }
 
     fn ask(
@@ -969,6 +1029,15 @@ impl MultiLockGuard {
     #[doc(alias = "unlock")]
     pub fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static {
         self.guards.release()
+    }
+
+    /// Releases all members like [`release`](Self::release), and blocks the thread until a server has confirmed
+    /// each.
+    ///
+    /// # Errors
+    /// See [`release`](Self::release).
+    pub fn blocking_release(self) -> Result<(), ReleaseError> {
+        block_on(self.release())
     }
 }
 

@@ -5,6 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::blocking::block_on;
 use crate::client::Client;
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::{MAX_PERMITS, Recipe, RequestedOptions, SemaphoreOptions};
@@ -487,6 +488,65 @@ impl InterProcessSemaphore {
             };
             call.ended(result, Vec::as_slice).map(SemaphorePermit::new)
         }
+    }
+
+    /// Acquires one permit like [`acquire`](Self::acquire), and blocks the thread meanwhile.
+    ///
+    /// For threads and scripts, not for asynchronous code: see
+    /// [`InterProcessMutex::blocking_acquire`](crate::InterProcessMutex::blocking_acquire).
+    ///
+    /// # Errors
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::blocking_connect(&server.connect_string())?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// let permit = semaphore.blocking_acquire(Duration::from_secs(1))?;
+    /// permit.blocking_release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn blocking_acquire(&self, timeout: Duration) -> Result<SemaphorePermit, AcquireError> {
+        block_on(self.acquire(timeout))
+    }
+
+    /// Acquires `n` permits like [`acquire_many`](Self::acquire_many), and blocks the thread meanwhile.
+    ///
+    /// # Errors
+    /// See [`acquire_many`](Self::acquire_many).
+    #[track_caller]
+    pub fn blocking_acquire_many(&self, n: u32, timeout: Duration) -> Result<SemaphorePermit, AcquireError> {
+        block_on(self.acquire_many(n, timeout))
+    }
+
+    /// Acquires one permit like [`acquire_for`](Self::acquire_for), and blocks the thread meanwhile.
+    ///
+    /// # Errors
+    /// See [`acquire_for`](Self::acquire_for).
+    #[track_caller]
+    pub fn blocking_acquire_for(
+        &self,
+        wait: Duration,
+        lease: Duration,
+    ) -> Result<SemaphorePermit, AcquireError> {
+        block_on(self.acquire_for(wait, lease))
+    }
+
+    /// Acquires one permit if one is free, like [`try_acquire`](Self::try_acquire), and blocks the thread until the
+    /// servers have answered.
+    ///
+    /// # Errors
+    /// See [`try_acquire`](Self::try_acquire).
+    #[track_caller]
+    pub fn blocking_try_acquire(&self) -> Result<SemaphorePermit, TryLockError> {
+        block_on(self.try_acquire())
     }
 
     /// Returns how many permits are free: the limit in force less the permits that are held, or zero.
@@ -1349,6 +1409,14 @@ impl SemaphorePermit {
     #[doc(alias = "returnAll")]
     pub fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static {
         self.set.release()
+    }
+
+    /// Returns the permits like [`release`](Self::release), and blocks the thread until a server has confirmed it.
+    ///
+    /// # Errors
+    /// See [`release`](Self::release).
+    pub fn blocking_release(self) -> Result<(), ReleaseError> {
+        block_on(self.release())
     }
 }
 

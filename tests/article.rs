@@ -33,6 +33,10 @@ fn main() {
     suite.add_needing("zookeeper", "article::read_write", peers::zookeeper(), |_| {
         read_write_in_some_order(Some(&shared_standalone()?.connect_string()))
     });
+    suite.add("in-process", "article::mutex_as_threads", || sold_three(&lines(threads("mutex")?.output()?)?));
+    suite.add("in-process", "article::read_write_as_threads", || {
+        in_some_order(&lines(threads("read-write")?.output()?)?)
+    });
     suite.run()
 }
 
@@ -41,6 +45,13 @@ fn example(name: &str, servers: Option<&str>) -> Result<Command, Box<dyn Error>>
     let mut command = Command::new(test_support::example(name)?);
     command.env_remove("ZK_CONNECT").envs(servers.map(|servers| ("ZK_CONNECT", servers)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Ok(command)
+}
+
+/// The same program as threads.
+fn threads(program: &str) -> Result<Command, Box<dyn Error>> {
+    let mut command = example("threads", None)?;
+    command.arg(program);
     Ok(command)
 }
 
@@ -111,10 +122,13 @@ fn mutex_exits_1_when_a_lock_is_lost() -> TestResult {
 /// How the lines must follow each other whatever the timing: who reads sees what was left last, and who
 /// writes has read.
 fn read_write_in_some_order(servers: Option<&str>) -> TestResult {
-    let lines = lines(example("article_read_write", servers)?.output()?)?;
+    in_some_order(&lines(example("article_read_write", servers)?.output()?)?)
+}
+
+fn in_some_order(lines: &[String]) -> TestResult {
     assert_eq!(lines.len(), 32, "{lines:?}");
     let (mut left, mut reads, mut writes) = (3, 0, 0);
-    for line in &lines {
+    for line in lines {
         if line.starts_with("read ") {
             assert_eq!(line, &format!("read {left}"), "{lines:?}");
             reads += 1;

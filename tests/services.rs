@@ -2,9 +2,15 @@
 //! start and its stop.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "services/holds.rs"]
+mod holds;
 #[path = "services/once.rs"]
 mod once;
 #[path = "services/reads.rs"]
 mod reads;
 #[path = "services/starting.rs"]
 mod starting;
+#[path = "services/stopping.rs"]
+mod stopping;
+#[path = "services/threads.rs"]
+mod threads;

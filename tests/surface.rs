@@ -21,15 +21,15 @@ use tokio::net::TcpListener;
 use zookeeper_recipes::{
     Acl, AcquireError, Acquisition, AnyGuard, AtomicLongError, BuildError, CachedAtomicLong, Client,
     ClientBuilder, ConnectError, ConnectionState, ConversionError, ConversionFailure, Dialect,
-    DistributedAtomicLong, DistributedAtomicLongBuilder, FenceGate, Fenced, FencingToken, Heartbeat,
-    InterProcessFairLock, InterProcessFairLockBuilder, InterProcessLock, InterProcessMultiLock,
-    InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock, InterProcessReadWriteLock,
-    InterProcessReadWriteLockBuilder, InterProcessSemaphore, InterProcessSemaphoreBuilder,
-    InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockPath, LockState, Lost, LostReason,
-    Margin, MultiLockGuard, NodePath, NodeVersion, OnceBuilder, OnceError, OnceOutcome, OnceRecord, OnceRun,
-    Parents, Permissions, QueuedLock, ReadError, ReadGuard, ReadToken, ReleaseError, RetryPolicy,
-    RevokeError, SemaphorePermit, ServerFailure, ServerFailureKind, ServerFailures, Stored, Token,
-    Transaction, TransactionError, TryLockError, WriteGuard, mode, once,
+    DistributedAtomicLong, DistributedAtomicLongBuilder, DrainError, FenceGate, Fenced, FencingToken,
+    Heartbeat, HoldWatch, Holding, InterProcessFairLock, InterProcessFairLockBuilder, InterProcessLock,
+    InterProcessMultiLock, InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock,
+    InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessSemaphore,
+    InterProcessSemaphoreBuilder, InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockPath,
+    LockState, Lost, LostReason, Margin, MultiLockGuard, NodePath, NodeVersion, OnceBuilder, OnceError,
+    OnceOutcome, OnceRecord, OnceRun, Parents, Permissions, QueuedLock, ReadError, ReadGuard, ReadToken,
+    ReleaseError, RetryPolicy, RevokeError, SemaphorePermit, ServerFailure, ServerFailureKind,
+    ServerFailures, Stored, Token, Transaction, TransactionError, TryLockError, WriteGuard, mode, once,
 };
 use zookeeper_recipes::{
     LeadError, LeaderLatch, LeaderLatchBuilder, LeaderSelector, LeaderSelectorBuilder, Leadership,
@@ -88,13 +88,15 @@ fn types_go_anywhere() {
     all!(copied: LeadershipState);
     all!(error: LeadError);
     all!(free: Acl, LockPath, NodePath);
+    all!(free: HoldWatch, Holding);
+    all!(cloned: HoldWatch, Holding);
     all!(cloned: Acl, LockPath, NodePath, ServerFailures);
     all!(free: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
     all!(copied: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
     all!(free: Parents, Permissions, Heartbeat, Margin, Dialect, ServerFailureKind);
     all!(copied: Parents, Permissions, Heartbeat, Margin, Dialect);
     all!(free: mode::Exclusive, mode::Read, mode::Write, mode::Any);
-    all!(error: AcquireError, BuildError, ConnectError, InvalidPath, Lost, ReleaseError, RevokeError);
+    all!(error: AcquireError, BuildError, ConnectError, DrainError, InvalidPath, Lost, ReleaseError, RevokeError);
     all!(error: AtomicLongError, TransactionError, ReadError, OnceError, TryLockError, Fenced);
     all!(borrowed: Transaction<'static>);
     all!(free: Stored, OnceBuilder, OnceOutcome<u32>, OnceRecord, OnceRun);

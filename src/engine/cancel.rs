@@ -28,6 +28,15 @@ impl CancelOnDrop {
         self.cleanup.ticket(self.number)
     }
 
+    /// Tells the attempt now.
+    pub(super) fn now(&mut self) {
+        if let Some(cancel) = self.cancel.take() {
+            // A flush that is called right after this waits for the ticket. If the attempt has ended already,
+            // the ticket comes back and is dropped.
+            drop(cancel.send(self.cleanup.ticket(self.number)));
+        }
+    }
+
     /// To be called when the attempt has ended: its caller cannot leave it any more.
     pub(super) fn disarm(&mut self) {
         self.cancel = None;
@@ -36,10 +45,6 @@ impl CancelOnDrop {
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if let Some(cancel) = self.cancel.take() {
-            // A flush that is called right after this waits for the ticket. If the attempt has ended already,
-            // the ticket comes back and is dropped.
-            drop(cancel.send(self.cleanup.ticket(self.number)));
-        }
+        self.now();
     }
 }

@@ -42,6 +42,7 @@ impl Hold {
         // A local holder from here on, also before the caller polls its future.
         let holder = Holder { held: Arc::clone(&held), since: Instant::now(), location };
         path_lock.lock_holders().insert(held.number(), holder);
+        path_lock.client().holders_changed();
         Self { path_lock, session, held, token, how: How::default(), released: false }
     }
 
@@ -71,6 +72,7 @@ impl Hold {
     pub(super) fn of_room(path_lock: Arc<PathLock>, mut granted: Granted) -> Option<Self> {
         let held = granted.take()?;
         let (session, token, how) = (Arc::clone(&granted.session), granted.token, granted.how);
+        path_lock.client().holders_changed();
         Some(Self { path_lock, session, held, token, how, released: false })
     }
 
@@ -207,6 +209,7 @@ impl Hold {
         // Outside of the mutex.
         drop(holder);
         self.held.release(done);
+        self.path_lock.client().holders_changed();
     }
 }
 

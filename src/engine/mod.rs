@@ -10,6 +10,7 @@ pub(crate) mod counter;
 pub(crate) mod election;
 pub(crate) mod held;
 pub(crate) mod hold;
+pub(crate) mod holdings;
 pub(crate) mod limit;
 mod lists;
 pub(crate) mod lock_options;

@@ -118,6 +118,10 @@ pub(crate) async fn first<'a, T: 'a>(futures: impl Iterator<Item = &'a mut Boxed
 pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLockError> {
     let (reply, granted) = oneshot::channel();
     let (cancel, cancelled) = oneshot::channel();
+    let first = members.in_order.first().map(|member| member.path_lock.path());
+    if let Some(closed) = first.and_then(|path| members.client.refuses(path)) {
+        return Err(closed.into());
+    }
     let number = members.client.cleanup().number();
     let mut on_drop = CancelOnDrop::new(cancel, members.client.cleanup(), number);
     let started = Instant::now();
@@ -143,10 +147,17 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
         let stop = Stop::new(ask.budget, cancelled);
         Box::pin(acquisition.run(stop, reply)).await;
     });
-    // An error means that the runtime of the client has shut down.
-    let result = granted.await;
+    let result = tokio::select! {
+        biased;
+        // An error means that the runtime of the client has shut down.
+        result = granted => result.ok(),
+        () = members.client.drained() => {
+            on_drop.now();
+            None
+        }
+    };
     on_drop.disarm();
-    let result = result.unwrap_or_else(|_| Err(members.closed()));
+    let result = result.unwrap_or_else(|| Err(members.closed()));
     result.map_err(|error| in_all(error, started.elapsed()))
 }
 

@@ -13,7 +13,7 @@ use crate::engine::registry::Registry;
 use crate::engine::shared_queue::SharedQueue;
 use crate::engine::shared_readers::SharedReaders;
 use crate::engine::shared_room::{Holder, SharedRoom};
-use crate::error::{AcquireError, BuildError, LocalHolder, Lost, LostReason, TryLockError};
+use crate::error::{AcquireError, BuildError, Holding, LocalHolder, Lost, LostReason, TryLockError};
 use crate::path::LockPath;
 use crate::protocol::local_queue::{Census, Limit};
 use crate::protocol::node_name::{Kind, Naming};
@@ -109,8 +109,12 @@ pub(crate) struct PathLock {
 
 impl Holder {
     /// Returns whether it still holds the lock, by the clock.
-    fn holds(&self) -> bool {
+    pub(super) fn holds(&self) -> bool {
         self.held.is_held()
+    }
+
+    pub(super) fn as_holding(&self, path: &str) -> Holding {
+        Holding { path: path.to_owned(), held_for: self.since.elapsed(), location: self.location }
     }
 
     fn as_local(&self) -> LocalHolder {
@@ -355,13 +359,24 @@ impl PathLock {
 
     /// Returns copies of the holders: asking one whether it holds may call foreign code, which must find the
     /// mutex free.
-    fn holders(&self) -> Vec<Holder> {
+    pub(super) fn holders(&self) -> Vec<Holder> {
         let in_room = self.room.as_deref().and_then(SharedRoom::holder);
         in_room.into_iter().chain(self.lock_holders().values().cloned()).collect()
     }
 
     pub(super) fn lock_holders(&self) -> MutexGuard<'_, BTreeMap<u64, Holder>> {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives up a node that is kept for the next caller, if there is one.
+    pub(super) fn give_up_kept(&self) {
+        if let Some(room) = &self.room {
+            room.give_up(None);
+            room.wake.notify_one();
+        }
+        if let Some(readers) = &self.readers {
+            readers.close_any();
+        }
     }
 
     /// Logs once that the directory has children that no lock recipe created.
@@ -392,14 +407,8 @@ impl fmt::Debug for PathLock {
 
 impl Drop for PathLock {
     fn drop(&mut self) {
-        if let Some(room) = &self.room {
-            // No handle can use a node that is kept.
-            room.give_up(None);
-            room.wake.notify_one();
-        }
-        if let Some(readers) = &self.readers {
-            readers.close_any();
-        }
+        // No handle can use a node that is kept.
+        self.give_up_kept();
         self.registry.forget(&(self.path.clone(), self.options.recipe));
     }
 }

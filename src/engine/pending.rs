@@ -72,9 +72,17 @@ impl Pending {
 
     /// Waits for the result, once. Dropping this future does not cancel the attempt.
     pub(crate) async fn result(&mut self) -> Result<Hold, TryLockError> {
+        let client = self.path_lock.client();
         let result = match &mut self.granted {
-            // An error means that the runtime of the attempt has shut down.
-            Some(granted) => granted.await.ok(),
+            Some(granted) => tokio::select! {
+                biased;
+                // An error means that the runtime of the attempt has shut down.
+                result = granted => result.ok(),
+                () = client.drained() => {
+                    self.cancel.now();
+                    None
+                }
+            },
             None => None,
         };
         self.granted = None;

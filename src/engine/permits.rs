@@ -88,6 +88,9 @@ pub(crate) async fn acquire(
 ) -> Result<Vec<Hold>, TryLockError> {
     let path_lock = &path_lock;
     let path = || path_lock.path().user().to_owned();
+    if let Some(closed) = path_lock.client().refuses(path_lock.path()) {
+        return Err(closed.into());
+    }
     if wanted == 0 {
         return Err(AcquireError::ZeroPermits { path: path() }.into());
     }
@@ -128,10 +131,17 @@ pub(crate) async fn acquire(
     };
     client.spawn(async move { attempt.run(pending, Stop::new(ask.budget, cancelled)).await });
     let mut cancel = CancelOnDrop::new(cancel, client.cleanup(), number);
-    let result = granted.await;
+    let result = tokio::select! {
+        biased;
+        // An error means that the runtime of the attempt has shut down.
+        result = granted => result.ok(),
+        () = client.drained() => {
+            cancel.now();
+            None
+        }
+    };
     cancel.disarm();
-    // An error means that the runtime of the attempt has shut down.
-    result.unwrap_or_else(|_| Err(path_lock.client().why_ended(path_lock.path()).into()))
+    result.unwrap_or_else(|| Err(path_lock.client().why_ended(path_lock.path()).into()))
 }
 
 /// Returns about how many bytes the transaction has.

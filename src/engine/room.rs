@@ -36,6 +36,9 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// Tries to get a lock, in its room if it has one. The attempt starts at the first poll.
 pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
+    if let Some(closed) = path_lock.client().refuses(path_lock.path()) {
+        return Err(closed.into());
+    }
     let Some(room) = path_lock.room() else {
         return match path_lock.readers() {
             Some(_) if ask.kind == Kind::Shared => read(path_lock, ask).await,
@@ -64,10 +67,17 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     }
     let _leaves = Leaves { room, at };
     begin(&path_lock, room);
-    // An error means that the task has ended with the client.
+    let told = async {
+        tokio::select! {
+            biased;
+            told = told => told.ok(),
+            () = path_lock.client().drained() => None,
+        }
+    };
+    // `None` means that the task has ended with the client, or that the client is drained.
     match waker::contain(told).await {
-        Ok(granted) => granted.and_then(|granted| had(&path_lock, granted)),
-        Err(_) => Err(path_lock.client().why_ended(path_lock.path()).into()),
+        Some(granted) => granted.and_then(|granted| had(&path_lock, granted)),
+        None => Err(path_lock.client().why_ended(path_lock.path()).into()),
     }
 }
 

@@ -393,7 +393,7 @@ pub enum AcquireError {
         /// The lock's path.
         path: String,
     },
-    /// The client was closed, the session that it borrowed has ended, or a
+    /// The client was closed, or is [drained](crate::Client::drain), the session that it borrowed has ended, or a
     /// [`QueuedLock`](crate::QueuedLock) had already returned its guard or its error.
     #[error(
         "cannot acquire the lock {path}: its client is closed, or the place in its queue has been used",

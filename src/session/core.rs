@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use zookeeper_client as zk;
 
 use super::ask::{Repetition, Unanswered};
@@ -40,6 +40,16 @@ pub(crate) struct Core {
     /// The labels of its locks in metrics.
     #[cfg(feature = "metrics")]
     pub(super) labels: Labels,
+    /// Changes when a guard's hold comes or goes.
+    pub(super) holders: watch::Sender<()>,
+    pub(super) drain: Drain,
+}
+
+/// Whether the client grants no lock any more, because it is about to be closed.
+#[derive(Debug, Default)]
+pub(super) struct Drain {
+    began: AtomicBool,
+    told: Notify,
 }
 
 /// Why a call gets no session.
@@ -161,6 +171,39 @@ impl Core {
         match confirmed.as_deref() {
             Ok(Some(true)) => Ok(()),
             _ => Err(ReleaseError::SessionNotClosed { waited: started.elapsed() }),
+        }
+    }
+
+    /// Tells those who watch that a guard's hold has come or gone.
+    pub(crate) fn holders_changed(&self) {
+        // Nearly always there is none. One that comes now looks at the holders after that, and finds this change.
+        if self.holders.receiver_count() > 0 {
+            self.holders.send_replace(());
+        }
+    }
+
+    /// Returns a receiver that changes when a guard's hold comes or goes.
+    pub(crate) fn watch_holders(&self) -> watch::Receiver<()> {
+        self.holders.subscribe()
+    }
+
+    /// Has calls that acquire a lock, those that wait and those to come, end as if the client were closed.
+    pub(crate) fn begin_drain(&self) {
+        self.drain.began.store(true, Ordering::SeqCst);
+        self.drain.told.notify_waiters();
+    }
+
+    /// Returns the error of a call that acquires a lock, if the client is drained.
+    pub(crate) fn refuses(&self, path: &LockPath) -> Option<AcquireError> {
+        self.drain.began.load(Ordering::SeqCst).then(|| self.why_ended(path))
+    }
+
+    /// Waits until the client is drained, which every wait for a grant does too (docs/protocol.md#drain).
+    pub(crate) async fn drained(&self) {
+        // Before the look: from here on it is told.
+        let told = self.drain.told.notified();
+        if !self.drain.began.load(Ordering::SeqCst) {
+            told.await;
         }
     }
 

@@ -6,13 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use zookeeper_client as zk;
 
 use super::cleanup::Cleanup;
 use super::cleanup_task;
 use super::connect::Dialer;
-use super::core::Core;
+use super::core::{Core, Drain};
 use super::lease_timer;
 use super::probe::Handshake;
 use super::retry::RetryPolicy;
@@ -193,6 +193,8 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
         no_containers: AtomicBool::new(false),
         #[cfg(feature = "metrics")]
         labels: Labels::new(&setup.metrics_prefixes),
+        holders: watch::Sender::default(),
+        drain: Drain::default(),
     });
     let lease = setup.lease;
     // A thread of its own, as Java's client has: a blocked executor must not lose the lock
@@ -272,5 +274,7 @@ pub(crate) fn borrow(handle: zk::Client) -> Result<Arc<Core>, ConnectError> {
         no_containers: AtomicBool::new(false),
         #[cfg(feature = "metrics")]
         labels: Labels::new(&defaults.metrics_prefixes),
+        holders: watch::Sender::default(),
+        drain: Drain::default(),
     }))
 }

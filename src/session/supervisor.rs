@@ -128,7 +128,7 @@ impl Shared {
             ?timeout,
             "session established"
         );
-        // First, so that whoever is told that the client is connected finds its session.
+        // First, so that a task that is told that the client is connected finds its session.
         self.phase.send_replace(Phase::Live(Arc::clone(session)));
         self.tell_state(ConnectionState::Connected);
     }
@@ -354,7 +354,8 @@ enum Rest {
     AWhile,
 }
 
-/// How long a client without a first session rests between rounds that its retry policy ended.
+/// How long a client without a first session rests between rounds that its retry policy ended
+/// (docs/protocol.md#first-session).
 const A_WHILE: Duration = Duration::from_secs(1);
 
 /// Establishes a session, unless the client is to be closed before, when there is no session to close.

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use test_support::within;
+use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    AcquireError, Client, ConnectError, ConnectionState, InterProcessMutex, LostReason, ReleaseError,
-    TryLockError,
+    AcquireError, Client, ConnectError, ConnectionState, DrainError, Holding, InterProcessFairLock,
+    InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore, LostReason,
+    ReleaseError, TryLockError,
 };
 
-use crate::harness::{Behaviour, Env, Link, behaviours};
+use crate::harness::{BRIEFLY, Behaviour, Env, Link, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -19,6 +20,13 @@ pub(crate) fn all() -> Vec<Behaviour> {
         whatever_is_called_later_says_so,
         it_ends_those_who_wait_in_memory,
         twice_answers_the_same,
+        a_drain_ends_waiters_and_waits_for_guards.on_an_ensemble_too(),
+        a_drain_ends_those_who_wait_for_permits_and_for_several_locks,
+        a_drain_gives_up_what_is_kept_at_once,
+        a_drain_out_of_time_says_what_was_held_and_closes,
+        a_drain_waits_for_no_lock_that_is_lost,
+        a_drain_that_is_dropped_leaves_the_guards_and_refuses_the_rest,
+        a_drain_closes_a_borrowed_session_s_client_only,
         it_goes_on_when_it_is_not_waited_for,
         without_a_server_it_ends_with_the_session,
         dropping_the_last_handle_ends_the_session.on_an_ensemble_too(),
@@ -117,6 +125,174 @@ async fn twice_answers_the_same(env: &Env) {
     one.unwrap();
     other.unwrap();
     client.close().await.unwrap();
+}
+
+#[track_caller]
+fn is_closed<T: std::fmt::Debug>(result: Result<T, AcquireError>) {
+    assert!(matches!(result, Err(AcquireError::Closed { .. })), "{result:?}");
+}
+
+/// A drain that has begun: what it ends at once has ended.
+async fn draining(client: &Client, timeout: Duration) -> tokio::task::JoinHandle<Result<(), DrainError>> {
+    let mutex = InterProcessMutex::new(client, "/nobody/else").unwrap();
+    let waiter = mutex.lock();
+    let held = mutex.lock().await.unwrap();
+    let waiter = tokio::spawn(waiter);
+    drop(held);
+    let client = client.clone();
+    let drain = tokio::spawn(async move { client.drain(timeout).await });
+    // It may have been granted the lock before.
+    drop(within("the beginning", waiter).await.unwrap());
+    let refused = async {
+        while mutex.try_lock().await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("the beginning", refused).await;
+    drain
+}
+
+async fn a_drain_ends_waiters_and_waits_for_guards(env: &Env) {
+    let (client, theirs) = (env.client().await, env.client().await);
+    let (free, busy) = (env.path("free"), env.path("busy"));
+    let others = InterProcessMutex::new(&theirs, &busy).unwrap().lock().await.unwrap();
+    let narrow = InterProcessMutex::builder(&client, &free).max_znodes(1).build().unwrap();
+    let guard = narrow.lock().await.unwrap();
+    // In the queue, in memory, and in a fair lock's queue.
+    let waiters = [
+        tokio::spawn(InterProcessMutex::new(&client, &busy).unwrap().lock()),
+        tokio::spawn(InterProcessMutex::new(&client, &busy).unwrap().acquire(Duration::from_secs(600))),
+        tokio::spawn(narrow.lock()),
+        tokio::spawn(InterProcessFairLock::new(&client, &busy).unwrap().lock()),
+    ];
+    let reader = InterProcessReadWriteLock::new(&client, &env.path("documents")).unwrap().read_lock();
+    let read = reader.lock().await.unwrap();
+    env.wait_count(&busy, 4).await;
+    let drain = draining(&client, SOON).await;
+    for waiter in waiters {
+        is_closed(within("its end", waiter).await.unwrap());
+    }
+    is_closed(reader.lock().await);
+    is_closed(InterProcessFairLock::new(&client, &busy).unwrap().enqueue().await);
+    env.wait_count(&busy, 1).await;
+    // Guards go on, with all that they can do.
+    assert!(guard.is_held() && read.is_held() && !drain.is_finished());
+    guard.transaction().create(&env.path("data"), b"").commit().await.unwrap();
+    drop(read);
+    within("the release", guard.release()).await.unwrap();
+    within("the drain", drain).await.unwrap().unwrap();
+    assert_eq!((client.state(), client.session_id()), (ConnectionState::Closed, None));
+    client.drain(Duration::ZERO).await.unwrap();
+    assert!(others.is_held());
+}
+
+async fn a_drain_ends_those_who_wait_for_permits_and_for_several_locks(env: &Env) {
+    let client = env.client().await;
+    let semaphore = InterProcessSemaphore::new(&client, &env.lock_path(), 1).unwrap();
+    let permit = semaphore.acquire(SOON).await.unwrap();
+    let waiter = tokio::spawn(semaphore.acquire(Duration::from_secs(600)));
+    env.wait_no_room().await;
+    let paths = [env.path("one"), env.path("other")];
+    let both = InterProcessMultiLock::of_mutexes(&client, &paths).unwrap();
+    let guard = both.lock().await.unwrap();
+    let waits = tokio::spawn(both.lock());
+    let drain = draining(&client, SOON).await;
+    is_closed(within("its end", waiter).await.unwrap());
+    is_closed(within("its end", waits).await.unwrap());
+    is_closed(semaphore.acquire(SOON).await);
+    is_closed(both.acquire(SOON).await);
+    assert!(permit.is_held() && guard.is_held());
+    guard.release().await.unwrap();
+    assert!(!drain.is_finished(), "a permit is held");
+    permit.release().await.unwrap();
+    within("the drain", drain).await.unwrap().unwrap();
+}
+
+async fn a_drain_gives_up_what_is_kept_at_once(env: &Env) {
+    let client = env.client().await;
+    let idle = Duration::from_secs(600);
+    let (kept, later) = (env.path("kept"), env.path("later"));
+    let sticky = |path| InterProcessMutex::builder(&client, path).sticky(idle).build().unwrap();
+    let documents = env.path("documents");
+    let readers = InterProcessReadWriteLock::builder(&client, &documents).sticky(idle).build().unwrap();
+    let (mutex, other) = (sticky(&kept), sticky(&later));
+    mutex.lock().await.unwrap().release().await.unwrap();
+    readers.read_lock().lock().await.unwrap().release().await.unwrap();
+    let guard = other.lock().await.unwrap();
+    let last = InterProcessMutex::new(&client, &env.path("last")).unwrap().lock().await.unwrap();
+    let drain = draining(&client, SOON).await;
+    env.wait_count(&kept, 0).await;
+    env.wait_count(&documents, 0).await;
+    assert!(matches!(mutex.try_lock().await, Err(TryLockError::Acquire(AcquireError::Closed { .. }))));
+    // Nor is one kept that is released now.
+    guard.release().await.unwrap();
+    env.wait_count(&later, 0).await;
+    assert!(!drain.is_finished());
+    last.release().await.unwrap();
+    within("the drain", drain).await.unwrap().unwrap();
+}
+
+async fn a_drain_out_of_time_says_what_was_held_and_closes(env: &Env) {
+    let client = env.client().await;
+    let (first, second) = (env.path("a"), env.path("b"));
+    let guard = InterProcessMutex::new(&client, &second).unwrap().lock().await.unwrap();
+    let line = line!() - 1;
+    let other = InterProcessFairLock::new(&client, &first).unwrap().lock().await.unwrap();
+    let released = InterProcessMutex::new(&client, &env.path("c")).unwrap().lock().await.unwrap();
+    drop(released);
+    let error = within("an answer", client.drain(BRIEFLY)).await.unwrap_err();
+    let DrainError::StillHeld { timeout, held, source, .. } = &error else { panic!("{error:?}") };
+    assert_eq!((*timeout, source.is_none()), (BRIEFLY, true));
+    let paths: Vec<_> = held.iter().map(Holding::path).collect();
+    assert_eq!(paths, [&first, &second]);
+    assert_eq!((held[1].location().file(), held[1].location().line()), (file!(), line));
+    assert!(held[1].held_for() >= BRIEFLY);
+    assert_eq!((error.path(), error.is_retryable()), (Some(&*first), false));
+    assert!(error.to_string().contains(&format!("{}:{line}", file!())), "{error}");
+    assert_eq!(guard.lost().await.reason(), LostReason::Closed);
+    assert!(!other.is_held());
+    assert_eq!(client.state(), ConnectionState::Closed);
+    env.wait_count(&first, 0).await;
+}
+
+async fn a_drain_waits_for_no_lock_that_is_lost(env: &Env) {
+    let (client, link) = env.linked(env.builder()).await;
+    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let drain = draining(&client, SOON * 10).await;
+    env.expire(&client, &link).await;
+    within("the loss", guard.lost()).await;
+    link.mend();
+    within("the drain", drain).await.unwrap().unwrap();
+    // The work may still go on, but not under the lock.
+    drop(guard);
+}
+
+async fn a_drain_that_is_dropped_leaves_the_guards_and_refuses_the_rest(env: &Env) {
+    let client = env.client().await;
+    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let mut drain = Box::pin(client.drain(SOON));
+    assert!(tokio::time::timeout(Duration::ZERO, &mut drain).await.is_err());
+    drop(drain);
+    is_closed(mutex.lock().await);
+    assert!(guard.is_held());
+    assert_eq!(client.state(), ConnectionState::Connected);
+    guard.release().await.unwrap();
+    within("the second", client.drain(SOON)).await.unwrap();
+}
+
+async fn a_drain_closes_a_borrowed_session_s_client_only(env: &Env) {
+    let session = session(env).await;
+    let client = Client::from_session(session.clone()).unwrap();
+    let path = env.lock_path();
+    let guard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap();
+    let drain = draining(&client, SOON).await;
+    guard.release().await.unwrap();
+    within("the drain", drain).await.unwrap().unwrap();
+    assert_eq!(env.children(&path).await, [""; 0]);
+    session.check_stat("/").await.unwrap();
+    end(env, session).await;
 }
 
 async fn it_goes_on_when_it_is_not_waited_for(env: &Env) {

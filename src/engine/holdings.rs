@@ -1,0 +1,93 @@
+//! What the guards of one client hold: for those who wait for a lock to be held or released, and for the drain of
+//! the client.
+
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::engine::path_lock::{Key, PathLock};
+use crate::engine::registry::Registry;
+use crate::engine::shared_room::Holder;
+use crate::error::Holding;
+use crate::session::core::Core;
+use crate::session::waker;
+
+/// The path locks of a client.
+type PathLocks = Registry<Key, PathLock>;
+
+fn path_locks(registry: &PathLocks) -> Vec<Arc<PathLock>> {
+    // Kept until the registry is unlocked: one of these may be the last handle by then.
+    registry.lock().values().filter_map(Weak::upgrade).collect()
+}
+
+/// Returns the holds of this client's guards, by the clock: at this path if one is given, otherwise all.
+fn holders(registry: &PathLocks, path: Option<&str>) -> Vec<(Arc<PathLock>, Holder)> {
+    let at = |path_lock: &Arc<PathLock>| path.is_none_or(|path| path_lock.path().user() == path);
+    let mut found = Vec::new();
+    for path_lock in path_locks(registry).into_iter().filter(at) {
+        for holder in path_lock.holders().into_iter().filter(Holder::holds) {
+            found.push((Arc::clone(&path_lock), holder));
+        }
+    }
+    found
+}
+
+/// Returns what the guards of this client hold, by the clock, in the order of the paths.
+pub(crate) fn holdings(registry: &PathLocks) -> Vec<Holding> {
+    let mut all: Vec<_> = holders(registry, None)
+        .iter()
+        .map(|(path_lock, holder)| holder.as_holding(path_lock.path().user()))
+        .collect();
+    all.sort_by(|one, other| one.path().cmp(other.path()));
+    all
+}
+
+/// Waits until a guard of this client holds the lock at `path`. Returns the hold.
+pub(crate) async fn held(core: &Core, registry: &PathLocks, path: &str) -> Holding {
+    let mut changed = core.watch_holders();
+    loop {
+        // What changes from here on is looked at again.
+        changed.mark_unchanged();
+        if let Some((_, holder)) = holders(registry, Some(path)).first() {
+            return holder.as_holding(path);
+        }
+        // The core has the sender, so this is never an error.
+        let _ = waker::contain(changed.changed()).await;
+    }
+}
+
+/// Waits until no guard of this client holds a lock: at `path`, or at all. `each` is called before each look.
+pub(crate) async fn released(core: &Core, registry: &PathLocks, path: Option<&str>, each: impl Fn() + Send) {
+    let mut changed = core.watch_holders();
+    loop {
+        changed.mark_unchanged();
+        each();
+        let lost = match holders(registry, path).first() {
+            None => return,
+            // Of a loss only the hold itself is told.
+            Some((_, holder)) => holder.held.when_lost(),
+        };
+        let (mut lost, mut changed) = (pin!(waker::contain(lost)), pin!(waker::contain(changed.changed())));
+        tokio::select! {
+            _ = &mut lost => {}
+            _ = &mut changed => {}
+        }
+    }
+}
+
+/// Has this client grant no lock any more (docs/protocol.md#drain), and waits until its guards have released theirs, for at most
+/// `timeout`. Returns what is still held then.
+pub(crate) async fn drain(core: &Arc<Core>, registry: &Arc<PathLocks>, timeout: Duration) -> Vec<Holding> {
+    core.begin_drain();
+    // Its timer is the session's, of which the caller may have none. `None` means that the client has ended, and
+    // nothing is held.
+    let mut over = pin!(core.run_while_polled(async move { tokio::time::sleep(timeout).await }));
+    // A node that is kept for the next caller is of no use, also one whose guard is released later.
+    let give_up = || path_locks(registry).iter().for_each(|path_lock| path_lock.give_up_kept());
+    let mut released = pin!(released(core, registry, None, give_up));
+    tokio::select! {
+        biased;
+        () = &mut released => Vec::new(),
+        _ = &mut over => holdings(registry),
+    }
+}

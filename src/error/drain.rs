@@ -1,0 +1,151 @@
+//! Why a client was not drained.
+
+use std::fmt;
+use std::panic::Location;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::release::ReleaseError;
+use crate::shown::{Quoted, debug_as_text};
+
+/// How many of the locks that are still held a message names.
+const NAMED: usize = 3;
+
+/// A lock that a guard of this client holds: its path, where it was acquired, and how long ago.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::InterProcessMutex;
+///
+/// let guard = InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+/// for holding in client.watch_holds().holdings() {
+///     assert_eq!(holding.path(), "/jobs/nightly");
+///     println!("{} since {:?}, by {}", holding.path(), holding.held_for(), holding.location());
+/// }
+/// # guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Holding {
+    pub(crate) path: String,
+    pub(crate) held_for: Duration,
+    pub(crate) location: &'static Location<'static>,
+}
+
+impl Holding {
+    /// Returns the path of the lock, as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Returns how long the lock had been held when this was made.
+    #[must_use]
+    pub fn held_for(&self) -> Duration {
+        self.held_for
+    }
+
+    /// Returns the source location of the call that acquired it.
+    #[must_use]
+    pub fn location(&self) -> &'static Location<'static> {
+        self.location
+    }
+}
+
+impl fmt::Display for Holding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, for {:?}, acquired at {}", Quoted(&self.path), self.held_for, self.location)
+    }
+}
+
+impl fmt::Debug for Holding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Holding({self})")
+    }
+}
+
+fn listed(held: &[Holding]) -> String {
+    let mut text = String::new();
+    for (i, holding) in held.iter().take(NAMED).enumerate() {
+        text.push_str(if i == 0 { "" } else { "; " });
+        text.push_str(&holding.to_string());
+    }
+    match held.len().saturating_sub(NAMED) {
+        0 => {}
+        more => text.push_str(&format!("; and {more} more")),
+    }
+    text
+}
+
+/// Error of [`Client::drain`](crate::Client::drain): the client is closed, but not as it was asked for.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::time::Duration;
+/// use zookeeper_recipes::{DrainError, InterProcessMutex};
+///
+/// // A worker that does not stop.
+/// let guard = InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+///
+/// let error = client.drain(Duration::from_millis(20)).await.unwrap_err();
+/// let DrainError::StillHeld { held, .. } = &error else { panic!("{error}") };
+/// assert_eq!(held[0].path(), "/jobs/nightly");
+/// println!("look at {}", held[0].location()); // the line of `lock()`
+/// assert!(!guard.is_held()); // its lock is lost
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Error)]
+#[non_exhaustive]
+pub enum DrainError {
+    /// The time was over before all guards were released. The client is closed nevertheless, and these locks
+    /// are lost.
+    #[error(
+        "after {timeout:?} {} lock(s) were still held, and were lost with the client: {}; have the work under \
+         them stop in time, or give it longer",
+        held.len(), listed(held)
+    )]
+    #[non_exhaustive]
+    StillHeld {
+        /// The time that was given.
+        timeout: Duration,
+        /// The locks, in the order of their paths; at least one.
+        held: Vec<Holding>,
+        /// What closing the client returned, if that was an error too.
+        #[source]
+        source: Option<ReleaseError>,
+    },
+    /// All guards were released, but no server confirmed the end of the session; see
+    /// [`ReleaseError::SessionNotClosed`].
+    #[error("nothing was held any more, but the client could not be closed as it should")]
+    NotClosed(#[source] ReleaseError),
+}
+
+impl DrainError {
+    /// Returns `false`: the client is closed.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        false
+    }
+
+    /// Returns the path of the first lock that was still held; `None` if none was.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            Self::StillHeld { held, .. } => held.first().map(Holding::path),
+            Self::NotClosed(error) => error.path(),
+        }
+    }
+}
+
+debug_as_text!(DrainError);

@@ -1,0 +1,105 @@
+//! The watch of what a client's guards hold.
+
+use std::time::Duration;
+
+use test_support::in_process::{connect, session, start};
+use test_support::{SOON, within};
+use tokio_test::{assert_pending, task};
+use zookeeper_recipes::{
+    InterProcessFairLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
+    InterProcessSemaphore,
+};
+
+/// Waits for a hold of each recipe, from before it is asked for, and for its end.
+#[tokio::test]
+async fn it_sees_the_guards_of_every_recipe() {
+    let server = start();
+    let client = connect(&server).await;
+    let holds = client.watch_holds();
+    let all = ["/mutex", "/kept", "/room", "/fair", "/read", "/write", "/permits", "/a", "/b"];
+    let seen = all.map(|path| {
+        let holds = holds.clone();
+        let mut seen = task::spawn(async move { holds.held(path).await });
+        assert_pending!(seen.poll());
+        seen
+    });
+    let mutex = |path| InterProcessMutex::builder(&client, path);
+    let semaphore = InterProcessSemaphore::new(&client, "/permits", 2).unwrap();
+    let read_write = |path| InterProcessReadWriteLock::new(&client, path).unwrap();
+    let guards = (
+        mutex("/mutex").build().unwrap().lock().await.unwrap(),
+        mutex("/kept").sticky(SOON).build().unwrap().lock().await.unwrap(),
+        mutex("/room").handoff(10, SOON).build().unwrap().lock().await.unwrap(),
+        InterProcessFairLock::new(&client, "/fair").unwrap().lock().await.unwrap(),
+        read_write("/read").read_lock().lock().await.unwrap(),
+        read_write("/write").write_lock().lock().await.unwrap(),
+        semaphore.acquire(SOON).await.unwrap(),
+        InterProcessMultiLock::of_mutexes(&client, ["/b", "/a"]).unwrap().lock().await.unwrap(),
+    );
+    for (seen, path) in seen.into_iter().zip(all) {
+        assert!(seen.is_woken(), "{path}");
+        assert_eq!(within(path, seen).await.unwrap().path(), path);
+    }
+    let listed: Vec<_> = holds.holdings().iter().map(|holding| holding.path().to_owned()).collect();
+    assert_eq!(listed, ["/a", "/b", "/fair", "/kept", "/mutex", "/permits", "/read", "/room", "/write"]);
+    assert!(holds.holdings().iter().all(|holding| holding.location().file() == file!()));
+    let released = all.map(|path| {
+        let holds = holds.clone();
+        let mut released = task::spawn(async move { holds.released(path).await });
+        assert_pending!(released.poll());
+        released
+    });
+    drop(guards);
+    for (released, path) in released.into_iter().zip(all) {
+        within(path, released).await;
+    }
+    assert!(holds.holdings().is_empty());
+    client.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_lock_is_released_although_its_guard_is_kept() {
+    let server = start();
+    let client = connect(&server).await;
+    let guard = InterProcessMutex::new(&client, "/mutex").unwrap().lock().await.unwrap();
+    let holds = client.watch_holds();
+    let mut released = task::spawn(holds.released("/mutex"));
+    assert_pending!(released.poll());
+    server.expire_session(session(&client));
+    within("the loss", released).await;
+    assert!(!guard.is_held() && holds.holdings().is_empty());
+    client.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_closed_client_holds_nothing_any_more() {
+    let server = start();
+    let client = connect(&server).await;
+    let _guard = InterProcessMutex::new(&client, "/mutex").unwrap().lock().await.unwrap();
+    let holds = client.watch_holds();
+    let mut never = task::spawn(holds.held("/never"));
+    assert_pending!(never.poll());
+    client.close().await.unwrap();
+    assert!(within("the end", never).await.is_none());
+    within("the end", holds.released("/mutex")).await;
+    assert!(holds.held("/mutex").await.is_none());
+}
+
+/// A lock that is handed over in memory is held by the next from the same moment on.
+#[tokio::test]
+async fn it_sees_a_lock_that_is_handed_over_in_memory() {
+    let server = start();
+    let client = connect(&server).await;
+    let mutex = InterProcessMutex::builder(&client, "/room").handoff(10, SOON).build().unwrap();
+    let first = mutex.lock().await.unwrap();
+    let second = mutex.acquire(Duration::from_secs(600));
+    let mut second = task::spawn(second);
+    assert_pending!(second.poll());
+    first.release().await.unwrap();
+    let second = within("the hand-over", second).await.unwrap();
+    let line = client.watch_holds().held("/room").await.unwrap().location().line();
+    assert_eq!(line, line!() - 6);
+    drop(second);
+    client.watch_holds().released("/room").await;
+    client.close().await.unwrap();
+}

@@ -1,0 +1,70 @@
+//! A service that stops: what a drain waits for when replies are lost, and what it costs.
+
+use std::time::Duration;
+
+use test_support::in_process::{DIRECTORY, connect, logged, mutex, session, start, until};
+use test_support::{SOON, within};
+use tokio_test::{assert_pending, task};
+use zookeeper_recipes::{Client, InterProcessMutex, ReleaseError};
+use zookeeper_test_server::{LogKind, Loss, Match, Op};
+
+/// A release that is under way is answered before the session is closed.
+#[tokio::test]
+async fn a_release_whose_reply_is_lost_is_still_confirmed() {
+    let server = start();
+    let client = connect(&server).await;
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let lost = server.drop_reply(Match::op(Op::Delete).path_prefix(DIRECTORY), Loss::Reset);
+    let mut drain = task::spawn(client.drain(SOON));
+    assert_pending!(drain.poll());
+    let release = tokio::spawn(guard.release());
+    within("the drain", drain).await.unwrap();
+    lost.remove();
+    within("the release", release).await.unwrap().unwrap();
+    until(&server, "the end of the session", |view| view.sessions().is_empty()).await;
+}
+
+/// The time that the caller gives covers the wait for releases too.
+#[tokio::test]
+async fn a_release_that_is_not_answered_in_time_ends_with_the_session() {
+    let server = start();
+    let client = connect(&server).await;
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
+    let held = server.hold_request(Match::op(Op::Delete).path_prefix(DIRECTORY).always());
+    let release = tokio::spawn(guard.release());
+    within("the deletion", held.wait_hit()).await;
+    let drain = tokio::spawn({
+        let client = client.clone();
+        async move { client.drain(Duration::from_millis(50)).await }
+    });
+    let released = within("the end of the release", release).await.unwrap();
+    assert!(matches!(released, Err(ReleaseError::Lost(_))), "{released:?}");
+    held.release();
+    within("the drain", drain).await.unwrap().unwrap();
+}
+
+/// Without a guard it is a close.
+#[tokio::test]
+async fn an_idle_client_is_drained_without_a_write() {
+    let server = start();
+    let client = connect(&server).await;
+    let id = session(&client);
+    within("the grant", mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    let before = logged(&server, id, Op::Delete, LogKind::Applied).len();
+    within("the drain", client.drain(SOON)).await.unwrap();
+    assert_eq!(logged(&server, id, Op::Delete, LogKind::Applied).len(), before);
+    assert!(server.sessions().is_empty());
+}
+
+/// Also before there is a session, and when there never is one.
+#[tokio::test]
+async fn a_client_that_never_connected_is_drained() {
+    let server = start();
+    server.stop();
+    let client = Client::connect_lazy(&server.connect_string()).unwrap();
+    let mutex = InterProcessMutex::new(&client, DIRECTORY).unwrap();
+    let mut waiter = task::spawn(mutex.lock());
+    assert_pending!(waiter.poll());
+    within("the drain", client.drain(SOON)).await.unwrap();
+    assert!(within("its end", waiter).await.is_err());
+}
