@@ -124,6 +124,7 @@ fn recipe(path_lock: &PathLock, kind: Kind) -> &'static str {
         Recipe::FairLock => "fair_lock",
         Recipe::ReadWriteLock => read_write(kind),
         Recipe::Semaphore => "semaphore",
+        Recipe::LeaderLatch => "leader_latch",
     }
 }
 

@@ -329,6 +329,7 @@ const fn lost(reason: LostReason) -> &'static str {
         LostReason::LeaseOver => "lease_over",
         LostReason::Closed => "closed",
         LostReason::NotConverted => "not_converted",
+        LostReason::GivenUp => "given_up",
     }
 }
 
