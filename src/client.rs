@@ -642,6 +642,7 @@ impl Client {
 ///     .connect_timeout(Duration::from_secs(5))
 ///     .retry_policy(RetryPolicy::exponential(Duration::from_secs(1), 3, Duration::from_secs(5)))
 ///     .namespace("shop")
+///     .name("stock")
 ///     .auth("digest", "shop:secret")
 ///     .acl([Acl::creator_all()])
 ///     .heartbeat(Heartbeat::Commit)
@@ -792,6 +793,39 @@ impl ClientBuilder {
     #[doc(alias = "chroot")]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.setup.namespace = namespace.into();
+        self
+    }
+
+    /// Sets the name of this client, which the nodes of its locks show to others beside the host and the process.
+    ///
+    /// The default is the file name of the program. [`queue`](crate::InterProcessMutex::queue),
+    /// [`holders`](crate::InterProcessMutex::holders) and the message of a timeout show it; see
+    /// [`Identity`](crate::Identity). It is for people: clients may share a name. At most 100 bytes, without
+    /// control characters; [`connect`](Self::connect) refuses another with
+    /// [`ConnectError::InvalidName`](crate::ConnectError::InvalidName). A lock with
+    /// [`data`](crate::InterProcessMutexBuilder::data) of its own does not show it.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{Client, InterProcessMutex};
+    ///
+    /// let stock = Client::builder().name("stock").connect(&servers).await?;
+    /// let guard = InterProcessMutex::new(&stock, "/inventory/sku-42")?.lock().await?;
+    ///
+    /// let shop = Client::builder().name("shop").connect(&servers).await?;
+    /// let mutex = InterProcessMutex::new(&shop, "/inventory/sku-42")?;
+    /// assert_eq!(mutex.holders().await?[0].identity().name(), Some("stock"));
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.setup.name = Some(name.into());
         self
     }
 
@@ -1106,6 +1140,7 @@ impl fmt::Debug for ClientBuilder {
             .field("connect_timeout", &self.setup.connect_timeout)
             .field("retry", &self.setup.retry)
             .field("namespace", &self.setup.namespace)
+            .field("name", &self.setup.name)
             .field("acl", &self.setup.acl)
             .field("lease", &self.setup.lease)
             .finish_non_exhaustive()

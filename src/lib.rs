@@ -134,7 +134,7 @@
 //! | re-entrant for a thread | by value: [`LockGuard::reenter`] |
 //! | "treat `SUSPENDED` as lost, watch for `LOST`" | [`LockGuard::lost`], [`LockGuard::while_held`] |
 //! | `isAcquiredInThisProcess()` | [`InterProcessMutex::is_acquired_in_this_process`] |
-//! | `getParticipantNodes()` | [`InterProcessMutex::participants`] |
+//! | `getParticipantNodes()` | [`InterProcessMutex::participants`]; [`queue`](InterProcessMutex::queue) says who they are |
 //! | `InterProcessSemaphoreV2.acquire(n)`, `returnAll` | [`InterProcessSemaphore::acquire_many`], all or none; [`SemaphorePermit::release`] |
 //! | `SharedCount` of a semaphore | [`InterProcessSemaphore::set_permits`], [`permits`](InterProcessSemaphore::permits) |
 //! | `InterProcessSemaphoreMutex` | [`InterProcessSemaphore`] with a limit of 1 |
@@ -165,7 +165,7 @@
 //! # Errors
 //! There is one error type for each question: [`BuildError`], [`ConnectError`], [`AcquireError`],
 //! [`TryLockError`], [`LeadError`], [`ReleaseError`], [`ConversionError`], [`TransactionError`], [`ReadError`],
-//! [`OnceError`], [`RevokeError`] and
+//! [`OnceError`], [`RevokeError`], [`BreakError`] and
 //! [`AtomicLongError`]. Each has `is_retryable()` and `path()`, and its message says what to do where
 //! something can be done. A loss is not an error of a call, but a state of the guard: [`Lost`].
 //!
@@ -180,9 +180,9 @@
 //! - [`from_redisson`]: `RLock` and its relatives, method by method, with what does the same here; what a lock in
 //!   Redis can lose, and what a lock in ZooKeeper costs.
 //! - [`why_no_redlock`]: the rules of RedLock, with what one ensemble does instead.
-//! - [`observability`]: spans, events and metrics of locks, by name.
 //! - [`testing_a_service`]: how a test brings about a lost lock, an expired session, servers that are away and a lost
 //!   reply, and what it waits for.
+//! - [`observability`]: spans, events and metrics of locks, by name.
 //!
 //! # Features
 //! None is on by default.
@@ -197,6 +197,7 @@
 mod atomic_long;
 mod blocking;
 mod client;
+mod contender;
 mod engine;
 mod error;
 mod fair_lock;
@@ -226,12 +227,13 @@ mod transaction;
 
 pub use atomic_long::{CachedAtomicLong, DistributedAtomicLong, DistributedAtomicLongBuilder};
 pub use client::{Client, ClientBuilder};
+pub use contender::{Contender, ContenderKind, Identity};
 pub use error::Acquisition::{Acquired, Busy};
 pub use error::{
-    AcquireError, Acquisition, AtomicLongError, BuildError, ConnectError, ConversionError, ConversionFailure,
-    DrainError, Holding, InvalidPath, LeadError, LocalHolder, Lost, LostReason, OnceError, OptionalExt,
-    ReadError, ReleaseError, RevokeError, ServerFailure, ServerFailureKind, ServerFailures, TransactionError,
-    TryLockError,
+    AcquireError, Acquisition, AtomicLongError, BreakError, BuildError, ConnectError, ConversionError,
+    ConversionFailure, DrainError, Holding, InvalidPath, LeadError, LocalHolder, Lost, LostReason, OnceError,
+    OptionalExt, ReadError, ReleaseError, RevokeError, ServerFailure, ServerFailureKind, ServerFailures,
+    TransactionError, TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
 pub use fence::{FenceGate, Fenced};
@@ -268,12 +270,12 @@ pub mod from_redisson {}
 pub mod why_no_redlock {}
 
 #[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/observability.md")]
-pub mod observability {}
-
-#[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/testing.md")]
 pub mod testing_a_service {}
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/observability.md")]
+pub mod observability {}
 
 /// The README's code is compiled with the documentation's.
 #[cfg(doctest)]

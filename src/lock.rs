@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
+use crate::contender::Contender;
 use crate::engine::hold::Hold;
 use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
-use crate::engine::{look, room};
-use crate::error::{AcquireError, LostReason, TryLockError};
+use crate::engine::{contenders, look, room};
+use crate::error::{AcquireError, BreakError, LostReason, TryLockError};
 use crate::guard::{AnyGuard, after};
 use crate::path::NodePath;
 use crate::protocol::node_name::Kind;
@@ -138,6 +139,61 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// It only reads.
     async fn participants(&self) -> Result<Vec<NodePath>, AcquireError>;
+
+    /// Returns all contenders, of all processes and in order: who holds the lock, and who waits for it.
+    ///
+    /// Unlike [`participants`](Self::participants) it returns readers and writers of a read-write lock together.
+    /// See [`InterProcessMutex::queue`](crate::InterProcessMutex::queue).
+    ///
+    /// # Errors
+    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    async fn queue(&self) -> Result<Vec<Contender>, AcquireError>;
+
+    /// Returns the contenders that hold the lock: none, one, or of a read-write lock all readers before the first
+    /// writer.
+    ///
+    /// See [`InterProcessMutex::holders`](crate::InterProcessMutex::holders).
+    ///
+    /// # Errors
+    /// See [`queue`](Self::queue).
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    async fn holders(&self) -> Result<Vec<Contender>, AcquireError>;
+
+    /// Returns `true` if any contender of any process holds the lock, or is about to.
+    ///
+    /// # Errors
+    /// See [`queue`](Self::queue).
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    async fn is_locked(&self) -> Result<bool, AcquireError>;
+
+    /// Returns how many contenders of all processes hold the lock or wait for it.
+    ///
+    /// # Errors
+    /// See [`queue`](Self::queue).
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    async fn queue_len(&self) -> Result<usize, AcquireError>;
+
+    /// Deletes the node of a contender, so that it does not hold the lock, or its place in the queue, any more.
+    /// Returns `false` if the node did not exist any more.
+    ///
+    /// The holder may still be at work: see
+    /// [`InterProcessMutex::break_lock`](crate::InterProcessMutex::break_lock).
+    ///
+    /// # Errors
+    /// See [`BreakError`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the node may or may not be deleted.
+    async fn break_lock(&self, contender: &Contender) -> Result<bool, BreakError>;
 
     /// Returns `true` if the lock is held by a guard that a lock of this type and this client acquired.
     fn is_acquired_in_this_process(&self) -> bool;
@@ -272,10 +328,41 @@ pub(crate) async fn participants(
     path_lock: Arc<PathLock>,
     kind: Option<Kind>,
 ) -> Result<Vec<NodePath>, AcquireError> {
-    let work = Arc::clone(&path_lock);
-    let participants =
-        path_lock.client().run_while_polled(async move { look::participants(&work, kind).await });
-    participants.await.unwrap_or_else(|| Err(path_lock.client().why_ended(path_lock.path())))
+    look(path_lock, move |path_lock| async move { look::participants(&path_lock, kind).await }).await
+}
+
+/// Runs a look at a lock where its session runs.
+async fn look<T: Send + 'static, F: Future<Output = Result<T, AcquireError>> + Send + 'static>(
+    path_lock: Arc<PathLock>,
+    look: impl FnOnce(Arc<PathLock>) -> F + Send,
+) -> Result<T, AcquireError> {
+    let looked = path_lock.client().run_while_polled(look(Arc::clone(&path_lock)));
+    looked.await.unwrap_or_else(|| Err(path_lock.client().why_ended(path_lock.path())))
+}
+
+/// Returns all contenders.
+pub(crate) async fn queue(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, AcquireError> {
+    look(path_lock, |path_lock| async move { contenders::queue(&path_lock).await }).await
+}
+
+/// Returns the contenders that hold the lock.
+pub(crate) async fn holders(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, AcquireError> {
+    look(path_lock, |path_lock| async move { contenders::holders(&path_lock).await }).await
+}
+
+/// Returns how many contenders there are.
+pub(crate) async fn count(path_lock: Arc<PathLock>) -> Result<usize, AcquireError> {
+    look(path_lock, |path_lock| async move { contenders::count(&path_lock).await }).await
+}
+
+/// Deletes the node of a contender. Returns whether it existed.
+pub(crate) async fn break_lock(path_lock: Arc<PathLock>, contender: &Contender) -> Result<bool, BreakError> {
+    let (work, broken) = (Arc::clone(&path_lock), contender.clone());
+    let broken = path_lock.client().run(async move { contenders::break_lock(&work, &broken).await });
+    broken.await.unwrap_or_else(|| {
+        let (path, node) = (path_lock.path().user().to_owned(), contender.node().clone());
+        Err(BreakError::Closed { path, node })
+    })
 }
 
 /// The methods of a lock, and the trait, for a type with a `path_lock`.
@@ -657,6 +744,8 @@ macro_rules! lock_methods {
             }
         }
 
+        $crate::lock::queue_methods!($lock, $import, $make, "lock.lock().await?");
+
         impl $crate::lock::sealed::Sealed for $lock {
             fn member(&self, _: $crate::lock::sealed::Inside) -> $crate::lock::sealed::OneLock {
                 let path_lock = std::sync::Arc::clone(&self.path_lock);
@@ -700,12 +789,223 @@ macro_rules! lock_methods {
                 Self::participants(self).await
             }
 
+            async fn queue(&self) -> Result<Vec<crate::Contender>, crate::AcquireError> {
+                Self::queue(self).await
+            }
+
+            async fn holders(&self) -> Result<Vec<crate::Contender>, crate::AcquireError> {
+                Self::holders(self).await
+            }
+
+            async fn is_locked(&self) -> Result<bool, crate::AcquireError> {
+                Self::is_locked(self).await
+            }
+
+            async fn queue_len(&self) -> Result<usize, crate::AcquireError> {
+                Self::queue_len(self).await
+            }
+
+            async fn break_lock(&self, contender: &crate::Contender) -> Result<bool, crate::BreakError> {
+                Self::break_lock(self, contender).await
+            }
+
             fn is_acquired_in_this_process(&self) -> bool {
                 Self::is_acquired_in_this_process(self)
             }
 
             fn path(&self) -> &str {
                 Self::path(self)
+            }
+        }
+    };
+}
+
+/// The methods of a lock, for a type with a `path_lock`, that show who holds it and who waits.
+///
+/// The texts are for the examples: what to import, and expressions that make the lock and hold it.
+macro_rules! queue_methods {
+    ($lock:ident, $import:literal, $make:literal, $hold:literal) => {
+        impl $lock {
+            /// Returns all contenders, of all processes and in order: who holds the lock, and who waits for it.
+            ///
+            /// Each says who it is ([`Contender`](crate::Contender)). Of a read-write lock readers and writers are
+            /// in one queue, which both of its sides return. It lists the lock's directory and reads each node, at
+            /// most 32 at a time; one that is gone by then is left out. The queue may have changed by the time that
+            /// this returns.
+            ///
+            /// A node whose ACL denies this client READ has no [`identity`](crate::Contender::identity) to show.
+            ///
+            /// # Errors
+            /// See [`AcquireError`](crate::AcquireError); never
+            /// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut).
+            ///
+            /// # Cancel safety
+            /// It only reads.
+            ///
+            /// # Examples
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = zookeeper_test_server::Server::start()?;
+            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            #[doc = concat!("use zookeeper_recipes::", $import, ";")]
+            ///
+            #[doc = concat!("let lock = ", $make, ";")]
+            #[doc = concat!("let guard = ", $hold, ";")]
+            /// for contender in lock.queue().await? {
+            ///     println!("{contender}"); // web-3/4711/stock (exclusive, queued 12s ago, session ..
+            /// #   assert!(contender.is_mine());
+            /// }
+            /// guard.release().await?;
+            /// assert!(lock.queue().await?.is_empty());
+            /// # Ok(())
+            /// # }
+            /// ```
+            #[doc(alias = "contenders")]
+            pub async fn queue(&self) -> Result<Vec<crate::Contender>, crate::AcquireError> {
+                $crate::lock::queue(std::sync::Arc::clone(&self.path_lock)).await
+            }
+
+            /// Returns the contenders that hold the lock: none, one, or of a read-write lock all readers before the
+            /// first writer.
+            ///
+            /// They are those that are first in the queue. The first may be about to be granted the lock, and a
+            /// node that a client [keeps](crate::InterProcessMutexBuilder::sticky) is first while none of its tasks
+            /// holds the lock. Only these nodes are read; otherwise it is [`queue`](Self::queue).
+            ///
+            /// # Errors
+            /// See [`queue`](Self::queue).
+            ///
+            /// # Cancel safety
+            /// It only reads.
+            ///
+            /// # Examples
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = zookeeper_test_server::Server::start()?;
+            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            #[doc = concat!("use zookeeper_recipes::", $import, ";")]
+            ///
+            #[doc = concat!("let lock = ", $make, ";")]
+            #[doc = concat!("let guard = ", $hold, ";")]
+            /// let holders = lock.holders().await?;
+            /// assert_eq!(holders[0].node(), &guard.node());
+            /// # guard.release().await?;
+            /// # Ok(())
+            /// # }
+            /// ```
+            pub async fn holders(&self) -> Result<Vec<crate::Contender>, crate::AcquireError> {
+                $crate::lock::holders(std::sync::Arc::clone(&self.path_lock)).await
+            }
+
+            /// Returns `true` if any contender of any process holds the lock, or is about to.
+            ///
+            /// It is one list. The answer may be out of date when it arrives, so it is for display, not for a
+            /// decision to acquire the lock: [`InterProcessMutex::try_lock`](crate::InterProcessMutex::try_lock) is.
+            ///
+            /// # Errors
+            /// See [`queue`](Self::queue).
+            ///
+            /// # Cancel safety
+            /// It only reads.
+            ///
+            /// # Examples
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = zookeeper_test_server::Server::start()?;
+            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            #[doc = concat!("use zookeeper_recipes::", $import, ";")]
+            ///
+            #[doc = concat!("let lock = ", $make, ";")]
+            /// assert!(!lock.is_locked().await?);
+            #[doc = concat!("let guard = ", $hold, ";")]
+            /// assert!(lock.is_locked().await?);
+            /// # guard.release().await?;
+            /// # Ok(())
+            /// # }
+            /// ```
+            pub async fn is_locked(&self) -> Result<bool, crate::AcquireError> {
+                $crate::lock::count(std::sync::Arc::clone(&self.path_lock)).await.map(|count| count > 0)
+            }
+
+            /// Returns how many contenders of all processes hold the lock or wait for it.
+            ///
+            /// It is one list. Waiters of a process that have no node yet
+            /// ([`max_znodes`](crate::InterProcessMutexBuilder::max_znodes)) are not counted.
+            ///
+            /// # Errors
+            /// See [`queue`](Self::queue).
+            ///
+            /// # Cancel safety
+            /// It only reads.
+            ///
+            /// # Examples
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = zookeeper_test_server::Server::start()?;
+            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            #[doc = concat!("use zookeeper_recipes::", $import, ";")]
+            ///
+            #[doc = concat!("let lock = ", $make, ";")]
+            #[doc = concat!("let guard = ", $hold, ";")]
+            /// assert_eq!(lock.queue_len().await?, 1);
+            /// # guard.release().await?;
+            /// # Ok(())
+            /// # }
+            /// ```
+            pub async fn queue_len(&self) -> Result<usize, crate::AcquireError> {
+                $crate::lock::count(std::sync::Arc::clone(&self.path_lock)).await
+            }
+
+            /// Deletes the node of a contender of any process, so that it does not hold the lock, or its place in the
+            /// queue, any more. Returns `false` if the node did not exist any more.
+            ///
+            /// It is for an operator who knows that the holder hangs. **The holder may still be at work**: the next
+            /// in line is granted the lock at once, and a holder of this crate is told by its heartbeat, within a
+            /// sixth of its session timeout (5 s by default), that its lock is lost, with
+            /// [`LostReason::NodeDeleted`](crate::LostReason::NodeDeleted). Until then only the
+            /// [fencing token](crate::LockGuard::fencing_token) keeps it from writing; a
+            /// [transaction](crate::LockGuard::transaction) under its guard fails from now on. To ask the holder to
+            /// release the lock, use [`Client::attempt_revoke`](crate::Client::attempt_revoke).
+            ///
+            /// A waiter that is broken is not let in. It notices when it would be its turn, or with any other look at
+            /// the queue, and queues again at the end, as its client's retry policy says, or ends with
+            /// [`AcquireError::NodeDeleted`](crate::AcquireError::NodeDeleted).
+            ///
+            /// The node is deleted only if it is the one that was returned: of the same session, created by the
+            /// same transaction.
+            ///
+            /// # Errors
+            /// See [`BreakError`](crate::BreakError).
+            ///
+            /// # Cancel safety
+            /// If the future is dropped, the node may or may not be deleted.
+            ///
+            /// # Examples
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = zookeeper_test_server::Server::start()?;
+            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+            #[doc = concat!("use zookeeper_recipes::", $import, ";")]
+            ///
+            #[doc = concat!("let lock = ", $make, ";")]
+            #[doc = concat!("let guard = ", $hold, ";")]
+            /// for holder in lock.holders().await? {
+            ///     println!("breaks the lock of {holder}");
+            ///     assert!(lock.break_lock(&holder).await?);
+            /// }
+            /// assert!(!lock.is_locked().await?);
+            /// # guard.lost().await;
+            /// # Ok(())
+            /// # }
+            /// ```
+            #[doc(alias = "forceUnlock")]
+            pub async fn break_lock(&self, contender: &crate::Contender) -> Result<bool, crate::BreakError> {
+                $crate::lock::break_lock(std::sync::Arc::clone(&self.path_lock), contender).await
             }
         }
     };
@@ -732,8 +1032,9 @@ macro_rules! lock_builder {
         impl $builder {
             /// Sets the data of the lock nodes, for people and tools that look at them; no recipe reads it.
             ///
-            /// At most 1,000,000 bytes, because ZooKeeper refuses requests over 1 MiB. The default is
-            /// `zookeeper-recipes`; Curator's is the address of its host. Kazoo reads the data as UTF-8.
+            /// At most 1,000,000 bytes, because ZooKeeper refuses requests over 1 MiB. The default is one line that
+            /// says who this process is, an [`Identity`](crate::Identity); Curator's is the address of its host.
+            /// Kazoo reads the data as UTF-8.
             #[doc(alias = "getLockNodeBytes")]
             pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
                 self.asked.data = Some(data.into().into());
@@ -789,4 +1090,4 @@ macro_rules! lock_builder {
     };
 }
 
-pub(crate) use {lock_builder, lock_methods};
+pub(crate) use {lock_builder, lock_methods, queue_methods};

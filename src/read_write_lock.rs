@@ -10,7 +10,7 @@ use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::PathLock;
 use crate::error::{AcquireError, BuildError, ConversionError, ConversionFailure, Lost, LostReason};
 use crate::guard::{LockGuard, ReadGuard, WriteGuard};
-use crate::lock::{lock_builder, lock_methods, participants};
+use crate::lock::{lock_builder, lock_methods, participants, queue_methods};
 use crate::mode::{Mode, Read, Write};
 use crate::path::NodePath;
 use crate::protocol::node_name::Kind;
@@ -195,6 +195,13 @@ impl InterProcessReadWriteLock {
         self.path_lock.path().user()
     }
 }
+
+queue_methods!(
+    InterProcessReadWriteLock,
+    "InterProcessReadWriteLock",
+    r#"InterProcessReadWriteLock::new(&client, "/cache/prices")?"#,
+    "lock.write_lock().lock().await?"
+);
 
 lock_builder! {
     /// Builder of an [`InterProcessReadWriteLock`].

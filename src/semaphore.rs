@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use crate::blocking::block_on;
 use crate::client::Client;
+use crate::contender::Contender;
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::{MAX_PERMITS, Recipe, RequestedOptions, SemaphoreOptions};
 use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::{limit, permits};
-use crate::error::{AcquireError, BuildError, Lost, ReadError, ReleaseError, TryLockError};
+use crate::error::{AcquireError, BreakError, BuildError, Lost, ReadError, ReleaseError, TryLockError};
 use crate::guard::{AnyGuard, LockGuard, LockState};
 use crate::guard_set::GuardSet;
 use crate::lock::{at_once, until, until_had, within};
@@ -686,6 +687,133 @@ impl InterProcessSemaphore {
             .await
     }
 
+    /// Returns the contenders that wait for permits, of all processes and in order.
+    ///
+    /// Each says who it is ([`Contender`]). It lists the queue and reads each node, at most 32 at a time; one that
+    /// is gone by then is left out. Who has permits is in [`holders`](Self::holders).
+    ///
+    /// # Errors
+    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// assert!(semaphore.queue().await?.is_empty()); // no other waits
+    /// # permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn queue(&self) -> Result<Vec<Contender>, AcquireError> {
+        crate::lock::queue(Arc::clone(&self.path_lock)).await
+    }
+
+    /// Returns how many contenders of all processes wait for permits.
+    ///
+    /// It is one list. Waiters of a process that have no node yet
+    /// ([`max_znodes`](InterProcessSemaphoreBuilder::max_znodes)) are not counted.
+    ///
+    /// # Errors
+    /// See [`queue`](Self::queue).
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// assert_eq!(semaphore.queue_len().await?, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getQueueLength")]
+    pub async fn queue_len(&self) -> Result<usize, AcquireError> {
+        crate::lock::count(Arc::clone(&self.path_lock)).await
+    }
+
+    /// Returns who has the permits, of all processes: a [`Contender`] for each, in the order in which they were
+    /// granted.
+    ///
+    /// # Errors
+    /// See [`queue`](Self::queue).
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{ContenderKind, InterProcessSemaphore};
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// let permit = semaphore.try_acquire_many(2).await?;
+    /// for holder in semaphore.holders().await? {
+    ///     assert_eq!((holder.kind(), holder.is_mine()), (ContenderKind::Permit, true));
+    ///     println!("{holder}"); // web-3/4711/worker (permit, queued 12s ago, session ..
+    /// }
+    /// # permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn holders(&self) -> Result<Vec<Contender>, AcquireError> {
+        crate::lock::holders(Arc::clone(&self.path_lock)).await
+    }
+
+    /// Deletes the node of a contender: the permit of a holder, or the place of a waiter in the queue. Returns
+    /// `false` if the node did not exist any more.
+    ///
+    /// **The holder may still be at work**: the next in line may get the permit at once, and a holder of this crate
+    /// is told by its heartbeat, within a sixth of its session timeout, that its permit is lost, with all permits of
+    /// the same [`SemaphorePermit`]. A waiter is not let in: it queues again at the end, as its client's retry
+    /// policy says. See [`InterProcessMutex::break_lock`](crate::InterProcessMutex::break_lock).
+    ///
+    /// # Errors
+    /// See [`BreakError`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the node may or may not be deleted.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessSemaphore;
+    ///
+    /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 1)?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// for holder in semaphore.holders().await? {
+    ///     assert!(semaphore.break_lock(&holder).await?);
+    /// }
+    /// let next = semaphore.try_acquire().await?;
+    /// # permit.lost().await;
+    /// # next.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn break_lock(&self, contender: &Contender) -> Result<bool, BreakError> {
+        crate::lock::break_lock(Arc::clone(&self.path_lock), contender).await
+    }
+
     /// Runs a question where the session runs.
     async fn look<T, F>(
         &self,
@@ -785,8 +913,8 @@ impl InterProcessSemaphoreBuilder {
     /// Sets the data of the nodes, for people and tools that look at them; no recipe reads it.
     ///
     /// At most 1,000,000 bytes, because ZooKeeper refuses requests over 1 MiB; several permits that are
-    /// acquired at once are one request. The default is `zookeeper-recipes`; Curator's is the address of its
-    /// host.
+    /// acquired at once are one request. The default is one line that says who this process is, an
+    /// [`Identity`](crate::Identity); Curator's is the address of its host.
     #[doc(alias = "setNodeData")]
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.asked.data = Some(data.into().into());

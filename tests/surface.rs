@@ -31,6 +31,7 @@ use zookeeper_recipes::{
     ReleaseError, RetryPolicy, RevokeError, SemaphorePermit, ServerFailure, ServerFailureKind,
     ServerFailures, Stored, Token, Transaction, TransactionError, TryLockError, WriteGuard, mode, once,
 };
+use zookeeper_recipes::{BreakError, Contender, ContenderKind, Identity};
 use zookeeper_recipes::{
     LeadError, LeaderLatch, LeaderLatchBuilder, LeaderSelector, LeaderSelectorBuilder, Leadership,
     LeadershipState, Participant,
@@ -98,6 +99,10 @@ fn types_go_anywhere() {
     all!(free: mode::Exclusive, mode::Read, mode::Write, mode::Any);
     all!(error: AcquireError, BuildError, ConnectError, DrainError, InvalidPath, Lost, ReleaseError, RevokeError);
     all!(error: AtomicLongError, TransactionError, ReadError, OnceError, TryLockError, Fenced);
+    all!(free: Contender, ContenderKind, Identity);
+    all!(cloned: Contender, Identity);
+    all!(copied: ContenderKind);
+    all!(error: BreakError);
     all!(borrowed: Transaction<'static>);
     all!(free: Stored, OnceBuilder, OnceOutcome<u32>, OnceRecord, OnceRun);
     all!(cloned: Stored, OnceBuilder, OnceOutcome<u32>, OnceRecord);
@@ -300,7 +305,11 @@ async fn other_defaults() {
     assert_eq!(client.state(), ConnectionState::Connected, "as soon as it is connected");
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     assert_eq!(server.node(DIRECTORY).unwrap().kind, NodeKind::Container);
-    assert_eq!(server.node(&guard.node()).unwrap().data, b"zookeeper-recipes");
+    let data = String::from_utf8(server.node(&guard.node()).unwrap().data).unwrap();
+    assert!(
+        data.contains(&format!("/{}/surface-", std::process::id())) && data.contains(" since "),
+        "{data}"
+    );
     let raw = zookeeper_client::Client::connect(&server.connect_string()).await.unwrap();
     let all = zookeeper_client::Permission::ALL;
     for path in [DIRECTORY, &guard.node()] {

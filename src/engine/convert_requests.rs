@@ -129,7 +129,7 @@ impl<'a> ConversionRequests<'a> {
         let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::new(&acls));
         let mut writer = handle.new_multi_writer();
         let put = writer
-            .add_create(&create, &self.path_lock.options().data, &options)
+            .add_create(&create, &self.path_lock.node_data(), &options)
             .and_then(|()| writer.add_delete(&delete, self.version(&delete, hold)));
         if let Err(error) = put {
             // Not expected: the paths have been checked, and the ACL is not empty.
@@ -165,7 +165,7 @@ impl<'a> ConversionRequests<'a> {
         let acls = to_library(&self.path_lock.options().acl);
         let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::new(&acls));
         let sent = clock::now();
-        match handle.create(&path, &self.path_lock.options().data, &options).await {
+        match handle.create(&path, &self.path_lock.node_data(), &options).await {
             Ok((stat, _)) => {
                 self.session.lease().renewed(sent);
                 self.session.adopt(path, self.path_lock.as_owner());

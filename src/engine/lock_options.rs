@@ -14,9 +14,6 @@ use crate::protocol::room::HandOff;
 /// looks like a network fault.
 const MAX_DATA_BYTES: usize = 1_000_000;
 
-/// The data of a node by default. Curator writes its host's address, which no recipe reads.
-const DEFAULT_DATA: &[u8] = b"zookeeper-recipes";
-
 /// Which of the recipes a path lock serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Recipe {
@@ -88,7 +85,8 @@ pub(crate) struct LockOptions {
     pub(crate) recipe: Recipe,
     /// How many contenders of the path lock may have a node.
     pub(crate) node_limit: usize,
-    pub(crate) data: Arc<[u8]>,
+    /// The data of its nodes; `None` if that is the identity of the client.
+    pub(crate) data: Option<Arc<[u8]>>,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) parents: Parents,
     pub(crate) dialect: Dialect,
@@ -135,8 +133,8 @@ impl RequestedOptions {
         if node_limit == 0 || node_limit > most {
             return invalid(option, range);
         }
-        let data = self.data.clone().unwrap_or_else(|| DEFAULT_DATA.into());
-        if data.len() > MAX_DATA_BYTES {
+        let data = self.data.clone();
+        if data.as_ref().is_some_and(|data| data.len() > MAX_DATA_BYTES) {
             return invalid("data", "it is at most 1,000,000 bytes: ZooKeeper refuses requests over 1 MiB");
         }
         let acl = self.acl.clone().unwrap_or_else(|| Arc::clone(client_acl));
@@ -208,7 +206,7 @@ impl RequestedOptions {
         }
         if !same(self.node_limit.as_ref(), &path_lock.node_limit) {
             Err(path_lock.recipe.nodes().0)
-        } else if !same(self.data.as_ref(), &path_lock.data) {
+        } else if self.data.is_some() && self.data != path_lock.data {
             Err(if path_lock.recipe == Recipe::LeaderLatch { "id" } else { "data" })
         } else if !same(self.acl.as_ref(), &path_lock.acl) {
             Err("acl")

@@ -40,7 +40,7 @@ pub(crate) async fn position(path_lock: &Arc<PathLock>, name: &str) -> Result<Op
 }
 
 /// Returns the queue as it is now. `None` if the directory does not exist.
-async fn list_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, AcquireError> {
+pub(super) async fn list_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, AcquireError> {
     let path = path_lock.path();
     let listing = path_lock.client().ask(|session, handle| async move {
         match list(path_lock, &session, &handle).await {

@@ -4,6 +4,7 @@
 pub(crate) mod admission;
 pub(crate) mod attempt;
 mod cancel;
+pub(crate) mod contenders;
 pub(crate) mod convert;
 mod convert_requests;
 pub(crate) mod counter;

@@ -37,7 +37,7 @@ pub(super) fn fit_together(members: &[Member]) -> usize {
         let (path, options) = (member.path_lock.path(), member.path_lock.options());
         let acl: usize = options.acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + 16).sum();
         // The name of the node and the header of the operation have less than 150 bytes.
-        bytes = bytes.saturating_add(path.server().len() + options.data.len() + acl + 150);
+        bytes = bytes.saturating_add(path.server().len() + member.path_lock.most_data() + acl + 150);
         bytes <= MOST_BYTES
     };
     members.iter().take(MOST_NODES).take_while(fits).count()
@@ -149,7 +149,7 @@ async fn send_together(
             let acls = to_library(&path_lock.options().acl);
             let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&acls));
             let path = path_lock.path().child(beginning);
-            put = put.and_then(|()| writer.add_create(&path, &path_lock.options().data, &options));
+            put = put.and_then(|()| writer.add_create(&path, &path_lock.node_data(), &options));
         }
         // An error is not expected: the paths have been checked, and the ACL is not empty.
         let create = put.map(|()| writer.commit());

@@ -1,5 +1,6 @@
 //! What the handles of one client for one path and recipe share: their queue, and the local holders.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::Location;
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use crate::contender::Process;
 use crate::engine::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
 use crate::engine::progress::{Ahead, NoAnswer, Progress, WaitsFor};
 use crate::engine::registry::Registry;
@@ -218,6 +220,19 @@ impl PathLock {
 
     pub(crate) fn options(&self) -> &LockOptions {
         &self.options
+    }
+
+    /// Returns the data of a node that is created now.
+    pub(super) fn node_data(&self) -> Cow<'_, [u8]> {
+        match &self.options.data {
+            Some(data) => Cow::Borrowed(data),
+            None => Cow::Owned(self.client.process().data()),
+        }
+    }
+
+    /// Returns how many bytes that has at most.
+    pub(super) fn most_data(&self) -> usize {
+        self.options.data.as_ref().map_or(Process::MOST_BYTES, |data| data.len())
     }
 
     /// Returns the owner of its nodes, for the session.

@@ -149,7 +149,7 @@ fn bytes_of(path_lock: &PathLock, semaphore: &SemaphoreOptions, wanted: u32) -> 
     let options = path_lock.options();
     let acl: usize = options.acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + 12).sum();
     // The name of a lease has at most eighty bytes, and the header of an operation less than fifty.
-    let each = semaphore.leases.server().len() + options.data.len() + acl + 130;
+    let each = semaphore.leases.server().len() + path_lock.most_data() + acl + 130;
     each.saturating_mul(usize::try_from(wanted).unwrap_or(usize::MAX))
 }
 
@@ -871,13 +871,13 @@ async fn take_permits(
     let acls = to_library(&path_lock.options().acl);
     let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&acls));
     let lock = path_lock.path().child(lock);
-    let (leases, options, lock) = (&leases, &options, &lock);
+    let (leases, options, lock, data) = (&leases, &options, &lock, &path_lock.node_data());
     let sent = clock::now();
     let committed = session.request(|handle| async move {
         let mut writer = handle.new_multi_writer();
         let mut put = Ok(());
         for lease in leases {
-            put = put.and_then(|()| writer.add_create(lease, &path_lock.options().data, options));
+            put = put.and_then(|()| writer.add_create(lease, data, options));
         }
         put = put.and_then(|()| writer.add_delete(lock, None));
         if let Some(version) = take.limit_version {

@@ -54,8 +54,9 @@ async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
     let queue = path_lock.queue();
     let may_wait = path_lock.waits_in_memory() && queue.with(|queue| queue.may_skip_list(session.number()));
     let list_too = !may_wait && !expects_first(seat);
+    let data = &path_lock.node_data();
     let both = session.request(|handle| async move {
-        let create = handle.create(path, &path_lock.options().data, options);
+        let create = handle.create(path, data, options);
         queue.with(|queue| queue.create_sent(number, session.number()));
         let list = list_too.then(|| list(path_lock, session, &handle));
         let create = async move {

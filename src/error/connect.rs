@@ -264,6 +264,15 @@ pub enum ConnectError {
     /// ZooKeeper would refuse the namespace.
     #[error("the namespace cannot be used")]
     InvalidNamespace(#[from] InvalidPath),
+    /// The name of the client ([`ClientBuilder::name`](crate::ClientBuilder::name)) cannot be used.
+    #[error("the client's name {name} cannot be used: {reason}", name = Quoted(name))]
+    #[non_exhaustive]
+    InvalidName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// The servers refused the credentials, or want some.
     #[error(
         "ZooKeeper at {servers} refused the client's credentials: check the user and the password",
@@ -334,7 +343,8 @@ impl ConnectError {
         matches!(self, Self::TimedOut { .. })
     }
 
-    /// Returns the connect string, or `None` if the error is about the namespace or a borrowed session.
+    /// Returns the connect string, or `None` if the error is about the namespace, the name of the client or a
+    /// borrowed session.
     #[must_use]
     pub fn servers(&self) -> Option<&str> {
         match self {
@@ -345,7 +355,9 @@ impl ConnectError {
             | Self::InvalidCredentials { servers, .. }
             | Self::InvalidTls { servers, .. }
             | Self::Setup { servers, .. } => Some(servers),
-            Self::InvalidNamespace(_) | Self::SessionEnded | Self::NoRuntime => None,
+            Self::InvalidNamespace(_) | Self::InvalidName { .. } | Self::SessionEnded | Self::NoRuntime => {
+                None
+            }
         }
     }
 

@@ -9,6 +9,7 @@
 
 mod acquire;
 mod atomic;
+mod break_lock;
 mod build;
 mod cause;
 mod connect;
@@ -27,6 +28,7 @@ mod transaction;
 
 pub use acquire::{AcquireError, LocalHolder, TryLockError};
 pub use atomic::AtomicLongError;
+pub use break_lock::BreakError;
 pub use build::{BuildError, InvalidPath};
 pub(crate) use cause::Cause;
 pub use connect::{ConnectError, ServerFailure, ServerFailureKind, ServerFailures};

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::BreakError;
 use super::{
     AcquireError, Acquisition, AtomicLongError, BuildError, Cause, ConnectError, ConversionError,
     ConversionFailure, InvalidPath, LeadError, Lost, LostReason, OnceError, OptionalExt, ReadError,
@@ -199,6 +200,27 @@ fn errors_of_building_and_of_revoking_name_the_path() {
         assert_eq!((error.path(), error.is_retryable()), (NODE, retryable), "{error}");
         assert_well_put(&error);
     }
+}
+
+#[test]
+fn errors_of_breaking_a_lock_name_the_path_and_the_node() {
+    let path = || "/stock/sku-42".to_owned();
+    for (error, retryable) in [
+        (BreakError::OtherLock { path: path(), node: node() }, false),
+        (BreakError::NoAuth { path: path(), node: node() }, false),
+        (BreakError::Refused { path: path(), node: node(), source: no_source() }, false),
+        (BreakError::Connection { path: path(), node: node(), source: no_source() }, true),
+        (BreakError::Closed { path: path(), node: node() }, false),
+    ] {
+        assert!(error.to_string().contains(&format!("{NODE:?}")), "{error}");
+        assert!(error.to_string().contains("\"/stock/sku-42\""), "{error}");
+        assert_eq!((error.path(), error.node(), error.is_retryable()), ("/stock/sku-42", &node(), retryable));
+        assert_well_put(&error);
+    }
+    let name = ConnectError::InvalidName { name: "a\nb".to_owned(), reason: "it contains a line break" };
+    assert_eq!((name.servers(), name.path(), name.is_retryable()), (None, None, false));
+    assert!(name.to_string().contains("\"a\\nb\""), "{name}");
+    assert_well_put(&name);
 }
 
 #[test]

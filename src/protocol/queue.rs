@@ -211,6 +211,19 @@ impl Queue {
     }
 }
 
+impl Queue {
+    /// Returns all contenders with their kinds, in order.
+    pub(crate) fn contenders(&self) -> impl Iterator<Item = (&str, Kind)> {
+        self.contenders.iter().map(|contender| (&*contender.name, contender.kind))
+    }
+
+    /// Returns the contenders that hold the lock, or are about to: the readers that are first, or else the first.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = (&str, Kind)> {
+        let readers = self.contenders().take_while(|(_, kind)| *kind == Kind::Shared).count();
+        self.contenders().take(readers.max(1))
+    }
+}
+
 impl Contender {
     /// What contenders are ordered by.
     fn key(&self) -> (i32, Kind, &str) {
@@ -253,6 +266,22 @@ mod tests {
         assert!(queue.in_order(None).eq(order));
         assert_eq!(queue.rank("aa-lock-0000000010"), Some(2));
         assert_eq!(queue.find("mm-"), Some("mm-lock-0000000007"));
+    }
+
+    #[test]
+    fn the_first_holds_the_lock_and_readers_that_are_first_do_together() {
+        let holders = |list: &[&str]| -> Vec<String> {
+            read(list, READ_WRITE).holders().map(|(name, _)| name.to_owned()).collect()
+        };
+        let (r1, r2, w3, r4) =
+            ("a__READ__0000000001", "b__READ__0000000002", "c__WRIT__0000000003", "d__READ__0000000004");
+        assert_eq!(holders(&[]), [""; 0]);
+        assert_eq!(holders(&[w3, r4]), [w3]);
+        assert_eq!(holders(&[r4, w3, r2, r1]), [r1, r2]);
+        assert_eq!(holders(&[r4, r1]), [r1, r4]);
+        let queue = read(&["b-lock-0000000002", "a-lock-0000000001"], MUTEX);
+        assert!(queue.holders().eq([("a-lock-0000000001", Kind::Exclusive)]));
+        assert_eq!(queue.contenders().count(), 2);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::retry::RetryPolicy;
 use super::supervisor::{CloseReason, ConnectionState, Phase, Shared};
 use super::waker;
 use super::zk_session::{self, Session, SessionGone};
+use crate::contender::Process;
 use crate::error::{AcquireError, ConnectError, ReleaseError};
 use crate::options::Acl;
 use crate::path::LockPath;
@@ -32,6 +33,8 @@ pub(crate) struct Core {
     pub(super) connect_timeout: Duration,
     pub(super) namespace: String,
     pub(super) acl: Arc<[Acl]>,
+    /// What its nodes say of this process.
+    pub(super) process: Process,
     /// Whether the client was given credentials. `None` if its session or connector may have credentials of
     /// its own.
     pub(super) has_credentials: Option<bool>,
@@ -82,6 +85,11 @@ impl Core {
 
     pub(crate) fn connect_timeout(&self) -> Duration {
         self.connect_timeout
+    }
+
+    /// Returns what nodes say of this process.
+    pub(crate) fn process(&self) -> &Process {
+        &self.process
     }
 
     pub(crate) fn has_credentials(&self) -> Option<bool> {

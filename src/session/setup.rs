@@ -23,6 +23,7 @@ use super::supervisor::{LeaseOptions, Shared, supervise};
 #[cfg(feature = "tls")]
 use super::tls;
 use super::zk_session::Session;
+use crate::contender::Process;
 use crate::error::ConnectError;
 use crate::options::Acl;
 use crate::path::parse_namespace;
@@ -38,6 +39,8 @@ pub(crate) struct Setup {
     pub(crate) connect_timeout: Duration,
     pub(crate) retry: RetryPolicy,
     pub(crate) namespace: String,
+    /// The name of the client; `None` is that of the program.
+    pub(crate) name: Option<String>,
     pub(crate) acl: Vec<Acl>,
     pub(crate) auth: Vec<(String, Vec<u8>)>,
     pub(crate) connector: Option<zk::Connector>,
@@ -65,6 +68,7 @@ impl Default for Setup {
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             retry: RetryPolicy::default(),
             namespace: String::new(),
+            name: None,
             acl: vec![Acl::open()],
             auth: Vec::new(),
             connector: None,
@@ -156,6 +160,9 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
     let unusable = |reason| ConnectError::InvalidConnectString { servers: servers.to_owned(), reason };
     let servers = Servers::parse(servers).map_err(unusable)?;
     let namespace = parse_namespace(servers.namespace())? + &parse_namespace(&setup.namespace)?;
+    let unusable =
+        |reason| ConnectError::InvalidName { name: setup.name.clone().unwrap_or_default(), reason };
+    let process = Process::new(&host(), setup.name.as_deref()).map_err(unusable)?;
     let has_credentials = match setup.has_credentials() {
         // It may have credentials of its own.
         false if setup.connector.is_some() => None,
@@ -189,6 +196,7 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
         connect_timeout: setup.connect_timeout,
         namespace,
         acl: setup.acl.into(),
+        process,
         has_credentials,
         no_containers: AtomicBool::new(false),
         #[cfg(feature = "metrics")]
@@ -232,6 +240,18 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
     Ok(core)
 }
 
+/// Returns the name of this host, as `uname -n` prints it.
+#[cfg(unix)]
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Returns the name of this host.
+#[cfg(not(unix))]
+fn host() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_default()
+}
+
 /// Returns whether the current runtime has timers.
 ///
 /// Tokio reports that only by a panic (a `Handle` does not tell its drivers). It is caught here, and the
@@ -262,6 +282,9 @@ pub(crate) fn borrow(handle: zk::Client) -> Result<Arc<Core>, ConnectError> {
     shared.begin(&session);
     runtime.spawn(supervise(Arc::clone(&shared), Some(session), None, cleanup.clone(), lease));
     let defaults = Setup::default();
+    // Not expected to fail: the name of the program is made to fit.
+    let unusable = |reason| ConnectError::InvalidName { name: String::new(), reason };
+    let process = Process::new(&host(), None).map_err(unusable)?;
     Ok(Arc::new(Core {
         shared,
         runtime,
@@ -270,6 +293,7 @@ pub(crate) fn borrow(handle: zk::Client) -> Result<Arc<Core>, ConnectError> {
         connect_timeout: defaults.connect_timeout,
         namespace: String::new(),
         acl: defaults.acl.into(),
+        process,
         has_credentials: None,
         no_containers: AtomicBool::new(false),
         #[cfg(feature = "metrics")]

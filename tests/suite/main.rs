@@ -35,6 +35,7 @@ mod semaphore;
 mod sessions;
 mod timeouts;
 mod tokens;
+mod who;
 
 fn main() {
     let mut registry = harness::Registry::new();
@@ -59,6 +60,7 @@ fn main() {
     registry.add("sessions", &sessions::all());
     registry.add("outages", &outages::all());
     registry.add("semaphore", &semaphore::all());
+    registry.add("who", &who::all());
     curator::add(&mut registry);
     registry.run()
 }

@@ -1,0 +1,197 @@
+//! Who holds a lock and who waits for it, as its directory shows, and the deletion of a contender's node by hand
+//! (docs/protocol.md#identity, docs/protocol.md#break-lock).
+
+use std::sync::Arc;
+
+use thiserror::Error;
+use zookeeper_client as zk;
+
+use crate::contender::{Contender, ContenderKind, NodeStat};
+use crate::engine::limit;
+use crate::engine::look::{Subject, error_of, list_queue, unusable_directory};
+use crate::engine::path_lock::PathLock;
+use crate::error::{AcquireError, BreakError};
+use crate::path::LockPath;
+use crate::protocol::failure::{FailureKind, Refusal};
+use crate::protocol::node_name::{Family, Kind, Naming, upgraded_from};
+use crate::protocol::queue::Queue;
+use crate::session::ask::Unanswered;
+
+/// How many nodes are read at a time: a long queue does not put itself before the heartbeat
+/// (docs/protocol.md#request-window).
+const READ_AT_ONCE: usize = 32;
+
+/// How often in a row a node is looked at that is written to between the look and its deletion.
+const MOST_LOOKS: u32 = 5;
+
+/// The node was written to between each look and its deletion.
+#[derive(Debug, Error)]
+#[error("the node was written to by another client each time before it could be deleted")]
+struct WrittenAgain;
+
+/// Returns the contenders of a lock in order.
+pub(crate) async fn queue(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>, AcquireError> {
+    let Some(queue) = usable_queue(path_lock).await? else { return Ok(Vec::new()) };
+    let names = queue.contenders().map(|(name, kind)| (name.to_owned(), kind_of(path_lock.naming(), kind)));
+    read_all(path_lock, path_lock.path(), names.collect()).await
+}
+
+/// Returns the contenders that hold a lock: of a semaphore those with permits.
+pub(crate) async fn holders(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>, AcquireError> {
+    if let Some(semaphore) = &path_lock.options().semaphore {
+        let leases = limit::participants(path_lock, semaphore).await?;
+        let names = leases.iter().map(|node| (node.name().to_owned(), ContenderKind::Permit));
+        return read_all(path_lock, &semaphore.leases, names.collect()).await;
+    }
+    let Some(queue) = usable_queue(path_lock).await? else { return Ok(Vec::new()) };
+    let names = queue.holders().map(|(name, kind)| (name.to_owned(), kind_of(path_lock.naming(), kind)));
+    read_all(path_lock, path_lock.path(), names.collect()).await
+}
+
+/// Returns how many contenders a lock has, those that hold it included.
+pub(crate) async fn count(path_lock: &Arc<PathLock>) -> Result<usize, AcquireError> {
+    Ok(usable_queue(path_lock).await?.map_or(0, |queue| queue.contenders().count()))
+}
+
+async fn usable_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, AcquireError> {
+    let queue = list_queue(path_lock).await?;
+    if let Some(queue) = &queue {
+        queue.usable().map_err(|unusable| unusable_directory(path_lock, unusable))?;
+    }
+    Ok(queue)
+}
+
+const fn kind_of(naming: Naming, kind: Kind) -> ContenderKind {
+    match (naming.family, kind) {
+        (Family::Exclusive | Family::Latch, _) => ContenderKind::Exclusive,
+        (Family::ReadWrite, Kind::Shared) => ContenderKind::Read,
+        (Family::ReadWrite, Kind::Exclusive) => ContenderKind::Write,
+    }
+}
+
+/// Returns a contender by what a read of its node has returned.
+pub(super) fn contender(
+    path_lock: &PathLock,
+    directory: &LockPath,
+    (name, kind): (&str, ContenderKind),
+    (data, stat): (&[u8], &zk::Stat),
+    session: i64,
+) -> Contender {
+    let is_mine = stat.ephemeral_owner == session;
+    let has_token = match kind {
+        ContenderKind::Exclusive => true,
+        ContenderKind::Write => upgraded_from(name, path_lock.naming()).is_none(),
+        ContenderKind::Read | ContenderKind::Permit => false,
+    };
+    let stat = NodeStat { session: stat.ephemeral_owner, czxid: stat.czxid, ctime: stat.ctime };
+    Contender::new(directory.user_child(name), kind, stat, data, (is_mine, has_token))
+}
+
+/// Reads these nodes. One that is gone is left out.
+async fn read_all(
+    path_lock: &Arc<PathLock>,
+    directory: &LockPath,
+    names: Vec<(String, ContenderKind)>,
+) -> Result<Vec<Contender>, AcquireError> {
+    let mut contenders = Vec::with_capacity(names.len());
+    for some in names.chunks(READ_AT_ONCE) {
+        let read = path_lock.client().ask(|session, handle| async move {
+            // Each is sent when the method is called.
+            let paths: Vec<String> = some.iter().map(|(name, _)| directory.child(name)).collect();
+            let reads: Vec<_> = paths.iter().map(|path| handle.get_data(path)).collect();
+            let mut read = Vec::with_capacity(some.len());
+            for (((name, kind), path), answer) in some.iter().zip(&paths).zip(reads) {
+                let (data, stat) = match answer.await {
+                    Ok(answer) => answer,
+                    Err(zk::Error::NoNode) => continue,
+                    // The Stat can be read without a permission.
+                    Err(zk::Error::NoAuth) => match handle.check_stat(path).await? {
+                        Some(stat) => (Vec::new(), stat),
+                        None => continue,
+                    },
+                    Err(error) => return Err(error),
+                };
+                let id = session.session_id();
+                read.push(contender(path_lock, directory, (name, *kind), (&data, &stat), id));
+            }
+            Ok(read)
+        });
+        let read = read.await;
+        contenders.append(&mut read.map_err(|why| error_of(path_lock, directory, Subject::Directory, why))?);
+    }
+    Ok(contenders)
+}
+
+/// What a request for the deletion of a contender's node has shown.
+enum Deleted {
+    Done,
+    /// It does not exist, or the node of this name is another contender's.
+    NotThere,
+    /// It was written to after it was looked at.
+    Written,
+}
+
+/// Deletes the node of a contender. Returns whether it existed.
+pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender) -> Result<bool, BreakError> {
+    let (path, node) = (path_lock.path().user().to_owned(), contender.node().clone());
+    let leases = path_lock.options().semaphore.as_ref().map(|semaphore| &semaphore.leases);
+    let directory = [Some(path_lock.path()), leases];
+    let directory = directory.into_iter().flatten().find(|one| one.whole() == node.lock_path());
+    let Some(directory) = directory else { return Err(BreakError::OtherLock { path, node }) };
+    let server = &directory.child(node.name());
+    let mut was_there = false;
+    for _ in 0..MOST_LOOKS {
+        // By itself, because a deletion without an answer may be repeated: then the node is gone, and was there.
+        let stat = path_lock.client().ask(|_, handle| async move { handle.check_stat(server).await });
+        let stat = stat.await.map_err(|why| break_error(path_lock, contender, why))?;
+        let Some(stat) = stat.filter(|stat| is_of(contender, stat)) else { return Ok(was_there) };
+        was_there = true;
+        // The version says that the node is the one that was looked at. It is not created anew with the same name,
+        // number and version in between: that takes a new directory, and as many creates in it as in the old one.
+        let deleted = path_lock.client().ask(|_, handle| async move {
+            match handle.delete(server, Some(stat.version)).await {
+                Ok(()) => Ok(Deleted::Done),
+                Err(zk::Error::NoNode) => Ok(Deleted::NotThere),
+                Err(zk::Error::BadVersion) => Ok(Deleted::Written),
+                Err(error) => Err(error),
+            }
+        });
+        match deleted.await.map_err(|why| break_error(path_lock, contender, why))? {
+            Deleted::Done => {
+                let (path, node) = (path.as_str(), node.as_str());
+                tracing::warn!(path, node, owner = %contender, "a contender's node was deleted by `break_lock`");
+                return Ok(true);
+            }
+            Deleted::NotThere => return Ok(true),
+            // A request to revoke it, as a rule. It is the same node if its owner is.
+            Deleted::Written => {}
+        }
+    }
+    Err(BreakError::Connection { path, node, source: Arc::new(WrittenAgain) })
+}
+
+/// Returns whether a node is that of the contender: names of other makers may come back in a directory that was
+/// deleted and made again.
+fn is_of(contender: &Contender, stat: &zk::Stat) -> bool {
+    let known = contender.stat();
+    stat.ephemeral_owner == known.session && stat.czxid == known.czxid
+}
+
+fn break_error(
+    path_lock: &PathLock,
+    contender: &Contender,
+    why: Unanswered<crate::session::core::NoSession>,
+) -> BreakError {
+    let (path, node) = (path_lock.path().user().to_owned(), contender.node().clone());
+    match why {
+        Unanswered::NoSession(no_session) => match no_session.into_error(path_lock.path()) {
+            AcquireError::Connection { source, .. } => BreakError::Connection { path, node, source },
+            _ => BreakError::Closed { path, node },
+        },
+        Unanswered::Refused(failure) if failure.kind == FailureKind::Refused(Refusal::NoAuth) => {
+            BreakError::NoAuth { path, node }
+        }
+        Unanswered::Refused(failure) => BreakError::Refused { path, node, source: failure.cause },
+        Unanswered::GaveUp(failure) => BreakError::Connection { path, node, source: failure.cause },
+    }
+}

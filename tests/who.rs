@@ -1,0 +1,278 @@
+//! Who holds a lock, who waits for it and how a lock is broken, when replies are lost, nodes come and go and
+//! permissions are missing. What it does otherwise is in the suite.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use test_support::in_process::{
+    DIRECTORY, assert_clean, connect, connect_as, eager, enqueue, granted, hold, mutex, queue, session,
+    start, start_impatient, until,
+};
+use test_support::{SOON, within};
+use tokio_test::{assert_pending, assert_ready, task};
+use zookeeper_recipes::{
+    AcquireError, BreakError, Client, ConnectError, Contender, InterProcessMutex, LostReason, RetryPolicy,
+};
+use zookeeper_test_server::{CreateMode, Loss, Match, Op, Server, ServerError};
+
+/// A client with a heartbeat each third of a second.
+async fn beating(server: &Server) -> Client {
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(2));
+    connect_as(builder, server).await
+}
+
+async fn first(lock: &InterProcessMutex) -> Contender {
+    lock.holders().await.unwrap().into_iter().next().unwrap()
+}
+
+#[tokio::test]
+async fn a_name_that_cannot_be_shown_is_refused() {
+    let server = start();
+    for name in ["", "two\nlines", &"x".repeat(101)] {
+        let error = Client::builder().name(name).connect(&server.connect_string()).await.unwrap_err();
+        assert!(matches!(&error, ConnectError::InvalidName { name: named, .. } if named == name), "{error}");
+    }
+    assert_eq!(server.sessions().len(), 0, "no server was asked");
+}
+
+#[tokio::test]
+async fn a_look_costs_a_list_and_a_read_of_each_node() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let guard = hold(&client).await;
+    let waiter = enqueue(&server, &other).await;
+    let lock = mutex(&client);
+    for (what, lists, reads) in [("locked", 1, 0), ("len", 1, 0), ("holders", 1, 1), ("queue", 1, 2)] {
+        server.reset_counters();
+        let count = match what {
+            "locked" => usize::from(lock.is_locked().await.unwrap()) + 1,
+            "len" => lock.queue_len().await.unwrap(),
+            "holders" => lock.holders().await.unwrap().len() + 1,
+            _ => lock.queue().await.unwrap().len(),
+        };
+        assert_eq!(count, 2, "{what}");
+        let counted = |op| server.counters().requests_of(session(&client), op);
+        assert_eq!((counted(Op::GetChildren), counted(Op::GetData)), (lists, reads), "{what}");
+        assert_eq!(server.counters().total_requests(), lists + reads, "{what}");
+    }
+    let second = lock.queue().await.unwrap().pop().unwrap();
+    server.reset_counters();
+    assert!(lock.break_lock(&second).await.unwrap());
+    let counted = |op| server.counters().requests_of(session(&client), op);
+    assert_eq!((counted(Op::Exists), counted(Op::Delete)), (1, 1));
+    guard.release().await.unwrap();
+    granted(waiter.attempt).await.release().await.unwrap();
+    assert_clean(&server, "looks").await;
+}
+
+/// Its reads are sent in parts, so that not more are unanswered at a time.
+#[tokio::test]
+async fn a_long_queue_is_read_in_parts() {
+    const NODES: usize = 100;
+    let server = start();
+    let client = connect(&server).await;
+    for _ in 0..NODES {
+        server
+            .create_as(&format!("{DIRECTORY}/lock-"), "10.0.0.7", CreateMode::PersistentSequential, 0)
+            .unwrap();
+    }
+    let lock = mutex(&client);
+    let gate = server.hold_reply(Match::op(Op::GetData));
+    let mut look = task::spawn(lock.queue());
+    assert_pending!(look.poll());
+    within("the first read", gate.wait_hit()).await;
+    let id = session(&client);
+    until(&server, "the first part", move |view| view.counters().requests_of(id, Op::GetData) == 32).await;
+    gate.release();
+    let contenders = within("the queue", look).await.unwrap();
+    assert_eq!(contenders.len(), NODES);
+    assert!(contenders.iter().map(|contender| contender.node().to_string()).eq(queue(&server)));
+    assert!(contenders.iter().all(|contender| contender.session_id() == 0 && !contender.is_mine()));
+    assert_eq!(server.counters().requests_of(id, Op::GetData), NODES as u64);
+}
+
+#[tokio::test]
+async fn a_contender_that_goes_while_the_queue_is_read_is_left_out() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let guard = hold(&other).await;
+    let stays =
+        server.create_as(&format!("{DIRECTORY}/lock-"), "", CreateMode::PersistentSequential, 0).unwrap();
+    let lock = mutex(&client);
+    let gate = server.hold_request(Match::op(Op::GetData).session(session(&client)));
+    let mut look = task::spawn(lock.queue());
+    assert_pending!(look.poll());
+    within("the read", gate.wait_hit()).await;
+    guard.release().await.unwrap();
+    gate.release();
+    let contenders = within("the queue", look).await.unwrap();
+    assert_eq!(contenders.iter().map(|contender| contender.node().to_string()).collect::<Vec<_>>(), [stays]);
+}
+
+/// The reads are repeated with the list's answer, and in the next session too.
+#[tokio::test]
+async fn a_look_outlasts_lost_replies_and_the_end_of_the_session() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let guard = hold(&other).await;
+    let lock = mutex(&client);
+    for op in [Op::GetChildren, Op::GetData] {
+        let lost = server.drop_reply(Match::op(op).session(session(&client)), Loss::Close);
+        assert_eq!(first(&lock).await.node(), &guard.node());
+        assert_eq!(lost.hits().len(), 1);
+        let gate = server.hold_request(Match::op(op).session(session(&client)));
+        let mut look = task::spawn(lock.holders());
+        assert_pending!(look.poll());
+        within("the request", gate.wait_hit()).await;
+        assert!(server.expire_session(session(&client)));
+        gate.release();
+        assert_eq!(within("the answer", look).await.unwrap()[0].node(), &guard.node());
+    }
+    client.close().await.unwrap();
+    let error = lock.queue().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_node_that_may_not_be_read_is_in_the_queue_without_an_identity() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let guard = hold(&other).await;
+    let lock = mutex(&client);
+    server.fail(Match::op(Op::GetData), ServerError::NoAuth.code());
+    let holder = first(&lock).await;
+    assert_eq!((holder.node(), holder.session_id()), (&guard.node(), session(&other)));
+    assert_eq!((holder.identity().text(), holder.identity().host()), ("", None));
+    assert!(holder.to_string().contains(&format!("session {:#x}", session(&other))), "{holder}");
+    assert!(lock.break_lock(&holder).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_deletion_without_an_answer_is_repeated_and_was_done() {
+    for applied in [true, false] {
+        let server = start();
+        let (client, other) = (connect(&server).await, connect(&server).await);
+        let guard = hold(&other).await;
+        let lock = mutex(&client);
+        let holder = first(&lock).await;
+        let deletion = Match::op(Op::Delete).session(session(&client));
+        let fault = if applied {
+            server.drop_reply(deletion, Loss::Close)
+        } else {
+            server.drop_request(deletion, Loss::Close)
+        };
+        assert!(within("the answer", lock.break_lock(&holder)).await.unwrap(), "it was there");
+        assert_eq!(fault.hits().len(), 1);
+        assert_eq!(queue(&server), [""; 0]);
+        assert!(!lock.break_lock(&holder).await.unwrap());
+        drop(guard);
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_is_written_to_while_it_is_broken_goes_all_the_same() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let guard = hold(&other).await;
+    let (lock, node) = (mutex(&client), guard.node().to_string());
+    let holder = first(&lock).await;
+    let gate = server.hold_request(Match::op(Op::Delete).session(session(&client)));
+    let mut breaks = task::spawn(lock.break_lock(&holder));
+    assert_pending!(breaks.poll());
+    within("the deletion", gate.wait_hit()).await;
+    server.set_data(&node, "__REVOKE__").unwrap();
+    gate.release();
+    assert!(within("the answer", breaks).await.unwrap());
+    assert_eq!(queue(&server), [""; 0]);
+    // Written to again and again, it is left.
+    let guard = (hold(&other).await, guard).0;
+    let (node, holder) = (guard.node().to_string(), first(&lock).await);
+    let always =
+        server.fail(Match::op(Op::Delete).session(session(&client)).always(), ServerError::BadVersion.code());
+    let error = within("the answer", lock.break_lock(&holder)).await.unwrap_err();
+    assert!(matches!(&error, BreakError::Connection { .. }) && error.is_retryable(), "{error}");
+    assert_eq!((always.hits().len(), queue(&server)), (5, vec![node]));
+}
+
+#[tokio::test]
+async fn a_lock_that_may_not_be_broken_says_so() {
+    let server = start();
+    let client = connect_as(Client::builder().retry_policy(RetryPolicy::n_times(0, SOON)), &server).await;
+    let other = connect(&server).await;
+    let guard = hold(&other).await;
+    let lock = mutex(&client);
+    let holder = first(&lock).await;
+    for (code, retryable) in [(ServerError::NoAuth.code(), false), (-999, true), (-111, false)] {
+        server.fail(Match::op(Op::Delete).session(session(&client)), code);
+        let error = within("the answer", lock.break_lock(&holder)).await.unwrap_err();
+        assert_eq!((error.path(), error.node(), error.is_retryable()), (DIRECTORY, &guard.node(), retryable));
+        match error {
+            BreakError::NoAuth { .. } => assert_eq!(code, ServerError::NoAuth.code()),
+            BreakError::Connection { .. } => assert_eq!(code, -999, "an unknown code"),
+            BreakError::Refused { .. } => assert_eq!(code, -111, "not empty"),
+            other => panic!("{other}"),
+        }
+    }
+    assert!(guard.is_held());
+    client.close().await.unwrap();
+    let error = lock.break_lock(&holder).await.unwrap_err();
+    assert!(matches!(error, BreakError::Closed { .. }), "{error}");
+}
+
+/// The next caller does not get a node that is gone.
+#[tokio::test]
+async fn a_kept_node_is_broken_like_any_other() {
+    let server = start_impatient();
+    let (client, operator) = (beating(&server).await, connect(&server).await);
+    let lock =
+        InterProcessMutex::builder(&client, DIRECTORY).sticky(Duration::from_secs(3600)).build().unwrap();
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    let node = guard.node();
+    guard.release().await.unwrap();
+    until(&server, "the watch", |view| view.watches_on(DIRECTORY).len() == 1).await;
+    let kept = first(&mutex(&operator)).await;
+    assert_eq!(kept.node(), &node);
+    assert!(mutex(&operator).break_lock(&kept).await.unwrap());
+    // The watch of the directory tells the client; what it had until then is lost with the next heartbeat.
+    let next = async {
+        loop {
+            let guard = lock.lock().await.unwrap();
+            if guard.node() != node {
+                return guard;
+            }
+            guard.lost().await;
+        }
+    };
+    within("a node of its own", next).await.release().await.unwrap();
+    drop(lock);
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "kept").await;
+}
+
+#[tokio::test]
+async fn a_hold_that_was_handed_over_is_broken_for_the_one_who_has_it() {
+    let server = start_impatient();
+    let (client, operator) = (beating(&server).await, connect(&server).await);
+    let lock = InterProcessMutex::builder(&client, DIRECTORY)
+        .handoff(100, Duration::from_secs(3600))
+        .build()
+        .unwrap();
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    let (mut second, mut third) = (task::spawn(lock.lock()), task::spawn(lock.lock()));
+    assert_pending!(second.poll());
+    assert_pending!(third.poll());
+    let holder = first(&mutex(&operator)).await;
+    guard.release().await.unwrap();
+    let second = assert_ready!(second.poll()).unwrap();
+    assert_eq!(&second.node(), holder.node());
+    // The counter of its token is not in the node.
+    assert!(second.fencing_token() > holder.token().unwrap());
+    assert!(mutex(&operator).break_lock(&holder).await.unwrap());
+    assert_eq!(within("the loss", second.lost()).await.reason(), LostReason::NodeDeleted);
+    let third = within("the grant", third).await.unwrap();
+    assert!(third.is_held() && &third.node() != holder.node());
+    drop(second);
+    third.release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "handed over").await;
+}
