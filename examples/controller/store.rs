@@ -16,6 +16,7 @@ const TABLES: &str = "
     );
     INSERT INTO state VALUES (0, 0, 0);
     CREATE TABLE term (id INTEGER PRIMARY KEY, zxid INTEGER NOT NULL, n INTEGER NOT NULL);
+    CREATE TABLE stop (id INTEGER PRIMARY KEY);
     CREATE TABLE write (id INTEGER PRIMARY KEY, zxid INTEGER NOT NULL, n INTEGER NOT NULL);
 ";
 
@@ -42,11 +43,22 @@ impl Store {
         db::open(file).map(Self)
     }
 
-    /// Notes that a term begins. Returns its number, from 1.
-    pub(crate) fn begin(&self, term: FencingToken) -> Result<u32, Error> {
+    /// Notes that a term begins.
+    pub(crate) fn begin(&self, term: FencingToken) -> Result<(), Error> {
         let (zxid, n): (i64, i64) = term.into();
         self.0.execute("INSERT INTO term (zxid, n) VALUES (?1, ?2)", params![zxid, n])?;
-        Ok(self.0.last_insert_rowid().try_into()?)
+        Ok(())
+    }
+
+    /// Returns how many leaders have been stopped so far.
+    pub(crate) fn stops(&self) -> Result<u32, Error> {
+        Ok(self.0.query_row("SELECT count(*) FROM stop", [], |row| row.get(0))?)
+    }
+
+    /// Notes that a leader is stopped.
+    pub(crate) fn stop(&self) -> Result<(), Error> {
+        self.0.execute("INSERT INTO stop DEFAULT VALUES", [])?;
+        Ok(())
     }
 
     /// Writes in a term; returns `false` if a later one has been shown here, and writes nothing then. Without

@@ -15,9 +15,8 @@ use crate::store::Store;
 
 /// How many processes there are.
 pub(crate) const PROCESSES: u32 = 3;
-/// The terms, from 1, of which one ends by SIGKILL and the next by SIGSTOP.
-const KILLED_IN: u32 = 1;
-const STOPPED_IN: u32 = 2;
+/// How many leaders stop in the middle of their work: the first is killed, the second is woken.
+const STOPS: u32 = 2;
 
 /// What one process is to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -124,12 +123,14 @@ async fn work(
 ) -> Result<(), Error> {
     send(&Message::Leads { at: monotonic() })?;
     let _end = EndOnDrop;
-    let number = store.borrow().begin(term)?;
+    store.borrow().begin(term)?;
     for write in 1..=config.writes {
         tokio::time::sleep(config.think).await;
         // From here to the write nothing is awaited: what happens in between no guard can see.
-        if write > config.writes / 2 && number <= STOPPED_IN {
-            send(&Message::Stopped { at: monotonic(), to_be_killed: number == KILLED_IN })?;
+        let stops = store.borrow().stops()?;
+        if write > config.writes / 2 && stops < STOPS {
+            store.borrow().stop()?;
+            send(&Message::Stopped { at: monotonic(), to_be_killed: stops == 0 })?;
             kill_process(getpid(), Signal::STOP)?;
             send(&Message::Woken { leads: leads() })?;
         }
