@@ -300,6 +300,27 @@ async fn an_error_of_the_attempt_is_everybody_s() {
     assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
 }
 
+/// One that came while the attempt was under way has time and tries of its own.
+#[tokio::test]
+async fn an_error_is_not_of_those_that_came_later() {
+    let server = start();
+    let other_kind = format!("{DIRECTORY}/x__lock__0000000000");
+    server.create(&other_kind, "").unwrap();
+    let client = calm(&server).await;
+    let lock = unbounded(&client);
+    let gate = server.hold_reply(Match::op(Op::GetChildren).session(session(&client)));
+    let first = waiting(&lock, 1).pop().unwrap();
+    within("the list", gate.wait_hit()).await;
+    let later = waiting(&lock, 1).pop().unwrap();
+    server.delete(&other_kind).unwrap();
+    gate.release();
+    let error = within("the end", first).await.unwrap_err();
+    assert!(matches!(error, AcquireError::MixedRecipes { .. }), "{error}");
+    within("the grant", later).await.unwrap().release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "later").await;
+}
+
 #[tokio::test]
 async fn a_try_waits_for_nobody() {
     let server = start();

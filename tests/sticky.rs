@@ -40,6 +40,24 @@ async fn kept(server: &Server, lock: &InterProcessMutex) -> String {
     node
 }
 
+/// A server, a client that keeps the lock by this node, and another.
+async fn scene() -> (Server, Client, InterProcessMutex, String, Client) {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let lock = sticky(&client);
+    let node = kept(&server, &lock).await;
+    (server, client, lock, node, other)
+}
+
+/// With the last handle everything goes.
+async fn end(server: &Server, clients: &[&Client], lock: InterProcessMutex, what: &str) {
+    drop(lock);
+    for client in clients {
+        client.flush(SOON).await.unwrap();
+    }
+    assert_clean(server, what).await;
+}
+
 /// Acquired at the first poll.
 #[track_caller]
 fn at_once(lock: &InterProcessMutex) -> LockGuard {
@@ -94,10 +112,7 @@ async fn a_kept_lock_is_acquired_again_without_a_request() {
 /// While no other client wants the lock, its tasks hand it over in memory.
 #[tokio::test]
 async fn tasks_of_the_client_share_the_kept_node() {
-    let server = start();
-    let client = calm(&server).await;
-    let lock = sticky(&client);
-    kept(&server, &lock).await;
+    let (server, client, lock, _node, _other) = scene().await;
     server.reset_counters();
     let mut guard = at_once(&lock);
     for _ in 0..50 {
@@ -108,18 +123,14 @@ async fn tasks_of_the_client_share_the_kept_node() {
         tokio::task::yield_now().await;
     }
     assert_eq!(server.counters().total_requests(), 0);
-    drop((guard, lock));
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "shared").await;
+    drop(guard);
+    end(&server, &[&client], lock, "shared").await;
 }
 
-/// One that comes has the lock after two flights: its create tells the owner, whose deletion tells it.
+/// One that comes has the lock: its create tells the owner, whose deletion tells it.
 #[tokio::test]
 async fn a_kept_lock_is_given_up_to_one_that_comes() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    let lock = sticky(&client);
-    let node = kept(&server, &lock).await;
+    let (server, client, lock, node, other) = scene().await;
     server.reset_counters();
     let theirs = within("the grant", mutex(&other).lock()).await.unwrap();
     assert!(!server.exists(&node));
@@ -136,20 +147,13 @@ async fn a_kept_lock_is_given_up_to_one_that_comes() {
     drop(ours);
     granted(behind).await.release().await.unwrap();
     assert!(!server.exists(&node));
-    drop(lock);
-    for client in [client, other] {
-        client.flush(SOON).await.unwrap();
-    }
-    assert_clean(&server, "given up").await;
+    end(&server, &[&client, &other], lock, "given up").await;
 }
 
 /// A held one is given up with its release, whoever of this client waits.
 #[tokio::test]
 async fn a_held_one_is_given_up_with_its_release() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    let lock = sticky(&client);
-    let node = kept(&server, &lock).await;
+    let (server, client, lock, node, other) = scene().await;
     let guard = at_once(&lock);
     let theirs = tokio::spawn(mutex(&other).lock());
     until(&server, "the event", |view| view.watches_on(DIRECTORY).is_empty()).await;
@@ -164,20 +168,14 @@ async fn a_held_one_is_given_up_with_its_release() {
     assert_pending!(ours.poll());
     theirs.release().await.unwrap();
     let ours = within("the grant", ours).await.unwrap();
-    drop((ours, lock));
-    for client in [client, other] {
-        client.flush(SOON).await.unwrap();
-    }
-    assert_clean(&server, "held").await;
+    drop(ours);
+    end(&server, &[&client, &other], lock, "held").await;
 }
 
 /// A try of another process leaves its node as a sign.
 #[tokio::test]
 async fn a_try_gets_a_kept_lock_and_waits_shortly_for_a_held_one() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    let lock = sticky(&client);
-    let node = kept(&server, &lock).await;
+    let (server, client, lock, node, other) = scene().await;
     let theirs = within("the try", mutex(&other).try_lock()).await.unwrap();
     assert!(!server.exists(&node));
     theirs.release().await.unwrap();
@@ -197,46 +195,73 @@ async fn a_try_gets_a_kept_lock_and_waits_shortly_for_a_held_one() {
     // The sign was seen.
     guard.release().await.unwrap();
     gone(&server, &node).await;
-    // A multi-lock's first try fails, and is a sign as well.
+    // So does that of a multi-lock.
     let node = kept(&server, &lock).await;
     let free = InterProcessMutex::new(&other, "/locks/free").unwrap();
     let theirs = mutex(&other);
     let both = InterProcessMultiLock::new(&[&theirs, &free]).unwrap();
-    let tried = within("the try", both.try_lock()).await;
-    gone(&server, &node).await;
-    drop(tried);
+    let tried = within("the try", both.try_lock()).await.unwrap();
+    assert!(!server.exists(&node));
+    tried.release().await.unwrap();
     other.flush(SOON).await.unwrap();
-    within("the try", both.try_lock()).await.unwrap().release().await.unwrap();
-    drop(lock);
-    for client in [client, other] {
-        client.flush(SOON).await.unwrap();
-    }
-    assert_clean(&server, "tried").await;
+    let node = kept(&server, &lock).await;
+    let guard = at_once(&lock);
+    let refused = within("the try", both.try_lock()).await.unwrap_err();
+    assert!(matches!(refused, TryLockError::WouldBlock { .. }), "{refused}");
+    drop(guard);
+    gone(&server, &node).await;
+    end(&server, &[&client, &other], lock, "tried").await;
+}
+
+/// One that comes lists again in the flight of its watch: by then the owner has given the node up, and the answer to
+/// the watch is not waited for.
+#[tokio::test]
+async fn one_that_comes_needs_no_answer_to_its_watch() {
+    let (server, client, lock, node, other) = scene().await;
+    let theirs = Match::op(Op::GetChildren).session(session(&other));
+    let again = server.hold_request(theirs.nth(1));
+    let watch = server.hold_reply(Match::op(Op::GetData).session(session(&other)));
+    let taken = tokio::spawn(mutex(&other).lock());
+    within("the second list", again.wait_hit()).await;
+    gone(&server, &node).await;
+    again.release();
+    let guard = granted(taken).await;
+    watch.release();
+    drop(guard);
+    end(&server, &[&client, &other], lock, "listed again").await;
+}
+
+/// A try waits shortly behind a kept node, and not for less because the servers are slow.
+#[tokio::test]
+async fn a_try_gets_a_kept_lock_from_slow_servers() {
+    let (server, client, lock, node, other) = scene().await;
+    let gate = server.hold_reply(Match::op(Op::Create).session(session(&other)));
+    let theirs = mutex(&other);
+    let tried = tokio::spawn(async move { theirs.try_lock().await });
+    gone(&server, &node).await;
+    // Longer than it would wait behind a node.
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    assert!(!tried.is_finished());
+    gate.release();
+    drop(within("the try", tried).await.unwrap().unwrap());
+    end(&server, &[&client, &other], lock, "slow").await;
 }
 
 /// A contender that creates and deletes, as Curator's `acquire(0)`, is another too.
 #[tokio::test]
 async fn one_that_comes_and_goes_makes_it_give_up() {
-    let server = start();
-    let client = calm(&server).await;
-    let lock = sticky(&client);
-    let node = kept(&server, &lock).await;
+    let (server, client, lock, node, _other) = scene().await;
     let passing = format!("{DIRECTORY}/_c_0b0b0b0b-0b0b-0b0b-0b0b-0b0b0b0b0b0b-lock-0000000099");
     server.create(&passing, "").unwrap();
     server.delete(&passing).unwrap();
     gone(&server, &node).await;
-    drop(lock);
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "passing").await;
+    end(&server, &[&client], lock, "passing").await;
 }
 
 /// Other locks of the same client are others.
 #[tokio::test]
 async fn other_locks_of_the_client_get_it() {
-    let server = start();
-    let client = calm(&server).await;
-    let lock = sticky(&client);
-    kept(&server, &lock).await;
+    let (server, client, lock, _node, _other) = scene().await;
     within("the grant", fair(&client).lock()).await.unwrap().release().await.unwrap();
     client.flush(SOON).await.unwrap();
     kept(&server, &lock).await;
@@ -270,18 +295,13 @@ async fn it_is_given_up_after_the_idle_time() {
     }
     gone(&server, &node).await;
     assert!(last.elapsed() >= IDLE, "{:?}", last.elapsed());
-    drop(lock);
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "idle").await;
+    end(&server, &[&client], lock, "idle").await;
 }
 
 /// Only from health: after an interruption, a lost session or a node deleted by hand it is acquired as any other.
 #[tokio::test]
 async fn trouble_ends_the_keeping() {
-    let server = start();
-    let client = calm(&server).await;
-    let lock = sticky(&client);
-    let node = kept(&server, &lock).await;
+    let (server, client, lock, node, _other) = scene().await;
     // An interruption.
     let mut state = client.watch_state();
     server.refuse_connections(true);
@@ -332,9 +352,7 @@ async fn trouble_ends_the_keeping() {
         }
     });
     drop(guard.await);
-    drop(lock);
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "trouble").await;
+    end(&server, &[&client], lock, "trouble").await;
 }
 
 /// Where the list fails or shows another, nothing is kept.
@@ -363,20 +381,13 @@ async fn it_is_kept_only_while_a_watch_shows_that_there_is_no_other() {
     until(&server, "the end of our watch", |view| view.watches() == 1).await;
     drop(guard);
     granted(theirs).await.release().await.unwrap();
-    drop(lock);
-    for client in [client, other] {
-        client.flush(SOON).await.unwrap();
-    }
-    assert_clean(&server, "looked").await;
+    end(&server, &[&client, &other], lock, "looked").await;
 }
 
 /// Each holder's lease is its own.
 #[tokio::test]
 async fn a_lease_ends_the_hold_and_not_the_next() {
-    let server = start();
-    let client = calm(&server).await;
-    let lock = sticky(&client);
-    kept(&server, &lock).await;
+    let (server, client, lock, _node, _other) = scene().await;
     let guard = assert_ready!(task::spawn(lock.acquire_for(LONG, LONG)).poll()).unwrap();
     assert!(guard.remaining().is_some());
     drop(guard);
@@ -388,18 +399,14 @@ async fn a_lease_ends_the_hold_and_not_the_next() {
     assert_eq!(within("the end", guard.lost()).await.reason(), LostReason::LeaseOver);
     gone(&server, node.as_str()).await;
     drop(guard);
-    drop(lock);
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "lease").await;
+    end(&server, &[&client], lock, "lease").await;
 }
 
 /// `close` leaves nothing, and the watch of a client that has no use for it any more goes.
 #[tokio::test]
 async fn close_deletes_a_kept_node() {
-    let server = start();
-    let client = calm(&server).await;
-    let lock = sticky(&client);
-    kept(&server, &lock).await;
+    let (server, client, lock, _node, other) = scene().await;
+    drop(other);
     client.close().await.unwrap();
     assert_eq!(queue(&server), [""; 0]);
     assert!(within("the end", lock.lock()).await.is_err());
@@ -414,19 +421,14 @@ async fn close_deletes_a_kept_node() {
 
 #[tokio::test]
 async fn a_requested_revocation_is_given_up_to() {
-    let server = start();
-    let (client, other) = (calm(&server).await, calm(&server).await);
-    let lock = sticky(&client);
-    let node = kept(&server, &lock).await;
+    let (server, client, lock, node, other) = scene().await;
     let guard = at_once(&lock);
     let revoked = tokio::spawn(guard.revoked());
     other.attempt_revoke(&guard.node()).await.unwrap();
     within("the request", revoked).await.unwrap();
     drop(guard);
     gone(&server, &node).await;
-    drop(lock);
-    client.flush(SOON).await.unwrap();
-    assert_clean(&server, "revoked").await;
+    end(&server, &[&client], lock, "revoked").await;
 }
 
 #[tokio::test]

@@ -46,7 +46,7 @@ use crate::session::tickets::Ticket;
 use crate::session::window::Slot;
 use crate::session::zk_session::Session;
 
-/// How long a try waits for a node that its owner may only keep: for two flights, and the owner's attention.
+/// How long a try waits behind nodes that their owners may only keep: for two flights, and their attention.
 const GIVEN_UP_WITHIN: Duration = Duration::from_millis(100);
 
 /// Starts an attempt to get the lock. Dropping the result cancels the attempt, which then cleans up.
@@ -194,6 +194,15 @@ struct InSession<'a> {
     how: How,
     /// When the current series of failures began: the retry policy does not count the time in the queue.
     failing_since: Instant,
+    /// `None` but for a try behind nodes that may only be kept. On the heap, for the sake of all others.
+    kept: Option<Box<Kept>>,
+}
+
+/// Nodes ahead of a try that may only be kept, and until when it waits for them, counted from when it is behind
+/// them: not while the servers are asked.
+struct Kept {
+    ahead: Ahead,
+    until: Option<Instant>,
 }
 
 /// How an attempt, or its part in one session, ended. It travels as the `Err` of a step, even if it is a
@@ -316,23 +325,23 @@ impl Attempt {
             queued: false,
             how: How::default(),
             failing_since: Instant::now(),
+            kept: None,
         };
         // What began it has looked.
         let looked = if is_begun { Ok(None) } else { self.look_first(&mut here).await };
         let end = match looked {
-            Ok(None) => self.follow(&mut here, &mut step).await,
-            Ok(Some(kept)) => self.follow_kept(&mut here, &mut step, kept).await,
+            Ok(kept) => {
+                if let Some(ahead) = kept {
+                    // Its node is the sign that makes their owners give them up, which it waits for shortly
+                    // (docs/protocol.md#kept-node).
+                    (here.acquiring, step) = begin(here.seat, IfBusy::Wait);
+                    here.kept = Some(Box::new(Kept { ahead, until: None }));
+                }
+                self.follow(&mut here, &mut step).await
+            }
             Err(end) => end,
         };
         self.leave(end, here, step).await;
-    }
-
-    /// The same of a try behind nodes that may only be kept: its node is the sign that makes their owners give
-    /// them up, which it waits for shortly (docs/protocol.md#kept-node).
-    async fn follow_kept(&self, here: &mut InSession<'_>, step: &mut AcquireStep, kept: Ahead) -> End {
-        (here.acquiring, *step) = begin(here.seat, IfBusy::Wait);
-        let followed = tokio::time::timeout(GIVEN_UP_WITHIN, self.follow(here, step)).await;
-        followed.unwrap_or_else(|_| End::Denied(self.path_lock.would_block(self.ask.kind, kept)))
     }
 
     /// Carries out the steps of the state machine and returns their results to it, until the attempt ends in
@@ -477,10 +486,12 @@ impl Attempt {
                 here.subject = Subject::Directory;
                 here.wait(Box::pin(requests::inspect(seat, name))).await
             }
-            AcquireRequest::Watch { predecessor } => {
+            AcquireRequest::Watch { predecessor } | AcquireRequest::WatchKept { predecessor } => {
+                let may_be_kept = matches!(request, AcquireRequest::WatchKept { .. });
                 here.subject = Subject::Node(predecessor.as_str().into());
                 let ahead = self.progress.get().ahead;
-                self.wait_behind(here, own, ahead, Box::pin(requests::watch(seat, own, predecessor))).await
+                let behind = Box::pin(requests::watch(seat, own, predecessor, may_be_kept));
+                self.wait_behind(here, own, ahead, behind).await
             }
             AcquireRequest::WaitFor { before } => {
                 here.subject = Subject::Directory;
@@ -543,7 +554,11 @@ impl Attempt {
                 () = refused => AcquireEvent::Changed,
             }
         };
-        wait(here.seat, event, here.stop).await
+        let event = wait(here.seat, event, here.stop);
+        let Some(Kept { ahead, until }) = here.kept.as_deref_mut() else { return event.await };
+        let until = *until.get_or_insert_with(|| Instant::now() + GIVEN_UP_WITHIN);
+        let waited = tokio::time::timeout_at(until.into(), event).await;
+        waited.unwrap_or_else(|_| Err(End::Denied(path_lock.would_block(kind, ahead.clone()))))
     }
 
     /// Pauses before a repetition, as the retry policy says. The first repetition is sent at once, unless the

@@ -87,10 +87,12 @@ impl Held {
         number: u64,
         state: HoldState<Arc<Place>>,
     ) -> Arc<Self> {
-        Self::register(session, cleanup, directory, number, state, OnceLock::new())
+        let held = Self::unregistered(session, cleanup, directory, number, state, OnceLock::new());
+        held.register(session);
+        held
     }
 
-    fn register(
+    fn unregistered(
         session: &Arc<Session>,
         cleanup: &Cleanup,
         directory: LockPath,
@@ -98,7 +100,7 @@ impl Held {
         state: HoldState<Arc<Place>>,
         room: OnceLock<Weak<dyn InRoom>>,
     ) -> Arc<Self> {
-        let held = Arc::new(Self {
+        Arc::new(Self {
             directory,
             number,
             session: Arc::downgrade(session),
@@ -107,14 +109,17 @@ impl Held {
             revocation_requested: AtomicBool::new(false),
             room,
             life: HoldLife::default(),
-        });
-        session.look_after(&held.as_held_lock());
+        })
+    }
+
+    /// Has the session look after it, in the state in which it is by now.
+    pub(super) fn register(self: &Arc<Self>, session: &Arc<Session>) {
+        session.look_after(&self.as_held_lock());
         // Checked after the registration: an end of the session before that has not told this lock. Not
         // logged, since the caller does not have the lock yet.
         if let Some(reason) = session.end_reason() {
-            let _ = held.change(HoldEvent::SessionEnded(reason));
+            let _ = self.change(HoldEvent::SessionEnded(reason));
         }
-        held
     }
 
     /// Registers another hold of the same node, which has it after this one.
@@ -125,9 +130,23 @@ impl Held {
         place: Option<Arc<Place>>,
         lease_end: Option<Moment>,
     ) -> Arc<Self> {
+        let heir = self.unregistered_heir(session, number, place, lease_end);
+        heir.register(session);
+        heir
+    }
+
+    /// Returns the same, which its session does not know yet: to be [registered](Self::register) before this one
+    /// is let go.
+    pub(super) fn unregistered_heir(
+        &self,
+        session: &Arc<Session>,
+        number: u64,
+        place: Option<Arc<Place>>,
+        lease_end: Option<Moment>,
+    ) -> Arc<Self> {
         let state = HoldState::new(self.name(), self.kind(), place).with_lease_end(lease_end);
         let directory = self.directory.clone();
-        Self::register(session, &self.cleanup, directory, number, state, self.room.clone())
+        Self::unregistered(session, &self.cleanup, directory, number, state, self.room.clone())
     }
 
     /// Returns a new number, greater than all before, for a hold of the same client.

@@ -139,7 +139,7 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
             Admission::First => 0,
             Admission::Again => members.in_order.len(),
         },
-        refused: false,
+        one_by_one: false,
         deletions: Deletions::default(),
     };
     members.client.spawn(async move {
@@ -182,9 +182,10 @@ struct Acquisition {
     ends: Option<Instant>,
     /// How many members have been tried before: those may have places that are in cleanup.
     tried: usize,
-    /// Whether the servers have refused to create the nodes of several members together. Then each is
-    /// acquired by itself until all are tried again: its own error says why.
-    refused: bool,
+    /// Whether each member is acquired by itself until all are tried again: the servers have refused to create the
+    /// nodes of several together, and its own error says why, or one of them may only be kept
+    /// (docs/protocol.md#kept-node).
+    one_by_one: bool,
     deletions: Deletions,
 }
 
@@ -260,10 +261,8 @@ impl Acquisition {
     /// again, would wait in another order than that of the paths (docs/protocol.md#multi-lock-loss).
     async fn acquire_all(&mut self, stop: &mut Stop) -> Result<Holds, GivenUp> {
         let members = Arc::clone(&self.members.in_order);
-        if if_busy(self.ask.budget) == IfBusy::Fail {
-            self.look_before_try(stop).await?;
-        }
-        self.refused = false;
+        // A node that is only kept makes way for that of an attempt, which waits for that shortly.
+        self.one_by_one = if_busy(self.ask.budget) == IfBusy::Fail && self.look_before_try(stop).await?;
         let mut holds = Holds::default();
         let mut losses = Losses::new();
         let mut begun = VecDeque::new();
@@ -342,7 +341,7 @@ impl Acquisition {
         let rest = members.get(from..).unwrap_or_default();
         let rest = rest.get(..fit_together(rest)).unwrap_or_default();
         // If there is no session, an ordinary attempt waits for the next one.
-        let Some(session) = self.members.client.live().filter(|_| rest.len() > 1 && !self.refused) else {
+        let Some(session) = self.members.client.live().filter(|_| rest.len() > 1 && !self.one_by_one) else {
             return Ok(VecDeque::new());
         };
         let running = Arc::new(session.begin_work());
@@ -393,7 +392,7 @@ impl Acquisition {
             // An error means that the client has ended.
             begun = &mut flight => begun.unwrap_or_default(),
         };
-        self.refused = begun.is_empty();
+        self.one_by_one = begun.is_empty();
         let mut begun = VecDeque::from(begun);
         let kept = kept(begun.iter().map(Begun::is_first));
         if kept < begun.len() {
@@ -419,32 +418,34 @@ impl Acquisition {
     }
 
     /// Looks for live contenders in the way of any member, so that a try that fails creates no node
-    /// (docs/protocol.md#multi-lock-try).
-    async fn look_before_try(&self, stop: &mut Stop) -> Result<(), GivenUp> {
+    /// (docs/protocol.md#multi-lock-try). Returns whether any member may only be kept.
+    async fn look_before_try(&self, stop: &mut Stop) -> Result<bool, GivenUp> {
         let members = &self.members.in_order;
-        let Some(session) = self.members.client.live().filter(|_| members.len() > 1) else { return Ok(()) };
-        let busy = async {
-            let mut rest = &**members;
+        let Some(session) = self.members.client.live().filter(|_| members.len() > 1) else {
+            return Ok(false);
+        };
+        let looked = async {
+            let (mut rest, mut kept) = (&**members, false);
             while !rest.is_empty() {
                 let some;
                 (some, rest) = rest.split_at(fit_together(rest).clamp(1, rest.len()));
-                let live = |ways: &[InTheWay]| ways.iter().any(|way| matches!(way, InTheWay::Live(_)));
-                if !live(&look(&session, some, false).await) {
-                    continue;
+                let mut ways = look(&session, some, false).await;
+                if ways.iter().any(|way| matches!(way, InTheWay::Live(_))) {
+                    ways = look(&session, some, true).await;
                 }
-                let ways = look(&session, some, true).await;
+                kept |= ways.iter().any(|way| matches!(way, InTheWay::Kept(_)));
                 for (member, way) in some.iter().zip(ways) {
                     if let InTheWay::Live(ahead) = way {
-                        return Some(member.path_lock.would_block(member.kind, ahead));
+                        return Err(member.path_lock.would_block(member.kind, ahead));
                     }
                 }
             }
-            None
+            Ok(kept)
         };
         tokio::select! {
             biased;
             end = stop.wait() => Err(self.stopped(end, 0, WaitsFor::List).into()),
-            busy = busy => busy.map_or(Ok(()), |error| Err(Why::Denied(error).into())),
+            looked = looked => looked.map_err(|error| Why::Denied(error).into()),
         }
     }
 

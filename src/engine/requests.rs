@@ -255,8 +255,13 @@ pub(super) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &st
 }
 
 /// Watches a predecessor at the servers, if the session can watch one more node, and waits until something
-/// happens to it.
-pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) -> AcquireEvent {
+/// happens to it. One that may be kept is looked for in the same flight: its owner is about to delete it.
+pub(super) async fn watch(
+    seat: Seat<'_>,
+    own: Option<&str>,
+    predecessor: &str,
+    may_be_kept: bool,
+) -> AcquireEvent {
     let Seat { path_lock, session, .. } = seat;
     if let Some(own) = own.filter(|_| path_lock.waits_in_memory()) {
         path_lock.queue().with(|queue| queue.watch(session.number(), own, predecessor));
@@ -266,7 +271,24 @@ pub(super) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
         return AcquireEvent::WatchFailed(FailureKind::TooManyWatches.into());
     };
     let path = &path;
-    let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
+    let set = session.request(|handle| async move {
+        // Sent first: if it does not show the node, the watch is not waited for.
+        let list = may_be_kept.then(|| list_alone(path_lock, session, &handle));
+        let set = handle.get_and_watch_data(path);
+        if let Some(list) = list {
+            let gone =
+                |listing: &Listing| listing.as_ref().is_ok_and(|queue| queue.rank(predecessor).is_none());
+            if let Some(listing) = list.await.ok().filter(gone) {
+                return Err(listing);
+            }
+        }
+        Ok(set.await)
+    });
+    let set = match set.await {
+        Ok(Ok(set)) => Ok(set),
+        Ok(Err(listing)) => return AcquireEvent::Listed(Answer::Is(listing)),
+        Err(gone) => Err(gone),
+    };
     let watcher = match answer(session, set) {
         Answer::Is((_, _, watcher)) => watcher,
         // Also NoAuth, which ends the attempt. An `exists` would set a watch without the READ permission, but

@@ -262,7 +262,30 @@ impl SharedRoom {
         };
         drop(old);
         if held.is_lost_or_released() {
-            self.over(held.number(), Over::Lost);
+            self.forget(held.number());
+        }
+    }
+
+    /// Notes that the hold with this number is over.
+    fn forget(&self, number: u64) {
+        let (old, kept, wakes) = {
+            let mut state = self.lock();
+            let had = state.room.has_node();
+            state.room.over(number);
+            let is_holder = |holder: &mut Holder| holder.held.number() == number;
+            let is_kept = |kept: &mut Kept| kept.held.number() == number;
+            let (old, kept) = (state.holder.take_if(is_holder), state.kept.take_if(is_kept));
+            // The watch of the node is of no use any more.
+            let watched = self.sticky && had && !state.room.has_node();
+            (old, kept, watched || state.room.wanted().is_some())
+        };
+        drop(old);
+        if wakes {
+            self.wake.notify_one();
+        }
+        // It is lost: no guard is there to release it.
+        if let Some(kept) = kept {
+            kept.held.release(None);
         }
     }
 }
@@ -314,9 +337,9 @@ impl InRoom for SharedRoom {
                 }
                 match next {
                     Next::To(..) => state.grants += 1,
-                    // Under the mutex: the next to arrive must find it.
+                    // Under the mutex: the next to arrive must find it. The session is told below.
                     Next::Keep => {
-                        let held = held.heir(session, number, deletion.place.take(), None);
+                        let held = held.unregistered_heir(session, number, deletion.place.take(), None);
                         kept = Some(Arc::clone(&held));
                         state.kept = Some(Kept { held, since: Instant::now() });
                     }
@@ -339,11 +362,15 @@ impl InRoom for SharedRoom {
             let (at, waiter) = match next {
                 Next::To(at, waiter) => (at, waiter),
                 Next::Keep => {
+                    // Before the earlier one is let go.
+                    if let Some(kept) = &kept {
+                        kept.register(session);
+                    }
                     if !Arc::ptr_eq(first, &held) {
                         held.let_go(session);
                     }
                     if let Some(kept) = kept.filter(|kept| kept.is_lost_or_released()) {
-                        self.over(kept.number(), Over::Lost);
+                        self.forget(kept.number());
                     }
                     return None;
                 }
@@ -380,26 +407,9 @@ impl InRoom for SharedRoom {
         }
     }
 
-    fn over(&self, number: u64, _how: Over) {
-        let (old, kept, wakes) = {
-            let mut state = self.lock();
-            let had = state.room.has_node();
-            state.room.over(number);
-            let is_holder = |holder: &mut Holder| holder.held.number() == number;
-            let is_kept = |kept: &mut Kept| kept.held.number() == number;
-            let (old, kept) = (state.holder.take_if(is_holder), state.kept.take_if(is_kept));
-            // The watch of the node is of no use any more.
-            let watched = self.sticky && had && !state.room.has_node();
-            (old, kept, watched || state.room.wanted().is_some())
-        };
-        drop(old);
-        if wakes {
-            self.wake.notify_one();
-        }
-        // It is lost: no guard is there to release it.
-        if let Some(kept) = kept {
-            kept.held.release(None);
-        }
+    /// However it is over, the node is the room's no longer.
+    fn over(&self, number: u64, _: Over) {
+        self.forget(number);
     }
 
     fn node_deleted(&self, told: u64, node: Arc<str>) {

@@ -56,6 +56,9 @@ pub(crate) enum AcquireRequest {
     Inspect { name: String },
     /// Watch `predecessor` at the servers, and wait until it changes.
     Watch { predecessor: String },
+    /// The same of the only node before the own one, which its owner may only keep, and then deletes now: list
+    /// the directory in the same flight, and wait no longer if the list does not show it (docs/protocol.md#kept-node).
+    WatchKept { predecessor: String },
     /// Wait in memory for a node of the same session.
     WaitFor { before: Neighbour },
 }
@@ -79,7 +82,7 @@ pub(crate) enum AcquireEvent {
     Created { id: String, create: Answer<OwnNode>, list: Option<Answer<Listing>>, standing: Standing },
     /// Of [`AcquireRequest::MakeParents`].
     ParentsMade(Answer<()>),
-    /// Of [`AcquireRequest::List`].
+    /// Of [`AcquireRequest::List`], and of [`AcquireRequest::WatchKept`] if it does not show the predecessor.
     Listed(Answer<Listing>),
     /// Of [`AcquireRequest::Inspect`].
     Inspected(Answer<OwnNode>),
@@ -471,6 +474,9 @@ impl Acquiring {
                     Some((between, name)) => AcquireRequest::WaitFor {
                         before: Neighbour { name: name.into(), next: between == 0 },
                     },
+                    None if self.naming.may_be_kept(predecessor) && queue.rank(&node.name) == Some(1) => {
+                        AcquireRequest::WatchKept { predecessor: predecessor.to_owned() }
+                    }
                     None => AcquireRequest::Watch { predecessor: predecessor.to_owned() },
                 };
                 self.list = Some(queue);

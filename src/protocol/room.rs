@@ -109,6 +109,8 @@ struct Node {
     /// The number of the first hold by which it was held, which tells nodes apart.
     granted_to: u64,
     is_kept: bool,
+    /// It was kept, and is about to be deleted: no caller has it.
+    is_given_up: bool,
     others: Others,
     /// When the row of hand-overs began.
     since: Moment,
@@ -116,8 +118,10 @@ struct Node {
 }
 
 impl Node {
-    fn is_given_up(&mut self) -> bool {
+    /// Returns whether it was kept.
+    fn give_up(&mut self) -> bool {
         self.others = Others::Perhaps;
+        self.is_given_up |= self.is_kept;
         std::mem::replace(&mut self.is_kept, false)
     }
 }
@@ -126,6 +130,8 @@ impl Node {
 struct Waiting<W, D> {
     waiter: W,
     patience: Patience<D>,
+    /// How many attempts had begun when it came.
+    attempts: u64,
 }
 
 /// One that waits no longer.
@@ -147,6 +153,8 @@ pub(crate) struct Room<W, D> {
     node: Option<Node>,
     /// Whether an attempt is under way.
     attempt: bool,
+    /// How many have begun.
+    attempts: u64,
 }
 
 impl<W, D: Copy + Ord> Room<W, D> {
@@ -158,6 +166,7 @@ impl<W, D: Copy + Ord> Room<W, D> {
             deadlines: BTreeSet::new(),
             node: None,
             attempt: false,
+            attempts: 0,
         }
     }
 
@@ -171,25 +180,26 @@ impl<W, D: Copy + Ord> Room<W, D> {
     ) -> Arrival<W> {
         if let Some(node) = self.node.as_mut().filter(|node| node.is_kept) {
             // One that is kept has no caller waiting for it.
-            node.is_kept = false;
             if healthy {
+                node.is_kept = false;
                 return Arrival::Granted(waiter);
             }
-            node.others = Others::Perhaps;
+            node.give_up();
             return Arrival::GiveUp(waiter);
         }
-        if patience == Patience::Try && (self.node.is_some() || self.attempt || !self.waiting.is_empty()) {
+        let is_held = self.node.is_some_and(|node| !node.is_given_up);
+        if patience == Patience::Try && (is_held || self.attempt || !self.waiting.is_empty()) {
             return Arrival::Busy(waiter);
         }
         if let Patience::Until(Some(deadline)) = patience {
             self.deadlines.insert((deadline, at));
         }
-        self.waiting.insert(at, Waiting { waiter, patience });
+        self.waiting.insert(at, Waiting { waiter, patience, attempts: self.attempts });
         Arrival::Waits
     }
 
     fn take(&mut self, at: Position) -> Option<W> {
-        let Waiting { waiter, patience } = self.waiting.remove(&at)?;
+        let Waiting { waiter, patience, .. } = self.waiting.remove(&at)?;
         if let Patience::Until(Some(deadline)) = patience {
             self.deadlines.remove(&(deadline, at));
         }
@@ -219,6 +229,7 @@ impl<W, D: Copy + Ord> Room<W, D> {
     /// Notes that an attempt has been started.
     pub(crate) fn attempt_begins(&mut self) {
         self.attempt = true;
+        self.attempts += 1;
     }
 
     /// Notes that the attempt is no longer under way.
@@ -254,6 +265,7 @@ impl<W, D: Copy + Ord> Room<W, D> {
             holder,
             granted_to: holder,
             is_kept: false,
+            is_given_up: false,
             others: Others::Unknown,
             since: now,
             hand_overs: 0,
@@ -261,15 +273,17 @@ impl<W, D: Copy + Ord> Room<W, D> {
         self.take_first()
     }
 
-    /// Handles the failure of the attempt. Returns those for which it was made.
+    /// Handles the failure of the attempt. Returns those for which it was made: they waited when it began. For
+    /// those that have come since another is made, which has its time and its tries from the beginning.
     pub(crate) fn failed(&mut self, patience: Patience<D>) -> Vec<W> {
         self.attempt = false;
-        if patience != Patience::Try {
-            return self.take_all();
-        }
-        let first = self.waiting.first_key_value().filter(|(_, first)| first.patience == Patience::Try);
-        let first = first.map(|(at, _)| *at);
-        first.and_then(|at| self.take(at)).into_iter().collect()
+        let is_told = |waiting: &Waiting<W, D>| match patience {
+            Patience::Try => waiting.patience == patience,
+            Patience::Until(_) => waiting.attempts < self.attempts,
+        };
+        let told: Vec<_> =
+            self.waiting.iter().filter(|(_, waiting)| is_told(waiting)).map(|(at, _)| *at).collect();
+        told.into_iter().filter_map(|at| self.take(at)).collect()
     }
 
     /// Removes all that wait.
@@ -283,12 +297,12 @@ impl<W, D: Copy + Ord> Room<W, D> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Removes those whose deadline has passed.
+    /// Removes those whose deadline has passed. One pass over the queue for all of them, and a timer of the task's
+    /// fires once in a millisecond at most: so does this, however many deadlines there are.
     pub(crate) fn late(&mut self, now: D) -> Vec<Late<W>> {
         let over: BTreeSet<_> =
             self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).map(|(_, at)| *at).collect();
         let Some(last) = over.last() else { return Vec::new() };
-        // One pass over the queue for all that are late.
         let ranks: Vec<_> = self
             .waiting
             .range(..=*last)
@@ -336,7 +350,7 @@ impl<W, D: Copy + Ord> Room<W, D> {
             }
             node.hand_overs += 1;
         }
-        node.holder = at.number;
+        (node.holder, node.is_given_up) = (at.number, false);
         self.take(at).map_or(Next::Delete, |waiter| Next::To(at, waiter))
     }
 
@@ -368,11 +382,40 @@ impl<W, D: Copy + Ord> Room<W, D> {
     /// Notes that there may be others that want this node, or that it is not known any more. Returns whether it
     /// was kept: then it has to be released at once.
     pub(crate) fn others_come(&mut self, granted_to: u64) -> bool {
-        self.node.as_mut().filter(|node| node.granted_to == granted_to).is_some_and(Node::is_given_up)
+        self.node.as_mut().filter(|node| node.granted_to == granted_to).is_some_and(Node::give_up)
     }
 
     /// Notes that the node is kept no longer. Returns whether it was, and so has to be released.
     pub(crate) fn give_up(&mut self) -> bool {
-        self.node.as_mut().filter(|node| node.is_kept).is_some_and(Node::is_given_up)
+        self.node.as_mut().filter(|node| node.is_kept).is_some_and(Node::give_up)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody has a node that is given up, so that a try says nothing of a holder.
+    #[test]
+    fn a_try_waits_for_the_end_of_a_node_that_was_kept() {
+        let (now, at) =
+            (Moment::at(Duration::ZERO), |number| Position::new::<()>(number, Patience::Try, false));
+        for healthy in [false, true] {
+            let mut room = Room::<u64, ()>::new(None, true);
+            room.attempt_begins();
+            assert!(room.granted(1, now).is_none());
+            assert_eq!(room.arrive(at(2), 2, Patience::Try, true), Arrival::Busy(2));
+            assert_eq!(room.released(1, 3, now, true), Next::Keep);
+            if healthy {
+                assert!(room.give_up());
+            } else {
+                assert_eq!(room.arrive(at(4), 4, Patience::Try, false), Arrival::GiveUp(4));
+            }
+            assert_eq!(room.arrive(at(5), 5, Patience::Try, true), Arrival::Waits);
+            assert_eq!(room.arrive(at(6), 6, Patience::Try, true), Arrival::Busy(6));
+            assert_eq!((room.released(3, 7, now, true), room.wanted()), (Next::Delete, None));
+            room.over(3);
+            assert_eq!(room.wanted(), Some(Patience::Try));
+        }
     }
 }

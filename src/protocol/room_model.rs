@@ -81,6 +81,8 @@ struct Model {
     /// The hold that has the node.
     holder: Option<u64>,
     attempt: Option<Patience<()>>,
+    /// Those that have lower numbers waited when the attempt began.
+    began: u64,
     /// Since when the node is held, and how often it was handed over since.
     row: (Moment, u32),
 }
@@ -99,6 +101,7 @@ impl Model {
             waiting: VecDeque::new(),
             holder: None,
             attempt: None,
+            began: 0,
             row: (Moment::at(Duration::ZERO), 0),
         }
     }
@@ -215,7 +218,7 @@ impl Model {
                 (None, Some(patience)) => {
                     assert!(self.holder.is_none() && self.kept.is_none(), "a second node");
                     self.room.attempt_begins();
-                    self.attempt = Some(patience);
+                    (self.attempt, self.began) = (Some(patience), self.next);
                 }
                 (Some(_), wanted) => {
                     assert_eq!(wanted, None, "a second attempt");
@@ -234,8 +237,11 @@ impl Model {
             Event::AttemptFails => {
                 if let Some(patience) = self.attempt.take() {
                     let told = self.room.failed(patience);
-                    let is_told =
-                        |waiting: &(u64, Patience<()>)| patience != Patience::Try || waiting.1 == patience;
+                    let began = self.began;
+                    let is_told = |waiting: &(u64, Patience<()>)| match patience {
+                        Patience::Try => waiting.1 == patience,
+                        Patience::Until(_) => waiting.0 < began,
+                    };
                     let expected: Vec<_> = self
                         .waiting
                         .iter()

@@ -715,7 +715,7 @@ impl World<'_> {
                 AcquireEvent::Inspected(Answer::Is(OwnNode { name, czxid }))
             }
             AcquireRequest::Inspect { .. } => AcquireEvent::Inspected(Answer::no(FailureKind::NoNode)),
-            AcquireRequest::Watch { predecessor } => {
+            AcquireRequest::Watch { predecessor } | AcquireRequest::WatchKept { predecessor } => {
                 if let Some(own) = own.filter(|_| fair) {
                     self.queue(CLIENT[i], |queue, session| queue.watch(session, &own, &predecessor));
                 }
