@@ -79,8 +79,40 @@ impl Point {
     }
 }
 
+/// How the mutex is built whose acquire is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Each acquire by a node of its own.
+    Plain,
+    /// Handed over in memory.
+    HandOff,
+    /// The node is kept for a moment.
+    Sticky,
+}
+
+/// An acquire of this form, to be stopped at this point.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    form: Form,
+    point: Point,
+}
+
+impl Case {
+    fn all() -> impl Iterator<Item = Self> {
+        let of = |form| Point::ALL.map(|point| Self { form, point });
+        [Form::Plain, Form::HandOff, Form::Sticky].into_iter().flat_map(of)
+    }
+}
+
+impl From<Point> for Case {
+    fn from(point: Point) -> Self {
+        Self { form: Form::Plain, point }
+    }
+}
+
 /// A server, a client whose next acquire will be stopped at the point, and the contenders before it.
 struct Scene {
+    form: Form,
     point: Point,
     server: Server,
     client: Client,
@@ -98,7 +130,8 @@ const LONG: Duration = Duration::from_secs(3600);
 const PAUSE: Duration = Duration::from_millis(200);
 
 impl Scene {
-    async fn set(point: Point) -> Self {
+    async fn set(case: impl Into<Case>) -> Self {
+        let Case { form, point } = case.into();
         watch_for_panics();
         let server = start();
         let policy = match point {
@@ -108,9 +141,12 @@ impl Scene {
         let client = connect_with(&server, policy).await;
         let id = session(&client);
         let mut builder = InterProcessMutex::builder(&client, DIRECTORY);
-        if point == Point::InMemory {
-            builder = builder.max_znodes(1);
-        }
+        builder = match form {
+            Form::Plain if point == Point::InMemory => builder.max_znodes(1),
+            Form::Plain => builder,
+            Form::HandOff => builder.handoff(3, LONG),
+            Form::Sticky => builder.sticky(Duration::from_millis(1)),
+        };
         let mutex = builder.build().unwrap();
         let op = |op| Match::op(op).session(id);
         let below = || op(Op::Create).path_prefix(format!("{DIRECTORY}/"));
@@ -166,7 +202,7 @@ impl Scene {
             _ => ConnectionState::Connected,
         };
         drop(within("the state", states.wait_for(|state| *state == becomes)).await.unwrap());
-        Self { point, server, client, id, mutex, gate, held, ahead }
+        Self { form, point, server, client, id, mutex, gate, held, ahead }
     }
 
     /// Waits until the acquire that has been started is at the point.
@@ -221,7 +257,7 @@ impl Scene {
     }
 
     fn what(&self, how: &str) -> String {
-        format!("{:?}, {how}", self.point)
+        format!("{:?}, {:?}, {how}", self.form, self.point)
     }
 
     /// Nothing is left of the acquire that was stopped, in a session that goes on.
@@ -230,6 +266,12 @@ impl Scene {
         within(&what, self.client.flush(SOON)).await.unwrap();
         let held: Vec<NodePath> =
             self.held.iter().filter(|held| held.is_held()).map(LockGuard::node).collect();
+        if self.form == Form::Sticky {
+            // One that is kept goes a moment later.
+            let held = held.len();
+            let left = move |view: zookeeper_test_server::View<'_>| view.children(DIRECTORY).len() == held;
+            until(&self.server, &format!("the end of a kept node: {what}"), left).await;
+        }
         assert_eq!(queue(&self.server), held, "{what}");
         let id = self.id;
         let unwatched = move |view: zookeeper_test_server::View<'_>| {
@@ -287,8 +329,8 @@ async fn dropped_before_it_was_polled() {
 
 #[tokio::test]
 async fn dropped_at_every_point() {
-    for point in Point::ALL {
-        let mut scene = Scene::set(point).await;
+    for case in Case::all() {
+        let mut scene = Scene::set(case).await;
         let attempt = ByHand::new(scene.mutex.lock()).start();
         scene.reached().await;
         drop(attempt);
@@ -301,8 +343,8 @@ async fn dropped_at_every_point() {
 /// The flush is called while the point is still held: it waits.
 #[tokio::test]
 async fn a_flush_waits_for_what_was_dropped_at_any_point() {
-    for point in Point::ALL {
-        let mut scene = Scene::set(point).await;
+    for case in Case::all() {
+        let mut scene = Scene::set(case).await;
         let attempt = ByHand::new(scene.mutex.lock()).start();
         scene.reached().await;
         drop(attempt);
@@ -329,8 +371,8 @@ async fn a_flush_waits_for_what_was_dropped_at_any_point() {
 /// The deadline passes at the point. The answer does not wait for the point to be let go.
 #[tokio::test]
 async fn timed_out_at_every_point() {
-    for point in Point::ALL {
-        let mut scene = timed_out(point).await;
+    for case in Case::all() {
+        let mut scene = timed_out(case).await;
         scene.let_go();
         scene.assert_nothing_left("timed out").await;
         assert_same_session(&scene, "timed out");
@@ -338,10 +380,11 @@ async fn timed_out_at_every_point() {
 }
 
 /// A scene in which the deadline of an acquire has passed at the point.
-async fn timed_out(point: Point) -> Scene {
+async fn timed_out(case: impl Into<Case>) -> Scene {
+    let case = case.into();
     // Long enough to reach the point; on a slow machine, longer.
     for limit in [100, 400, 1600, 6400].map(Duration::from_millis) {
-        let mut scene = Scene::set(point).await;
+        let mut scene = Scene::set(case).await;
         let mutex = scene.mutex.clone();
         let attempt = tokio::spawn(async move { mutex.acquire(limit).await });
         if tokio::time::timeout(limit / 2, scene.reached()).await.is_err() {
@@ -351,13 +394,13 @@ async fn timed_out(point: Point) -> Scene {
             Err(error) => assert_late(&scene, &error),
             Ok(guard) => {
                 // The pause was over before the deadline.
-                assert_eq!(point, Point::Pausing);
+                assert_eq!(case.point, Point::Pausing);
                 guard.release().await.unwrap();
             }
         }
         return scene;
     }
-    panic!("{point:?} was not reached");
+    panic!("{case:?} was not reached");
 }
 
 /// The error of a deadline that passed at the point: that the lock is busy is said only if a contender was
@@ -384,15 +427,15 @@ fn assert_late(scene: &Scene, error: &AcquireError) {
 /// The session ends at the point: the acquire goes on in the next and is served there, once.
 #[tokio::test]
 async fn expired_at_every_point() {
-    for point in Point::ALL {
-        let mut scene = Scene::set(point).await;
+    for case in Case::all() {
+        let mut scene = Scene::set(case).await;
         let attempt = tokio::spawn(scene.mutex.lock());
         scene.reached().await;
         scene.expire().await;
         scene.let_go();
         scene.clear_the_way().await;
         served_once(&scene, attempt, "expired").await;
-        assert_ne!(session(&scene.client), scene.id, "{point:?}");
+        assert_ne!(session(&scene.client), scene.id, "{case:?}");
         scene.assert_nothing_left("expired").await;
     }
 }
@@ -401,11 +444,11 @@ async fn expired_at_every_point() {
 #[tokio::test]
 async fn cut_at_every_point() {
     for how in [Cut::Fin, Cut::Reset] {
-        for point in Point::ALL {
-            if !point.connected() {
+        for case in Case::all() {
+            if !case.point.connected() {
                 continue;
             }
-            let mut scene = Scene::set(point).await;
+            let mut scene = Scene::set(case).await;
             let attempt = tokio::spawn(scene.mutex.lock());
             scene.reached().await;
             assert!(scene.server.cut(scene.id, how));
@@ -531,8 +574,8 @@ async fn dropped_and_cut_at_every_point() {
 /// The client is closed at the point.
 #[tokio::test]
 async fn closed_at_every_point() {
-    for point in Point::ALL {
-        let mut scene = Scene::set(point).await;
+    for case in Case::all() {
+        let mut scene = Scene::set(case).await;
         let attempt = tokio::spawn(scene.mutex.lock());
         scene.reached().await;
         let client = scene.client.clone();

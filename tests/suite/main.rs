@@ -31,6 +31,7 @@ mod options;
 mod outages;
 mod queueing;
 mod replaced_directories;
+mod rooms;
 mod semaphore;
 mod sessions;
 mod timeouts;
@@ -59,6 +60,7 @@ fn main() {
     registry.add("closing", &closing::all());
     registry.add("sessions", &sessions::all());
     registry.add("outages", &outages::all());
+    registry.add("rooms", &rooms::all());
     registry.add("semaphore", &semaphore::all());
     registry.add("who", &who::all());
     curator::add(&mut registry);
