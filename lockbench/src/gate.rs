@@ -157,8 +157,10 @@ const ALL: &[Gate] = {
         absolute("sticky", "ours_sticky", Latency, 1.0),
         // Heartbeats are on, and are requests.
         absolute("sticky", "ours_sticky", Requests, 0.001),
-        // The floor is two flights, and what the computers need for them.
-        relative("sticky_taken_distant", "ours_sticky", Time, AtMost(1.03), &["bare"]),
+        // Three flights, where `bare` has two, and what the computers need for them. Without TCP_NODELAY the list
+        // that is sent with the create arrives after that is answered, at the same time as the owner's delete, and
+        // one more has to show that this is done (docs/protocol.md#kept-node).
+        relative("sticky_taken_distant", "ours_sticky", Time, AtMost(1.55), &["bare"]),
         absolute("rush", "ours_handoff", Seconds, 1.0),
         absolute("rush", "ours_handoff", LockNodes, 1.0),
         absolute("rush", "ours_handoff", Memory, 2048.0),

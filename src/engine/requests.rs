@@ -255,7 +255,7 @@ pub(super) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &st
 }
 
 /// Watches a predecessor at the servers, if the session can watch one more node, and waits until something
-/// happens to it. One that may be kept is looked for in the same flight: its owner is about to delete it.
+/// happens to it. One that may be kept is looked for before that: its owner is about to delete it.
 pub(super) async fn watch(
     seat: Seat<'_>,
     own: Option<&str>,
@@ -272,17 +272,15 @@ pub(super) async fn watch(
     };
     let path = &path;
     let set = session.request(|handle| async move {
-        // Sent first: if it does not show the node, the watch is not waited for.
-        let list = may_be_kept.then(|| list_alone(path_lock, session, &handle));
-        let set = handle.get_and_watch_data(path);
-        if let Some(list) = list {
+        // Not in one flight: without TCP_NODELAY a watch that is not needed would hold back what comes next.
+        if may_be_kept {
             let gone =
                 |listing: &Listing| listing.as_ref().is_ok_and(|queue| queue.rank(predecessor).is_none());
-            if let Some(listing) = list.await.ok().filter(gone) {
+            if let Some(listing) = list_alone(path_lock, session, &handle).await.ok().filter(gone) {
                 return Err(listing);
             }
         }
-        Ok(set.await)
+        Ok(handle.get_and_watch_data(path).await)
     });
     let set = match set.await {
         Ok(Ok(set)) => Ok(set),

@@ -57,7 +57,7 @@ pub(crate) enum AcquireRequest {
     /// Watch `predecessor` at the servers, and wait until it changes.
     Watch { predecessor: String },
     /// The same of the only node before the own one, which its owner may only keep, and then deletes now: list
-    /// the directory in the same flight, and wait no longer if the list does not show it (docs/protocol.md#kept-node).
+    /// the directory first, and do not watch if the list does not show it (docs/protocol.md#kept-node).
     WatchKept { predecessor: String },
     /// Wait in memory for a node of the same session.
     WaitFor { before: Neighbour },
