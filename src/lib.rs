@@ -41,6 +41,8 @@
 //! | a job that runs once per day, or other occasion, although many processes wake for it | [`once()`] |
 //! | a path from a customer's text | [`LockPath::segment`] |
 //! | to start before ZooKeeper does, to stop in order | [`Client::connect_lazy`], [`Client::drain`] |
+//! | a node that is there for as long as this process is, over sessions | [`PersistentNode`] |
+//! | a list of the processes that are there, and a watch of it | [`GroupMember`] |
 //!
 //! Each of the locks can be acquired for a [lease](InterProcessMutex::acquire_for), which ends it
 //! although its holder lives.
@@ -156,6 +158,9 @@
 //! | `LeaderLatchListener` | [`LeaderLatch::watch_state`], [`Leadership::while_held`] |
 //! | `hasLeadership()`, `getLeader()`, `getParticipants()` | [`LeaderLatch::has_leadership`], [`leader`](LeaderLatch::leader), [`participants`](LeaderLatch::participants), and the same of a selector |
 //! | `getLastPathIsLeader()` | [`Leadership::term`], [`Leadership::transaction`] |
+//! | `LeaderLatch`, `LeaderSelector` | [`InterProcessMutex`]: the leader holds the lock, and works in [`LockGuard::while_held`] |
+//! | `PersistentNode` (ephemeral), `useProtection` | [`PersistentNode`], [`protected`](PersistentNodeBuilder::protected) |
+//! | `GroupMember`, its `PathChildrenCache` | [`GroupMember`], [`GroupMember::watch`] |
 //! | `LockInternals` and its driver | not public |
 //!
 //! Curator's and go-zookeeper's mutexes use the same node names, and all queue in the same line. So do
@@ -165,7 +170,7 @@
 //! # Errors
 //! There is one error type for each question: [`BuildError`], [`ConnectError`], [`AcquireError`],
 //! [`TryLockError`], [`LeadError`], [`ReleaseError`], [`ConversionError`], [`TransactionError`], [`ReadError`],
-//! [`OnceError`], [`RevokeError`], [`BreakError`] and
+//! [`OnceError`], [`RevokeError`], [`BreakError`], [`PersistentNodeError`] and
 //! [`AtomicLongError`]. Each has `is_retryable()` and `path()`, and its message says what to do where
 //! something can be done. A loss is not an error of a call, but a state of the guard: [`Lost`].
 //!
@@ -202,6 +207,7 @@ mod engine;
 mod error;
 mod fair_lock;
 mod fence;
+mod group_member;
 mod guard;
 mod guard_set;
 mod hold_watch;
@@ -215,6 +221,7 @@ mod once;
 mod options;
 mod path;
 mod path_segment;
+mod persistent_node;
 mod protocol;
 mod read_write_lock;
 mod semaphore;
@@ -232,11 +239,12 @@ pub use error::Acquisition::{Acquired, Busy};
 pub use error::{
     AcquireError, Acquisition, AtomicLongError, BreakError, BuildError, ConnectError, ConversionError,
     ConversionFailure, DrainError, Holding, InvalidPath, LeadError, LocalHolder, Lost, LostReason, OnceError,
-    OptionalExt, ReadError, ReleaseError, RevokeError, ServerFailure, ServerFailureKind, ServerFailures,
-    TransactionError, TryLockError,
+    OptionalExt, PersistentNodeError, ReadError, ReleaseError, RevokeError, ServerFailure, ServerFailureKind,
+    ServerFailures, TransactionError, TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
 pub use fence::{FenceGate, Fenced};
+pub use group_member::{GroupMember, GroupWatch};
 pub use guard::{AnyGuard, LockGuard, LockState, ReadGuard, WriteGuard};
 pub use hold_watch::HoldWatch;
 pub use leader_latch::{LeaderLatch, LeaderLatchBuilder, Leadership, LeadershipState, Participant};
@@ -247,6 +255,7 @@ pub use mutex::{InterProcessMutex, InterProcessMutexBuilder};
 pub use once::{OnceBuilder, OnceOutcome, OnceRecord, OnceRun, once};
 pub use options::{Acl, Parents, Permissions};
 pub use path::{LockPath, NodePath};
+pub use persistent_node::{PersistentNode, PersistentNodeBuilder, PersistentNodeState};
 pub use protocol::lease::Margin;
 pub use protocol::node_name::Dialect;
 pub use read_write_lock::{

@@ -4,6 +4,10 @@
 
 #[path = "services/holds.rs"]
 mod holds;
+#[path = "services/members.rs"]
+mod members;
+#[path = "services/nodes.rs"]
+mod nodes;
 #[path = "services/once.rs"]
 mod once;
 #[path = "services/reads.rs"]

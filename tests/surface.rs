@@ -33,6 +33,9 @@ use zookeeper_recipes::{
 };
 use zookeeper_recipes::{BreakError, Contender, ContenderKind, Identity};
 use zookeeper_recipes::{
+    GroupMember, GroupWatch, PersistentNode, PersistentNodeBuilder, PersistentNodeError, PersistentNodeState,
+};
+use zookeeper_recipes::{
     LeadError, LeaderLatch, LeaderLatchBuilder, LeaderSelector, LeaderSelectorBuilder, Leadership,
     LeadershipState, Participant,
 };
@@ -102,13 +105,17 @@ fn types_go_anywhere() {
     all!(free: Contender, ContenderKind, Identity);
     all!(cloned: Contender, Identity);
     all!(copied: ContenderKind);
-    all!(error: BreakError);
+    all!(error: BreakError, PersistentNodeError);
     all!(borrowed: Transaction<'static>);
+    all!(free: PersistentNode, PersistentNodeBuilder, PersistentNodeState, GroupMember, GroupWatch);
+    all!(copied: PersistentNodeState);
     all!(free: Stored, OnceBuilder, OnceOutcome<u32>, OnceRecord, OnceRun);
     all!(cloned: Stored, OnceBuilder, OnceOutcome<u32>, OnceRecord);
     const { assert!(Cloned::<Client>::IS) };
     // One guard, one hold.
     const { assert!(!Cloned::<LockGuard>::IS && !Cloned::<AnyGuard>::IS) };
+    // Nor are there two handles of one node.
+    const { assert!(!Cloned::<PersistentNode>::IS && !Cloned::<GroupMember>::IS) };
     const { assert!(!Cloned::<MultiLockGuard>::IS && !Cloned::<SemaphorePermit>::IS) };
     const { assert!(!Cloned::<ReadGuard>::IS && !Cloned::<WriteGuard>::IS) };
 
@@ -159,6 +166,12 @@ fn futures_go_anywhere(
     let transaction: Transaction<'_> = guard.transaction();
     sent(transaction.commit());
     sent(guard.get_data(""));
+    let member = GroupMember::new(client, "", "", "").unwrap();
+    sent(member.members());
+    sent(member.set_data(""));
+    sent(member.wait_for_initial_create(SOON));
+    sent(member.watch().changed());
+    spawned(member.close());
     sent(once(client, "", "").run(|run| async move { run.get_data("").await }));
     spawned(guard.release());
     spawned(selector.lead(|_| async {}));

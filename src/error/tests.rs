@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::BreakError;
 use super::{
     AcquireError, Acquisition, AtomicLongError, BuildError, Cause, ConnectError, ConversionError,
-    ConversionFailure, InvalidPath, LeadError, Lost, LostReason, OnceError, OptionalExt, ReadError,
-    ReleaseError, RevokeError, ServerFailures, TransactionError, TryLockError,
+    ConversionFailure, InvalidPath, LeadError, Lost, LostReason, OnceError, OptionalExt, PersistentNodeError,
+    ReadError, ReleaseError, RevokeError, ServerFailures, TransactionError, TryLockError,
 };
 use crate::path::NodePath;
 
@@ -88,6 +88,27 @@ fn a_job_says_of_which_occasion_and_whether_to_try_again() {
         assert!(error.to_string().contains("\"/jobs/report\""), "{error}");
         assert!(error.to_string().contains("\"2026-11-22\""), "{error}");
         assert_eq!((error.path(), error.is_retryable()), ("/jobs/report", retryable), "{error}");
+        assert_well_put(&error);
+    }
+}
+
+#[test]
+fn a_node_says_which_and_whether_to_try_again() {
+    let path = || "/services/web-1".to_owned();
+    let late =
+        |conflict, source| PersistentNodeError::TimedOut { path: path(), waited: SOON, conflict, source };
+    for (error, retryable) in [
+        (late(true, None), true),
+        (late(false, Some(no_source())), true),
+        (PersistentNodeError::Connection { path: path(), source: no_source() }, true),
+        (PersistentNodeError::NoAuth { path: path(), has_credentials: Some(false) }, false),
+        (PersistentNodeError::Rejected { path: path(), source: no_source() }, false),
+        (PersistentNodeError::DataTooLarge { path: path(), bytes: 1_000_001 }, false),
+        (PersistentNodeError::AuthFailed { path: path() }, false),
+        (PersistentNodeError::Closed { path: path() }, false),
+    ] {
+        assert!(error.to_string().contains("\"/services/web-1\""), "{error}");
+        assert_eq!((error.path(), error.is_retryable()), ("/services/web-1", retryable), "{error}");
         assert_well_put(&error);
     }
 }

@@ -19,6 +19,7 @@ pub(crate) mod once;
 pub(crate) mod permits;
 #[cfg(test)]
 mod permits_model;
+pub(crate) mod persistent_node;
 pub(crate) mod queue;
 pub(crate) mod readers;
 pub(crate) mod room;

@@ -456,6 +456,7 @@ async fn release(shared: &Shared, session: &Arc<Session>, cleanup: &Cleanup) {
     let end = EndOnDrop(session);
     let clean = async {
         let _ = session.running().wait_for(|running| *running == 0).await;
+        let _ = session.keeping().wait_for(|keeping| *keeping == 0).await;
         let held = session.nodes_of_holds();
         for node in &held {
             Arc::clone(&node.lock)

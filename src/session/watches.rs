@@ -27,6 +27,9 @@ pub(crate) enum WatchUse {
     /// To notice that a lock's directory is removed. Limited to a quarter of the bytes, since an attempt can
     /// list instead.
     Directory,
+    /// To notice what becomes of a node that is to be there, or of a group's members. Limited to half of the
+    /// bytes, since it can be polled instead.
+    Node,
     /// To notice others that want a lock whose node is kept. Limited to half of the bytes, since it need not be kept.
     Sticky,
 }
@@ -56,7 +59,7 @@ impl WatchLimit {
     pub(crate) fn watch(self: &Arc<Self>, path: &str, use_of: WatchUse) -> Option<Watching> {
         let max_bytes = match use_of {
             WatchUse::Queue => MAX_BYTES,
-            WatchUse::Revocation | WatchUse::Sticky => MAX_BYTES / 2,
+            WatchUse::Revocation | WatchUse::Node | WatchUse::Sticky => MAX_BYTES / 2,
             WatchUse::Directory => MAX_BYTES / 4,
         };
         let mut watched = self.lock();

@@ -50,6 +50,8 @@ pub(crate) struct Session {
     nodes: Nodes,
     unknown_creates: UnknownCreates,
     running: RunningCount,
+    /// Tasks that keep a node there until the session ends, and then delete it if it is borrowed.
+    keeping: RunningCount,
     watches: Arc<WatchLimit>,
     directory_watches: DirectoryWatches,
     windows: Windows,
@@ -88,6 +90,7 @@ impl Session {
             nodes: Nodes::new(number),
             unknown_creates: UnknownCreates::default(),
             running: RunningCount::default(),
+            keeping: RunningCount::default(),
             watches: Arc::default(),
             directory_watches: DirectoryWatches::default(),
             windows: Windows::default(),
@@ -319,6 +322,16 @@ impl Session {
     /// Returns a receiver of the number of attempts and conversions that may have requests under way.
     pub(crate) fn running(&self) -> watch::Receiver<usize> {
         self.running.watch()
+    }
+
+    /// Counts a task that keeps a node there, until the result is dropped.
+    pub(crate) fn begin_keeping(&self) -> Running {
+        self.keeping.begin()
+    }
+
+    /// Returns a receiver of the number of tasks that keep a node there.
+    pub(crate) fn keeping(&self) -> watch::Receiver<usize> {
+        self.keeping.watch()
     }
 
     /// Registers a node of this client, which belongs to `owner`.

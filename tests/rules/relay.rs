@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
-use zookeeper_recipes::{Client, LostReason, ReleaseError, TryLockError};
+use zookeeper_recipes::{
+    Client, LostReason, PersistentNode, PersistentNodeState, ReleaseError, TryLockError,
+};
 use zookeeper_test_server::{Cut, Server};
 
 use test_support::in_process::{
     DIRECTORY, assert_clean, connect, eager, hold, mutex, queue, session, start, start_impatient, until,
 };
-use test_support::within;
+use test_support::{SOON, within};
 
 struct Relay {
     addr: SocketAddr,
@@ -116,4 +118,34 @@ async fn an_idle_session_that_is_replaced_is_found_out_by_the_next_create() {
     assert_ne!(owner, old);
     guard.release().await.unwrap();
     assert_clean(&server, "after the replacement").await;
+}
+
+/// The node of the session of before is this client's own, and goes by itself: no other is in the way.
+#[tokio::test]
+async fn a_persistent_node_of_a_session_that_was_replaced_is_waited_for() {
+    let server = start();
+    server.freeze_expiry(true);
+    let relay = Relay::start(server.addr()).await;
+    let client = client_behind(&relay).await;
+    let node = PersistentNode::new(&client, "/services/web-1", "a").unwrap();
+    within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
+    let old = session(&client);
+    replace(&server, &relay, old).await;
+    // The next create tells of it.
+    let guard = hold(&client).await;
+    let new = session(&client);
+    assert_ne!(new, old);
+    until(&server, "a watch", move |view| view.watches_on("/services/web-1").contains(&new)).await;
+    let mut states = node.watch_state();
+    let absent = states.wait_for(|state| *state == PersistentNodeState::Absent);
+    within("the state", absent).await.unwrap();
+    assert_eq!(server.node("/services/web-1").unwrap().ephemeral_owner, old);
+    assert!(server.expire_session(old));
+    until(&server, "the next node", move |view| {
+        view.node("/services/web-1").is_some_and(|node| node.ephemeral_owner == new)
+    })
+    .await;
+    guard.release().await.unwrap();
+    within("the end", node.close()).await.unwrap();
+    server.freeze_expiry(false);
 }

@@ -26,6 +26,7 @@ mod guards;
 mod harness;
 mod jobs;
 mod leases;
+mod members;
 mod multi_locks;
 mod options;
 mod outages;
@@ -47,6 +48,7 @@ fn main() {
     registry.add("guards", &guards::all());
     registry.add("jobs", &jobs::all());
     registry.add("leases", &leases::all());
+    registry.add("members", &members::all());
     registry.add("multi_locks", &multi_locks::all());
     registry.add("tokens", &tokens::all());
     registry.add("cancelling", &cancelling::all());

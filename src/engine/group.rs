@@ -1,0 +1,166 @@
+//! The members of a group: the children of its directory, with their data.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use zookeeper_client as zk;
+
+use crate::error::{AcquireError, PersistentNodeError};
+use crate::path::LockPath;
+use crate::protocol::failure::{FailureKind, Refusal};
+use crate::session::ask::Unanswered;
+use crate::session::core::{Core, NoSession};
+use crate::session::watches::{WatchUse, changed};
+use crate::session::zk_session::{Handle, Session};
+
+/// How many members are read at once (docs/protocol.md#request-window).
+const AT_ONCE: usize = 64;
+
+/// The directory of a group.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) client: Arc<Core>,
+    pub(crate) directory: LockPath,
+}
+
+/// The members at one moment.
+#[derive(Debug)]
+pub(crate) struct Members {
+    /// The data of each, by its name.
+    pub(crate) by_name: BTreeMap<String, Vec<u8>>,
+    /// The zxid of the last coming or going; `None` if there is no directory.
+    pub(crate) as_of: Option<i64>,
+}
+
+/// Names, and since when they are these; and a watch.
+type Listed = (Vec<String>, Option<i64>, Option<zk::OneshotWatcher>);
+
+impl Group {
+    /// Returns the members.
+    pub(crate) async fn members(&self) -> Result<Members, PersistentNodeError> {
+        let group = self.clone();
+        let read = self.client.run_while_polled(async move {
+            let group = &group;
+            let read = group.client.ask(|session, handle| async move {
+                let (names, as_of, _) = group.list(&session, &handle, false).await?;
+                Ok(Members { by_name: group.read(&handle, names).await?, as_of })
+            });
+            read.await.map_err(|unanswered| group.error(unanswered))
+        });
+        read.await.unwrap_or_else(|| Err(self.closed()))
+    }
+
+    /// Waits until a member has come or gone since `known`, and returns the members then. Several changes may be
+    /// one (docs/protocol.md#group-watch).
+    pub(crate) async fn changed(&self, known: Option<Option<i64>>) -> Result<Members, PersistentNodeError> {
+        let group = self.clone();
+        let changed = self.client.run_while_polled(async move { group.changed_here(known).await });
+        changed.await.unwrap_or_else(|| Err(self.closed()))
+    }
+
+    async fn changed_here(&self, known: Option<Option<i64>>) -> Result<Members, PersistentNodeError> {
+        loop {
+            let listed = self.client.ask(|session, handle| async move {
+                let watching = session.watch(self.directory.server(), WatchUse::Node);
+                let (names, as_of, watcher) = self.list(&session, &handle, watching.is_some()).await?;
+                if known == Some(as_of) {
+                    return Ok(Err((session, watcher, watching)));
+                }
+                Ok(Ok(Members { by_name: self.read(&handle, names).await?, as_of }))
+            });
+            let (session, watcher, watching) = match listed.await {
+                Ok(Ok(members)) => return Ok(members),
+                Ok(Err(unchanged)) => unchanged,
+                Err(unanswered) => return Err(self.error(unanswered)),
+            };
+            // Not kept for the wait: a session is closed when nothing uses it any more.
+            let (ended, poll) = (session.ended(), session.lease().heartbeat_interval());
+            drop(session);
+            let happened = async {
+                match watcher {
+                    Some(watcher) => drop(changed(watcher).await),
+                    None => tokio::time::sleep(poll).await,
+                }
+            };
+            tokio::select! {
+                () = happened => {}
+                _ = ended => {}
+            }
+            drop(watching);
+        }
+    }
+
+    /// Lists the directory. Without one, a watch tells when it is made.
+    async fn list(&self, session: &Session, handle: &Handle, watch: bool) -> Result<Listed, zk::Error> {
+        let path = self.directory.server();
+        loop {
+            let listed = if watch {
+                let listed = handle.get_and_watch_children(path).await;
+                listed.map(|(names, stat, watcher)| (names, stat, Some(watcher)))
+            } else {
+                handle.get_children(path).await.map(|(names, stat)| (names, stat, None))
+            };
+            match listed {
+                Ok((names, stat, watcher)) => return Ok((names, Some(stat.pzxid), watcher)),
+                Err(zk::Error::NoNode) if watch => {}
+                Err(zk::Error::NoNode) => return Ok((Vec::new(), None, None)),
+                Err(error) => return Err(error),
+            }
+            match handle.check_and_watch_stat(path).await? {
+                (None, watcher) => return Ok((Vec::new(), None, Some(watcher))),
+                // Made between the two.
+                (Some(_), _) if session.end_reason().is_none() => {}
+                (Some(_), _) => return Err(zk::Error::ClientClosed),
+            }
+        }
+    }
+
+    /// Reads the data of members; one that has gone meanwhile is left out.
+    async fn read(
+        &self,
+        handle: &Handle,
+        names: Vec<String>,
+    ) -> Result<BTreeMap<String, Vec<u8>>, zk::Error> {
+        let mut members = BTreeMap::new();
+        for names in names.chunks(AT_ONCE) {
+            let paths: Vec<_> = names.iter().map(|name| self.directory.child(name)).collect();
+            // Sent together.
+            let reads: Vec<_> = paths.iter().map(|path| handle.get_data(path)).collect();
+            for (name, read) in names.iter().zip(reads) {
+                match read.await {
+                    Ok((data, _)) => drop(members.insert(name.clone(), data)),
+                    Err(zk::Error::NoNode) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(members)
+    }
+
+    fn error(&self, unanswered: Unanswered<NoSession>) -> PersistentNodeError {
+        let path = self.directory.user().to_owned();
+        match unanswered {
+            Unanswered::Refused(failure) => match failure.kind {
+                FailureKind::Refused(Refusal::NoAuth) => {
+                    PersistentNodeError::NoAuth { path, has_credentials: self.client.has_credentials() }
+                }
+                _ => PersistentNodeError::Rejected { path, source: failure.cause },
+            },
+            Unanswered::GaveUp(failure) => PersistentNodeError::Connection { path, source: failure.cause },
+            Unanswered::NoSession(none) => self.no_session(none.into_error(&self.directory)),
+        }
+    }
+
+    fn no_session(&self, error: AcquireError) -> PersistentNodeError {
+        let path = self.directory.user().to_owned();
+        match error {
+            AcquireError::Connection { source, .. } => PersistentNodeError::Connection { path, source },
+            AcquireError::AuthFailed { .. } => PersistentNodeError::AuthFailed { path },
+            _ => PersistentNodeError::Closed { path },
+        }
+    }
+
+    fn closed(&self) -> PersistentNodeError {
+        self.no_session(self.client.why_ended(&self.directory))
+    }
+}

@@ -1,0 +1,535 @@
+//! An ephemeral node that is there for as long as it is wanted, in one session after the other
+//! (docs/protocol.md#persistent-node).
+
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use zookeeper_client as zk;
+
+use crate::engine::requests::{make_directories_at, to_library};
+use crate::error::{Cause, LostReason, PersistentNodeError};
+use crate::options::{Acl, Parents};
+use crate::path::LockPath;
+use crate::protocol::failure::{Failure, FailureKind, Refusal};
+use crate::protocol::persistent_node::{Owner, PersistentNodeState, owner};
+use crate::session::clock;
+use crate::session::core::{Core, NoSession};
+use crate::session::retry::clean_up_pause;
+use crate::session::waker::contain_panic;
+use crate::session::watches::{WatchUse, changed};
+use crate::session::zk_session::{Session, SessionGone};
+
+/// How many earlier sessions are known as this client's.
+const EARLIER: usize = 16;
+
+/// What is to be there.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) data: Arc<[u8]>,
+    /// Counts the data that were wanted, from 1.
+    pub(crate) generation: u64,
+}
+
+/// What a node and its task share.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) path: LockPath,
+    pub(crate) acl: Arc<[Acl]>,
+    pub(crate) parents: Parents,
+    pub(crate) has_credentials: Option<bool>,
+    pub(crate) state: watch::Sender<PersistentNodeState>,
+    /// The generation of the data that the node was given last.
+    pub(crate) written: watch::Sender<u64>,
+    /// Why the node is not there.
+    trouble: Mutex<Option<PersistentNodeError>>,
+}
+
+/// The orders of the handle: what is wanted, until it is dropped.
+pub(crate) type Orders = watch::Receiver<Wanted>;
+
+impl Node {
+    pub(crate) fn new(client: &Core, path: LockPath, acl: Arc<[Acl]>, parents: Parents) -> Arc<Self> {
+        Arc::new(Self {
+            path,
+            acl,
+            parents,
+            has_credentials: client.has_credentials(),
+            state: watch::Sender::new(PersistentNodeState::Absent),
+            written: watch::Sender::new(0),
+            trouble: Mutex::default(),
+        })
+    }
+
+    /// Returns why the node is not there, if that is known.
+    pub(crate) fn trouble(&self) -> Option<PersistentNodeError> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_trouble(&self, trouble: Option<PersistentNodeError>) {
+        let before = mem::replace(&mut *self.trouble.lock().unwrap_or_else(PoisonError::into_inner), trouble);
+        // Not under the mutex.
+        drop(before);
+    }
+
+    /// Tells the user, whose wakers may panic.
+    fn tell(&self, state: PersistentNodeState) {
+        contain_panic(|| {
+            self.state.send_if_modified(|known| mem::replace(known, state) != state);
+        });
+    }
+
+    fn tell_written(&self, generation: u64) {
+        self.set_trouble(None);
+        contain_panic(|| {
+            self.written.send_if_modified(|known| mem::replace(known, generation) != generation);
+        });
+        self.tell(PersistentNodeState::Present);
+    }
+
+    fn user_path(&self) -> String {
+        self.path.user().to_owned()
+    }
+
+    /// Returns the error of a request that was refused.
+    pub(crate) fn refused(&self, failure: &Failure) -> PersistentNodeError {
+        let (path, source) = (self.user_path(), Arc::clone(&failure.cause));
+        match failure.kind {
+            FailureKind::Refused(Refusal::NoAuth) => {
+                PersistentNodeError::NoAuth { path, has_credentials: self.has_credentials }
+            }
+            _ => PersistentNodeError::Rejected { path, source },
+        }
+    }
+
+    fn connection(&self, source: Cause) -> PersistentNodeError {
+        PersistentNodeError::Connection { path: self.user_path(), source }
+    }
+}
+
+/// Keeps the node there until the handle is dropped, which drops the sender of `orders`; then deletes it, and tells
+/// `closed`.
+pub(crate) async fn run(
+    node: Arc<Node>,
+    client: Arc<Core>,
+    mut orders: Orders,
+    closed: oneshot::Sender<Result<(), PersistentNodeError>>,
+) {
+    // However this ends: with the runtime, too.
+    let _closed = TellClosed(Arc::clone(&node));
+    let (mut earlier, mut pauses): (Vec<i64>, _) = (Vec::new(), 0);
+    let ended = loop {
+        let session = tokio::select! {
+            biased;
+            () = dropped(&mut orders) => break Ok(()),
+            session = client.session() => session,
+        };
+        let session = match session {
+            Ok(session) => session,
+            Err(NoSession::Unreachable(error)) => {
+                node.set_trouble(Some(node.connection(Arc::new(error))));
+                pauses += 1;
+                tokio::select! {
+                    () = tokio::time::sleep(clean_up_pause(pauses)) => continue,
+                    () = dropped(&mut orders) => break Ok(()),
+                }
+            }
+            Err(NoSession::AuthFailed) => {
+                break Err(PersistentNodeError::AuthFailed { path: node.user_path() });
+            }
+            Err(NoSession::Closed) => break Err(PersistentNodeError::Closed { path: node.user_path() }),
+        };
+        pauses = 0;
+        // A client that leaves a borrowed session waits for this, and deletes the node first.
+        let keeping = session.begin_keeping();
+        let mut stay = Stay {
+            client: &client,
+            node: &node,
+            session: &session,
+            earlier: &earlier,
+            in_doubt: false,
+            own: None,
+            failures: 0,
+        };
+        let is_dropped = stay.run(&mut orders).await;
+        let created = stay.may_exist();
+        if is_dropped {
+            // The session may be closed by this, if it was the last to use it, which deletes the node too.
+            drop(client);
+            let withdrawn = withdraw(&node, &session, created).await;
+            drop(keeping);
+            // An error means that the node was dropped and not closed.
+            drop(closed.send(withdrawn));
+            return;
+        }
+        // Logged there. Of a session of our own, nothing is left to delete.
+        drop(withdraw(&node, &session, created).await);
+        drop(keeping);
+        node.tell(PersistentNodeState::Absent);
+        if earlier.len() == EARLIER {
+            earlier.remove(0);
+        }
+        earlier.push(session.session_id());
+    };
+    if let Err(error) = &ended {
+        node.set_trouble(Some(error.clone()));
+    }
+    // A node whose client is closed is gone with the session.
+    drop(closed.send(Ok(())));
+}
+
+struct TellClosed(Arc<Node>);
+
+impl Drop for TellClosed {
+    fn drop(&mut self) {
+        self.0.tell(PersistentNodeState::Closed);
+    }
+}
+
+/// Waits until the handle is dropped. What it orders meanwhile is not waited for afterwards.
+async fn dropped(orders: &mut Orders) {
+    while orders.changed().await.is_ok() {}
+}
+
+/// The stay of a node in one session.
+struct Stay<'a> {
+    client: &'a Core,
+    node: &'a Node,
+    session: &'a Arc<Session>,
+    earlier: &'a [i64],
+    /// Whether a create was sent of which it is not known whether it made the node.
+    in_doubt: bool,
+    /// The node, if it is there and ours: the generation of the data that it was given, 0 if that is not known.
+    own: Option<u64>,
+    /// Requests in a row that were not answered.
+    failures: u32,
+}
+
+/// What to do next.
+enum Next {
+    Create,
+    Look,
+    /// The node is there: wait until something happens to it.
+    Wait(Option<zk::OneshotWatcher>),
+    Pause(Duration),
+}
+
+impl Stay<'_> {
+    /// Returns whether there may be a node of ours in this session.
+    fn may_exist(&self) -> bool {
+        self.in_doubt || self.own.is_some()
+    }
+
+    /// Runs until the session ends, or the handle is dropped, for which it returns `true`.
+    async fn run(&mut self, orders: &mut Orders) -> bool {
+        let mut next = Next::Create;
+        loop {
+            if self.session.end_reason().is_some() {
+                return orders.has_changed().is_err();
+            }
+            let wanted = orders.borrow_and_update().clone();
+            let path = self.node.path.server();
+            let watching = self.session.watch(path, WatchUse::Node);
+            next = match next {
+                Next::Create => tokio::select! {
+                    next = self.create(&wanted) => next,
+                    () = dropped(orders) => return true,
+                },
+                Next::Look => tokio::select! {
+                    next = self.look(&wanted, watching.is_some()) => next,
+                    () = dropped(orders) => return true,
+                },
+                // New data were ordered during the look.
+                Next::Wait(_) if self.own.is_some_and(|given| given != wanted.generation) => Next::Look,
+                Next::Wait(watcher) => {
+                    let poll = self.session.lease().heartbeat_interval();
+                    let happened = async {
+                        match watcher {
+                            Some(watcher) => drop(changed(watcher).await),
+                            None => tokio::time::sleep(poll).await,
+                        }
+                    };
+                    tokio::select! {
+                        // Whatever the event is, the node is looked at.
+                        () = happened => Next::Look,
+                        order = orders.changed() => match order {
+                            Ok(()) => Next::Look,
+                            Err(_) => return true,
+                        },
+                        _ = self.session.ended() => return false,
+                    }
+                }
+                Next::Pause(pause) => tokio::select! {
+                    () = tokio::time::sleep(pause) => if self.own.is_some() { Next::Look } else { Next::Create },
+                    () = dropped(orders) => return true,
+                    _ = self.session.ended() => return false,
+                },
+            };
+        }
+    }
+
+    async fn create(&mut self, wanted: &Wanted) -> Next {
+        let (path, acls) = (self.node.path.server(), to_library(&self.node.acl));
+        let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::new(&acls));
+        // Until it is answered: this may be dropped.
+        let before = mem::replace(&mut self.in_doubt, true);
+        let (sent, options) = (clock::now(), &options);
+        let answer = self
+            .session
+            .request(|handle| async move { handle.create(path, &wanted.data, options).await })
+            .await;
+        match answer {
+            Ok(Ok((stat, _))) => {
+                self.session.lease().renewed(sent);
+                self.failures = 0;
+                if !stat.is_invalid() && stat.ephemeral_owner != self.session.session_id() {
+                    // Replaced without a word (docs/protocol.md#replaced-session).
+                    self.session.end(LostReason::SessionReplaced);
+                    return Next::Look;
+                }
+                self.in_doubt = false;
+                self.own = Some(wanted.generation);
+                self.node.tell_written(wanted.generation);
+                Next::Look
+            }
+            Ok(Err(error)) => {
+                self.session.lease().renewed_by_refusal(sent, &error);
+                let is_there = error == zk::Error::NodeExists;
+                let failure = self.session.failure(error);
+                if !matches!(failure.kind, FailureKind::Unknown | FailureKind::SessionGone) {
+                    self.in_doubt = before;
+                }
+                if is_there {
+                    return Next::Look;
+                }
+                if failure.kind == FailureKind::NoNode {
+                    return self.make_parents(failure).await;
+                }
+                self.failed(&failure)
+            }
+            Err(SessionGone) => Next::Look,
+        }
+    }
+
+    async fn make_parents(&mut self, missing: Failure) -> Next {
+        let node = self.node;
+        let Some((parent, _)) = node.path.server().rsplit_once('/').filter(|(parent, _)| !parent.is_empty())
+        else {
+            return self.failed(&missing);
+        };
+        let (client, session) = (self.client, self.session);
+        let made = session.request(|handle| async move {
+            make_directories_at(client, &handle, parent, &node.acl, node.parents).await
+        });
+        match made.await {
+            // Not at once again and again, if they are deleted all the time.
+            Ok(Ok(())) if self.failures < 3 => {
+                self.failures += 1;
+                Next::Create
+            }
+            Ok(Ok(())) => self.failed(&missing),
+            Ok(Err(error)) => {
+                let failure = self.session.failure(error);
+                self.failed(&failure)
+            }
+            Err(SessionGone) => Next::Look,
+        }
+    }
+
+    /// Looks at the node, and writes what is to be in it.
+    async fn look(&mut self, wanted: &Wanted, watch: bool) -> Next {
+        let path = self.node.path.server();
+        let read = self.session.request(|handle| async move {
+            if watch {
+                let (data, stat, watcher) = handle.get_and_watch_data(path).await?;
+                return Ok((data, stat, Some(watcher)));
+            }
+            handle.get_data(path).await.map(|(data, stat)| (data, stat, None))
+        });
+        let (data, stat, watcher) = match read.await {
+            Ok(Ok(read)) => read,
+            Ok(Err(zk::Error::NoNode)) => {
+                // Deleted by another hand. A create that is still on its way is found by the next one.
+                self.own = None;
+                self.node.tell(PersistentNodeState::Absent);
+                return Next::Create;
+            }
+            Ok(Err(error)) => {
+                let failure = self.session.failure(error);
+                return self.failed(&failure);
+            }
+            Err(SessionGone) => return Next::Look,
+        };
+        let state =
+            match owner(stat.ephemeral_owner, self.session.session_id(), self.earlier, self.may_exist()) {
+                Owner::Ours => {
+                    let before = self.own.unwrap_or(0);
+                    // One that was found after a lost answer may have these data, and one that was written by another
+                    // hand since keeps its own.
+                    let is_written = before == wanted.generation || data == *wanted.data;
+                    self.in_doubt = false;
+                    self.own = Some(before);
+                    if is_written {
+                        self.failures = 0;
+                        self.own = Some(wanted.generation);
+                        self.node.tell_written(wanted.generation);
+                        return Next::Wait(watcher);
+                    }
+                    // The event of its own write comes by the watch, and means a look.
+                    drop(watcher);
+                    return self.write(wanted, stat.version).await;
+                }
+                Owner::Earlier => PersistentNodeState::Absent,
+                Owner::Another => PersistentNodeState::Conflict,
+            };
+        self.own = None;
+        self.failures = 0;
+        self.node.tell(state);
+        Next::Wait(watcher)
+    }
+
+    /// Writes new data, if the node is still the one that was looked at.
+    async fn write(&mut self, wanted: &Wanted, version: i32) -> Next {
+        let (path, sent) = (self.node.path.server(), clock::now());
+        let written = self
+            .session
+            .request(|handle| async move { handle.set_data(path, &wanted.data, Some(version)).await });
+        match written.await {
+            Ok(Ok(_)) => {
+                self.session.lease().renewed(sent);
+                self.own = Some(wanted.generation);
+                self.node.tell_written(wanted.generation);
+                Next::Look
+            }
+            Ok(Err(error)) => {
+                self.session.lease().renewed_by_refusal(sent, &error);
+                match error {
+                    // Another has written to it, or it is gone. A write whose answer was lost did this too.
+                    zk::Error::BadVersion | zk::Error::NoNode => {
+                        self.failures += 1;
+                        Next::Pause(clean_up_pause(self.failures))
+                    }
+                    error => {
+                        let failure = self.session.failure(error);
+                        self.failed(&failure)
+                    }
+                }
+            }
+            Err(SessionGone) => Next::Look,
+        }
+    }
+
+    /// Returns what to do after a request that failed: the same again, later.
+    fn failed(&mut self, failure: &Failure) -> Next {
+        self.failures = self.failures.saturating_add(1);
+        match failure.kind {
+            FailureKind::Refused(_) => {
+                let refused = self.node.refused(failure);
+                if self.node.trouble().is_none_or(|known| {
+                    !matches!(
+                        known,
+                        PersistentNodeError::NoAuth { .. } | PersistentNodeError::Rejected { .. }
+                    )
+                }) {
+                    tracing::warn!(path = self.node.path.user(), error = %refused, "a node is not there");
+                }
+                self.node.set_trouble(Some(refused));
+                self.node.tell(PersistentNodeState::Refused);
+                Next::Pause(self.session.lease().heartbeat_interval())
+            }
+            FailureKind::SessionGone => Next::Look,
+            _ => {
+                self.node.set_trouble(Some(self.node.connection(Arc::clone(&failure.cause))));
+                Next::Pause(clean_up_pause(self.failures))
+            }
+        }
+    }
+}
+
+/// Deletes the node, if it is this session's and this task's; repeats that until it is known, or the session is gone.
+async fn withdraw(node: &Node, session: &Session, created: bool) -> Result<(), PersistentNodeError> {
+    if !created {
+        return Ok(());
+    }
+    let path = node.path.server();
+    let mut failures = 0;
+    loop {
+        let deleted = session.request(|handle| async move {
+            // No node has this version. The answer is a committed transaction of this session, behind which a create
+            // that was not answered is decided (docs/protocol.md#write-barrier).
+            match handle.delete(path, Some(NO_VERSION)).await {
+                Ok(()) | Err(zk::Error::NoNode) => return Ok(true),
+                Err(zk::Error::BadVersion) => {}
+                Err(error) => return Err(error),
+            }
+            let stat = handle.check_stat(path).await?;
+            let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == session.session_id()) else {
+                // Another's.
+                return Ok(true);
+            };
+            match handle.delete(path, Some(stat.version)).await {
+                Ok(()) | Err(zk::Error::NoNode) => Ok(true),
+                // Written to meanwhile.
+                Err(zk::Error::BadVersion) => Ok(false),
+                Err(error) => Err(error),
+            }
+        });
+        match deleted.await {
+            Ok(Ok(true)) | Err(SessionGone) => return Ok(()),
+            Ok(Ok(false)) => {}
+            Ok(Err(error)) => {
+                let failure = session.failure(error);
+                match failure.kind {
+                    FailureKind::SessionGone => return Ok(()),
+                    FailureKind::Refused(_) => {
+                        let error = node.refused(&failure);
+                        let path = node.path.user();
+                        tracing::error!(path, %error, "a node could not be deleted and stays until its session ends");
+                        return Err(error);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        failures += 1;
+        tokio::select! {
+            () = tokio::time::sleep(clean_up_pause(failures)) => {}
+            () = session.gone() => return Ok(()),
+        }
+    }
+}
+
+/// A version that no node has: versions count from 0, and -1 means any.
+const NO_VERSION: i32 = i32::MIN;
+
+/// Waits until the node has the data of this generation, or later ones.
+///
+/// # Errors
+/// If the servers refuse it, or the node is closed.
+pub(crate) async fn until_written(node: &Node, generation: u64) -> Result<(), PersistentNodeError> {
+    let (mut written, mut states) = (node.written.subscribe(), node.state.subscribe());
+    loop {
+        if *written.borrow_and_update() >= generation {
+            return Ok(());
+        }
+        match *states.borrow_and_update() {
+            PersistentNodeState::Refused => {
+                if let Some(refused) = node.trouble() {
+                    return Err(refused);
+                }
+            }
+            PersistentNodeState::Closed => {
+                return Err(node
+                    .trouble()
+                    .unwrap_or_else(|| PersistentNodeError::Closed { path: node.user_path() }));
+            }
+            _ => {}
+        }
+        // An error is impossible: the node has the senders.
+        tokio::select! {
+            _ = written.changed() => {}
+            _ = states.changed() => {}
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Why a node is not there, or a group's members are not known.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::cause::Cause;
+use crate::shown::{Quoted, debug_as_text};
+
+/// Error of a [`PersistentNode`](crate::PersistentNode) and a [`GroupMember`](crate::GroupMember).
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # server.create("/services/web-1", b"by hand")?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::time::Duration;
+/// use zookeeper_recipes::{PersistentNode, PersistentNodeError};
+///
+/// // The name is taken.
+/// let node = PersistentNode::new(&client, "/services/web-1", "10.0.0.7:80")?;
+/// let error = node.wait_for_initial_create(Duration::from_millis(50)).await.unwrap_err();
+/// assert!(matches!(error, PersistentNodeError::TimedOut { .. }) && error.is_retryable());
+/// assert_eq!(error.path(), "/services/web-1");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Error)]
+#[non_exhaustive]
+pub enum PersistentNodeError {
+    /// The node was not created in time. It will be, once what is in its way is gone.
+    #[error(
+        "the node {path} was not created within {waited:?}{}",
+        if *conflict { ": another node is at the path" } else { "" },
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    TimedOut {
+        /// The path of the node.
+        path: String,
+        /// How long the call has waited.
+        waited: Duration,
+        /// Whether another process's node, or one that is not ephemeral, is at the path.
+        conflict: bool,
+        /// What failed last; `None` if nothing did.
+        #[source]
+        source: Option<Cause>,
+    },
+    /// No server answered for as long as the retry policy allows.
+    #[error("no ZooKeeper server answered a request for {path}", path = Quoted(path))]
+    #[non_exhaustive]
+    Connection {
+        /// The path of the node, or of the group.
+        path: String,
+        /// What failed last.
+        #[source]
+        source: Cause,
+    },
+    /// An ACL denies this client what it needs: CREATE on the directory, or the nearest one above it that
+    /// exists, READ and WRITE on the node, and DELETE on the directory.
+    #[error(
+        "no permission for {path}: its ACL needs READ and WRITE, and the directory above it CREATE and DELETE, \
+         for this client{}",
+        match has_credentials {
+            Some(true) => ", which has credentials, but not the right ones",
+            Some(false) => ", which has no credentials (`ClientBuilder::auth`)",
+            None => "",
+        },
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    NoAuth {
+        /// The path of the node, or of the group.
+        path: String,
+        /// Whether this client has credentials ([`ClientBuilder::auth`](crate::ClientBuilder::auth)). `None`
+        /// for a borrowed session and for a connector, which may have credentials of their own.
+        has_credentials: Option<bool>,
+    },
+    /// The server refused a request, for a reason that a retry does not change.
+    #[error("ZooKeeper refused a request for {path}", path = Quoted(path))]
+    #[non_exhaustive]
+    Rejected {
+        /// The path of the node, or of the group.
+        path: String,
+        /// What the server said.
+        #[source]
+        source: Cause,
+    },
+    /// The data are larger than a request can carry. The node keeps what it has.
+    #[error("the node {path} cannot have {bytes} bytes of data: at most 1,000,000 fit", path = Quoted(path))]
+    #[non_exhaustive]
+    DataTooLarge {
+        /// The path of the node.
+        path: String,
+        /// The length of the data, in bytes.
+        bytes: usize,
+    },
+    /// The servers refused the client's credentials; the client is closed.
+    #[error("{path} cannot be used: ZooKeeper refused the client's credentials", path = Quoted(path))]
+    #[non_exhaustive]
+    AuthFailed {
+        /// The path of the node, or of the group.
+        path: String,
+    },
+    /// The client was closed, or the session that it borrowed has ended.
+    #[error("{path} cannot be used: its client is closed", path = Quoted(path))]
+    #[non_exhaustive]
+    Closed {
+        /// The path of the node, or of the group.
+        path: String,
+    },
+}
+
+impl PersistentNodeError {
+    /// Returns `true` if the same call may succeed later with nothing else changed.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::TimedOut { .. } | Self::Connection { .. })
+    }
+
+    /// Returns the path of the node, or of the group, without the client's namespace.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::TimedOut { path, .. }
+            | Self::Connection { path, .. }
+            | Self::NoAuth { path, .. }
+            | Self::Rejected { path, .. }
+            | Self::DataTooLarge { path, .. }
+            | Self::AuthFailed { path }
+            | Self::Closed { path } => path,
+        }
+    }
+}
+
+debug_as_text!(PersistentNodeError);

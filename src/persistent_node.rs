@@ -1,0 +1,390 @@
+//! An ephemeral node that comes back.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{oneshot, watch};
+use uuid::Uuid;
+
+use crate::client::Client;
+use crate::engine::persistent_node::{self, Node, Wanted};
+use crate::error::{BuildError, Cause, PersistentNodeError};
+use crate::options::{Acl, Parents};
+use crate::path::LockPath;
+pub use crate::protocol::persistent_node::PersistentNodeState;
+use crate::session::core::Core;
+use crate::session::waker;
+use crate::shown::Quoted;
+
+/// An ephemeral node that is there again after the end of its session, or a deletion by hand: what a service
+/// registers itself with.
+///
+/// It is Curator's class of that name, with ephemeral nodes. It is created in the background as soon as there
+/// is a session, and again in each next session, with the data that were [set](Self::set_data) last. A task of
+/// the client watches it, and needs no other.
+///
+/// # Whose node it is
+/// The node counts only if the session that owns it is this client's. A node of an earlier session of this client
+/// is waited for until the servers expire that session. Any other node at the path is left alone, with its data:
+/// the state is [`Conflict`](PersistentNodeState::Conflict), and when that node goes, this client creates its
+/// own. That is also what a process that was killed meets when it starts again, for the rest of the old session's
+/// timeout.
+///
+/// Unlike a guard it proves nothing: for a moment after its end another may use the name. See
+/// [`InterProcessMutex`](crate::InterProcessMutex) for that.
+///
+/// # Its end
+/// [`close`](Self::close) deletes the node and waits for that; a drop deletes it in the background. Both keep off
+/// a node that is not this session's.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::time::Duration;
+/// use zookeeper_recipes::PersistentNode;
+///
+/// let node = PersistentNode::new(&client, "/services/web/web-1", "10.0.0.7:80")?;
+/// node.wait_for_initial_create(Duration::from_secs(5)).await?;
+/// # assert_eq!(server.node("/services/web/web-1").unwrap().data, b"10.0.0.7:80");
+/// node.set_data("10.0.0.7:8080").await?;
+/// # assert_eq!(server.node("/services/web/web-1").unwrap().data, b"10.0.0.7:8080");
+/// node.close().await?;
+/// # assert!(!server.exists("/services/web/web-1"));
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "PersistentEphemeralNode")]
+#[doc(alias = "service discovery")]
+pub struct PersistentNode {
+    node: Arc<Node>,
+    client: Arc<Core>,
+    /// Its drop has the node deleted.
+    wanted: watch::Sender<Wanted>,
+    closed: oneshot::Receiver<Result<(), PersistentNodeError>>,
+}
+
+/// The most data of a node; see [`PersistentNodeError::DataTooLarge`].
+const MAX_DATA_BYTES: usize = 1_000_000;
+
+impl PersistentNode {
+    /// Creates the node at `path` in the background, with these data.
+    ///
+    /// # Errors
+    /// [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, and [`BuildError::InvalidOption`] if the
+    /// data are longer than 1,000,000 bytes.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::PersistentNode;
+    ///
+    /// let node = PersistentNode::new(&client, "/services/web/web-1", "10.0.0.7:80")?;
+    /// assert_eq!(node.path(), "/services/web/web-1");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(client: &Client, path: &str, data: impl Into<Vec<u8>>) -> Result<Self, BuildError> {
+        Self::builder(client, path, data).create()
+    }
+
+    /// Returns a builder of the node at `path`, for other options than the defaults.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{Acl, Parents, PersistentNode};
+    ///
+    /// let builder = PersistentNode::builder(&client, "/services/web/web-1", "10.0.0.7:80");
+    /// let node = builder.protected().acl([Acl::open()]).parents(Parents::Persistent).create()?;
+    /// node.wait_for_initial_create(Duration::from_secs(5)).await?;
+    /// assert!(node.path().starts_with("/services/web/_c_") && node.path().ends_with("-web-1"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(client: &Client, path: &str, data: impl Into<Vec<u8>>) -> PersistentNodeBuilder {
+        PersistentNodeBuilder {
+            client: client.clone(),
+            path: path.to_owned(),
+            data: data.into(),
+            protected: false,
+            acl: None,
+            parents: Parents::default(),
+        }
+    }
+
+    /// Waits until the node was created for the first time.
+    ///
+    /// # Errors
+    /// - [`PersistentNodeError::TimedOut`] if `timeout` is over. It says whether another node is at the path, and
+    ///   the creation goes on.
+    /// - [`PersistentNodeError::NoAuth`] or [`PersistentNodeError::Rejected`] at once, if the servers refuse it.
+    /// - [`PersistentNodeError::Closed`] or [`PersistentNodeError::AuthFailed`] if the client is closed.
+    ///
+    /// # Cancel safety
+    /// It only waits.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::PersistentNode;
+    ///
+    /// let node = PersistentNode::new(&client, "/services/web/web-1", "10.0.0.7:80")?;
+    /// node.wait_for_initial_create(Duration::from_secs(5)).await?;
+    /// # assert!(server.exists(node.path()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "waitForInitialCreate")]
+    pub async fn wait_for_initial_create(&self, timeout: Duration) -> Result<(), PersistentNodeError> {
+        let (node, started) = (Arc::clone(&self.node), Instant::now());
+        // Where the timers are.
+        let waited = self.client.run_while_polled(async move {
+            tokio::time::timeout(timeout, persistent_node::until_written(&node, 1)).await
+        });
+        match waited.await {
+            Some(Ok(written)) => written,
+            Some(Err(_)) => Err(self.timed_out(started.elapsed())),
+            None => Err(self.ended()),
+        }
+    }
+
+    fn timed_out(&self, waited: Duration) -> PersistentNodeError {
+        let source = self.node.trouble().map(|trouble| Arc::new(trouble) as Cause);
+        let conflict = self.state() == PersistentNodeState::Conflict;
+        PersistentNodeError::TimedOut { path: self.path().to_owned(), waited, conflict, source }
+    }
+
+    fn ended(&self) -> PersistentNodeError {
+        self.node.trouble().unwrap_or_else(|| PersistentNodeError::Closed { path: self.path().to_owned() })
+    }
+
+    /// Sets the data, and waits until the node has them.
+    ///
+    /// If the node is not there at the moment, it is created with the new data. Of two calls at once the later one
+    /// counts, for both. What another hand has written to the node is written over; until the next call, what it
+    /// writes stays.
+    ///
+    /// # Errors
+    /// - [`PersistentNodeError::DataTooLarge`] if they are longer than 1,000,000 bytes. Nothing is changed.
+    /// - [`PersistentNodeError::NoAuth`] or [`PersistentNodeError::Rejected`] if the servers refuse the node. It
+    ///   is asked for again from time to time, with the new data.
+    /// - [`PersistentNodeError::Closed`] or [`PersistentNodeError::AuthFailed`] if the client is closed.
+    ///
+    /// # Cancel safety
+    /// The data are set in any case, from the first poll. To wait less, wrap it in [`tokio::time::timeout`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::PersistentNode;
+    ///
+    /// let node = PersistentNode::new(&client, "/services/web/web-1", "starting")?;
+    /// node.set_data("ready").await?;
+    /// # assert_eq!(server.node(node.path()).unwrap().data, b"ready");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "setData")]
+    pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> Result<(), PersistentNodeError> {
+        let data: Vec<u8> = data.into();
+        if data.len() > MAX_DATA_BYTES {
+            let (path, bytes) = (self.path().to_owned(), data.len());
+            return Err(PersistentNodeError::DataTooLarge { path, bytes });
+        }
+        let mut generation = 0;
+        self.wanted.send_modify(|wanted| {
+            generation = wanted.generation + 1;
+            *wanted = Wanted { data: data.into(), generation };
+        });
+        waker::contain(persistent_node::until_written(&self.node, generation)).await
+    }
+
+    /// Returns where the node is.
+    #[must_use]
+    pub fn state(&self) -> PersistentNodeState {
+        *self.node.state.borrow()
+    }
+
+    /// Returns a receiver of the [`state`](Self::state), to wait for changes.
+    ///
+    /// A receiver that is slow may miss states in between, but always gets the latest.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{PersistentNode, PersistentNodeState};
+    ///
+    /// let node = PersistentNode::new(&client, "/services/web/web-1", "10.0.0.7:80")?;
+    /// let mut states = node.watch_state();
+    /// states.wait_for(|state| *state == PersistentNodeState::Present).await?;
+    /// # assert!(server.exists(node.path()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "getListenable")]
+    pub fn watch_state(&self) -> watch::Receiver<PersistentNodeState> {
+        self.node.state.subscribe()
+    }
+
+    /// Returns the path of the node, without the client's namespace: of a
+    /// [protected](PersistentNodeBuilder::protected) one, with its id.
+    #[must_use]
+    #[doc(alias = "getActualPath")]
+    pub fn path(&self) -> &str {
+        self.node.path.user()
+    }
+
+    /// Deletes the node, and waits until a server has confirmed that it is gone.
+    ///
+    /// With no server in reach it waits until the session is over.
+    ///
+    /// # Errors
+    /// [`PersistentNodeError::NoAuth`] or [`PersistentNodeError::Rejected`] if the servers refuse to delete it: it
+    /// stays until the session ends.
+    ///
+    /// # Cancel safety
+    /// The node is deleted in any case, from the moment of the call.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::PersistentNode;
+    ///
+    /// let node = PersistentNode::new(&client, "/services/web/web-1", "10.0.0.7:80")?;
+    /// node.close().await?;
+    /// # assert!(!server.exists("/services/web/web-1"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn close(self) -> impl Future<Output = Result<(), PersistentNodeError>> + Send + 'static {
+        let Self { client, wanted, closed, .. } = self;
+        drop(wanted);
+        async move {
+            // An error means that the client has ended, and the node with it.
+            let result = waker::contain(closed).await.unwrap_or(Ok(()));
+            // Kept until here: its last handle would close the session before the answer.
+            drop(client);
+            result
+        }
+    }
+}
+
+impl fmt::Debug for PersistentNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PersistentNode({}, {:?})", Quoted(self.path()), self.state())
+    }
+}
+
+/// Builder of a [`PersistentNode`].
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{Parents, PersistentNode};
+///
+/// let builder = PersistentNode::builder(&client, "/services/web/web-1", "10.0.0.7:80");
+/// let node = builder.parents(Parents::Persistent).create()?;
+/// # node.close().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "it does nothing until `create` is called"]
+pub struct PersistentNodeBuilder {
+    client: Client,
+    path: String,
+    data: Vec<u8>,
+    protected: bool,
+    acl: Option<Vec<Acl>>,
+    parents: Parents,
+}
+
+impl PersistentNodeBuilder {
+    /// Puts Curator's `_c_`, an id and `-` before the node's name, so that no other process has the same; by
+    /// default the name is as given.
+    ///
+    /// The id is that of this node for its life. There is no conflict then, and several processes may register
+    /// under one name.
+    #[doc(alias = "useProtection")]
+    pub fn protected(mut self) -> Self {
+        self.protected = true;
+        self
+    }
+
+    /// Sets the ACL of the node, and of directories that are created for it; by default the client's
+    /// ([`ClientBuilder::acl`](crate::ClientBuilder::acl)).
+    ///
+    /// The client needs READ and WRITE on the node, and DELETE on its directory.
+    pub fn acl(mut self, acl: impl IntoIterator<Item = Acl>) -> Self {
+        self.acl = Some(acl.into_iter().collect());
+        self
+    }
+
+    /// Sets how missing directories are created; by default as containers, which the servers remove some time
+    /// after the last node in them is gone.
+    pub fn parents(mut self, parents: Parents) -> Self {
+        self.parents = parents;
+        self
+    }
+
+    /// Creates the node in the background.
+    ///
+    /// # Errors
+    /// See [`PersistentNode::new`], and [`BuildError::InvalidOption`] if the ACL is empty.
+    pub fn create(self) -> Result<PersistentNode, BuildError> {
+        let namespace = self.client.core.namespace();
+        let mut path = LockPath::parse(namespace, &self.path)?;
+        let invalid = |option, reason| BuildError::InvalidOption { path: self.path.clone(), option, reason };
+        if self.data.len() > MAX_DATA_BYTES {
+            return Err(invalid("data", "it has at most 1,000,000 bytes"));
+        }
+        let acl = match self.acl {
+            Some(acl) if acl.is_empty() => return Err(invalid("acl", "it grants no permission")),
+            Some(acl) => acl.into(),
+            None => Arc::clone(self.client.core.acl()),
+        };
+        if let Some((directory, name)) = self.path.rsplit_once('/').filter(|_| self.protected) {
+            path = LockPath::parse(namespace, &format!("{directory}/_c_{}-{name}", Uuid::new_v4()))?;
+        }
+        let client = Arc::clone(&self.client.core);
+        let node = Node::new(&client, path, acl, self.parents);
+        let (wanted, orders) = watch::channel(Wanted { data: self.data.into(), generation: 1 });
+        let (told, closed) = oneshot::channel();
+        client.spawn(persistent_node::run(Arc::clone(&node), Arc::clone(&client), orders, told));
+        Ok(PersistentNode { node, client, wanted, closed })
+    }
+}
+
+impl fmt::Debug for PersistentNodeBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PersistentNodeBuilder({})", Quoted(&self.path))
+    }
+}

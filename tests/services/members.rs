@@ -1,0 +1,188 @@
+//! The members of a group: docs/protocol.md#group-watch.
+
+use std::collections::BTreeMap;
+
+use test_support::in_process::{connect, session, until};
+use test_support::{SOON, within};
+use tokio_test::{assert_pending, task};
+use zookeeper_recipes::{Client, GroupMember, PersistentNodeError, PersistentNodeState};
+use zookeeper_test_server::{Cut, Loss, Match, Op, Server};
+
+const GROUP: &str = "/services/web";
+
+async fn join(client: &Client, id: &str) -> GroupMember {
+    let member = GroupMember::new(client, GROUP, id, format!("of {id}")).unwrap();
+    within("the join", member.wait_for_initial_create(SOON)).await.unwrap();
+    member
+}
+
+fn ids(members: &BTreeMap<String, Vec<u8>>) -> Vec<&str> {
+    members.keys().map(String::as_str).collect()
+}
+
+#[tokio::test]
+async fn members_know_each_other() {
+    let server = Server::start().unwrap();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let one = join(&client, "1").await;
+    let two = join(&other, "2").await;
+    // One of another program, whose name is no id of ours.
+    server.create("/services/web/100%", "by hand").unwrap();
+    let members = within("the members", one.members()).await.unwrap();
+    assert_eq!(ids(&members), ["1", "100%", "2"]);
+    assert_eq!((&*members["2"], &*members["100%"]), (&b"of 2"[..], &b"by hand"[..]));
+    within("the write", two.set_data("new")).await.unwrap();
+    assert_eq!(within("the members", two.members()).await.unwrap()["2"], b"new");
+    within("the end", two.close()).await.unwrap();
+    assert_eq!(ids(&within("the members", one.members()).await.unwrap()), ["1", "100%"]);
+    let shown = format!("{one:?}");
+    assert!(shown.contains(GROUP) && shown.contains("Present"), "{shown}");
+}
+
+/// An id from outside.
+#[tokio::test]
+async fn an_id_is_any_text() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let mut members = Vec::new();
+    for id in ["10.0.0.7:80/tcp", "..", "", "50%"] {
+        members.push(join(&client, id).await);
+    }
+    assert_eq!(server.children(GROUP).len(), 4, "{:?}", server.children(GROUP));
+    assert_eq!(ids(&members[0].members().await.unwrap()), ["", "..", "10.0.0.7:80/tcp", "50%"]);
+    assert_eq!(members[0].id(), "10.0.0.7:80/tcp");
+}
+
+#[tokio::test]
+async fn an_id_belongs_to_one_member() {
+    let server = Server::start().unwrap();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let one = join(&client, "1").await;
+    let same = GroupMember::new(&other, GROUP, "1", "other").unwrap();
+    let mut states = same.watch_state();
+    let conflict = states.wait_for(|state| *state == PersistentNodeState::Conflict);
+    within("the conflict", conflict).await.unwrap();
+    assert_eq!(within("the members", same.members()).await.unwrap()["1"], b"of 1");
+    within("the end", one.close()).await.unwrap();
+    within("the join", same.wait_for_initial_create(SOON)).await.unwrap();
+    assert_eq!(server.node("/services/web/1").unwrap().data, b"other");
+}
+
+#[tokio::test]
+async fn comings_and_goings_are_told_together() {
+    let server = Server::start().unwrap();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let one = join(&client, "1").await;
+    let mut watch = one.watch();
+    assert_eq!(ids(&within("the members", watch.changed()).await.unwrap()), ["1"]);
+    // Between two calls: nothing is lost, and all is one change.
+    let two = join(&other, "2").await;
+    let three = join(&other, "3").await;
+    within("the end", two.close()).await.unwrap();
+    assert_eq!(ids(&within("the change", watch.changed()).await.unwrap()), ["1", "3"]);
+    let mut waiting = task::spawn(watch.changed());
+    assert_pending!(waiting.poll());
+    until(&server, "the watch", |view| !view.watches_on(GROUP).is_empty()).await;
+    within("the end", three.close()).await.unwrap();
+    assert_eq!(ids(&within("the change", waiting).await.unwrap()), ["1"]);
+}
+
+/// One that has left and come back has another session, and other data perhaps.
+#[tokio::test]
+async fn one_that_comes_back_is_a_change() {
+    let server = Server::start().unwrap();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let one = join(&client, "1").await;
+    let two = join(&other, "2").await;
+    let mut watch = one.watch();
+    within("the members", watch.changed()).await.unwrap();
+    let before = session(&other);
+    assert!(server.expire_session(before));
+    until(&server, "its return", move |view| {
+        view.node("/services/web/2").is_some_and(|node| node.ephemeral_owner != before)
+    })
+    .await;
+    assert_eq!(ids(&within("the change", watch.changed()).await.unwrap()), ["1", "2"]);
+    drop(two);
+}
+
+/// New data alone are no change, and cost no look.
+#[tokio::test]
+async fn a_watch_costs_two_lists_and_the_reads() {
+    let server = Server::start().unwrap();
+    let (client, other, watcher) = (connect(&server).await, connect(&server).await, connect(&server).await);
+    let one = join(&client, "1").await;
+    let mut watch = GroupMember::new(&watcher, GROUP, "w", "").unwrap().watch();
+    // It left again.
+    until(&server, "one member", |view| view.children(GROUP) == ["1"]).await;
+    within("the members", watch.changed()).await.unwrap();
+    let id = session(&watcher);
+    let requests = move |server: &Server| {
+        let counters = server.counters();
+        (counters.requests_of(id, Op::GetChildren), counters.requests_of(id, Op::GetData))
+    };
+    let before = requests(&server);
+    let mut waiting = task::spawn(watch.changed());
+    assert_pending!(waiting.poll());
+    until(&server, "the watch", |view| !view.watches_on(GROUP).is_empty()).await;
+    within("the write", one.set_data("new")).await.unwrap();
+    let two = join(&other, "2").await;
+    let members = within("the change", waiting).await.unwrap();
+    assert_eq!(members["1"], b"new");
+    let after = requests(&server);
+    assert_eq!((after.0 - before.0, after.1 - before.1), (2, 2));
+    drop(two);
+}
+
+#[tokio::test]
+async fn a_group_without_members_is_watched_too() {
+    let server = Server::start().unwrap();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let mut watch = join(&client, "1").await.watch();
+    until(&server, "no members", |view| view.children(GROUP).is_empty()).await;
+    // With the directory.
+    server.delete(GROUP).unwrap();
+    assert!(within("the members", watch.changed()).await.unwrap().is_empty());
+    let mut waiting = task::spawn(watch.changed());
+    assert_pending!(waiting.poll());
+    until(&server, "the watch", |view| !view.watches_on(GROUP).is_empty()).await;
+    let _two = join(&other, "2").await;
+    let mut members = within("the change", waiting).await.unwrap();
+    if members.is_empty() {
+        // The directory came first.
+        members = within("the next", watch.changed()).await.unwrap();
+    }
+    assert_eq!(ids(&members), ["2"]);
+}
+
+#[tokio::test]
+async fn faults_lose_no_change() {
+    let server = Server::start().unwrap();
+    let (client, other, watcher) = (connect(&server).await, connect(&server).await, connect(&server).await);
+    let one = join(&client, "1").await;
+    let mut watch = GroupMember::new(&watcher, GROUP, "w", "").unwrap().watch();
+    until(&server, "one member", |view| view.children(GROUP) == ["1"]).await;
+    within("the members", watch.changed()).await.unwrap();
+    // A lost list, a lost connection while it waits, and a session that ends.
+    for round in 0..3 {
+        let id = session(&watcher);
+        let fault = server.drop_reply(Match::op(Op::GetChildren).session(id), Loss::Close);
+        let mut waiting = task::spawn(watch.changed());
+        assert_pending!(waiting.poll());
+        within("the fault", fault.wait_hit()).await;
+        until(&server, "the watch", |view| !view.watches_on(GROUP).is_empty()).await;
+        match round {
+            0 => {}
+            1 => assert!(server.cut(id, Cut::Reset)),
+            _ => assert!(server.expire_session(id)),
+        }
+        let two = join(&other, "2").await;
+        assert_eq!(ids(&within("the change", waiting).await.unwrap()), ["1", "2"]);
+        within("the end", two.close()).await.unwrap();
+        assert_eq!(ids(&within("the change", watch.changed()).await.unwrap()), ["1"]);
+    }
+    drop(one);
+    within("the end", watcher.close()).await.unwrap();
+    let error = within("the end", watch.changed()).await.unwrap_err();
+    assert!(matches!(error, PersistentNodeError::Closed { .. }) && error.path() == GROUP, "{error}");
+}

@@ -1,0 +1,436 @@
+//! An ephemeral node that comes back: docs/protocol.md#persistent-node.
+
+use std::time::Duration;
+
+use test_support::in_process::{connect, connect_as, connect_with, eager, session, until};
+use test_support::{SOON, within};
+use tokio_test::{assert_pending, task};
+use zookeeper_client as zk;
+use zookeeper_recipes::{
+    Acl, BuildError, Client, Parents, Permissions, PersistentNode, PersistentNodeError, PersistentNodeState,
+    RetryPolicy,
+};
+use zookeeper_test_server::{CreateMode, Cut, Loss, Match, NodeKind, Op, Server};
+
+const PATH: &str = "/services/web/web-1";
+
+async fn present(server: &Server, client: &Client, data: &str) -> PersistentNode {
+    let node = PersistentNode::new(client, PATH, data).unwrap();
+    within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
+    assert_eq!(server.node(PATH).unwrap().data, data.as_bytes());
+    node
+}
+
+#[track_caller]
+fn state(node: &PersistentNode, wanted: PersistentNodeState) -> impl Future<Output = ()> {
+    let mut states = node.watch_state();
+    let arrived = async move { states.wait_for(|state| *state == wanted).await.map(drop) };
+    let arrived = within(&format!("{wanted:?}"), arrived);
+    async move { arrived.await.unwrap() }
+}
+
+/// Waits until the node is there, of this session and with these data.
+#[track_caller]
+fn is_of(server: &Server, owner: i64, data: &'static str) -> impl Future<Output = ()> {
+    until(server, "the node", move |view| {
+        view.node(PATH).is_some_and(|node| node.ephemeral_owner == owner && node.data == data.as_bytes())
+    })
+}
+
+fn others_node(server: &Server, data: &str, owner: i64) {
+    server.create_as(PATH, data, CreateMode::Ephemeral, owner).unwrap();
+}
+
+#[tokio::test]
+async fn it_is_created_written_and_deleted() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let node = present(&server, &client, "a").await;
+    assert_eq!(node.state(), PersistentNodeState::Present);
+    assert_eq!(server.node(PATH).unwrap().ephemeral_owner, session(&client));
+    assert_eq!(server.node("/services/web").unwrap().kind, NodeKind::Container);
+    within("the write", node.set_data("b")).await.unwrap();
+    assert_eq!(server.node(PATH).unwrap().data, b"b");
+    let states = node.watch_state();
+    within("the end", node.close()).await.unwrap();
+    assert!(!server.exists(PATH));
+    assert_eq!(*states.borrow(), PersistentNodeState::Closed);
+    until(&server, "the end of the watch", |view| view.watches() == 0).await;
+}
+
+/// CURATOR-97, CURATOR-241: it is there again in the next session, with what was set last.
+#[tokio::test]
+async fn after_a_session_it_is_there_again_with_the_last_data() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let node = present(&server, &client, "a").await;
+    for data in ["b", "c"] {
+        within("the write", node.set_data(data)).await.unwrap();
+        let before = session(&client);
+        assert!(server.expire_session(before));
+        until(&server, "the node of another session", move |view| {
+            let found = view.node(PATH);
+            found.is_some_and(|node| node.ephemeral_owner != before && node.data == data.as_bytes())
+        })
+        .await;
+        state(&node, PersistentNodeState::Present).await;
+    }
+}
+
+/// CURATOR-241: new data while the node is away are those that it comes back with.
+#[tokio::test]
+async fn data_set_while_it_is_away_are_those_of_the_next() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let node = present(&server, &client, "a").await;
+    let before = session(&client);
+    let gate = server.hold_request(Match::op(Op::Create).path(PATH));
+    assert!(server.expire_session(before));
+    within("the next create", gate.wait_hit()).await;
+    assert_eq!(node.state(), PersistentNodeState::Absent);
+    let mut write = task::spawn(node.set_data("b"));
+    assert_pending!(write.poll());
+    gate.release();
+    within("the write", write).await.unwrap();
+    assert_eq!(server.node(PATH).unwrap().data, b"b");
+    assert_ne!(server.node(PATH).unwrap().ephemeral_owner, before);
+}
+
+/// CURATOR-97: a lost connection, however often, costs nothing.
+#[tokio::test]
+async fn a_lost_connection_costs_nothing() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let node = present(&server, &client, "a").await;
+    let id = session(&client);
+    for data in ["b", "c", "d"] {
+        assert!(server.cut(id, Cut::Reset));
+        within("the write", node.set_data(data)).await.unwrap();
+        assert_eq!(server.node(PATH).unwrap().ephemeral_owner, id);
+    }
+    assert_eq!(server.node(PATH).unwrap().version, 3);
+}
+
+/// CURATOR-258: also after its data were changed, by us or by another hand.
+#[tokio::test]
+async fn deleted_by_hand_it_is_there_again() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let node = present(&server, &client, "a").await;
+    let id = session(&client);
+    for round in 0..3 {
+        match round {
+            0 => {}
+            1 => within("the write", node.set_data("b")).await.unwrap(),
+            // One that is not ours stays, until the next of ours.
+            _ => server.set_data(PATH, "by hand").unwrap(),
+        }
+        let before = server.node(PATH).unwrap().czxid;
+        until(&server, "the watch", move |view| !view.watches_on(PATH).is_empty()).await;
+        server.delete(PATH).unwrap();
+        let data: &[u8] = if round == 0 { b"a" } else { b"b" };
+        until(&server, "another node", move |view| {
+            let found = view.node(PATH);
+            found.is_some_and(|node| node.czxid > before && node.ephemeral_owner == id && node.data == data)
+        })
+        .await;
+        state(&node, PersistentNodeState::Present).await;
+    }
+}
+
+/// CURATOR-154, CURATOR-258: a process that is started again meets its own node of before, which goes with the
+/// session of before; the node of then would go on with stale data, and go.
+#[tokio::test]
+async fn a_node_of_another_session_is_left_alone_until_it_goes() {
+    let server = Server::start().unwrap();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    others_node(&server, "old", session(&other));
+    let node = PersistentNode::new(&client, PATH, "new").unwrap();
+    state(&node, PersistentNodeState::Conflict).await;
+    let error = within("the end", node.wait_for_initial_create(Duration::from_millis(20))).await.unwrap_err();
+    assert!(matches!(error, PersistentNodeError::TimedOut { conflict: true, .. }), "{error}");
+    assert!(error.to_string().contains("another node is at the path"), "{error}");
+    let mut write = task::spawn(node.set_data("newer"));
+    assert_pending!(write.poll());
+    // What it writes to its node makes no difference.
+    server.set_data(PATH, "still old").unwrap();
+    until(&server, "the next watch", |view| !view.watches_on(PATH).is_empty()).await;
+    assert_eq!(server.node(PATH).unwrap().data, b"still old");
+    assert!(server.expire_session(session(&other)));
+    is_of(&server, session(&client), "newer").await;
+    within("the write", write).await.unwrap();
+    state(&node, PersistentNodeState::Present).await;
+}
+
+#[tokio::test]
+async fn closed_in_a_conflict_it_deletes_no_other_node() {
+    let server = Server::start().unwrap();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    others_node(&server, "theirs", session(&other));
+    let node = PersistentNode::new(&client, PATH, "ours").unwrap();
+    state(&node, PersistentNodeState::Conflict).await;
+    within("the end", node.close()).await.unwrap();
+    assert_eq!(server.node(PATH).unwrap().data, b"theirs");
+    // Nor a second one of this client, though the session is the same.
+    server.delete(PATH).unwrap();
+    let first = present(&server, &client, "first").await;
+    let second = PersistentNode::new(&client, PATH, "second").unwrap();
+    state(&second, PersistentNodeState::Conflict).await;
+    within("the end", second.close()).await.unwrap();
+    assert_eq!(server.node(PATH).unwrap().data, b"first");
+    within("the end", first.close()).await.unwrap();
+    assert!(!server.exists(PATH));
+}
+
+/// A persistent node does not go by itself.
+#[tokio::test]
+async fn a_node_that_is_not_ephemeral_is_a_conflict() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    server.create(PATH, "by hand").unwrap();
+    let node = PersistentNode::new(&client, PATH, "ours").unwrap();
+    state(&node, PersistentNodeState::Conflict).await;
+    assert_eq!(server.node(PATH).unwrap().data, b"by hand");
+    server.delete(PATH).unwrap();
+    is_of(&server, session(&client), "ours").await;
+}
+
+/// Another process takes the name between two sessions of this client.
+#[tokio::test]
+async fn a_name_that_is_taken_between_two_sessions_is_a_conflict() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let node = present(&server, &client, "a").await;
+    let first = session(&client);
+    let gate = server.hold_request(Match::op(Op::Create).path(PATH));
+    assert!(server.expire_session(first));
+    within("the create of the next session", gate.wait_hit()).await;
+    let second = session(&client);
+    let other = connect(&server).await;
+    // With the same data, which prove nothing.
+    others_node(&server, "a", session(&other));
+    gate.release();
+    state(&node, PersistentNodeState::Conflict).await;
+    within("the end", other.close()).await.unwrap();
+    is_of(&server, second, "a").await;
+}
+
+/// The create is applied and its answer lost: the node is found, and is ours.
+#[tokio::test]
+async fn a_create_without_an_answer_is_found_out() {
+    for applied in [true, false] {
+        let server = Server::start().unwrap();
+        let client = connect(&server).await;
+        server.create("/services/web", "").unwrap();
+        let create = Match::op(Op::Create).path(PATH);
+        let fault = match applied {
+            true => server.drop_reply(create, Loss::Close),
+            false => server.drop_request(create, Loss::Close),
+        };
+        let node = present(&server, &client, "a").await;
+        assert_eq!(fault.hits().len(), 1);
+        assert_eq!(server.node(PATH).unwrap().version, 0, "nothing was written again");
+        within("the write", node.set_data("b")).await.unwrap();
+        within("the end", node.close()).await.unwrap();
+        assert!(!server.exists(PATH));
+    }
+}
+
+#[tokio::test]
+async fn a_write_without_an_answer_is_found_out() {
+    for applied in [true, false] {
+        let server = Server::start().unwrap();
+        let client = connect(&server).await;
+        let node = present(&server, &client, "a").await;
+        let write = Match::op(Op::SetData).path(PATH);
+        let fault = match applied {
+            true => server.drop_reply(write, Loss::Close),
+            false => server.drop_request(write, Loss::Close),
+        };
+        within("the write", node.set_data("b")).await.unwrap();
+        assert_eq!(fault.hits().len(), 1);
+        let found = server.node(PATH).unwrap();
+        assert_eq!((&*found.data, found.version), (&b"b"[..], 1), "once");
+    }
+}
+
+/// What was on its way when it was closed, or dropped, leaves nothing.
+#[tokio::test]
+async fn closed_while_it_is_created_it_leaves_nothing() {
+    for (drop_it, reply) in [(false, true), (false, false), (true, true), (true, false)] {
+        let server = Server::start().unwrap();
+        let client = connect(&server).await;
+        server.create("/services/web", "").unwrap();
+        let create = Match::op(Op::Create).path(PATH);
+        let gate = if reply { server.hold_reply(create) } else { server.hold_request(create) };
+        let node = PersistentNode::new(&client, PATH, "a").unwrap();
+        within("the create", gate.wait_hit()).await;
+        assert_eq!(server.exists(PATH), reply);
+        let states = node.watch_state();
+        if drop_it {
+            drop(node);
+            gate.release();
+        } else {
+            let mut closing = task::spawn(node.close());
+            assert_pending!(closing.poll());
+            gate.release();
+            within("the end", closing).await.unwrap();
+        }
+        let mut closed = states.clone();
+        let closed = closed.wait_for(|state| *state == PersistentNodeState::Closed);
+        within("the end", closed).await.unwrap();
+        assert!(!server.exists(PATH), "dropped: {drop_it}, the reply held: {reply}");
+        until(&server, "the end of the watch", |view| view.watches() == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_without_an_answer_is_repeated() {
+    for applied in [true, false] {
+        let server = Server::start().unwrap();
+        let client = connect(&server).await;
+        let node = present(&server, &client, "a").await;
+        // The first one deletes nothing: it finds out what came of a create.
+        let delete = Match::op(Op::Delete).path(PATH).nth(1);
+        let fault = match applied {
+            true => server.drop_reply(delete, Loss::Close),
+            false => server.drop_request(delete, Loss::Close),
+        };
+        within("the end", node.close()).await.unwrap();
+        assert_eq!(fault.hits().len(), 1);
+        assert!(!server.exists(PATH));
+    }
+}
+
+#[tokio::test]
+async fn dropped_it_goes_and_with_the_client_too() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    drop(present(&server, &client, "a").await);
+    until(&server, "the end of the node", |view| !view.exists(PATH)).await;
+    // It keeps the client, as a guard does.
+    let node = present(&server, &client, "b").await;
+    drop(client);
+    within("the write", node.set_data("c")).await.unwrap();
+    drop(node);
+    until(&server, "the end of the session", |view| view.sessions().is_empty()).await;
+    assert!(!server.exists(PATH));
+}
+
+#[tokio::test]
+async fn a_closed_client_ends_it() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let node = present(&server, &client, "a").await;
+    within("the end", client.close()).await.unwrap();
+    state(&node, PersistentNodeState::Closed).await;
+    assert!(!server.exists(PATH));
+    let error = within("the answer", node.set_data("b")).await.unwrap_err();
+    assert!(matches!(error, PersistentNodeError::Closed { .. }) && !error.is_retryable(), "{error}");
+    within("the end", node.close()).await.unwrap();
+    let late = PersistentNode::new(&client, PATH, "c").unwrap();
+    let error = within("the answer", late.wait_for_initial_create(SOON)).await.unwrap_err();
+    assert!(matches!(error, PersistentNodeError::Closed { .. }), "{error}");
+}
+
+/// The owner of the session goes on without it.
+#[tokio::test]
+async fn a_borrowed_session_is_given_back_without_it() {
+    let server = Server::start().unwrap();
+    let owner = within("a session", zk::Client::connect(&server.connect_string())).await.unwrap();
+    let client = Client::from_session(owner.clone()).unwrap();
+    let node = present(&server, &client, "a").await;
+    within("the end", client.close()).await.unwrap();
+    assert!(!server.exists(PATH), "deleted before `close` returns");
+    assert_eq!(node.state(), PersistentNodeState::Closed);
+    assert!(within("the look", owner.check_stat("/services")).await.unwrap().is_some(), "still open");
+}
+
+#[tokio::test]
+async fn a_protected_name_is_no_other_s() {
+    let server = Server::start().unwrap();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let builder =
+        |client| PersistentNode::builder(client, PATH, "a").protected().parents(Parents::Persistent);
+    let (one, two) = (builder(&client).create().unwrap(), builder(&other).create().unwrap());
+    for node in [&one, &two] {
+        within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
+        let name = node.path().strip_prefix("/services/web/_c_").unwrap();
+        assert_eq!((name.len(), &name[36..]), (36 + 6, "-web-1"));
+    }
+    assert_ne!(one.path(), two.path());
+    assert_eq!(server.node("/services/web").unwrap().kind, NodeKind::Persistent);
+    // The name stays over sessions.
+    let before = session(&client);
+    assert!(server.expire_session(before));
+    let path = one.path().to_owned();
+    until(&server, "the same name", move |view| {
+        view.node(&path).is_some_and(|node| node.ephemeral_owner != before)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refusal_is_said_and_asked_again() {
+    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_millis(600));
+    let client = connect_as(builder, &server).await;
+    let raw = within("a session", zk::Client::connect(&server.connect_string())).await.unwrap();
+    let read_only = [zk::Acl::new(zk::Permission::READ, zk::AuthId::anyone())];
+    let closed = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&read_only));
+    within("the directory", raw.create("/services", b"", &closed)).await.unwrap();
+    let node = PersistentNode::new(&client, PATH, "a").unwrap();
+    let error = within("the refusal", node.wait_for_initial_create(SOON)).await.unwrap_err();
+    assert!(matches!(error, PersistentNodeError::NoAuth { has_credentials: Some(false), .. }), "{error}");
+    assert_eq!((node.state(), error.path()), (PersistentNodeState::Refused, PATH));
+    server.delete("/services").unwrap();
+    state(&node, PersistentNodeState::Present).await;
+    assert!(server.exists(PATH));
+}
+
+/// A session that cannot watch more polls, every sixth of the session timeout.
+#[tokio::test]
+async fn without_room_for_a_watch_it_is_polled() {
+    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_millis(600));
+    let client = connect_as(builder, &server).await;
+    let mut nodes = Vec::new();
+    // Half of the paths that a session may watch: each is 15 kB long.
+    for number in 0..5 {
+        let path = format!("/services/{}-{number}", "x".repeat(15_000));
+        let node = PersistentNode::new(&client, &path, "").unwrap();
+        within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
+        nodes.push((path, node));
+    }
+    until(&server, "four watches", |view| view.watches() == 4).await;
+    for (path, _) in &nodes {
+        let before = server.node(path).unwrap().czxid;
+        server.delete(path).unwrap();
+        let path = path.clone();
+        until(&server, "another node", move |view| view.node(&path).is_some_and(|node| node.czxid > before))
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_before_it_is_sent() {
+    let server = Server::start().unwrap();
+    let client = connect_with(&server, RetryPolicy::n_times(1, Duration::from_millis(1))).await;
+    let before = server.counters().total_requests();
+    let invalid = PersistentNode::new(&client, "no/slash", "").unwrap_err();
+    assert!(matches!(invalid, BuildError::InvalidPath(_)), "{invalid}");
+    for builder in [
+        PersistentNode::builder(&client, PATH, vec![0; 1_000_001]),
+        PersistentNode::builder(&client, PATH, "").acl([]),
+    ] {
+        let invalid = builder.create().unwrap_err();
+        assert!(matches!(invalid, BuildError::InvalidOption { .. }) && invalid.path() == PATH, "{invalid}");
+    }
+    assert_eq!(server.counters().total_requests(), before);
+    let acl = [Acl::new("world", "anyone", Permissions::ALL)];
+    let node = PersistentNode::builder(&client, PATH, "a").acl(acl).create().unwrap();
+    let large = within("the refusal", node.set_data(vec![0; 1_000_001])).await.unwrap_err();
+    assert!(matches!(large, PersistentNodeError::DataTooLarge { bytes: 1_000_001, .. }), "{large}");
+    within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
+    assert_eq!(server.node(PATH).unwrap().data, b"a");
+}
