@@ -2,6 +2,7 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.Arrays;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -11,6 +12,7 @@ import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.Revoker;
+import org.apache.curator.framework.recipes.nodes.GroupMember;
 import org.apache.curator.retry.RetryNTimes;
 
 /**
@@ -21,6 +23,8 @@ public final class Puppet {
     private static CuratorFramework client;
     private static final Map<String, InterProcessMutex> mutexes = new ConcurrentHashMap<>();
     private static final Map<String, InterProcessReadWriteLock> readWriteLocks = new ConcurrentHashMap<>();
+
+    private static final Map<String, GroupMember> members = new ConcurrentHashMap<>();
 
     public static void main(String[] args) throws Exception {
         client = CuratorFrameworkFactory.newClient(args[0], 30_000, 15_000, new RetryNTimes(10, 100));
@@ -59,6 +63,30 @@ public final class Puppet {
         return kind.equals("write") ? lock.writeLock() : lock.readLock();
     }
 
+    private static String member(String thread, String[] order) throws Exception {
+        switch (order[1]) {
+            case "join":
+                GroupMember joining = new GroupMember(client, order[2], order[3], order[4].getBytes("UTF-8"));
+                members.put(thread, joining);
+                joining.start();
+                return "joins";
+            case "set":
+                members.get(thread).setThisData(order[2].getBytes("UTF-8"));
+                return "sets";
+            case "list":
+                StringBuilder list = new StringBuilder("sees");
+                for (Map.Entry<String, byte[]> one : new TreeMap<>(members.get(thread).getCurrentMembers()).entrySet()) {
+                    list.append(' ').append(one.getKey()).append('=').append(new String(one.getValue(), "UTF-8"));
+                }
+                return list.toString();
+            case "leave":
+                members.remove(thread).close();
+                return "left";
+            default:
+                throw new IllegalArgumentException(order[1]);
+        }
+    }
+
     private static String obey(String thread, String[] order) throws Exception {
         if (order[0].equals("session")) {
             client.blockUntilConnected();
@@ -73,6 +101,9 @@ public final class Puppet {
         }
         if (order[0].equals("leader")) {
             return Leaders.obey(client, Arrays.copyOfRange(order, 1, order.length));
+        }
+        if (order[0].equals("member")) {
+            return member(thread, order);
         }
         InterProcessMutex lock = lock(thread, order[1], order[2]);
         switch (order[0]) {

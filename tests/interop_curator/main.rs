@@ -11,6 +11,7 @@ mod counters;
 mod interop;
 mod java;
 mod leaders;
+mod members;
 mod mixed;
 mod pairings;
 mod revocation;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         "revocation::our_request_reaches_curators_listeners",
         revocation::our_request_reaches_curators_listeners,
     );
+    add("members::one_group", members::one_group);
     add("mixed::a_mutex_among_read_write_nodes", mixed::mutex_among_read_write_nodes);
     add("mixed::a_read_write_lock_among_mutex_nodes", mixed::read_write_lock_among_mutex_nodes);
     add("mixed::kazoos_dialect_among_curators_nodes", mixed::kazoos_dialect_among_curators_nodes);
