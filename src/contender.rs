@@ -178,6 +178,11 @@ impl Process {
         Ok(Self { who: format!("{host}/{}/{name}", std::process::id()) })
     }
 
+    /// Returns the process, without the time.
+    pub(crate) fn who(&self) -> &str {
+        &self.who
+    }
+
     /// Returns the data of a node that is created now.
     pub(crate) fn data(&self) -> Vec<u8> {
         let millis = now().as_millis();

@@ -158,7 +158,6 @@
 //! | `LeaderLatchListener` | [`LeaderLatch::watch_state`], [`Leadership::while_held`] |
 //! | `hasLeadership()`, `getLeader()`, `getParticipants()` | [`LeaderLatch::has_leadership`], [`leader`](LeaderLatch::leader), [`participants`](LeaderLatch::participants), and the same of a selector |
 //! | `getLastPathIsLeader()` | [`Leadership::term`], [`Leadership::transaction`] |
-//! | `LeaderLatch`, `LeaderSelector` | [`InterProcessMutex`]: the leader holds the lock, and works in [`LockGuard::while_held`] |
 //! | `PersistentNode` (ephemeral), `useProtection` | [`PersistentNode`], [`protected`](PersistentNodeBuilder::protected) |
 //! | `GroupMember`, its `PathChildrenCache` | [`GroupMember`], [`GroupMember::watch`] |
 //! | `LockInternals` and its driver | not public |

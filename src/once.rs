@@ -155,7 +155,7 @@ pub enum OnceOutcome<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OnceRecord {
-    /// Who ran the job: the process, as its record names it.
+    /// Who ran the job: `host/pid/name`, as in the [identity](crate::Identity) of a lock's holder.
     pub by: String,
     /// When it was recorded: the time since the beginning of 1970 (UTC) by the clock of the servers.
     pub at: Duration,
@@ -307,7 +307,7 @@ impl OnceBuilder {
         match transaction.checked() {
             Ok((_, operations)) => {
                 let token = guard.hold().token();
-                let data = once::record(&by(), token);
+                let data = once::record(self.client.core.process().who(), token);
                 records.write(guard.hold(), operations, data, token).await
             }
             Err(error) => Recorded::No(error),
@@ -330,13 +330,6 @@ impl OnceBuilder {
         let (path, occasion) = (self.path, self.occasion);
         OnceError::NotRecorded { path, occasion, source: Box::new(source) }
     }
-}
-
-/// Returns who this process is, for the record.
-fn by() -> String {
-    let program = std::env::args().next().unwrap_or_default();
-    let program = program.rsplit('/').next().unwrap_or_default();
-    format!("{}/{program}", std::process::id())
 }
 
 /// Releases the lock. What the record says does not depend on how that ends.
