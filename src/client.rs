@@ -483,7 +483,8 @@ impl Client {
     /// From the call on, calls that acquire a lock end with
     /// [`AcquireError::Closed`](crate::AcquireError::Closed), those that are waiting and those to come: a worker
     /// that asks for its next lock stops by that. Guards go on as before, with all that they can do. Once the last
-    /// is released, dropped or lost, and its node deleted, the client is [closed](Self::close). Nodes that
+    /// is released, dropped or lost, and its node deleted, the client is [closed](Self::close). Participants of
+    /// elections leave them, as by [`LeaderLatch::close`](crate::LeaderLatch::close). Nodes that
     /// a client [keeps](crate::InterProcessMutexBuilder::sticky) without a guard are given up at once, and what
     /// else is at the servers because of this client goes with its session.
     ///

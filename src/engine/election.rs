@@ -16,6 +16,7 @@ use crate::error::{AcquireError, Lost, LostReason, ReleaseError};
 use crate::path::NodePath;
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
+use crate::session::core::Core;
 use crate::session::retry::clean_up_pause;
 use crate::session::waker::{self, contain_panic};
 use crate::token::FencingToken;
@@ -439,7 +440,7 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
         let leading: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(until_leading(path_lock, location));
         let leading = tokio::select! {
             biased;
-            () = stopped(&mut stop) => return shared.set(Status::Left(None)),
+            () = stopped(&mut stop, path_lock.client()) => return shared.set(Status::Left(None)),
             leading = leading => leading,
         };
         let hold = match leading {
@@ -453,7 +454,7 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
         shared.set(Status::Leads(Arc::clone(&term)));
         let is_lost = tokio::select! {
             biased;
-            () = stopped(&mut stop) => false,
+            () = stopped(&mut stop, path_lock.client()) => false,
             () = until_lost(&hold, shared) => true,
         };
         if is_lost {
@@ -475,10 +476,14 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
     }
 }
 
-/// Waits until the member is dropped or leaves.
-async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // An error means that it was dropped.
-    let _ = stop.wait_for(|stop| *stop).await;
+/// Waits until the member is dropped or leaves, or its client is drained: a leadership has no end of its own that
+/// a drain could wait for (docs/protocol.md#drain).
+async fn stopped(stop: &mut watch::Receiver<bool>, client: &Core) {
+    tokio::select! {
+        // An error means that it was dropped.
+        _ = stop.wait_for(|stop| *stop) => {}
+        () = client.drained() => {}
+    }
 }
 
 /// Tells the changes of the state until the term is lost.

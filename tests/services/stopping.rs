@@ -5,7 +5,7 @@ use std::time::Duration;
 use test_support::in_process::{DIRECTORY, connect, logged, mutex, session, start, until};
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{Client, InterProcessMutex, ReleaseError};
+use zookeeper_recipes::{Client, InterProcessMutex, LeaderLatch, LeadershipState, ReleaseError};
 use zookeeper_test_server::{LogKind, Loss, Match, Op};
 
 /// A release that is under way is answered before the session is closed.
@@ -41,6 +41,22 @@ async fn a_release_that_is_not_answered_in_time_ends_with_the_session() {
     assert!(matches!(released, Err(ReleaseError::Lost(_))), "{released:?}");
     held.release();
     within("the drain", drain).await.unwrap().unwrap();
+}
+
+/// A leadership ends when it is asked to, and its work is told before another leads.
+#[tokio::test]
+async fn a_leader_that_is_drained_leads_no_more() {
+    let server = start();
+    let (ours, theirs) = (connect(&server).await, connect(&server).await);
+    let latch = LeaderLatch::start(&ours, "/leader").unwrap();
+    let leads = |state: &LeadershipState| matches!(state, LeadershipState::Leader(_));
+    within("the leadership", latch.watch_state().wait_for(leads)).await.unwrap();
+    let next = LeaderLatch::start(&theirs, "/leader").unwrap();
+    until(&server, "the next", |view| view.children("/leader").len() == 2).await;
+    within("the drain", ours.drain(SOON)).await.unwrap();
+    assert_eq!(latch.state(), LeadershipState::Closed);
+    within("the next leadership", next.watch_state().wait_for(leads)).await.unwrap();
+    within("the drain", theirs.drain(SOON)).await.unwrap();
 }
 
 /// Without a guard it is a close.
