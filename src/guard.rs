@@ -164,6 +164,7 @@ impl From<WriteGuard> for AnyGuard {
 
 impl<M: Mode + Default> LockGuard<M> {
     pub(crate) fn new(hold: Hold) -> Self {
+        hold.is_had();
         Self { hold: Arc::new(hold), mode: M::default() }
     }
 }

@@ -76,8 +76,11 @@ impl HoldWatch {
         holdings::holdings(&self.path_locks)
     }
 
-    /// Waits until the lock at `path` is held; returns at once if it is. Of several holds at the path one is
-    /// returned.
+    /// Waits until a guard holds the lock at `path`; returns at once if one does. Of several holds at the path one
+    /// is returned.
+    ///
+    /// Not before the call that acquires the lock has returned its guard: a session that expires before that is
+    /// not a loss, since the call goes on in the next one.
     ///
     /// Returns `None` if the client is closed before that.
     ///

@@ -450,6 +450,7 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
                 return shared.set(Status::Left(Some(error)));
             }
         };
+        hold.is_had();
         let term = Term::new(&hold);
         shared.set(Status::Leads(Arc::clone(&term)));
         let is_lost = tokio::select! {

@@ -72,6 +72,8 @@ pub(crate) struct Held {
     state: watch::Sender<HoldState<Arc<Place>>>,
     /// Whether revocation has been requested; a conversion does not clear it.
     revocation_requested: AtomicBool,
+    /// Whether its caller has it; before that it is granted, and may be lost unseen.
+    had: AtomicBool,
     /// Unset if its node is deleted when it is released.
     room: OnceLock<Weak<dyn InRoom>>,
     /// What is told of it, once a caller has it.
@@ -107,6 +109,7 @@ impl Held {
             cleanup: cleanup.clone(),
             state: watch::Sender::new(state),
             revocation_requested: AtomicBool::new(false),
+            had: AtomicBool::new(false),
             room,
             life: HoldLife::default(),
         })
@@ -313,6 +316,16 @@ impl Held {
     /// Notes that the outcome of the transaction is known.
     pub(crate) fn end_write(&self) {
         self.set(HoldState::end_write);
+    }
+
+    /// Notes that its caller has it.
+    pub(super) fn set_had(&self) {
+        self.had.store(true, Ordering::Release);
+    }
+
+    /// Returns whether its caller has it.
+    pub(super) fn is_had(&self) -> bool {
+        self.had.load(Ordering::Acquire)
     }
 
     /// Notes that revocation has been requested.

@@ -42,7 +42,6 @@ impl Hold {
         // A local holder from here on, also before the caller polls its future.
         let holder = Holder { held: Arc::clone(&held), since: Instant::now(), location };
         path_lock.lock_holders().insert(held.number(), holder);
-        path_lock.client().holders_changed();
         Self { path_lock, session, held, token, how: How::default(), released: false }
     }
 
@@ -72,7 +71,6 @@ impl Hold {
     pub(super) fn of_room(path_lock: Arc<PathLock>, mut granted: Granted) -> Option<Self> {
         let held = granted.take()?;
         let (session, token, how) = (Arc::clone(&granted.session), granted.token, granted.how);
-        path_lock.client().holders_changed();
         Some(Self { path_lock, session, held, token, how, released: false })
     }
 
@@ -89,6 +87,12 @@ impl Hold {
     pub(crate) fn exchanged(mut self) {
         self.released = true;
         self.held.exchanged();
+    }
+
+    /// Notes that its caller has it: from here on a loss is told by a guard, and ends no call.
+    pub(crate) fn is_had(&self) {
+        self.held.set_had();
+        self.path_lock.client().holders_changed();
     }
 
     /// Returns the same hold; its drop does not release the lock.

@@ -32,7 +32,8 @@ fn holders(registry: &PathLocks, path: Option<&str>) -> Vec<(Arc<PathLock>, Hold
     found
 }
 
-/// Returns what the guards of this client hold, by the clock, in the order of the paths.
+/// Returns what the guards of this client hold, by the clock, in the order of the paths; also what is granted, and not
+/// taken yet.
 pub(crate) fn holdings(registry: &PathLocks) -> Vec<Holding> {
     let mut all: Vec<_> = holders(registry, None)
         .iter()
@@ -48,7 +49,9 @@ pub(crate) async fn held(core: &Core, registry: &PathLocks, path: &str) -> Holdi
     loop {
         // What changes from here on is looked at again.
         changed.mark_unchanged();
-        if let Some((_, holder)) = holders(registry, Some(path)).first() {
+        let found = holders(registry, Some(path));
+        // Not before its caller has it: a loss before that is the call's, which goes on.
+        if let Some((_, holder)) = found.iter().find(|(_, holder)| holder.held.is_had()) {
             return holder.as_holding(path);
         }
         // The core has the sender, so this is never an error.

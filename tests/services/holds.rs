@@ -1,12 +1,13 @@
 //! The watch of what a client's guards hold.
 
+use std::task::Poll;
 use std::time::Duration;
 
-use test_support::in_process::{connect, session, start};
-use test_support::{SOON, within};
+use test_support::in_process::{Acquired, connect, session, start};
+use test_support::{ByHand, SOON, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
-    InterProcessFairLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
+    Client, InterProcessFairLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
     InterProcessSemaphore,
 };
 
@@ -54,6 +55,37 @@ async fn it_sees_the_guards_of_every_recipe() {
         within(path, released).await;
     }
     assert!(holds.holdings().is_empty());
+    client.close().await.unwrap();
+}
+
+/// The lock is granted, but its caller has no guard yet that could tell a loss: a session that expires now only makes
+/// the call take longer.
+async fn not_before_the_guard<G>(client: &Client, path: &str, acquire: impl Future<Output = Acquired<G>>) {
+    let mut acquire = ByHand::new(acquire).start();
+    acquire.woken().await;
+    let holds = client.watch_holds();
+    assert_eq!(holds.holdings().len(), 1, "{path}");
+    let mut seen = task::spawn(holds.held(path));
+    assert_pending!(seen.poll(), "{path}");
+    let Poll::Ready(Ok(guard)) = acquire.poll() else { panic!("{path}: woken for something else") };
+    assert!(within(path, seen).await.is_some());
+    drop(guard);
+    holds.released(path).await;
+}
+
+#[tokio::test]
+async fn a_grant_is_not_seen_before_its_caller_has_the_guard() {
+    let server = start();
+    let client = connect(&server).await;
+    let mutex = |path| InterProcessMutex::builder(&client, path);
+    let semaphore = InterProcessSemaphore::new(&client, "/permits", 2).unwrap();
+    let several = InterProcessMultiLock::of_mutexes(&client, ["/a"]).unwrap();
+    let lock = mutex("/mutex").build().unwrap();
+    not_before_the_guard(&client, "/mutex", lock.lock()).await;
+    let room = mutex("/room").handoff(10, SOON).build().unwrap();
+    not_before_the_guard(&client, "/room", room.lock()).await;
+    not_before_the_guard(&client, "/permits", semaphore.acquire(SOON)).await;
+    not_before_the_guard(&client, "/a", several.lock()).await;
     client.close().await.unwrap();
 }
 
