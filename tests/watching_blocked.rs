@@ -1,6 +1,6 @@
 //! A tracing subscriber, and with the feature `metrics` a recorder, that block and panic: the thread that tells
 //! them is theirs, and no lock is lost. Alone in their process, which has one such thread.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
