@@ -527,7 +527,7 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
         return None;
     }
     *lock(&conn.last) = (opcode, xid);
-    let number = shared.change(|state| {
+    let (number, known) = shared.change(|state| {
         let (number, session) = (state.next_request(), conn.session());
         let now = state.now();
         // What reaches an isolated member does not reach the others, who expire the session.
@@ -538,8 +538,11 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
         state.counters.count(session, op);
         let path = body.as_ref().map_or("", Request::path);
         state.record(LogKind::Arrived, number, session, op, opcode, path, 0);
-        number
+        (number, state.config.version.knows(opcode))
     });
+    if !known {
+        return None;
+    }
     Some(Inbound::Ask(Ask { number, xid, opcode, op, body }))
 }
 

@@ -35,6 +35,11 @@ impl Sessions {
         Self { by_id: BTreeMap::new(), tick_ms: tick_ms.max(1), next_id, frozen: false }
     }
 
+    /// Counts the ids from 1.
+    pub(crate) fn counted(tick_ms: u64) -> Self {
+        Self { by_id: BTreeMap::new(), tick_ms: tick_ms.max(1), next_id: 1, frozen: false }
+    }
+
     pub(crate) fn create(&mut self, timeout_ms: u64, now: u64) -> i64 {
         let id = self.next_id;
         self.next_id += 1;

@@ -19,9 +19,13 @@ use crate::wire::reply::{self, Outcome};
 use crate::wire::request::{Connect, Read, Request, SetWatches, Write};
 use crate::wire::{AuthId, opcode};
 
-/// The version of ZooKeeper that the server behaves like, where versions differ.
+/// The server that this one behaves like, where servers differ.
 ///
-/// Both have the fix of CVE-2024-23944: a watch event is sent only to clients that may read the node.
+/// All have the fix of CVE-2024-23944: a watch event is sent only to clients that may read the node.
+///
+/// What ClickHouse Keeper does otherwise has been read in its source (`src/Server/KeeperTCPHandler.cpp`,
+/// `src/Common/ZooKeeper/ZooKeeperConstants.cpp`, `src/Coordination/{KeeperStorage,FourLetterCommand}.cpp`) and
+/// its issues; it has not been compared with a Keeper that runs.
 ///
 /// ```
 /// use zookeeper_client::{Acls, Client, CreateMode, MultiWriteResult};
@@ -49,6 +53,50 @@ pub enum Version {
     /// 3.9: the reply to a create in a multi has its Stat, and watch events have the zxid of their
     /// transaction.
     V3_9,
+    /// ClickHouse Keeper as it is in 26.9. Of ZooKeeper's behaviour it changes this:
+    ///
+    /// - **No session is restored.** A client that reconnects and asks for its session gets another one, with
+    ///   another id, and is not told (ClickHouse#116690); the old one goes on until it expires, with its
+    ///   ephemeral nodes. A session has no password.
+    /// - A request that it does not know (SASL, `getEphemerals`, `getAllChildrenNumber`, `whoAmI`) closes the
+    ///   connection without a reply.
+    /// - Session ids and transaction ids count from 1.
+    /// - Credentials have the scheme `digest`; others are refused.
+    /// - A create in a multi has its Stat, and watch events have the zxid -1.
+    /// - `srvr` and `stat` begin with `ClickHouse Keeper version:`.
+    ClickHouseKeeper,
+    /// The same before it had containers (ClickHouse#108908, merged in 2026) and TTL nodes: their requests
+    /// close the connection without a reply, too. For one that says `Unimplemented`, add
+    /// [`Server::fail`](crate::Server::fail) to [`ClickHouseKeeper`](Self::ClickHouseKeeper):
+    ///
+    /// ```
+    /// use zookeeper_test_server::{Match, Server, Version};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let server = Server::builder().zookeeper_version(Version::ClickHouseKeeper).start()?;
+    /// let _refused = server.fail(Match::any().opcode(19).always(), -6);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ClickHouseKeeperWithoutContainers,
+}
+
+impl Version {
+    /// Whether it is a ClickHouse Keeper.
+    pub(crate) fn is_keeper(self) -> bool {
+        matches!(self, Self::ClickHouseKeeper | Self::ClickHouseKeeperWithoutContainers)
+    }
+
+    /// Whether it replies to requests of this number; it closes the connection on others.
+    pub(crate) fn knows(self, opcode: i32) -> bool {
+        match opcode {
+            opcode::CREATE_CONTAINER | opcode::CREATE_TTL => self != Self::ClickHouseKeeperWithoutContainers,
+            opcode::SASL | opcode::GET_EPHEMERALS | opcode::GET_ALL_CHILDREN_NUMBER | opcode::WHO_AM_I => {
+                !self.is_keeper()
+            }
+            _ => true,
+        }
+    }
 }
 
 /// How much of a path the log keeps, in bytes. A log of paths as long as a frame would fill the memory.
@@ -166,13 +214,17 @@ impl State {
         Self {
             started: Instant::now(),
             tree: Tree::new(),
-            sessions: Sessions::new(ms(config.tick), wall_ms()),
+            sessions: if config.version.is_keeper() {
+                Sessions::counted(ms(config.tick))
+            } else {
+                Sessions::new(ms(config.tick), wall_ms())
+            },
             watches: Watches::new(config.version == Version::V3_8),
             plan: Plan::default(),
             counters: Counters::default(),
             log: Log::default(),
             connections: HashMap::new(),
-            zxid: 1 << 32,
+            zxid: if config.version.is_keeper() { 0 } else { 1 << 32 },
             refusing: false,
             isolated: HashMap::new(),
             next_connection: 1,
@@ -245,7 +297,9 @@ impl State {
         let timeout = asked.max(self.config.min_timeout).min(self.config.max_timeout);
         let timeout_ms = ms(timeout);
         let now = self.now();
-        let id = if request.session == 0 {
+        let keeper = self.config.version.is_keeper();
+        let knows_read_only = request.knows_read_only && !keeper;
+        let id = if request.session == 0 || keeper {
             self.stamp();
             self.sessions.create(timeout_ms, now)
         } else {
@@ -263,7 +317,7 @@ impl State {
                 }
             }
             if !accepted {
-                return Some((reply::connect(None, request.knows_read_only), false));
+                return Some((reply::connect(None, knows_read_only), false));
             }
             request.session
         };
@@ -273,9 +327,9 @@ impl State {
         session.last_connection = conn.id;
         self.sessions.touch(id, now);
         conn.set_session(id);
-        let password = self.sessions.get(id)?.password;
+        let password = if keeper { [0; 16] } else { self.sessions.get(id)?.password };
         let timeout = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
-        Some((reply::connect(Some((id, timeout, &password)), request.knows_read_only), true))
+        Some((reply::connect(Some((id, timeout, &password)), knows_read_only), true))
     }
 
     /// Isolates the member that serves a session; returns `false` if there is no such session.
@@ -502,7 +556,7 @@ impl State {
                         conn.add_id(AuthId::new("digest", id));
                     }
                     // Every connection is authenticated by its address from the start.
-                    "ip" => {}
+                    "ip" if !self.config.version.is_keeper() => {}
                     _ => return Err(ServerError::AuthFailed),
                 }
                 Ok(Outcome::Empty)
@@ -620,8 +674,8 @@ impl State {
             }
         }
         let zxid = match self.config.version {
-            Version::V3_8 => -1,
             Version::V3_9 => self.zxid,
+            _ => -1,
         };
         let session = conn.session();
         conn.push(reply::notification(event.kind, &event.path, zxid), None);

@@ -37,11 +37,13 @@ fn release(state: &State) -> &'static str {
     match state.config.version {
         Version::V3_8 => "3.8.0-zookeeper-test-server, built on 2022-02-25 08:49 UTC",
         Version::V3_9 => "3.9.0-zookeeper-test-server, built on 2023-07-31 08:49 UTC",
+        _ => "v26.9.0.0-zookeeper-test-server, built on 2026-09-01 00:00:00 UTC",
     }
 }
 
 fn version(state: &State) -> String {
-    format!("Zookeeper version: {}\n", release(state))
+    let name = if state.config.version.is_keeper() { "ClickHouse Keeper" } else { "Zookeeper" };
+    format!("{name} version: {}\n", release(state))
 }
 
 /// Returns the number of nodes. ZooKeeper counts the root twice.

@@ -538,3 +538,61 @@ proptest! {
         well.call(op::CLOSE_SESSION, &Body::new());
     }
 }
+
+const KEEPERS: [Version; 2] = [Version::ClickHouseKeeper, Version::ClickHouseKeeperWithoutContainers];
+
+/// ClickHouse#116690: the client is not told, and its nodes stay until the old session expires.
+#[test]
+fn a_keeper_restores_no_session_and_does_not_say_so() {
+    for version in KEEPERS {
+        let server = Server::builder().zookeeper_version(version).start().unwrap();
+        let mut old = Raw::connect(server.addr(), T).unwrap();
+        assert_eq!((old.session(), old.greeting.password.clone()), (1, vec![0; 16]), "{version:?}");
+        old.create("/e", 1);
+        let password = old.greeting.password.clone();
+        drop(old);
+        let mut new = Raw::reconnect(server.addr(), T, 1, &password, 0).unwrap();
+        assert_eq!((new.session(), new.greeting.timeout), (2, T), "{version:?}");
+        assert_eq!(server.node("/e").unwrap().ephemeral_owner, 1, "of the session that is not restored");
+        assert_eq!(server.sessions().iter().map(|session| session.id).collect::<Vec<_>>(), [1, 2]);
+        new.create("/f", 1);
+        assert_eq!(server.node("/f").unwrap().ephemeral_owner, 2);
+        assert!(server.expire_session(1));
+        assert!(!server.exists("/e") && server.exists("/f"));
+    }
+}
+
+#[test]
+fn a_keeper_closes_the_connection_on_what_it_does_not_know() {
+    const CREATE_CONTAINER: i32 = 19;
+    const WHO_AM_I: i32 = 107;
+    for version in KEEPERS {
+        let server = Server::builder().zookeeper_version(version).start().unwrap();
+        let mut raw = Raw::connect(server.addr(), T).unwrap();
+        raw.send(WHO_AM_I, &Body::new()).unwrap();
+        assert!(closed(&mut raw), "{version:?}");
+        let mut raw = Raw::connect(server.addr(), T).unwrap();
+        raw.send(CREATE_CONTAINER, &Body::create("/c", b"", 4)).unwrap();
+        if version == Version::ClickHouseKeeper {
+            assert_eq!(raw.recv().unwrap().error, 0);
+            assert_eq!(server.node("/c").unwrap().kind, NodeKind::Container);
+        } else {
+            assert!(closed(&mut raw));
+            assert!(!server.exists("/c"));
+        }
+        let mut raw = Raw::connect(server.addr(), T).unwrap();
+        let ip = Body::new().i32(0).string("ip").buffer(Some(b"127.0.0.1"));
+        raw.send_as(-4, 100, &ip).unwrap();
+        assert_eq!(raw.recv().unwrap().error, -115, "{version:?}");
+    }
+}
+
+#[test]
+fn a_keeper_says_that_it_is_one() {
+    let server = Server::builder().zookeeper_version(Version::ClickHouseKeeper).start().unwrap();
+    let mut stream = std::net::TcpStream::connect(server.addr()).unwrap();
+    stream.write_all(b"srvr").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("ClickHouse Keeper version: v26"), "{answer}");
+}

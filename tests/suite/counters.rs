@@ -8,16 +8,16 @@ use tokio::task::JoinSet;
 use zookeeper_client as zk;
 use zookeeper_recipes::{AtomicLongError, Client, DistributedAtomicLong};
 
-use crate::harness::{Behaviour, Env, Need, behaviours};
+use crate::harness::{Behaviour, Env, NO_CONTAINERS, NO_EXPIRY, Need, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         every_number_is_handed_out_once.whatever_breaks().on_an_ensemble_too(),
         what_was_added_is_there.whatever_breaks().on_an_ensemble_too(),
-        numbers_go_on_over_sessions,
+        numbers_go_on_over_sessions.not_on_keeper(NO_EXPIRY),
         numbers_go_on_over_an_election.needs(Need::OwnServers).only_on_an_ensemble(),
         numbers_go_on_over_a_restart.needs(Need::OwnServers),
-        a_counter_is_not_swept_away.needs(Need::OwnServers),
+        a_counter_is_not_swept_away.needs(Need::OwnServers).not_on_keeper(NO_CONTAINERS),
         the_node_is_curators,
         what_is_no_counter_is_refused,
         one_comparison_of_many_succeeds,

@@ -8,16 +8,19 @@ use zookeeper_client as zk;
 use zookeeper_recipes::{AcquireError, BuildError, InterProcessMutex, LockPath, Parents};
 use zookeeper_test_server::{Match, NodeKind, Op};
 
-use crate::harness::{Behaviour, Env, Need, behaviours};
+use crate::harness::{Behaviour, Env, NO_CONTAINERS, Need, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         they_are_made_as_containers_and_so_is_everything_above.needs(Need::SeeKinds),
         they_are_made_to_stay_where_asked.needs(Need::SeeKinds),
-        they_are_swept_away_and_made_again.needs(Need::OwnServers).on_an_ensemble_too(),
+        they_are_swept_away_and_made_again
+            .needs(Need::OwnServers)
+            .not_on_keeper(NO_CONTAINERS)
+            .on_an_ensemble_too(),
         those_that_exist_are_left_as_they_are,
         one_deleted_between_two_locks_is_made_again.on_an_ensemble_too(),
-        one_deleted_as_soon_as_it_is_made_is_made_again.needs(Need::HoldReplies),
+        one_deleted_as_soon_as_it_is_made_is_made_again.needs(Need::HoldReplies).not_on_keeper(NO_CONTAINERS),
         many_contenders_make_it_at_once.whatever_breaks().on_an_ensemble_too(),
         a_namespace_is_a_prefix_that_does_not_show.curator("testWithNamespace"),
         a_namespace_can_be_part_of_the_connect_string,

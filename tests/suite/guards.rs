@@ -13,7 +13,7 @@ use zookeeper_recipes::{
     TransactionError,
 };
 
-use crate::harness::{Behaviour, Env, behaviours};
+use crate::harness::{Behaviour, Env, NO_EXPIRY, OUTLIVED, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -21,12 +21,12 @@ pub(crate) fn all() -> Vec<Behaviour> {
         releasing_it_reports_when_the_node_is_gone.on_an_ensemble_too(),
         a_release_goes_on_when_it_is_not_waited_for.whatever_breaks(),
         a_release_says_that_the_node_had_been_deleted.curator("testGuaranteedDeleteOnNonExistentNode"),
-        a_release_says_that_the_session_had_expired,
+        a_release_says_that_the_session_had_expired.not_on_keeper(NO_EXPIRY),
         it_can_be_released_by_another_task_or_thread,
         it_can_be_dropped_outside_of_a_runtime,
         it_outlives_the_runtime_that_it_was_got_in,
         it_keeps_the_session_alive_by_itself,
-        the_last_handle_of_all_reports_its_release_too,
+        the_last_handle_of_all_reports_its_release_too.not_on_keeper(OUTLIVED),
         it_knows_its_path_and_its_node.curator("testLockPath"),
         lost_does_not_resolve_by_a_release,
         lost_resolves_for_those_who_hold_only_the_future,

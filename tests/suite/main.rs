@@ -1,5 +1,5 @@
 //! What the library does, run on every back-end that can show it: a server in this process, the same with
-//! connections that break all the time, a real ZooKeeper, a real ensemble.
+//! connections that break all the time, a real ZooKeeper, a real ensemble; a part of it on a model of ClickHouse Keeper.
 //!
 //! ```text
 //! cargo test --test suite                        all of it
@@ -65,6 +65,15 @@ fn main() {
     registry.add("rooms", &rooms::all());
     registry.add("semaphore", &semaphore::all());
     registry.add("who", &who::all());
+    // A part that shows every recipe's grants, ends and cleanup.
+    registry.add_on_keeper("excluding", &excluding::all());
+    registry.add_on_keeper("queueing", &queueing::all());
+    registry.add_on_keeper("guards", &guards::all());
+    registry.add_on_keeper("tokens", &tokens::all());
+    registry.add_on_keeper("directories", &directories::all());
+    registry.add_on_keeper("contenders", &contenders::all());
+    registry.add_on_keeper("counters", &counters::all());
+    registry.add_on_keeper("multi_locks", &multi_locks::all());
     curator::add(&mut registry);
     registry.run()
 }

@@ -10,7 +10,7 @@ use zookeeper_recipes::{
     InterProcessReadWriteLock, LostReason, MultiLockGuard, ReleaseError, TransactionError, TryLockError,
 };
 
-use crate::harness::{BRIEFLY, Behaviour, CriticalSection, Env, behaviours};
+use crate::harness::{BRIEFLY, Behaviour, CriticalSection, Env, NO_EXPIRY, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -23,7 +23,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         a_busy_member_leaves_nothing_in_the_others.on_an_ensemble_too(),
         a_cancelled_call_leaves_nothing.whatever_breaks(),
         the_loss_of_one_is_the_loss_of_all,
-        a_session_that_ends_loses_all,
+        a_session_that_ends_loses_all.not_on_keeper(NO_EXPIRY),
         a_transaction_checks_every_member.on_an_ensemble_too(),
         many_members_are_acquired,
     ]

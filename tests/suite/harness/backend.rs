@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use test_support::{Options, ZooKeeper, shared_ensemble, shared_standalone};
-use zookeeper_test_server::Server;
+use zookeeper_test_server::{Server, Version};
 
 /// What a behaviour runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +19,16 @@ pub(crate) enum Backend {
     Standalone,
     /// Three real servers, shared with other behaviours.
     Ensemble,
+    /// A server in this process that behaves like a ClickHouse Keeper without containers.
+    Keeper,
 }
 
+/// Why ClickHouse Keeper cannot show what happens to containers.
+pub(crate) const NO_CONTAINERS: &str = "it has no containers";
+/// Why ClickHouse Keeper cannot show how a session's end is told.
+pub(crate) const NO_EXPIRY: &str = "a Keeper does not say that a session has expired";
+/// Why ClickHouse Keeper cannot show when the first session of a client is gone.
+pub(crate) const OUTLIVED: &str = "a session that a Keeper has replaced goes on until it expires";
 /// What a behaviour needs beyond a server that it has paths of its own on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
@@ -43,6 +51,7 @@ impl fmt::Display for Backend {
             Self::Faults => "in-process-faults",
             Self::Standalone => "zookeeper",
             Self::Ensemble => "zookeeper-ensemble",
+            Self::Keeper => "clickhouse-keeper-model",
         })
     }
 }
@@ -59,6 +68,10 @@ impl Backend {
     pub(crate) fn lacks(self, need: Need) -> Option<&'static str> {
         match need {
             Need::OwnServers => None,
+            Need::CountRequests if self == Self::Keeper => {
+                Some("a client of a Keeper without containers asks, and connects, more often at first")
+            }
+            Need::SeeKinds if self == Self::Keeper => Some("it has no containers"),
             Need::CountRequests if self.is_real() => Some("a real ZooKeeper does not count requests by kind"),
             Need::HoldReplies if self.is_real() => Some("a real ZooKeeper does not hold replies"),
             Need::SetSequence if self.is_real() => {
@@ -88,9 +101,14 @@ impl Servers {
             |shared: Result<_, test_support::ServerError>| Self::Real(shared.expect("ZooKeeper starts"));
         let options = || Options::new().container_check(Duration::from_millis(250));
         match (backend, own) {
-            (Backend::InProcess | Backend::Faults, _) => {
+            (Backend::InProcess | Backend::Faults | Backend::Keeper, _) => {
                 let (min, max) = SESSION_LIMITS;
+                let version = match backend {
+                    Backend::Keeper => Version::ClickHouseKeeperWithoutContainers,
+                    _ => Version::default(),
+                };
                 let server = Server::builder()
+                    .zookeeper_version(version)
                     .tick(Duration::from_millis(100))
                     .min_session_timeout(min)
                     .max_session_timeout(max);

@@ -21,12 +21,13 @@ pub(crate) struct Behaviour {
     backends: Vec<Backend>,
     needs: Vec<Need>,
     curator: Option<&'static str>,
+    not_on_keeper: Option<&'static str>,
 }
 
 impl Behaviour {
     pub(crate) fn new(name: &'static str, run: Run) -> Self {
         let backends = vec![Backend::InProcess, Backend::Standalone];
-        Self { name, run, backends, needs: Vec::new(), curator: None }
+        Self { name, run, backends, needs: Vec::new(), curator: None, not_on_keeper: None }
     }
 
     /// Broken connections must not matter to it.
@@ -55,6 +56,12 @@ impl Behaviour {
 
     pub(crate) fn needs(mut self, need: Need) -> Self {
         self.needs.push(need);
+        self
+    }
+
+    /// Why ClickHouse Keeper cannot show it.
+    pub(crate) fn not_on_keeper(mut self, reason: &'static str) -> Self {
+        self.not_on_keeper = Some(reason);
         self
     }
 
@@ -96,6 +103,20 @@ impl Registry {
         for backend in Backend::ALL {
             for behaviour in behaviours.iter().filter(|behaviour| behaviour.backends.contains(&backend)) {
                 self.add_on(backend, group, behaviour);
+            }
+        }
+    }
+
+    /// Adds those of a group that a server plays a part in, on the model of ClickHouse Keeper.
+    pub(crate) fn add_on_keeper(&mut self, group: &str, behaviours: &[Behaviour]) {
+        let all = behaviours.iter().filter(|behaviour| behaviour.backends.contains(&Backend::Standalone));
+        for behaviour in all {
+            match behaviour.not_on_keeper {
+                None => self.add_on(Backend::Keeper, group, behaviour),
+                Some(reason) => {
+                    let name = format!("{}::{group}::{}", Backend::Keeper, behaviour.name);
+                    self.suite.skip("", &name, reason);
+                }
             }
         }
     }

@@ -21,6 +21,7 @@ use super::saboteur::Saboteur;
 #[derive(Debug)]
 pub(crate) struct Env {
     servers: Servers,
+    on_keeper: bool,
     root: String,
     outsider: OnceCell<zk::Client>,
     random: Mutex<Random>,
@@ -35,6 +36,7 @@ impl Env {
             tokio::task::spawn_blocking(move || Servers::start(backend, own_servers)).await.unwrap();
         let env = Self {
             servers,
+            on_keeper: backend == Backend::Keeper,
             root: unique_path("suite"),
             outsider: OnceCell::new(),
             random: Mutex::new(random::named(name)),
@@ -54,7 +56,8 @@ impl Env {
         if let Some(saboteur) = self.saboteur.lock().unwrap().take() {
             let struck = saboteur.stop();
             assert!(struck > 0, "no connection was touched: the behaviour asks too little of the server");
-        } else if let Servers::Ours(server) = &self.servers {
+        } else if let (false, Servers::Ours(server)) = (self.on_keeper, &self.servers) {
+            // Not on a Keeper, whose sessions expire when it has replaced them.
             // Every session is closed once its client, its recipes and its guards are dropped.
             let outsider = self.outsider.get().map(|outsider| outsider.session_id().0);
             let gone = |view: View<'_>| view.sessions().iter().all(|session| Some(session.id) == outsider);

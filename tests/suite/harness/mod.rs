@@ -11,7 +11,7 @@ mod saboteur;
 
 use std::time::Duration;
 
-pub(crate) use backend::{Need, SESSION_LIMITS};
+pub(crate) use backend::{NO_CONTAINERS, NO_EXPIRY, Need, OUTLIVED, SESSION_LIMITS};
 pub(crate) use behaviour::{Behaviour, Registry, behaviours};
 pub(crate) use critical::CriticalSection;
 pub(crate) use env::Env;
