@@ -141,7 +141,7 @@ pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender)
     let server = &directory.child(node.name());
     let mut was_there = false;
     for _ in 0..MOST_LOOKS {
-        // By itself, because a deletion without an answer may be repeated: then the node is gone, and was there.
+        // By itself, because a deletion without an answer may be repeated: then it is gone, and existed.
         let stat = path_lock.client().ask(|_, handle| async move { handle.check_stat(server).await });
         let stat = stat.await.map_err(|why| break_error(path_lock, contender, why))?;
         let Some(stat) = stat.filter(|stat| is_of(contender, stat)) else { return Ok(was_there) };

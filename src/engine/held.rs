@@ -492,7 +492,7 @@ impl Held {
             self.state.send_modify(|_| {});
         }
         let Some(session) = session else {
-            // Nothing can be deleted any more, and nobody may wait for this.
+            // Nothing can be deleted any more, and no caller may wait for that.
             if let (Some(room), Some((number, how))) = (room, over) {
                 room.over(number, how);
             }

@@ -62,7 +62,7 @@ impl SharedReaders {
             }
             reader.enter(&(Arc::clone(self) as Arc<dyn InRoom>));
             // What ends the reader from here on comes to this, and waits for the mutex. If it has ended before,
-            // its node may be on its way out: nobody may join it.
+            // its node may be on its way out: no other may join it.
             if reader.is_lost_or_released() {
                 state.readers.take_out(reader.number());
                 return None;

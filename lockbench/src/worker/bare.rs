@@ -30,7 +30,7 @@ pub(crate) struct SessionApart {
 /// What a task needs for its nodes.
 pub(crate) struct Lock {
     prefix: String,
-    /// `None`: nobody waits for anybody.
+    /// `None`: no task waits for another.
     turns: Option<Turns>,
 }
 
@@ -55,7 +55,7 @@ impl Contender for Session {
     }
 
     async fn lock(&self, job: &Job, path: &str) -> Result<Lock, Error> {
-        // Not a container: the servers delete one that has been empty for a while, and nobody here would make
+        // Not a container: the servers delete one that has been empty for a while, and none here would make
         // it again.
         self.client.mkdir(path, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
