@@ -1,7 +1,7 @@
 //! A process that takes part in the election, and writes while it leads.
 
-use std::cell::RefCell;
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
@@ -73,7 +73,7 @@ pub(crate) fn run() -> Result<(), Error> {
         let Some(assignment) = commands.assignment::<Assignment>().await? else { return Ok(()) };
         let session_timeout = assignment.config.session_timeout;
         let client = Client::builder().session_timeout(session_timeout).connect(&assignment.servers).await?;
-        let store = RefCell::new(Store::open(&assignment.db)?);
+        let store = Mutex::new(Store::open(&assignment.db)?);
         send(&Message::Ready)?;
         if commands.next().await.is_some() {
             tokio::select! {
@@ -90,7 +90,7 @@ pub(crate) fn run() -> Result<(), Error> {
 }
 
 /// Takes part in the election until this process has led and done its work.
-async fn lead(client: &Client, assignment: &Assignment, store: &RefCell<Store>) -> Result<(), Error> {
+async fn lead(client: &Client, assignment: &Assignment, store: &Mutex<Store>) -> Result<(), Error> {
     let Assignment { process, path, config, .. } = assignment;
     let id = format!("process {}", process + 1);
     match config.recipe {
@@ -114,27 +114,31 @@ async fn lead(client: &Client, assignment: &Assignment, store: &RefCell<Store>) 
     }
 }
 
+fn lock(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
+    store.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What the leader does, in one term.
 async fn work(
     term: FencingToken,
     config: &Config,
-    store: &RefCell<Store>,
-    leads: impl Fn() -> bool,
+    store: &Mutex<Store>,
+    leads: impl Fn() -> bool + Send,
 ) -> Result<(), Error> {
     send(&Message::Leads { at: monotonic() })?;
     let _end = EndOnDrop;
-    store.borrow().begin(term)?;
+    lock(store).begin(term)?;
     for write in 1..=config.writes {
         tokio::time::sleep(config.think).await;
         // From here to the write nothing is awaited: what happens in between no guard can see.
-        let stops = store.borrow().stops()?;
+        let stops = lock(store).stops()?;
         if write > config.writes / 2 && stops < STOPS {
-            store.borrow().stop()?;
+            lock(store).stop()?;
             send(&Message::Stopped { at: monotonic(), to_be_killed: stops == 0 })?;
             kill_process(getpid(), Signal::STOP)?;
             send(&Message::Woken { leads: leads() })?;
         }
-        let is_taken = store.borrow_mut().write(term, config.fence)?;
+        let is_taken = lock(store).write(term, config.fence)?;
         send(&if is_taken { Message::Wrote } else { Message::Fenced })?;
     }
     Ok(())
