@@ -1,6 +1,6 @@
 //! What a service builds on locks: reads under them, jobs that run once, nodes and members that come back, its
 //! start and its stop.
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "services/holds.rs"]
 mod holds;

@@ -128,7 +128,7 @@ async fn twice_answers_the_same(env: &Env) {
 }
 
 #[track_caller]
-fn is_closed<T: std::fmt::Debug>(result: Result<T, AcquireError>) {
+fn is_closed<T: std::fmt::Debug>(result: &Result<T, AcquireError>) {
     assert!(matches!(result, Err(AcquireError::Closed { .. })), "{result:?}");
 }
 
@@ -170,10 +170,10 @@ async fn a_drain_ends_waiters_and_waits_for_guards(env: &Env) {
     env.wait_count(&busy, 4).await;
     let drain = draining(&client, SOON).await;
     for waiter in waiters {
-        is_closed(within("its end", waiter).await.unwrap());
+        is_closed(&within("its end", waiter).await.unwrap());
     }
-    is_closed(reader.lock().await);
-    is_closed(InterProcessFairLock::new(&client, &busy).unwrap().enqueue().await);
+    is_closed(&reader.lock().await);
+    is_closed(&InterProcessFairLock::new(&client, &busy).unwrap().enqueue().await);
     env.wait_count(&busy, 1).await;
     // Guards go on, with all that they can do.
     assert!(guard.is_held() && read.is_held() && !drain.is_finished());
@@ -197,10 +197,10 @@ async fn a_drain_ends_those_who_wait_for_permits_and_for_several_locks(env: &Env
     let guard = both.lock().await.unwrap();
     let waits = tokio::spawn(both.lock());
     let drain = draining(&client, SOON).await;
-    is_closed(within("its end", waiter).await.unwrap());
-    is_closed(within("its end", waits).await.unwrap());
-    is_closed(semaphore.acquire(SOON).await);
-    is_closed(both.acquire(SOON).await);
+    is_closed(&within("its end", waiter).await.unwrap());
+    is_closed(&within("its end", waits).await.unwrap());
+    is_closed(&semaphore.acquire(SOON).await);
+    is_closed(&both.acquire(SOON).await);
     assert!(permit.is_held() && guard.is_held());
     guard.release().await.unwrap();
     assert!(!drain.is_finished(), "a permit is held");
@@ -275,7 +275,7 @@ async fn a_drain_that_is_dropped_leaves_the_guards_and_refuses_the_rest(env: &En
     let mut drain = Box::pin(client.drain(SOON));
     assert!(tokio::time::timeout(Duration::ZERO, &mut drain).await.is_err());
     drop(drain);
-    is_closed(mutex.lock().await);
+    is_closed(&mutex.lock().await);
     assert!(guard.is_held());
     assert_eq!(client.state(), ConnectionState::Connected);
     guard.release().await.unwrap();
