@@ -159,6 +159,8 @@ pub(crate) async fn run(
             drop(client);
             let withdrawn = withdraw(&node, &session, created).await;
             drop(keeping);
+            // Before the caller of `close` goes on.
+            node.tell(PersistentNodeState::Closed);
             // An error means that the node was dropped and not closed.
             drop(closed.send(withdrawn));
             return;
@@ -176,6 +178,7 @@ pub(crate) async fn run(
         node.set_trouble(Some(error.clone()));
     }
     // A node whose client is closed is gone with the session.
+    node.tell(PersistentNodeState::Closed);
     drop(closed.send(Ok(())));
 }
 
