@@ -1,4 +1,5 @@
-//! Metrics of locks, served to Prometheus: two clients contend for a few locks until the program is interrupted.
+//! Metrics of locks, served to Prometheus: two clients contend for a few locks until the program is
+//! interrupted.
 //!
 //! ```text
 //! cargo run --example prometheus --features metrics
