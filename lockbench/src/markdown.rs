@@ -113,17 +113,24 @@ fn figures(report: &Report, scenarios: &[Scenario]) -> String {
 }
 
 fn gates(report: &Report) -> String {
-    let mut text =
-        String::from("\n### Gates\n| gate | must be | is | quartiles | |\n|---|---|---:|---:|---|\n");
+    let mut text = String::from(
+        "\n### Gates\n| gate | must be | is | quartiles | | aim |\n|---|---|---:|---:|---|---|\n",
+    );
     for verdict in &report.gates {
         let word = if verdict.met { "met" } else { "**missed**" };
+        let aim = verdict.aim.as_ref().map_or_else(String::new, |aim| {
+            let word = if aim.reached { "reached" } else { "not reached" };
+            format!("{}, {word}: {}", aim.bound, aim.limit)
+        });
         let _ = match verdict.measured {
             Some(is) => writeln!(
                 text,
-                "| {} | {} | {:.3} | {:.3} to {:.3} | {word} |",
+                "| {} | {} | {:.3} | {:.3} to {:.3} | {word} | {aim} |",
                 verdict.gate, verdict.bound, is.median, is.lower_quartile, is.upper_quartile
             ),
-            None => writeln!(text, "| {} | {} | not measured | | {word} |", verdict.gate, verdict.bound),
+            None => {
+                writeln!(text, "| {} | {} | not measured | | {word} | {aim} |", verdict.gate, verdict.bound)
+            }
         };
     }
     text

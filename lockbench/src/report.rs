@@ -284,6 +284,10 @@ impl Report {
             let word = if verdict.met { "met   " } else { "MISSED" };
             // Writing to a string does not fail.
             let _ = writeln!(text, "  {word}  {}: {measured}, {}", verdict.gate, verdict.bound);
+            if let Some(aim) = &verdict.aim {
+                let word = if aim.reached { "reached" } else { "not reached" };
+                let _ = writeln!(text, "            aim {}: {word}; {}", aim.bound, aim.limit);
+            }
         }
         text
     }
