@@ -5,9 +5,9 @@
 //! cargo run --release --example threads -- read-write
 //! ```
 //!
-//! They print what `article_mutex` and `article_read_write` print, which run the same as tasks. Eight threads,
-//! as in the article, share one client. `ZK_CONNECT=127.0.0.1:2181` names other servers than the one inside this
-//! process.
+//! They print what `article_mutex` and `article_read_write` print, which run the same as tasks. Eight
+//! threads, as in the article, share one client. `ZK_CONNECT=127.0.0.1:2181` names other servers than the one
+//! inside this process.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
