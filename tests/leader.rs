@@ -314,29 +314,31 @@ async fn a_dropped_latch_leaves_no_node_and_no_session() {
     assert_eq!(queue(&server), [""; 0]);
 }
 
-/// The work is over when the next one is let in.
+/// The work is over when the next one is let in: while it is not dropped, the node stays.
 #[tokio::test]
 async fn work_is_dropped_before_the_node_is_deleted() {
     for is_closed in [true, false] {
         let server = start();
-        let (_clients, [first, second], leadership) = pair(&server).await;
+        let (clients, [first, second], leadership) = pair(&server).await;
+        let barrier = Barrier::new(&clients[0]).await;
         let (work, dropped) = endless();
-        let task = tokio::spawn(async move { leadership.while_held(work).await });
-        let gate = server.hold_request(Match::op(Op::Delete));
-        // The work runs.
-        tokio::task::yield_now().await;
+        let mut working = task::spawn(leadership.while_held(work));
+        assert_pending!(working.poll());
+        let mut states = first.watch_state();
         let closing = tokio::spawn(async move {
             if is_closed {
                 first.close().await.unwrap();
             }
         });
-        within("the deletion", gate.wait_hit()).await;
-        assert!(dropped.load(Ordering::SeqCst), "closed: {is_closed}");
-        assert!(!second.has_leadership());
-        gate.release();
-        leads(&second).await;
-        let ended = within("the end of the work", task).await.unwrap();
+        let left = states.wait_for(|state| *state == LeadershipState::Closed);
+        drop(within("the end of the term", left).await.unwrap());
+        barrier.pass().await;
+        assert_eq!(server.counters().requests(Op::Delete), 0, "closed: {is_closed}");
+        assert!(!second.has_leadership() && !dropped.load(Ordering::SeqCst) && working.is_woken());
+        let ended = within("the end of the work", working).await;
         assert_eq!(ended.unwrap_err().reason(), LostReason::GivenUp);
+        assert!(dropped.load(Ordering::SeqCst));
+        leads(&second).await;
         within("the close", closing).await.unwrap();
     }
 }
