@@ -160,8 +160,8 @@ const THREAD: &str = "the session has a thread of its own, so that a busy execut
 const QUEUE: &str = "five requests a grant, as Curator and `Client::lock` have, and the servers have most of the \
                      time";
 
-/// All gates. Where one falls short of an aim, it is where the figure is, with room for a busy machine: beyond
-/// it, something has become worse.
+/// All gates. Where one falls short of an aim, it is where the figure is, with room for a busy machine:
+/// beyond it, something has become worse.
 const ALL: &[Gate] = {
     use Bound::{AtLeast, AtMost};
     use Quantity::{Cpu, Growth, Latency, LockNodes, Memory, Rate, Requests, Seconds, Time};
