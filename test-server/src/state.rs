@@ -24,8 +24,8 @@ use crate::wire::{AuthId, opcode};
 /// All have the fix of CVE-2024-23944: a watch event is sent only to clients that may read the node.
 ///
 /// What ClickHouse Keeper does otherwise has been read in its source (`src/Server/KeeperTCPHandler.cpp`,
-/// `src/Common/ZooKeeper/ZooKeeperConstants.cpp`, `src/Coordination/{KeeperStorage,FourLetterCommand}.cpp`) and
-/// its issues; it has not been compared with a Keeper that runs.
+/// `src/Common/ZooKeeper/ZooKeeperConstants.cpp`, `src/Coordination/{KeeperStorage,FourLetterCommand}.cpp`)
+/// and its issues; it has not been compared with a Keeper that runs.
 ///
 /// ```
 /// use zookeeper_client::{Acls, Client, CreateMode, MultiWriteResult};
