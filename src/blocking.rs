@@ -4,8 +4,8 @@ use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Whether the future asks to be polled, for the thread that sleeps until it does. Not by `thread::park`, whose
-/// wake-ups another sleeper inside the poll could take.
+/// Whether the future asks to be polled, for the thread that sleeps until it does. Not by `thread::park`,
+/// whose wake-ups another sleeper inside the poll could take.
 #[derive(Debug, Default)]
 struct Bell {
     rung: Mutex<bool>,
@@ -35,8 +35,8 @@ impl Wake for Bell {
 /// thread, so they need no runtime here.
 ///
 /// Tokio's own blocking methods panic in asynchronous code. This cannot tell: what tokio lets others ask
-/// (`Handle::try_current`) says the same on a worker, which must not block, and in `spawn_blocking`, which is made
-/// for it.
+/// (`Handle::try_current`) says the same on a worker, which must not block, and in `spawn_blocking`, which is
+/// made for it.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let bell = Arc::<Bell>::default();

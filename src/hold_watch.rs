@@ -13,11 +13,11 @@ use crate::session::waker;
 
 /// A watch of the locks that the guards of a client hold, to wait for in a test or to show in a service.
 ///
-/// Returned by [`Client::watch_holds`](crate::Client::watch_holds). A test that lets a session expire, stops the
-/// server or stops the service needs to know first that the lock is held, which the guard, deep in the service,
-/// does not tell it. It sees what is held now, and keeps no history: a lock that is acquired and released at
-/// once may have been held without being seen. It knows all recipes' guards and permits of this client, not
-/// those of other processes, and keeps the client's session open, as a handle does.
+/// Returned by [`Client::watch_holds`](crate::Client::watch_holds). A test that lets a session expire, stops
+/// the server or stops the service needs to know first that the lock is held, which the guard, deep in the
+/// service, does not tell it. It sees what is held now, and keeps no history: a lock that is acquired and
+/// released at once may have been held without being seen. It knows all recipes' guards and permits of this
+/// client, not those of other processes, and keeps the client's session open, as a handle does.
 ///
 /// # Examples
 /// ```
@@ -76,11 +76,11 @@ impl HoldWatch {
         holdings::holdings(&self.path_locks)
     }
 
-    /// Waits until a guard holds the lock at `path`; returns at once if one does. Of several holds at the path one
-    /// is returned.
+    /// Waits until a guard holds the lock at `path`; returns at once if one does. Of several holds at the
+    /// path one is returned.
     ///
-    /// Not before the call that acquires the lock has returned its guard: a session that expires before that is
-    /// not a loss, since the call goes on in the next one.
+    /// Not before the call that acquires the lock has returned its guard: a session that expires before that
+    /// is not a loss, since the call goes on in the next one.
     ///
     /// Returns `None` if the client is closed before that.
     ///
@@ -112,8 +112,8 @@ impl HoldWatch {
         }
     }
 
-    /// Waits until no guard of the client holds the lock at `path`: released, dropped or lost. Returns at once if
-    /// none does.
+    /// Waits until no guard of the client holds the lock at `path`: released, dropped or lost. Returns at
+    /// once if none does.
     ///
     /// The node of a guard that was dropped may still be there: [`Client::flush`](crate::Client::flush) waits
     /// for its deletion.

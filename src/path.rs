@@ -21,15 +21,16 @@ pub(crate) const MAX_PATH_BYTES: usize = 16 * 1024;
 ///
 /// Constructors take the path as a string and check it. A path made from a customer's name, a file name or a
 /// URL needs more than the check: a slash in it would be another level, and `..` an error. `segment` escapes
-/// such text, so that each key has a path of its own and no key is refused, and [`key`](Self::key) returns the
-/// text of a segment.
+/// such text, so that each key has a path of its own and no key is refused, and [`key`](Self::key) returns
+/// the text of a segment.
 ///
 /// # Locks side by side, not inside each other
 /// The children of a lock's path are its queue. A lock at `/inventory` and another at `/inventory/sku-42`
 /// share a directory: the second one's directory is a child of the first one's, which the locks of this crate
-/// ignore with a warning, for which Curator's wait for ever, and which is taken for a contender if its name ends
-/// as a lock node's does (`lock-0000000007`). So give locks a directory of their own, in which no lock has its
-/// path: one for each key at `/inventory/items/<key>`, and the one for all of them at `/inventory/all`.
+/// ignore with a warning, for which Curator's wait for ever, and which is taken for a contender if its name
+/// ends as a lock node's does (`lock-0000000007`). So give locks a directory of their own, in which no lock
+/// has its path: one for each key at `/inventory/items/<key>`, and the one for all of them at
+/// `/inventory/all`.
 ///
 /// # Examples
 /// ```
@@ -54,8 +55,8 @@ pub(crate) const MAX_PATH_BYTES: usize = 16 * 1024;
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LockPath {
-    /// The path of a directory in which nodes of a lock are: the user's path below the client's namespace, or a
-    /// [subdirectory](Self::subdirectory) of that.
+    /// The path of a directory in which nodes of a lock are: the user's path below the client's namespace, or
+    /// a [subdirectory](Self::subdirectory) of that.
     server: Arc<str>,
     namespace: usize,
     /// The length of what is behind the user's path.
@@ -66,14 +67,14 @@ impl LockPath {
     /// Returns `key` as one segment of a path: with everything escaped that cannot stand there.
     ///
     /// Escaped as in a URL, `%` and two hexadecimal digits for each byte of UTF-8: the slash, `%`, and the
-    /// characters that ZooKeeper refuses, which are control characters, U+E000 to U+F8FF, U+FFF0 to U+FFFF and
-    /// all beyond U+FFFF (emoji). The keys `.`, `..` and `zookeeper` are escaped as a whole, and the empty key is `%`.
-    /// Different keys have different segments, and what needs no escape stays as it is. Case counts, in
-    /// ZooKeeper as here.
+    /// characters that ZooKeeper refuses, which are control characters, U+E000 to U+F8FF, U+FFF0 to U+FFFF
+    /// and all beyond U+FFFF (emoji). The keys `.`, `..` and `zookeeper` are escaped as a whole, and the
+    /// empty key is `%`. Different keys have different segments, and what needs no escape stays as it is.
+    /// Case counts, in ZooKeeper as here.
     ///
-    /// The segment is at most three times as long as the key. A path may have 16 KiB with the namespace, beyond
-    /// which constructors return [`BuildError::InvalidPath`](crate::BuildError::InvalidPath): keys of up to 5,000
-    /// bytes always fit. For longer ones use a digest of the key.
+    /// The segment is at most three times as long as the key. A path may have 16 KiB with the namespace,
+    /// beyond which constructors return [`BuildError::InvalidPath`](crate::BuildError::InvalidPath): keys of
+    /// up to 5,000 bytes always fit. For longer ones use a digest of the key.
     ///
     /// # Examples
     /// ```

@@ -3,8 +3,8 @@
 /// The segment of the empty key: an escape has digits, so no other key has this.
 const EMPTY: &str = "%";
 
-/// Keys that are escaped as a whole: the first two have no meaning in ZooKeeper, and the third is the server's own
-/// where it comes first.
+/// Keys that are escaped as a whole: the first two have no meaning in ZooKeeper, and the third is the
+/// server's own where it comes first.
 const RESERVED: [&str; 3] = [".", "..", "zookeeper"];
 
 /// Returns `key` as one segment of a path.
@@ -27,8 +27,8 @@ pub(crate) fn escape(key: &str) -> String {
     segment
 }
 
-/// Returns the text of a segment, however it is escaped. `None` if an escape is cut off, or has other digits than
-/// those of [`escape`], or the bytes are not UTF-8.
+/// Returns the text of a segment, however it is escaped. `None` if an escape is cut off, or has other digits
+/// than those of [`escape`], or the bytes are not UTF-8.
 pub(crate) fn unescape(segment: &str) -> Option<String> {
     if segment == EMPTY {
         return Some(String::new());
@@ -44,8 +44,8 @@ pub(crate) fn unescape(segment: &str) -> Option<String> {
     String::from_utf8(key).ok()
 }
 
-/// Returns whether ZooKeeper refuses a character in paths. It looks at UTF-16, and so refuses those that are two
-/// units there.
+/// Returns whether ZooKeeper refuses a character in paths. It looks at UTF-16, and so refuses those that are
+/// two units there.
 pub(crate) fn is_refused(c: char) -> bool {
     matches!(u32::from(c), 0x0000..=0x001f | 0x007f..=0x009f | 0xd800..=0xf8ff | 0xfff0..)
 }

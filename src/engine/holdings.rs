@@ -1,5 +1,5 @@
-//! What the guards of one client hold: for those who wait for a lock to be held or released, and for the drain of
-//! the client.
+//! What the guards of one client hold: for those who wait for a lock to be held or released, and for the
+//! drain of the client.
 
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -32,8 +32,8 @@ fn holders(registry: &PathLocks, path: Option<&str>) -> Vec<(Arc<PathLock>, Hold
     found
 }
 
-/// Returns what the guards of this client hold, by the clock, in the order of the paths; also what is granted, and not
-/// taken yet.
+/// Returns what the guards of this client hold, by the clock, in the order of the paths; also what is
+/// granted, and not taken yet.
 pub(crate) fn holdings(registry: &PathLocks) -> Vec<Holding> {
     let mut all: Vec<_> = holders(registry, None)
         .iter()
@@ -78,12 +78,12 @@ pub(crate) async fn released(core: &Core, registry: &PathLocks, path: Option<&st
     }
 }
 
-/// Has this client grant no lock any more (docs/protocol.md#drain), and waits until its guards have released theirs, for at most
-/// `timeout`. Returns what is still held then.
+/// Has this client grant no lock any more (docs/protocol.md#drain), and waits until its guards have released
+/// theirs, for at most `timeout`. Returns what is still held then.
 pub(crate) async fn drain(core: &Arc<Core>, registry: &Arc<PathLocks>, timeout: Duration) -> Vec<Holding> {
     core.begin_drain();
-    // Its timer is the session's, of which the caller may have none. `None` means that the client has ended, and
-    // nothing is held.
+    // Its timer is the session's, of which the caller may have none. `None` means that the client has ended,
+    // and nothing is held.
     let mut over = pin!(core.run_while_polled(async move { tokio::time::sleep(timeout).await }));
     // A node that is kept for the next caller is of no use, also one whose guard is released later.
     let give_up = || path_locks(registry).iter().for_each(|path_lock| path_lock.give_up_kept());

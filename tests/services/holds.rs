@@ -58,8 +58,8 @@ async fn it_sees_the_guards_of_every_recipe() {
     client.close().await.unwrap();
 }
 
-/// The lock is granted, but its caller has no guard yet that could tell a loss: a session that expires now only makes
-/// the call take longer.
+/// The lock is granted, but its caller has no guard yet that could tell a loss: a session that expires now
+/// only makes the call take longer.
 async fn not_before_the_guard<G>(client: &Client, path: &str, acquire: impl Future<Output = Acquired<G>>) {
     let mut acquire = ByHand::new(acquire).start();
     acquire.woken().await;
