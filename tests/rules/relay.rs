@@ -15,7 +15,8 @@ use zookeeper_recipes::{
 use zookeeper_test_server::{Cut, Server};
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, connect, eager, hold, mutex, queue, session, start, start_impatient, until,
+    Barrier, DIRECTORY, assert_clean, connect, eager, hold, mutex, queue, session, start, start_impatient,
+    until,
 };
 use test_support::{SOON, within};
 
@@ -136,9 +137,9 @@ async fn a_persistent_node_of_a_session_that_was_replaced_is_waited_for() {
     let new = session(&client);
     assert_ne!(new, old);
     until(&server, "a watch", move |view| view.watches_on("/services/web-1").contains(&new)).await;
-    let mut states = node.watch_state();
-    let absent = states.wait_for(|state| *state == PersistentNodeState::Absent);
-    within("the state", absent).await.unwrap();
+    // It has heard of the node that it found.
+    Barrier::new(&client).await.pass().await;
+    assert_eq!(node.state(), PersistentNodeState::Absent);
     assert_eq!(server.node("/services/web-1").unwrap().ephemeral_owner, old);
     assert!(server.expire_session(old));
     until(&server, "the next node", move |view| {

@@ -222,15 +222,16 @@ async fn a_session_that_ends_with_the_reply_leaves_no_doubt() {
         server.create("/jobs/report/done", "").unwrap();
         let matcher = Match::op(Op::Multi).path_prefix("/jobs/report/lock/");
         let id = session(&client);
-        let (gate, running) = {
-            let gate = match committed {
-                true => server.hold_reply(matcher.session(id)),
-                false => server.hold_request(matcher.session(id)),
-            };
-            let job = today(&client);
-            (gate, tokio::spawn(async move { job.run(|_| async { Ok::<_, String>(7) }).await }))
+        // The reply is lost, or the request, and the session ends before the repetition arrives.
+        let fault = match committed {
+            true => server.drop_reply(matcher.clone().session(id), Loss::Close),
+            false => server.drop_request(matcher.clone().session(id), Loss::Close),
         };
-        within("the record", gate.wait_hit()).await;
+        let gate = server.hold_request(matcher.session(id).nth(1));
+        let job = today(&client);
+        let running = tokio::spawn(async move { job.run(|_| async { Ok::<_, String>(7) }).await });
+        within("the loss", fault.wait_hit()).await;
+        within("the repetition", gate.wait_hit()).await;
         assert_eq!(server.exists(RECORD), committed);
         assert!(server.expire_session(id));
         gate.release();
