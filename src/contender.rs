@@ -219,6 +219,11 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// How old a node is that was created at this time, in milliseconds since 1970.
+fn age(ctime: i64) -> Duration {
+    now().saturating_sub(Duration::from_millis(u64::try_from(ctime).unwrap_or_default()))
+}
+
 /// How a [`Contender`] wants to hold the lock.
 ///
 /// # Examples
@@ -318,8 +323,7 @@ impl Contender {
         data: &[u8],
         (is_mine, has_token): (bool, bool),
     ) -> Self {
-        let ctime = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or_default());
-        let age = now().saturating_sub(ctime);
+        let age = age(stat.ctime);
         Self { node, kind, stat, is_mine, has_token, identity: Identity::read(data), age }
     }
 
@@ -382,6 +386,11 @@ impl Contender {
     #[must_use]
     pub fn is_mine(&self) -> bool {
         self.is_mine
+    }
+
+    /// Returns the same contender as of now: its node is older than when it was read.
+    pub(crate) fn now(&self) -> Self {
+        Self { age: age(self.stat.ctime), ..self.clone() }
     }
 
     pub(crate) fn stat(&self) -> NodeStat {

@@ -5,13 +5,14 @@
 use std::time::Duration;
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, connect, connect_as, eager, enqueue, granted, hold, mutex, queue, session,
-    start, start_impatient, until,
+    DIRECTORY, assert_clean, connect, connect_as, eager, enqueue, fair, granted, hold, mutex, queue,
+    read_write, session, start, start_impatient, until,
 };
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, assert_ready, task};
 use zookeeper_recipes::{
     AcquireError, BreakError, Client, ConnectError, Contender, InterProcessMutex, LostReason, RetryPolicy,
+    TryLockError,
 };
 use zookeeper_test_server::{CreateMode, Loss, Match, Op, Server, ServerError};
 
@@ -275,4 +276,132 @@ async fn a_hold_that_was_handed_over_is_broken_for_the_one_who_has_it() {
     third.release().await.unwrap();
     client.flush(SOON).await.unwrap();
     assert_clean(&server, "handed over").await;
+}
+
+/// Of the time that a call gives, so that it has queued by then on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The error of a call that was not granted the lock in time, and who holds it.
+#[track_caller]
+fn held_by(error: &AcquireError) -> Contender {
+    match error {
+        AcquireError::TimedOut { held_by: Some(holder), .. } => (**holder).clone(),
+        other => panic!("{other}"),
+    }
+}
+
+/// The read that sets the watch has said it.
+#[tokio::test]
+async fn a_timeout_of_the_next_in_line_says_who_holds_the_lock_for_nothing() {
+    let server = start();
+    let stock = connect_as(Client::builder().name("stock"), &server).await;
+    let client = connect(&server).await;
+    let guard = hold(&stock).await;
+    let (mut next, lock) = (task::spawn(mutex(&client).acquire(PATIENCE)), mutex(&client));
+    assert_pending!(next.poll());
+    let error = within("the end", next).await.unwrap_err();
+    let holder = held_by(&error);
+    assert_eq!((holder.node(), holder.identity().name()), (&guard.node(), Some("stock")));
+    assert!(holder.age() >= PATIENCE && !holder.is_mine(), "{holder}");
+    let text = error.to_string();
+    let who = holder.identity().to_string();
+    assert!(text.contains(&format!("was not free within 2s: held by {who}, queued 2.")), "{text}");
+    client.flush(SOON).await.unwrap();
+    assert_eq!(server.counters().requests_of(session(&client), Op::GetData), 1);
+    // A local hold is named by its line.
+    let error = mutex(&stock).acquire(PATIENCE).await.unwrap_err();
+    let AcquireError::TimedOut { holder: Some(_), .. } = &error else { panic!("{error}") };
+    assert!(
+        error.to_string().contains("this process itself") && !error.to_string().contains("held by"),
+        "{error}"
+    );
+    guard.release().await.unwrap();
+    drop(lock);
+}
+
+/// However many wait in memory behind others, one of them asks, shortly before its deadline.
+#[tokio::test]
+async fn those_further_back_ask_once_together_who_holds_the_lock() {
+    let server = start();
+    let (stock, second) =
+        (connect_as(Client::builder().name("stock"), &server).await, connect(&server).await);
+    let client = connect(&server).await;
+    let guard = hold(&stock).await;
+    let waiter = enqueue(&server, &second).await;
+    let lock = fair(&client);
+    let mut waiting: Vec<_> = (0..50).map(|_| task::spawn(lock.acquire(PATIENCE))).collect();
+    for waits in &mut waiting {
+        assert_pending!(waits.poll());
+    }
+    for waits in waiting {
+        let error = within("the end", waits).await.unwrap_err();
+        assert_eq!(held_by(&error).node(), &guard.node(), "{error}");
+    }
+    client.flush(SOON).await.unwrap();
+    // The first of them watches the other client's waiter.
+    assert_eq!(server.counters().requests_of(session(&client), Op::GetData), 2);
+    waiter.attempt.abort();
+    drop(guard);
+}
+
+/// By the last list the first was another.
+#[tokio::test]
+async fn one_that_was_first_is_not_said_to_hold_the_lock() {
+    let server = start();
+    let (first, second) = (connect(&server).await, connect(&server).await);
+    let client = connect_as(Client::builder().retry_policy(eager()), &server).await;
+    let guard = hold(&first).await;
+    let waiter = enqueue(&server, &second).await;
+    let mut third = task::spawn(mutex(&client).acquire(PATIENCE));
+    assert_pending!(third.poll());
+    let (node, id) = (waiter.node.clone(), session(&client));
+    until(&server, "the wait", move |view| view.watches_on(&node).contains(&id)).await;
+    guard.release().await.unwrap();
+    let guard = granted(waiter.attempt).await;
+    let error = within("the end", third).await.unwrap_err();
+    assert_eq!(held_by(&error).node(), &guard.node());
+    // And where there is no answer in time, none is said to.
+    let gate = server.hold_request(Match::op(Op::GetData).session(id).always());
+    let error = within("the end", mutex(&client).acquire(PATIENCE)).await.unwrap_err();
+    assert!(matches!(&error, AcquireError::TimedOut { held_by: None, first: Some(_), .. }), "{error}");
+    gate.release();
+    guard.release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+    assert_clean(&server, "the third").await;
+}
+
+#[tokio::test]
+async fn a_reader_behind_a_writer_that_waits_is_told_of_the_readers_inside() {
+    let server = start();
+    let (one, two) = (connect(&server).await, connect(&server).await);
+    let inside = read_write::read(&one).await;
+    let writer = tokio::spawn(read_write::lock(&two).write_lock().lock());
+    until(&server, "the writer", |view| view.children(DIRECTORY).len() == 2).await;
+    let late = read_write::lock(&connect(&server).await).read_lock();
+    let error = within("the end", late.acquire(PATIENCE)).await.unwrap_err();
+    let AcquireError::TimedOut { first: Some(first), .. } = &error else { panic!("{error}") };
+    assert_ne!(first, &inside.node(), "what it waits for");
+    assert_eq!(held_by(&error).node(), &inside.node());
+    inside.release().await.unwrap();
+    within("the writer", writer).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_try_says_who_holds_the_lock_and_reads_it_once() {
+    let server = start();
+    let stock = connect_as(Client::builder().name("stock"), &server).await;
+    let client = connect(&server).await;
+    let lock = mutex(&client);
+    for round in 1..3 {
+        let guard = hold(&stock).await;
+        for _ in 0..5 {
+            let error = within("the answer", lock.try_lock()).await.unwrap_err();
+            let TryLockError::WouldBlock { held_by: Some(holder), .. } = &error else { panic!("{error}") };
+            assert_eq!(holder.node(), &guard.node());
+            assert!(error.to_string().contains(": held by ") && error.to_string().contains("/stock, queued"));
+        }
+        let reads = server.counters().requests_of(session(&client), Op::GetData);
+        assert_eq!(reads, round, "one for each holder");
+        guard.release().await.unwrap();
+    }
 }

@@ -226,6 +226,7 @@ impl Attempt {
     ) -> impl Future<Output = ()> + Send + 'static {
         async move {
             let mut stop = Stop::new(self.ask.budget, cancelled);
+            stop.ask_before(self.ask.budget, &self.path_lock);
             let place = match &begun {
                 Some(begun) => Arc::clone(&begun.place),
                 None => match self.place(&mut stop).await {
@@ -517,6 +518,7 @@ impl Attempt {
         self.progress.set_waits_for(WaitsFor::Deletion);
         match here.acquiring.take_list() {
             Some(list) => {
+                path_lock.first_seen().saw(&list);
                 let ahead = live_ahead(here.seat, &list, own);
                 if let (Some(own), Some(ahead)) = (own, &ahead) {
                     path_lock.queue().with(|queue| queue.set_ahead(session.number(), own, ahead.count));

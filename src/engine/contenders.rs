@@ -13,9 +13,10 @@ use crate::engine::path_lock::PathLock;
 use crate::error::{AcquireError, BreakError};
 use crate::path::LockPath;
 use crate::protocol::failure::{FailureKind, Refusal};
-use crate::protocol::node_name::{Family, Kind, Naming, upgraded_from};
+use crate::protocol::node_name::{Child, Family, Kind, Naming, classify, upgraded_from};
 use crate::protocol::queue::Queue;
 use crate::session::ask::Unanswered;
+use crate::session::zk_session::Session;
 
 /// How many nodes are read at a time: a long queue does not put itself before the heartbeat
 /// (docs/protocol.md#request-window).
@@ -85,6 +86,18 @@ pub(super) fn contender(
     };
     let stat = NodeStat { session: stat.ephemeral_owner, czxid: stat.czxid, ctime: stat.ctime };
     Contender::new(directory.user_child(name), kind, stat, data, (is_mine, has_token))
+}
+
+/// Returns the contender that is first in the queue, by what a read of its node has returned.
+pub(super) fn first_contender(
+    path_lock: &PathLock,
+    session: &Session,
+    name: &str,
+    (data, stat): (&[u8], &zk::Stat),
+) -> Option<Contender> {
+    let Child::Contender { kind, .. } = classify(name, path_lock.naming()) else { return None };
+    let kind = kind_of(path_lock.naming(), kind);
+    Some(contender(path_lock, path_lock.path(), (name, kind), (data, stat), session.session_id()))
 }
 
 /// Reads these nodes. One that is gone is left out.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use zookeeper_client as zk;
 
+use crate::engine::first_seen;
 use crate::engine::path_lock::PathLock;
 use crate::engine::progress::Ahead;
 use crate::engine::requests::{list, list_alone};
@@ -214,24 +215,45 @@ pub(crate) async fn look_before_try(
     session: &Arc<Session>,
     kind: Kind,
 ) -> InTheWay {
+    // With the name of the first node, if nothing is known of it yet.
     let judge = |listing: Listing| match listing {
-        Ok(queue) if queue.usable().is_ok() => in_the_way(path_lock, session, &queue, None, kind),
-        _ => InTheWay::Nothing,
+        Ok(queue) if queue.usable().is_ok() => {
+            let unknown = path_lock.first_seen().saw(&queue);
+            (in_the_way(path_lock, session, &queue, None, kind), unknown)
+        }
+        _ => (InTheWay::Nothing, None),
     };
     // A late create of this client would be in the way of every try; the list has it deleted.
     let list = session.request(|handle| async move { list_alone(path_lock, session, &handle).await });
-    match list.await {
+    let unknown = match list.await {
         Ok(Ok(listing)) => match judge(listing) {
-            InTheWay::Live(_) => {}
-            seen => return seen,
+            (InTheWay::Live(_), unknown) => unknown,
+            (seen, _) => return seen,
         },
         _ => return InTheWay::Nothing,
-    }
+    };
+    // Who holds the lock is read in the same flight, once for each node (docs/protocol.md#held-by).
+    let first = unknown.as_deref().map(|name| path_lock.path().child(name));
+    let first = &first;
     let certain = session.request(|handle| async move {
-        tokio::join!(handle.sync(path_lock.path().server()), list_alone(path_lock, session, &handle))
+        let sync = handle.sync(path_lock.path().server());
+        let list = list_alone(path_lock, session, &handle);
+        let read = first.as_deref().map(|path| handle.get_data(path));
+        let read = async {
+            match read {
+                Some(read) => read.await.ok(),
+                None => None,
+            }
+        };
+        tokio::join!(sync, list, read)
     });
     match certain.await {
-        Ok((Ok(()), Ok(listing))) => judge(listing),
+        Ok((Ok(()), Ok(listing), read)) => {
+            if let (Some(name), Some(read)) = (&unknown, &read) {
+                first_seen::know(path_lock, session, name, read);
+            }
+            judge(listing).0
+        }
         _ => InTheWay::Nothing,
     }
 }

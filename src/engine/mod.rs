@@ -9,6 +9,7 @@ pub(crate) mod convert;
 mod convert_requests;
 pub(crate) mod counter;
 pub(crate) mod election;
+mod first_seen;
 pub(crate) mod group;
 pub(crate) mod held;
 pub(crate) mod hold;

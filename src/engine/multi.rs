@@ -164,9 +164,15 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
 /// Returns the error with the time that the whole call has waited, not only that for the last member.
 fn in_all(error: TryLockError, waited: Duration) -> TryLockError {
     match error {
-        TryLockError::Acquire(AcquireError::TimedOut { path, timeout, ahead, first, holder, .. }) => {
-            AcquireError::TimedOut { path, timeout, waited, ahead, first, holder }.into()
-        }
+        TryLockError::Acquire(AcquireError::TimedOut {
+            path,
+            timeout,
+            ahead,
+            first,
+            held_by,
+            holder,
+            ..
+        }) => AcquireError::TimedOut { path, timeout, waited, ahead, first, held_by, holder }.into(),
         other => other,
     }
 }

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::contender::Process;
+use crate::contender::{Contender, Process};
+use crate::engine::first_seen::FirstSeen;
 use crate::engine::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
 use crate::engine::progress::{Ahead, NoAnswer, Progress, WaitsFor};
 use crate::engine::registry::Registry;
@@ -107,6 +108,8 @@ pub(crate) struct PathLock {
     /// The holds of this path lock that are not the room's, by the numbers of their attempts, so the oldest is the first.
     holders: Mutex<BTreeMap<u64, Holder>>,
     foreign_reported: AtomicBool,
+    /// Who is first in the queue, for errors.
+    first_seen: FirstSeen,
 }
 
 impl Holder {
@@ -201,6 +204,7 @@ impl PathLock {
             readers,
             holders: Mutex::default(),
             foreign_reported: AtomicBool::new(false),
+            first_seen: FirstSeen::default(),
         };
         path_lock.queue.with(|queue| queue.set_limit(path_lock.limit(), path_lock.options.node_limit));
         path_lock
@@ -279,6 +283,27 @@ impl PathLock {
         self.options.recipe == Recipe::FairLock
     }
 
+    /// Returns what is known of the node that is first in the queue.
+    pub(super) fn first_seen(&self) -> &FirstSeen {
+        &self.first_seen
+    }
+
+    /// Returns whether errors need not ask who is first: a hold of this client excludes all others, or it is a
+    /// semaphore, which has many holders.
+    pub(super) fn is_first_by_itself(&self) -> bool {
+        let excludes = |holder: &Holder| holder.held.kind() == Kind::Exclusive;
+        self.options.semaphore.is_some()
+            || self.holders().iter().any(|holder| excludes(holder) && holder.holds())
+    }
+
+    /// Returns who holds the lock, for an error; `None` if that is not known.
+    fn held_by(&self) -> Option<Box<Contender>> {
+        if self.options.semaphore.is_some() {
+            return None;
+        }
+        self.first_seen.contender().map(Box::new)
+    }
+
     /// Returns how the places are used now.
     pub(crate) fn census(&self) -> Census {
         self.queue.with(|queue| queue.census(self.limit()))
@@ -319,6 +344,7 @@ impl PathLock {
             waited,
             ahead: ahead.count,
             first: ahead.first.map(|name| self.path.user_child(&name)),
+            held_by: self.held_by(),
             holder: self.holder_for(kind).map(|holder| holder.as_local()),
         }
     }
@@ -350,6 +376,7 @@ impl PathLock {
             path: self.path.user().to_owned(),
             ahead: ahead.count,
             first: ahead.first.map(|name| self.path.user_child(&name)),
+            held_by: self.held_by(),
             holder: self.holder_for(kind).map(|holder| holder.as_local()),
         }
     }

@@ -417,8 +417,8 @@ impl PermitsAttempt {
         End::Denied(match (self.ask.budget, error) {
             (
                 Budget::Try { .. },
-                TryLockError::Acquire(AcquireError::TimedOut { path, ahead, first, holder, .. }),
-            ) => TryLockError::WouldBlock { path, ahead, first, holder },
+                TryLockError::Acquire(AcquireError::TimedOut { path, ahead, first, held_by, holder, .. }),
+            ) => TryLockError::WouldBlock { path, ahead, first, held_by, holder },
             (_, error) => error,
         })
     }
@@ -751,6 +751,7 @@ impl PermitsAttempt {
                 waited,
                 ahead: ahead.count,
                 first: ahead.first.map(|name| self.semaphore.leases.user_child(&name)),
+                held_by: None,
                 holder: self.path_lock.local_holder(Kind::Exclusive),
             }
             .into(),
@@ -798,6 +799,7 @@ impl PermitsAttempt {
                     path: path(),
                     ahead: count,
                     first: first.map(|name| self.semaphore.leases.user_child(&name)),
+                    held_by: None,
                     holder: path_lock.local_holder(Kind::Exclusive),
                 });
             }

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 use zookeeper_client as zk;
 
+use crate::engine::contenders::first_contender;
 use crate::engine::lists;
 use crate::engine::lock_options::LockOptions;
 use crate::engine::path_lock::PathLock;
@@ -287,14 +288,22 @@ pub(super) async fn watch(
         Ok(Err(listing)) => return AcquireEvent::Listed(Answer::Is(listing)),
         Err(gone) => Err(gone),
     };
-    let watcher = match answer(session, set) {
-        Answer::Is((_, _, watcher)) => watcher,
+    let (watcher, seen) = match answer(session, set) {
+        Answer::Is((data, stat, watcher)) => {
+            // For the error of an attempt that is not granted in time (docs/protocol.md#held-by).
+            let contender = first_contender(path_lock, session, predecessor, (&data, &stat));
+            (watcher, contender.and_then(|contender| path_lock.first_seen().watched(contender)))
+        }
         // Also NoAuth, which ends the attempt. An `exists` would set a watch without the READ permission, but
         // servers with the fix of CVE-2024-23944 do not deliver its event then: the attempt would wait for
         // ever (docs/protocol.md#no-access).
         Answer::No(failure) => return AcquireEvent::WatchFailed(failure),
     };
-    match meaning(session, changed(watcher).await) {
+    let event = changed(watcher).await;
+    if let Some(seen) = seen {
+        seen.fired();
+    }
+    match meaning(session, event) {
         Answer::Is(()) => AcquireEvent::Changed,
         Answer::No(failure) => AcquireEvent::WatchFailed(failure),
     }

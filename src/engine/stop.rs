@@ -1,11 +1,14 @@
 //! What stops an attempt from outside: its deadline, or its caller.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::oneshot;
 use tokio::time::Sleep;
 
-use crate::engine::path_lock::Budget;
+use crate::engine::first_seen;
+use crate::engine::path_lock::{Budget, PathLock};
 use crate::session::tickets::Ticket;
 
 /// How an attempt was stopped.
@@ -15,9 +18,17 @@ pub(super) enum Stopped {
     OutOfTime,
 }
 
+/// Shortly before its deadline an attempt asks who is in its way (docs/protocol.md#held-by).
+struct Before {
+    deadline: Instant,
+    path_lock: Arc<PathLock>,
+}
+
 /// What stops an attempt from outside: its deadline, or its caller.
 pub(super) struct Stop {
     deadline: Option<Pin<Box<Sleep>>>,
+    /// What is done before the deadline; the sleep ends then, and goes on until the deadline.
+    before: Option<Box<Before>>,
     /// Receives a ticket when the caller leaves. It is kept until everything is left to cleanup.
     cancelled: oneshot::Receiver<Ticket>,
 }
@@ -30,7 +41,15 @@ impl Stop {
             Budget::Try { timeout } => Some(tokio::time::sleep(timeout)),
             Budget::Forever => None,
         };
-        Self { deadline: deadline.map(Box::pin), cancelled }
+        Self { deadline: deadline.map(Box::pin), before: None, cancelled }
+    }
+
+    /// Has who is in the way asked for shortly before the deadline.
+    pub(super) fn ask_before(&mut self, budget: Budget, path_lock: &Arc<PathLock>) {
+        let (Budget::Until { deadline, asked }, Some(sleep)) = (budget, &mut self.deadline) else { return };
+        let Some(at) = first_seen::ask_at(deadline, asked) else { return };
+        sleep.as_mut().reset(at.into());
+        self.before = Some(Box::new(Before { deadline, path_lock: Arc::clone(path_lock) }));
     }
 
     /// Waits until the caller leaves. Must not be called again after that.
@@ -47,7 +66,14 @@ impl Stop {
     pub(super) async fn wait(&mut self) -> Stopped {
         let deadline = async {
             match &mut self.deadline {
-                Some(deadline) => deadline.await,
+                Some(deadline) => {
+                    deadline.as_mut().await;
+                    if let Some(before) = self.before.take() {
+                        first_seen::ask(&before.path_lock);
+                        deadline.as_mut().reset(before.deadline.into());
+                        deadline.as_mut().await;
+                    }
+                }
                 None => std::future::pending().await,
             }
         };

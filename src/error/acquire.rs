@@ -7,6 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::cause::Cause;
+use crate::contender::{About, Contender};
 use crate::path::NodePath;
 use crate::shown::{Quoted, debug_as_text};
 
@@ -67,16 +68,26 @@ impl fmt::Debug for LocalHolder {
 }
 
 /// The end of a message about a lock that is not free.
-fn in_the_way(ahead: usize, first: Option<&str>, holder: Option<&LocalHolder>) -> String {
+fn in_the_way(
+    ahead: usize,
+    first: Option<&str>,
+    held_by: Option<&Contender>,
+    holder: Option<&LocalHolder>,
+) -> String {
     let mut text = String::new();
+    // Of a hold of this client its line says more.
+    let other = held_by.filter(|held_by| holder.is_none() || !held_by.is_mine());
+    if let Some(other) = other {
+        text.push_str(&format!(": held by {}, queued {} ago", other.who(), About(other.age())));
+    }
     if ahead > 1 {
         text.push_str(&format!(", {ahead} contenders are ahead"));
     }
-    if let Some(first) = first {
+    if let Some(first) = first.filter(|_| other.is_none()) {
         text.push_str(&format!(", the first is {}", Quoted(first)));
     }
     if let Some(holder) = holder {
-        text.push_str(&format!(": {holder}"));
+        text.push_str(&format!("{} {holder}", if other.is_some() { ";" } else { ":" }));
     }
     text
 }
@@ -142,8 +153,9 @@ fn deleted(times: u32) -> String {
 /// match mutex.acquire(Duration::from_millis(20)).await {
 ///     Ok(guard) => guard.release().await?,
 ///     // Another process holds the lock: its node is the first in the queue.
-///     Err(AcquireError::TimedOut { ahead, first: Some(first), .. }) => {
-///         assert_eq!((ahead, first), (1, held.node()));
+///     Err(AcquireError::TimedOut { ahead, held_by: Some(holder), .. }) => {
+///         println!("{} holds it, {ahead} are ahead", holder.identity());
+///         assert_eq!(holder.node(), &held.node());
 ///     }
 ///     // No server answered, or there are too many waiters: try again later.
 ///     Err(error) if error.is_retryable() => eprintln!("{}: {error}", error.path()),
@@ -160,7 +172,7 @@ pub enum AcquireError {
     /// that passed without any seen is [`Connection`](Self::Connection).
     #[error(
         "the lock {path} was not free within {timeout:?}{}",
-        in_the_way(*ahead, first.as_deref(), holder.as_ref()), path = Quoted(path)
+        in_the_way(*ahead, first.as_deref(), held_by.as_deref(), holder.as_ref()), path = Quoted(path)
     )]
     #[non_exhaustive]
     TimedOut {
@@ -176,6 +188,9 @@ pub enum AcquireError {
         /// The path of the first of their nodes, without the client's namespace. `None` if the call needed no
         /// list because it waited for another contender of this client.
         first: Option<NodePath>,
+        /// Who holds the lock: the first in its queue. `None` if that is not known, because no read of its node was
+        /// answered in time or the ACL does not allow it, and of a semaphore, which has several holders.
+        held_by: Option<Box<Contender>>,
         /// The hold that is in the way, if a lock of this type and this client acquired it.
         holder: Option<LocalHolder>,
     },
@@ -476,7 +491,7 @@ pub enum TryLockError {
     /// The lock is held, or another contender is ahead in its queue.
     #[error(
         "the lock {path} is not free{}",
-        in_the_way(1, first.as_deref(), holder.as_ref()), path = Quoted(path)
+        in_the_way(1, first.as_deref(), held_by.as_deref(), holder.as_ref()), path = Quoted(path)
     )]
     #[non_exhaustive]
     WouldBlock {
@@ -487,6 +502,9 @@ pub enum TryLockError {
         /// The path of the first node in the queue, without the client's namespace. `None` if this client
         /// already has as many nodes as it may have, and no server was asked.
         first: Option<NodePath>,
+        /// Who holds the lock: the first in its queue. `None` if that is not known, because no read of its node was
+        /// answered in time or the ACL does not allow it, and of a semaphore, which has several holders.
+        held_by: Option<Box<Contender>>,
         /// The hold that is in the way, if a lock of this type and this client acquired it.
         holder: Option<LocalHolder>,
     },
@@ -499,8 +517,8 @@ impl TryLockError {
     /// The error of a call with a timeout, after it has `waited`.
     pub(crate) fn timed_out(self, timeout: Duration, waited: Duration) -> AcquireError {
         match self {
-            Self::WouldBlock { path, ahead, first, holder } => {
-                AcquireError::TimedOut { path, timeout, waited, ahead, first, holder }
+            Self::WouldBlock { path, ahead, first, held_by, holder } => {
+                AcquireError::TimedOut { path, timeout, waited, ahead, first, held_by, holder }
             }
             Self::Acquire(error) => error,
         }

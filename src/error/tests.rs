@@ -36,6 +36,7 @@ fn acquire_errors() -> Vec<(AcquireError, bool)> {
                 waited: SOON,
                 ahead: 2,
                 first: Some(node()),
+                held_by: None,
                 holder: None,
             },
             true,
@@ -156,8 +157,13 @@ fn errors_of_acquiring_name_the_path_and_say_whether_to_try_again() {
         assert_well_put(&error);
         assert_brief(&error);
     }
-    let busy =
-        TryLockError::WouldBlock { path: "/stock/sku-42".to_owned(), ahead: 1, first: None, holder: None };
+    let busy = TryLockError::WouldBlock {
+        path: "/stock/sku-42".to_owned(),
+        ahead: 1,
+        first: None,
+        held_by: None,
+        holder: None,
+    };
     assert!(busy.is_retryable() && busy.source().is_none());
     assert!(busy.to_string().contains("\"/stock/sku-42\""), "{busy}");
     assert_well_put(&busy);
@@ -336,7 +342,7 @@ fn optional_turns_busy_into_an_answer_and_nothing_else() {
     assert!(matches!(Ok::<_, AcquireError>(1).optional().unwrap(), Acquisition::Acquired(1)));
     assert!(matches!(Ok::<_, TryLockError>(1).optional().unwrap(), Acquisition::Acquired(1)));
     assert_eq!(Option::from(Ok::<_, TryLockError>(1).optional().unwrap()), Some(1));
-    let busy = TryLockError::WouldBlock { path: path(), ahead: 1, first: None, holder: None };
+    let busy = TryLockError::WouldBlock { path: path(), ahead: 1, first: None, held_by: None, holder: None };
     assert!(matches!(Err::<(), _>(busy).optional().unwrap(), Acquisition::Busy));
     for (error, _) in acquire_errors() {
         let busy = matches!(error, AcquireError::TimedOut { .. });

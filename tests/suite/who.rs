@@ -5,8 +5,8 @@ use std::time::Duration;
 use test_support::within;
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    BreakError, Contender, ContenderKind, InterProcessFairLock, InterProcessLock, InterProcessMutex,
-    InterProcessReadWriteLock, InterProcessSemaphore, LostReason,
+    AcquireError, BreakError, Contender, ContenderKind, InterProcessFairLock, InterProcessLock,
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore, LostReason, TryLockError,
 };
 
 use crate::harness::{Behaviour, Env, behaviours};
@@ -17,6 +17,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         readers_that_are_first_hold_the_lock_together,
         a_semaphore_has_those_with_permits_and_those_who_wait,
         data_of_others_is_shown_as_it_is,
+        a_timeout_and_a_try_say_who_holds_the_lock,
         a_broken_holder_is_told_and_the_next_is_granted.on_an_ensemble_too(),
         a_broken_waiter_queues_again_at_the_end,
         a_broken_permit_is_lost_and_free,
@@ -165,6 +166,27 @@ async fn data_of_others_is_shown_as_it_is(env: &Env) {
         assert!(mutex.break_lock(contender).await.unwrap());
     }
     assert_eq!(env.children(&path).await, [""; 0]);
+}
+
+async fn a_timeout_and_a_try_say_who_holds_the_lock(env: &Env) {
+    let path = env.lock_path();
+    let (stock, second) = (named(env, "stock").await, env.mutex().await);
+    let guard = within("the grant", InterProcessMutex::new(&stock, &path).unwrap().lock()).await.unwrap();
+    let waiter = tokio::spawn(second.lock());
+    env.wait_count(&path, 2).await;
+    let third = env.mutex().await;
+    let tried = third.try_lock().await.unwrap_err();
+    let TryLockError::WouldBlock { held_by: Some(holder), ahead: 2, .. } = &tried else { panic!("{tried}") };
+    assert_eq!((holder.node(), holder.identity().name()), (&guard.node(), Some("stock")));
+    // Behind another waiter, it asks before its deadline.
+    let error = within("the end", third.acquire(Duration::from_secs(2))).await.unwrap_err();
+    let AcquireError::TimedOut { held_by: Some(holder), ahead: 2, .. } = &error else { panic!("{error}") };
+    assert_eq!((holder.node(), holder.identity().name()), (&guard.node(), Some("stock")));
+    assert!(
+        error.to_string().contains("/stock, queued ") && error.to_string().contains("2 contenders are ahead")
+    );
+    guard.release().await.unwrap();
+    within("the second", waiter).await.unwrap().unwrap().release().await.unwrap();
 }
 
 /// A mutex whose client asks for its nodes each second.
