@@ -6,17 +6,16 @@ use std::sync::Arc;
 use thiserror::Error;
 use zookeeper_client as zk;
 
-use crate::contender::{Contender, ContenderKind, NodeStat};
+use crate::contender::{Contender, ContenderKind};
 use crate::engine::limit;
 use crate::engine::look::{Subject, error_of, list_queue, unusable_directory};
+use crate::engine::node_contender::{contender, kind_of};
 use crate::engine::path_lock::PathLock;
 use crate::error::{AcquireError, BreakError};
 use crate::path::LockPath;
 use crate::protocol::failure::{FailureKind, Refusal};
-use crate::protocol::node_name::{Child, Family, Kind, Naming, classify, upgraded_from};
 use crate::protocol::queue::Queue;
 use crate::session::ask::Unanswered;
-use crate::session::zk_session::Session;
 
 /// How many nodes are read at a time: a long queue does not put itself before the heartbeat
 /// (docs/protocol.md#request-window).
@@ -60,44 +59,6 @@ async fn usable_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, A
         queue.usable().map_err(|unusable| unusable_directory(path_lock, unusable))?;
     }
     Ok(queue)
-}
-
-const fn kind_of(naming: Naming, kind: Kind) -> ContenderKind {
-    match (naming.family, kind) {
-        (Family::Exclusive | Family::Latch, _) => ContenderKind::Exclusive,
-        (Family::ReadWrite, Kind::Shared) => ContenderKind::Read,
-        (Family::ReadWrite, Kind::Exclusive) => ContenderKind::Write,
-    }
-}
-
-/// Returns a contender by what a read of its node has returned.
-pub(super) fn contender(
-    path_lock: &PathLock,
-    directory: &LockPath,
-    (name, kind): (&str, ContenderKind),
-    (data, stat): (&[u8], &zk::Stat),
-    session: i64,
-) -> Contender {
-    let is_mine = stat.ephemeral_owner == session;
-    let has_token = match kind {
-        ContenderKind::Exclusive => true,
-        ContenderKind::Write => upgraded_from(name, path_lock.naming()).is_none(),
-        ContenderKind::Read | ContenderKind::Permit => false,
-    };
-    let stat = NodeStat { session: stat.ephemeral_owner, czxid: stat.czxid, ctime: stat.ctime };
-    Contender::new(directory.user_child(name), kind, stat, data, (is_mine, has_token))
-}
-
-/// Returns the contender that is first in the queue, by what a read of its node has returned.
-pub(super) fn first_contender(
-    path_lock: &PathLock,
-    session: &Session,
-    name: &str,
-    (data, stat): (&[u8], &zk::Stat),
-) -> Option<Contender> {
-    let Child::Contender { kind, .. } = classify(name, path_lock.naming()) else { return None };
-    let kind = kind_of(path_lock.naming(), kind);
-    Some(contender(path_lock, path_lock.path(), (name, kind), (data, stat), session.session_id()))
 }
 
 /// Reads these nodes. One that is gone is left out.

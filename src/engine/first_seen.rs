@@ -4,26 +4,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use zookeeper_client as zk;
-
 use crate::contender::Contender;
-use crate::engine::contenders::first_contender;
-use crate::engine::path_lock::PathLock;
-use crate::engine::requests::list_alone;
 use crate::protocol::queue::Queue;
-use crate::session::zk_session::Session;
 
 /// How long what was read counts, for an error that is made by then: longer than a call asks before its deadline.
 const COUNTS_FOR: Duration = Duration::from_millis(500);
 
 /// How long it is between two reads before deadlines: thousands of calls may end one after the other.
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// How long before its deadline a call asks at most; it is a quarter of its time if that is less.
-const BEFORE: Duration = Duration::from_millis(100);
-
-/// How often one question is asked: if the first has gone, another list shows the next.
-const ROUNDS: u32 = 2;
 
 /// What the attempts of a path lock know of the node that is first in the queue.
 #[derive(Debug, Default)]
@@ -75,7 +63,7 @@ impl FirstSeen {
     }
 
     /// Notes what a read of a node has returned.
-    fn know(&self, contender: Contender) {
+    pub(super) fn know(&self, contender: Contender) {
         let mut seen = self.lock();
         let is_other = !seen.knows(contender.node().name());
         let old = seen.known.replace((contender, Instant::now()));
@@ -107,7 +95,7 @@ impl FirstSeen {
     }
 
     /// Returns whether who is first has to be asked.
-    fn begin(&self) -> bool {
+    pub(super) fn begin(&self) -> bool {
         let mut seen = self.lock();
         let asks = !seen.is_certain() && seen.asked.is_none_or(|asked| asked.elapsed() >= PAUSE);
         if asks {
@@ -117,12 +105,12 @@ impl FirstSeen {
     }
 
     /// Returns the name of the first node by the last list.
-    fn name(&self) -> Option<Arc<str>> {
+    pub(super) fn name(&self) -> Option<Arc<str>> {
         self.lock().name.clone()
     }
 
     /// Notes that this node is gone.
-    fn gone(&self, name: &str) {
+    pub(super) fn gone(&self, name: &str) {
         let old = self.lock().name.take_if(|known| &**known == name);
         // Outside of the mutex.
         drop(old);
@@ -157,54 +145,5 @@ impl Drop for Watched<'_> {
             // It has not fired: the node exists, as far as is known.
             *at = Instant::now();
         }
-    }
-}
-
-/// When a call with this deadline asks who is first, for the error if it is not granted in time; `None` if its time
-/// is too short.
-pub(super) fn ask_at(deadline: Instant, asked: Duration) -> Option<Instant> {
-    deadline.checked_sub((asked / 4).min(BEFORE)).filter(|at| *at > Instant::now())
-}
-
-/// Asks who is first, unless that is known or has just been asked. One of many calls that end soon asks for all.
-pub(super) fn ask(path_lock: &Arc<PathLock>) {
-    let first = path_lock.first_seen();
-    // A hold of this client is named by its line.
-    if !first.begin() || path_lock.is_first_by_itself() {
-        return;
-    }
-    let Some(session) = path_lock.client().live() else { return };
-    let asking = Arc::clone(path_lock);
-    path_lock.client().spawn(async move {
-        let path_lock = &asking;
-        for _ in 0..ROUNDS {
-            if path_lock.first_seen().name().is_none() && !list(path_lock, &session).await {
-                return;
-            }
-            let Some(name) = path_lock.first_seen().name() else { return };
-            let path = &path_lock.path().child(&name);
-            let read = session.request(|handle| async move { handle.get_data(path).await });
-            match read.await {
-                Ok(Ok(read)) => return know(path_lock, &session, &name, &read),
-                Ok(Err(zk::Error::NoNode)) => path_lock.first_seen().gone(&name),
-                // It is for a message only.
-                _ => return,
-            }
-        }
-    });
-}
-
-/// Lists the directory. Returns whether there is an answer.
-async fn list(path_lock: &Arc<PathLock>, session: &Arc<Session>) -> bool {
-    let list = session.request(|handle| async move { list_alone(path_lock, session, &handle).await });
-    let Ok(Ok(Ok(queue))) = list.await else { return false };
-    path_lock.first_seen().saw(&queue);
-    true
-}
-
-/// Notes what a read of the node `name` has returned.
-pub(super) fn know(path_lock: &PathLock, session: &Session, name: &str, (data, stat): &(Vec<u8>, zk::Stat)) {
-    if let Some(contender) = first_contender(path_lock, session, name, (data, stat)) {
-        path_lock.first_seen().know(contender);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use zookeeper_client as zk;
 
-use crate::engine::first_seen;
+use crate::engine::ask_first;
 use crate::engine::path_lock::PathLock;
 use crate::engine::progress::Ahead;
 use crate::engine::requests::{list, list_alone};
@@ -250,7 +250,7 @@ pub(crate) async fn look_before_try(
     match certain.await {
         Ok((Ok(()), Ok(listing), read)) => {
             if let (Some(name), Some(read)) = (&unknown, &read) {
-                first_seen::know(path_lock, session, name, read);
+                ask_first::know(path_lock, session, name, read);
             }
             judge(listing).0
         }

@@ -2,6 +2,7 @@
 //! it.
 
 pub(crate) mod admission;
+mod ask_first;
 pub(crate) mod attempt;
 mod cancel;
 pub(crate) mod contenders;
@@ -20,6 +21,7 @@ pub(crate) mod lock_options;
 pub(crate) mod look;
 pub(crate) mod multi;
 mod multi_requests;
+mod node_contender;
 pub(crate) mod observe;
 pub(crate) mod once;
 pub(crate) mod path_lock;

@@ -8,9 +8,9 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 use zookeeper_client as zk;
 
-use crate::engine::contenders::first_contender;
 use crate::engine::lists;
 use crate::engine::lock_options::LockOptions;
+use crate::engine::node_contender::first_contender;
 use crate::engine::path_lock::PathLock;
 use crate::engine::seat::Seat;
 use crate::error::LostReason;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tokio::time::Sleep;
 
-use crate::engine::first_seen;
+use crate::engine::ask_first;
 use crate::engine::path_lock::{Budget, PathLock};
 use crate::session::tickets::Ticket;
 
@@ -47,7 +47,7 @@ impl Stop {
     /// Has who is in the way asked for shortly before the deadline.
     pub(super) fn ask_before(&mut self, budget: Budget, path_lock: &Arc<PathLock>) {
         let (Budget::Until { deadline, asked }, Some(sleep)) = (budget, &mut self.deadline) else { return };
-        let Some(at) = first_seen::ask_at(deadline, asked) else { return };
+        let Some(at) = ask_first::ask_at(deadline, asked) else { return };
         sleep.as_mut().reset(at.into());
         self.before = Some(Box::new(Before { deadline, path_lock: Arc::clone(path_lock) }));
     }
@@ -69,7 +69,7 @@ impl Stop {
                 Some(deadline) => {
                     deadline.as_mut().await;
                     if let Some(before) = self.before.take() {
-                        first_seen::ask(&before.path_lock);
+                        ask_first::ask(&before.path_lock);
                         deadline.as_mut().reset(before.deadline.into());
                         deadline.as_mut().await;
                     }
