@@ -175,8 +175,8 @@
 //!
 //! # Logging
 //! Events are emitted with `tracing`, from targets that begin with `zookeeper_recipes`. `ERROR`: the client is
-//! closed, it has no session, or a node is left that blocks a lock. `WARN`: a lock is lost, or connecting
-//! fails. `INFO`: a session begins or ends. `DEBUG`: requests that failed, and what was done about them; and, from
+//! closed, it has no session, or a node is left that blocks a lock. `WARN`: a lock is lost, connecting fails, or
+//! a call without a timeout waits for a lock that its own client holds (with both lines of code). `INFO`: a session begins or ends. `DEBUG`: requests that failed, and what was done about them; and, from
 //! the target `zookeeper_recipes::lock`, a span for each wait and each hold. [`observability`] has the names, and
 //! those of the metrics.
 //!

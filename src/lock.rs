@@ -11,7 +11,7 @@ use crate::contender::Contender;
 use crate::engine::hold::Hold;
 use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
-use crate::engine::{contenders, look, room};
+use crate::engine::{contenders, look, room, self_wait};
 use crate::error::{AcquireError, BreakError, LostReason, TryLockError};
 use crate::guard::{AnyGuard, after};
 use crate::path::NodePath;
@@ -248,6 +248,7 @@ const UNSEEN_LEASES: u32 = 3;
 
 /// Acquires a lock.
 pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Hold, AcquireError> {
+    let _waiting = self_wait::watch(&path_lock, &ask);
     let call = Call::begin(&path_lock, &mut ask);
     let attempt = |ask| room::acquire(Arc::clone(&path_lock), ask);
     let result = until_had(ask, attempt, |hold| Some((hold.path_lock(), hold.lost()?))).await;
@@ -524,7 +525,9 @@ macro_rules! lock_methods {
 
             /// Acquires the lock, waiting for as long as other contenders are in the way.
             ///
-            /// If a guard of the same task holds the lock, this waits forever.
+            /// If a guard of the same task holds the lock, this waits forever. When it has waited for a hold of
+            /// this client for a second, a `WARN` in the log names the lines of both calls, once for each lock of
+            /// a client.
             ///
             /// # Errors
             /// - [`AcquireError::Connection`](crate::AcquireError::Connection) if no server answers for as

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use test_support::in_process::{connect, connect_as, mutex, session, start};
 use test_support::listen_to_log;
 use test_support::within;
+use tokio::sync::Notify;
 use tracing::{Level, Metadata};
 use zookeeper_recipes::{Client, ConnectionState, InterProcessMutex};
 use zookeeper_test_server::{Cut, Match, Op};
@@ -13,6 +14,7 @@ use zookeeper_test_server::{Cut, Match, Op};
 const AUTH_FAILED: i32 = -115;
 
 static ENTRIES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
+static NEWS: Notify = Notify::const_new();
 
 fn entries() -> MutexGuard<'static, Vec<(Level, String)>> {
     ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
@@ -21,6 +23,7 @@ fn entries() -> MutexGuard<'static, Vec<(Level, String)>> {
 fn collect(metadata: &Metadata<'_>, text: &str) {
     if metadata.target().starts_with("zookeeper_recipes") {
         entries().push((*metadata.level(), text.to_owned()));
+        NEWS.notify_one();
     }
 }
 
@@ -31,6 +34,8 @@ async fn what_becomes_of_locks_is_logged() {
     a_loss_by_refused_credentials_is_logged_with_the_end_of_the_session().await;
     entries().clear();
     locks_that_are_given_back_by_close_are_no_warnings().await;
+    entries().clear();
+    a_call_that_waits_for_its_own_client_is_logged_with_both_lines().await;
 }
 
 async fn a_loss_by_refused_credentials_is_logged_with_the_end_of_the_session() {
@@ -63,4 +68,33 @@ async fn locks_that_are_given_back_by_close_are_no_warnings() {
     let lost =
         entries.iter().filter(|(level, entry)| *level == Level::DEBUG && entry.contains("lock lost")).count();
     assert_eq!((grave, lost), (0, 2), "{entries:?}");
+}
+
+async fn a_call_that_waits_for_its_own_client_is_logged_with_both_lines() {
+    let server = start();
+    let client = connect(&server).await;
+    let mutex = mutex(&client);
+    let held_at = line!() + 1;
+    let guard = within("the lock", mutex.lock()).await.unwrap();
+    let asked_at = line!() + 1;
+    let again = tokio::spawn(mutex.lock());
+    let logged = || {
+        let entries = entries();
+        let of_it = entries.iter().filter(|(_, entry)| entry.contains("this client itself holds"));
+        of_it.cloned().collect::<Vec<_>>()
+    };
+    within("the warning", async {
+        while logged().is_empty() {
+            NEWS.notified().await;
+        }
+    })
+    .await;
+    let entry = logged().remove(0);
+    assert_eq!(entry.0, Level::WARN, "{entry:?}");
+    for line in [held_at, asked_at] {
+        assert!(entry.1.contains(&format!("{}:{line}:", file!())), "{line}: {entry:?}");
+    }
+    guard.release().await.unwrap();
+    within("the second lock", again).await.unwrap().unwrap().release().await.unwrap();
+    client.close().await.unwrap();
 }

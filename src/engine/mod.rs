@@ -35,6 +35,7 @@ mod requests;
 pub(crate) mod revoke;
 pub(crate) mod room;
 mod seat;
+pub(crate) mod self_wait;
 pub(crate) mod shared_queue;
 pub(crate) mod shared_readers;
 mod shared_room;

@@ -108,6 +108,8 @@ pub(crate) struct PathLock {
     /// The holds of this path lock that are not the room's, by the numbers of their attempts, so the oldest is the first.
     holders: Mutex<BTreeMap<u64, Holder>>,
     foreign_reported: AtomicBool,
+    /// Whether a call that waits for a hold of its own client is looked at, or has been logged.
+    self_wait: AtomicBool,
     /// Who is first in the queue, for errors.
     first_seen: FirstSeen,
 }
@@ -204,6 +206,7 @@ impl PathLock {
             readers,
             holders: Mutex::default(),
             foreign_reported: AtomicBool::new(false),
+            self_wait: AtomicBool::new(false),
             first_seen: FirstSeen::default(),
         };
         path_lock.queue.with(|queue| queue.set_limit(path_lock.limit(), path_lock.options.node_limit));
@@ -311,7 +314,7 @@ impl PathLock {
 
     /// Returns the hold of this client for which a contender of this kind would have to wait; `None` if there
     /// is none.
-    fn holder_for(&self, kind: Kind) -> Option<Holder> {
+    pub(super) fn holder_for(&self, kind: Kind) -> Option<Holder> {
         let in_the_way = |holder: &Holder| kind == Kind::Exclusive || holder.held.kind() == Kind::Exclusive;
         self.holders().into_iter().find(|holder| in_the_way(holder) && holder.holds())
     }
@@ -419,6 +422,17 @@ impl PathLock {
         if let Some(readers) = &self.readers {
             readers.close_any();
         }
+    }
+
+    /// Returns whether no other call that waits for a hold of its own client is looked at or was logged, and notes
+    /// that one is.
+    pub(super) fn begin_self_wait(&self) -> bool {
+        !self.self_wait.swap(true, Ordering::Relaxed)
+    }
+
+    /// Notes that there was nothing to log.
+    pub(super) fn end_self_wait(&self) {
+        self.self_wait.store(false, Ordering::Relaxed);
     }
 
     /// Logs once that the directory has children that no lock recipe created.
