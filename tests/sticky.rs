@@ -352,6 +352,28 @@ async fn trouble_ends_the_keeping() {
     end(&server, &[&client], lock, "trouble").await;
 }
 
+/// An interruption ends the keeping by itself: an event of the watch may be missing.
+#[tokio::test]
+async fn an_interruption_ends_the_keeping_although_none_asks() {
+    let (server, client, lock, node, _other) = scene().await;
+    server.cut(session(&client), Cut::Reset);
+    gone(&server, &node).await;
+    end(&server, &[&client], lock, "interrupted").await;
+}
+
+/// A heartbeat asks for a kept node as for a held one.
+#[tokio::test]
+async fn a_heartbeat_asks_for_a_kept_node() {
+    let server = start();
+    let client = connect_as(Client::builder().retry_policy(eager()), &server).await;
+    let lock = sticky(&client);
+    let node = kept(&server, &lock).await;
+    let checks = server.hold_request(Match::op(Op::Multi).session(session(&client)).path(&node));
+    within("a heartbeat", checks.wait_hit()).await;
+    checks.release();
+    end(&server, &[&client], lock, "heartbeat").await;
+}
+
 /// Where the list fails or shows another, nothing is kept.
 #[tokio::test]
 async fn it_is_kept_only_while_a_watch_shows_that_there_is_no_other() {

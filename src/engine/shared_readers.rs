@@ -292,6 +292,27 @@ mod tests {
         assert_eq!(scene.deleted(), 1);
     }
 
+    /// From health only, also before the task that watches has heard of the doubt.
+    #[tokio::test]
+    async fn a_reader_joins_neither_in_doubt_of_the_session_nor_of_a_write() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        let readers = Arc::new(SharedReaders::default());
+        let reader = scene.reader();
+        assert!(readers.open(&reader, &scene.session, (1, 0)).is_some());
+        let beside = readers.join(None).unwrap();
+        reader.begin_write();
+        reader.release(None);
+        assert!(readers.join(None).is_none(), "a write may still come");
+        beside.held.release(None);
+        assert_eq!(scene.deleted(), 1);
+        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+        // Never renewed.
+        scene.session = Session::new(2, handle, Margin::default());
+        assert!(readers.open(&scene.reader(), &scene.session, (2, 0)).is_some());
+        assert!(readers.join(None).is_none(), "the session is in doubt");
+    }
+
     /// One thread closes the node while another takes it out: the node is the reader's from then on.
     #[tokio::test]
     async fn a_node_that_is_taken_out_while_it_is_closed_is_not_deleted() {
