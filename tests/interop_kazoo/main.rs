@@ -8,6 +8,7 @@
 
 mod conversions;
 mod elections;
+mod identities;
 #[path = "../interop/mod.rs"]
 mod interop;
 mod mixed;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     add("pairings::read_write_locks", pairings::read_write_locks);
     add("pairings::fair_locks", pairings::fair_locks);
     add("pairings::mutexes", pairings::mutexes);
+    add("identities::each_sees_the_other", identities::each_sees_the_other);
     add("elections::one_election_with_kazoos", elections::one_election);
     add(
         "readers::kazoos_readers_wait_for_writers_behind_them",

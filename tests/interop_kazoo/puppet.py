@@ -52,6 +52,8 @@ def run(thread, orders):
                 answer = "holds" if lock.acquire() else "may not"
             elif verb == "try":
                 answer = "holds" if lock.acquire(blocking=False) else "may not"
+            elif verb == "contenders":
+                answer = ", ".join(lock.contenders())
             else:
                 answer = "released" if lock.release() else "held nothing"
         except Exception as failure:
