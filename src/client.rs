@@ -252,6 +252,9 @@ impl Client {
     ///
     /// A receiver that is slow may miss states in between, but always gets the latest.
     ///
+    /// Drop what `borrow` returns before anything that blocks or waits: until then the client cannot tell the next
+    /// state, and its session's thread waits for that. `*receiver.borrow_and_update()` as a value does.
+    ///
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -332,7 +335,8 @@ impl Client {
     /// at the servers.
     ///
     /// Guards that are still held are not waited for. Nodes that the servers have refused to delete are tried
-    /// once more.
+    /// once more. A [`LeaderLatch`](crate::LeaderLatch) and a [`PersistentNode`](crate::PersistentNode) that were
+    /// dropped are not waited for either: close them.
     ///
     /// # Errors
     /// Returns [`ReleaseError::TimedOut`] if that takes longer than `timeout`; it goes on in the background.
@@ -483,8 +487,9 @@ impl Client {
     /// From the call on, calls that acquire a lock end with
     /// [`AcquireError::Closed`](crate::AcquireError::Closed), those that are waiting and those to come: a worker
     /// that asks for its next lock stops by that. Guards go on as before, with all that they can do. Once the last
-    /// is released, dropped or lost, and its node deleted, the client is [closed](Self::close). Participants of
-    /// elections leave them, as by [`LeaderLatch::close`](crate::LeaderLatch::close). Nodes that
+    /// is released, dropped or lost, and its node deleted, the client is [closed](Self::close). A latch
+    /// leaves its election, as by [`LeaderLatch::close`](crate::LeaderLatch::close); the work of a
+    /// [`LeaderSelector`](crate::LeaderSelector) is waited for like a guard. Nodes that
     /// a client [keeps](crate::InterProcessMutexBuilder::sticky) without a guard are given up at once, and what
     /// else is at the servers because of this client goes with its session.
     ///

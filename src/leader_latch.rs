@@ -215,6 +215,9 @@ impl LeaderLatch {
     /// [`Closed`](LeadershipState::Closed) there is no other. Changes are told by the session's thread; a
     /// question to [`state`](Self::state) or [`has_leadership`](Self::has_leadership) reads the clock.
     ///
+    /// Drop what `borrow` returns before anything that blocks or waits: until then the client cannot tell the next
+    /// state, and its session's thread waits for that. `*receiver.borrow_and_update()` as a value does.
+    ///
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

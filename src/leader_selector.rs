@@ -197,6 +197,7 @@ impl LeaderSelector {
             loop {
                 // Declared first, so dropped last: the work relies on it.
                 let hold = election::until_leading(&path_lock, location).await?;
+                hold.is_had();
                 let term = Term::new(&hold);
                 terms.begin(&term);
                 let output = while_held(term.when_lost(), || term.lost(), work(term.token())).await;

@@ -170,7 +170,8 @@ impl PersistentNode {
     }
 
     fn ended(&self) -> PersistentNodeError {
-        self.node.trouble().unwrap_or_else(|| PersistentNodeError::Closed { path: self.path().to_owned() })
+        let refused = self.node.trouble().filter(|trouble| !trouble.is_retryable());
+        refused.unwrap_or_else(|| PersistentNodeError::Closed { path: self.path().to_owned() })
     }
 
     /// Sets the data, and waits until the node has them.
@@ -226,6 +227,9 @@ impl PersistentNode {
     /// Returns a receiver of the [`state`](Self::state), to wait for changes.
     ///
     /// A receiver that is slow may miss states in between, but always gets the latest.
+    ///
+    /// Drop what `borrow` returns before anything that blocks or waits: until then the client cannot tell the next
+    /// state, and its session's thread waits for that. `*receiver.borrow_and_update()` as a value does.
     ///
     /// # Examples
     /// ```

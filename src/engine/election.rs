@@ -436,22 +436,28 @@ impl Drop for LeftOnDrop {
 /// Takes part in an election until the member stops.
 async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: &'static Location<'static>) {
     let LeftOnDrop { path_lock, shared } = &left;
+    // By its own decision, or because nothing can be acquired any more.
+    let left_for = || Status::Left(path_lock.client().refuses(path_lock.path()));
     loop {
         let leading: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(until_leading(path_lock, location));
         let leading = tokio::select! {
             biased;
-            () = stopped(&mut stop, path_lock.client()) => return shared.set(Status::Left(None)),
+            () = stopped(&mut stop, path_lock.client()) => return shared.set(left_for()),
             leading = leading => leading,
         };
         let hold = match leading {
             Ok(hold) => hold,
             Err(error) => {
-                tracing::error!(path = path_lock.path().user(), %error, "a participant has left its election");
+                contain_panic(|| {
+                    tracing::error!(path = path_lock.path().user(), %error, "a participant has left its election");
+                });
                 return shared.set(Status::Left(Some(error)));
             }
         };
         hold.is_had();
         let term = Term::new(&hold);
+        // Dropped before the hold, also with the runtime.
+        let mut unless_lost = GivesUp(Some(&term));
         shared.set(Status::Leads(Arc::clone(&term)));
         let is_lost = tokio::select! {
             biased;
@@ -459,13 +465,15 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
             () = until_lost(&hold, shared) => true,
         };
         if is_lost {
+            unless_lost.0 = None;
             shared.set(Status::Follows);
         } else {
             term.give_up();
-            shared.set(Status::Left(None));
+            shared.set(left_for());
         }
         // Its node is before that of any next term (docs/protocol.md#leaders-work).
         term.until_idle().await;
+        drop(unless_lost);
         drop(term);
         if !is_lost {
             let released = hold.release().await;
@@ -473,6 +481,17 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
                 shared.left.send_replace(Some(released));
             });
             return;
+        }
+    }
+}
+
+/// Ends a term when it is dropped, however its task ends: whoever asks for it must not be told that it goes on.
+struct GivesUp<'a>(Option<&'a Term>);
+
+impl Drop for GivesUp<'_> {
+    fn drop(&mut self) {
+        if let Some(term) = self.0 {
+            contain_panic(|| term.give_up());
         }
     }
 }
@@ -490,8 +509,12 @@ async fn stopped(stop: &mut watch::Receiver<bool>, client: &Core) {
 /// Tells the changes of the state until the term is lost.
 async fn until_lost(hold: &Hold, shared: &Shared) {
     let mut state = hold.state();
-    while !matches!(state, LockState::Lost(_)) {
-        state = hold.state_changed(state).await;
+    loop {
+        // After the look: what is told is no older.
         shared.publish();
+        if matches!(state, LockState::Lost(_)) {
+            return;
+        }
+        state = hold.state_changed(state).await;
     }
 }

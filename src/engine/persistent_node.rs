@@ -523,9 +523,9 @@ pub(crate) async fn until_written(node: &Node, generation: u64) -> Result<(), Pe
                 }
             }
             PersistentNodeState::Closed => {
-                return Err(node
-                    .trouble()
-                    .unwrap_or_else(|| PersistentNodeError::Closed { path: node.user_path() }));
+                // What another try would have mended is over: nothing tries any more.
+                let refused = node.trouble().filter(|trouble| !trouble.is_retryable());
+                return Err(refused.unwrap_or_else(|| PersistentNodeError::Closed { path: node.user_path() }));
             }
             _ => {}
         }

@@ -211,7 +211,8 @@ impl Core {
         // Before the look: from here on it is told.
         let told = self.drain.told.notified();
         if !self.drain.began.load(Ordering::SeqCst) {
-            told.await;
+            // The wakers are callers', of whom one that panics must not keep the others from being told.
+            waker::contain(told).await;
         }
     }
 

@@ -184,13 +184,14 @@ async fn a_timeout_says_how_many_are_ahead_and_whose_node_is_first() {
     };
     assert_eq!((*timeout, *ahead, first.as_deref()), (BRIEFLY * 2, 2, Some(&*held.node())));
     assert!(*waited > BRIEFLY);
-    let node = held.node();
-    let expected = format!(
-        "the lock {DIRECTORY:?} was not free within 600ms, 2 contenders are ahead, the first is {node:?}"
-    );
-    assert_eq!(error.to_string(), expected);
+    // By its identity, or where a busy machine has not told that in time by its node.
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("the lock {DIRECTORY:?} was not free within 600ms")), "{text}");
+    assert!(text.contains("2 contenders are ahead"), "{text}");
+    assert!(text.contains(": held by ") || text.contains(&format!("{:?}", held.node())), "{text}");
     let error = within("the answer", mutex(&last).try_lock()).await.unwrap_err();
-    assert_eq!(error.to_string(), format!("the lock {DIRECTORY:?} is not free, the first is {node:?}"));
+    let held_by = format!("the lock {DIRECTORY:?} is not free: held by ");
+    assert!(error.to_string().starts_with(&held_by), "{error}");
     let error = within("the answer", mutex(&holder).try_lock()).await.unwrap_err();
     assert!(error.to_string().contains("this process itself has held it for"), "{error}");
     assert!(error.to_string().contains(file!()), "{error}");

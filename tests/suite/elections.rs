@@ -79,9 +79,11 @@ async fn the_next_latch_leads_when_the_leaders_session_ends(env: &Env) {
     let lost = tokio::spawn(leadership.lost());
     env.expire(&client, &link).await;
     let next = leads(&second).await;
-    assert!(!leadership.is_held() && !first.has_leadership() && next.term() > leadership.term());
+    assert!(next.term() > leadership.term());
+    // A server in the process ends a session at once, and tells its client and the next one at the same time.
     let lost = within("the loss", lost).await.unwrap();
     assert!(env.is_loss(lost.reason()), "{lost}");
+    assert!(!leadership.is_held());
     // It has joined again, and leads when the other leaves.
     env.wait_count(&env.lock_path(), 2).await;
     within("the close", second.close()).await.unwrap();
