@@ -465,6 +465,10 @@ impl InterProcessMultiLock {
             let call = Call::begin_multi(members.in_order(), &mut ask);
             let attempt = |ask| multi::acquire(members.clone(), ask);
             let result = lock::until_had(ask, attempt, Holds::lost).await;
+            let result = match members.in_order().first() {
+                Some(member) => lock::unless_drained(&member.path_lock, result),
+                None => result,
+            };
             call.ended(result, Holds::as_slice).map(|holds| MultiLockGuard::new(holds, as_given))
         }
     }

@@ -16,7 +16,7 @@ use crate::engine::{limit, permits};
 use crate::error::{AcquireError, BreakError, BuildError, Lost, ReadError, ReleaseError, TryLockError};
 use crate::guard::{AnyGuard, LockGuard, LockState};
 use crate::guard_set::GuardSet;
-use crate::lock::{at_once, until, until_had, within};
+use crate::lock::{at_once, unless_drained, until, until_had, within};
 use crate::mode::Exclusive;
 use crate::options::{Acl, Parents};
 use crate::path::NodePath;
@@ -844,7 +844,7 @@ async fn acquire(path_lock: Arc<PathLock>, n: u32, mut ask: Ask) -> Result<Semap
     let attempt = |ask| permits::acquire(Arc::clone(&path_lock), n, ask);
     let holds =
         until_had(ask, attempt, |holds| holds.iter().find_map(|hold| Some((hold.path_lock(), hold.lost()?))));
-    call.ended(holds.await, Vec::as_slice).map(SemaphorePermit::new)
+    call.ended(unless_drained(&path_lock, holds.await), Vec::as_slice).map(SemaphorePermit::new)
 }
 
 /// Builder of an [`InterProcessSemaphore`].

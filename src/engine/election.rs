@@ -485,7 +485,7 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
     }
 }
 
-/// Ends a term when it is dropped, however its task ends: whoever asks for it must not be told that it goes on.
+/// Ends a term when it is dropped, however its task ends, so that no answer says that it goes on.
 struct GivesUp<'a>(Option<&'a Term>);
 
 impl Drop for GivesUp<'_> {

@@ -193,7 +193,7 @@ impl PathLock {
     ) -> Self {
         let sticky = options.sticky.is_some();
         let has_room = options.recipe == Recipe::Mutex && (sticky || options.hand_off.is_some());
-        let room = has_room.then(|| SharedRoom::new(options.hand_off, sticky));
+        let room = has_room.then(|| SharedRoom::new(options.hand_off, sticky, client.holders()));
         let shares = options.recipe == Recipe::ReadWriteLock && sticky;
         let readers = shares.then(Arc::<SharedReaders>::default);
         let path_lock = Self {

@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::engine::cancel::CancelOnDrop;
 use crate::engine::held::{Held, InRoom, Over};
@@ -20,6 +20,7 @@ use crate::session::clock;
 use crate::session::journal;
 use crate::session::note::How;
 use crate::session::tickets::Ticket;
+use crate::session::waker::contain_panic;
 use crate::session::zk_session::Session;
 
 /// The room of one client and mutex.
@@ -28,6 +29,8 @@ pub(crate) struct SharedRoom {
     pub(super) sticky: bool,
     /// Wakes the room's task.
     pub(super) wake: Notify,
+    /// Changes when a guard's hold comes or goes.
+    holders: watch::Sender<()>,
 }
 
 pub(super) struct State {
@@ -126,7 +129,7 @@ impl Holder {
 }
 
 impl SharedRoom {
-    pub(super) fn new(hand_off: Option<HandOff>, sticky: bool) -> Arc<Self> {
+    pub(super) fn new(hand_off: Option<HandOff>, sticky: bool, holders: watch::Sender<()>) -> Arc<Self> {
         let state = State {
             room: Room::new(hand_off, sticky),
             attempt: None,
@@ -138,7 +141,7 @@ impl SharedRoom {
             look: None,
             task_sleeps_until: None,
         };
-        Arc::new(Self { state: Mutex::new(state), sticky, wake: Notify::new() })
+        Arc::new(Self { state: Mutex::new(state), sticky, wake: Notify::new(), holders })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -279,6 +282,12 @@ impl SharedRoom {
             let watched = self.sticky && had && !state.room.has_node();
             (old, kept, watched || state.room.wanted().is_some())
         };
+        if old.is_some() {
+            // Also of a caller that never had it.
+            contain_panic(|| {
+                self.holders.send_replace(());
+            });
+        }
         drop(old);
         if wakes {
             self.wake.notify_one();
@@ -442,7 +451,7 @@ mod tests {
 
     /// A room in which one waits, for whom an attempt is about to begin.
     fn waited_for(cleanup: &Cleanup) -> (Arc<SharedRoom>, Position) {
-        let room = SharedRoom::new(None, false);
+        let room = SharedRoom::new(None, false, watch::Sender::default());
         let at = arrive(&room, cleanup);
         room.lock().room.attempt_begins();
         (room, at)

@@ -1,7 +1,7 @@
 //! The core of a client: the runtime of its tasks, and the current session. It outlives sessions.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -184,7 +184,9 @@ impl Core {
 
     /// Tells those who watch that a guard's hold has come or gone.
     pub(crate) fn holders_changed(&self) {
-        // Nearly always there is none. One that comes now looks at the holders after that, and finds this change.
+        // Nearly always there is none. One that comes now looks at the holders after that, and finds this change: of
+        // the two fences, one comes first.
+        fence(Ordering::SeqCst);
         if self.holders.receiver_count() > 0 {
             self.holders.send_replace(());
         }
@@ -192,13 +194,21 @@ impl Core {
 
     /// Returns a receiver that changes when a guard's hold comes or goes.
     pub(crate) fn watch_holders(&self) -> watch::Receiver<()> {
-        self.holders.subscribe()
+        let changes = self.holders.subscribe();
+        fence(Ordering::SeqCst);
+        changes
+    }
+
+    /// Returns what tells those who watch, for holds that go from one caller to another in memory.
+    pub(crate) fn holders(&self) -> watch::Sender<()> {
+        self.holders.clone()
     }
 
     /// Has calls that acquire a lock, those that wait and those to come, end as if the client were closed.
     pub(crate) fn begin_drain(&self) {
         self.drain.began.store(true, Ordering::SeqCst);
-        self.drain.told.notify_waiters();
+        // The wakers are callers', and may panic. Containing each would cost every waiter a hundred bytes.
+        waker::contain_panic(|| self.drain.told.notify_waiters());
     }
 
     /// Returns the error of a call that acquires a lock, if the client is drained.
@@ -211,8 +221,7 @@ impl Core {
         // Before the look: from here on it is told.
         let told = self.drain.told.notified();
         if !self.drain.began.load(Ordering::SeqCst) {
-            // The wakers are callers', of whom one that panics must not keep the others from being told.
-            waker::contain(told).await;
+            told.await;
         }
     }
 

@@ -100,8 +100,9 @@ pub(super) async fn hand_over(
     let error = match answer {
         Ok(results) if results.len() == 2 => {
             session.lease().renewed(sent);
-            journal::handed_over(directory, name, &next);
             session.disown_as(own, Gone::HandedOver { to: &next });
+            // After the heir was told: this asks the subscriber, which may block.
+            journal::handed_over(directory, name, &next);
             return Ok(HandOver::Done);
         }
         Ok(_) => return Ok(HandOver::Unknown),

@@ -103,12 +103,10 @@ impl Note {
     /// Returns whether it is about a call that is observed from its beginning.
     pub(super) const fn goes_on(&self) -> bool {
         match self {
-            Self::Queued { .. }
-            | Self::Granted { .. }
-            | Self::NotGranted { .. }
-            | Self::Converted { .. }
-            | Self::Over { .. } => true,
+            Self::Queued { .. } | Self::Granted { .. } | Self::NotGranted { .. } | Self::Over { .. } => true,
+            // One guard may convert as often as it likes.
             Self::Asked { .. }
+            | Self::Converted { .. }
             | Self::HandedOver { .. }
             | Self::OrphanDeleted { .. }
             | Self::HeartbeatLate { .. }
