@@ -159,7 +159,7 @@ impl PersistentNode {
         match waited.await {
             Some(Ok(written)) => written,
             Some(Err(_)) => Err(self.timed_out(started.elapsed())),
-            None => Err(self.ended()),
+            None => Err(self.node.ended()),
         }
     }
 
@@ -167,11 +167,6 @@ impl PersistentNode {
         let source = self.node.trouble().map(|trouble| Arc::new(trouble) as Cause);
         let conflict = self.state() == PersistentNodeState::Conflict;
         PersistentNodeError::TimedOut { path: self.path().to_owned(), waited, conflict, source }
-    }
-
-    fn ended(&self) -> PersistentNodeError {
-        let refused = self.node.trouble().filter(|trouble| !trouble.is_retryable());
-        refused.unwrap_or_else(|| PersistentNodeError::Closed { path: self.path().to_owned() })
     }
 
     /// Sets the data, and waits until the node has them.

@@ -62,6 +62,13 @@ impl Node {
         })
     }
 
+    /// Returns why the node is closed, for a call that waited for it.
+    pub(crate) fn ended(&self) -> PersistentNodeError {
+        // What another try would have mended is over: nothing tries any more.
+        let refused = self.trouble().filter(|trouble| !trouble.is_retryable());
+        refused.unwrap_or_else(|| PersistentNodeError::Closed { path: self.user_path() })
+    }
+
     /// Returns why the node is not there, if that is known.
     pub(crate) fn trouble(&self) -> Option<PersistentNodeError> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -522,11 +529,7 @@ pub(crate) async fn until_written(node: &Node, generation: u64) -> Result<(), Pe
                     return Err(refused);
                 }
             }
-            PersistentNodeState::Closed => {
-                // What another try would have mended is over: nothing tries any more.
-                let refused = node.trouble().filter(|trouble| !trouble.is_retryable());
-                return Err(refused.unwrap_or_else(|| PersistentNodeError::Closed { path: node.user_path() }));
-            }
+            PersistentNodeState::Closed => return Err(node.ended()),
             _ => {}
         }
         // An error is impossible: the node has the senders.
