@@ -29,8 +29,9 @@ fn start() -> Server {
     server
 }
 
+/// A try, too, waits for the answers of a busy machine.
 async fn connect(server: &Server) -> Client {
-    connect_as(Client::builder().session_timeout(HOUR), server).await
+    connect_as(Client::builder().session_timeout(HOUR).connect_timeout(SOON), server).await
 }
 
 /// The requests of a session since the last reset, by kind, in a fixed order.
