@@ -361,6 +361,22 @@ async fn an_interruption_ends_the_keeping_although_none_asks() {
     end(&server, &[&client], lock, "interrupted").await;
 }
 
+/// So do renewals that are late: it would have to be granted under a lease that is not valid.
+#[tokio::test]
+async fn late_renewals_end_the_keeping_although_none_asks() {
+    let server = start();
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(6));
+    let client = connect_as(builder, &server).await;
+    let lock = sticky(&client);
+    let node = kept(&server, &lock).await;
+    let mut state = client.watch_state();
+    let beat = server.hold_request(Match::op(Op::Multi).session(session(&client)));
+    within("the doubt", state.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
+    beat.release();
+    gone(&server, &node).await;
+    end(&server, &[&client], lock, "late").await;
+}
+
 /// A heartbeat asks for a kept node as for a held one.
 #[tokio::test]
 async fn a_heartbeat_asks_for_a_kept_node() {
