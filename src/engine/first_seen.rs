@@ -39,6 +39,15 @@ impl Seen {
         let exists = |(_, at): &(Contender, Instant)| self.watches > 0 || at.elapsed() < COUNTS_FOR;
         self.name.as_deref().is_some_and(|name| self.knows(name)) && self.known.as_ref().is_some_and(exists)
     }
+
+    /// Notes what a read of a node has returned. What was known before is to be dropped outside of the mutex.
+    #[must_use]
+    fn know(&mut self, contender: Contender) -> Option<(Contender, Instant)> {
+        if !self.knows(contender.node().name()) {
+            self.watches = 0;
+        }
+        self.known.replace((contender, Instant::now()))
+    }
 }
 
 impl FirstSeen {
@@ -64,13 +73,7 @@ impl FirstSeen {
 
     /// Notes what a read of a node has returned.
     pub(super) fn know(&self, contender: Contender) {
-        let mut seen = self.lock();
-        let is_other = !seen.knows(contender.node().name());
-        let old = seen.known.replace((contender, Instant::now()));
-        if is_other {
-            seen.watches = 0;
-        }
-        drop(seen);
+        let old = self.lock().know(contender);
         // Outside of the mutex.
         drop(old);
     }
@@ -79,11 +82,15 @@ impl FirstSeen {
     /// the result is dropped.
     pub(super) fn watched(&self, contender: Contender) -> Option<Watched<'_>> {
         let name: Arc<str> = contender.node().name().into();
-        if self.lock().name.as_ref() != Some(&name) {
+        let mut seen = self.lock();
+        if seen.name.as_ref() != Some(&name) {
             return None;
         }
-        self.know(contender);
-        self.lock().watches += 1;
+        let old = seen.know(contender);
+        seen.watches += 1;
+        drop(seen);
+        // Outside of the mutex.
+        drop(old);
         Some(Watched { first: self, name })
     }
 
