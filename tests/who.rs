@@ -170,6 +170,27 @@ async fn a_deletion_without_an_answer_is_repeated_and_was_done() {
     }
 }
 
+/// Names without an id come back in a directory that is made anew.
+#[tokio::test]
+async fn a_deletion_without_an_answer_spares_another_s_node_of_that_name() {
+    const NODE: &str = "/locks/sku-42/lock-0000000000";
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let make = || server.create_as(NODE, "", CreateMode::Ephemeral, session(&other)).unwrap();
+    make();
+    let lock = mutex(&client);
+    let holder = first(&lock).await;
+    let fault = server.drop_reply(Match::op(Op::Delete).session(session(&client)), Loss::Close);
+    server.refuse_connections(true);
+    let mut breaks = task::spawn(lock.break_lock(&holder));
+    assert_pending!(breaks.poll());
+    within("the deletion", fault.wait_hit()).await;
+    make();
+    server.refuse_connections(false);
+    assert!(within("the answer", breaks).await.unwrap(), "it was there");
+    assert_eq!(queue(&server), [NODE], "the node of that name is another's");
+}
+
 #[tokio::test]
 async fn a_node_that_is_written_to_while_it_is_broken_goes_all_the_same() {
     let server = start();

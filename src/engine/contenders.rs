@@ -2,6 +2,7 @@
 //! (docs/protocol.md#identity, docs/protocol.md#break-lock).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use thiserror::Error;
 use zookeeper_client as zk;
@@ -113,16 +114,20 @@ pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender)
     let directory = directory.into_iter().flatten().find(|one| one.whole() == node.lock_path());
     let Some(directory) = directory else { return Err(BreakError::OtherLock { path, node }) };
     let server = &directory.child(node.name());
-    let mut was_there = false;
+    // Of a deletion without an answer: then it is gone, and existed.
+    let was_there = &AtomicBool::new(false);
     for _ in 0..MOST_LOOKS {
-        // By itself, because a deletion without an answer may be repeated: then it is gone, and existed.
-        let stat = path_lock.client().ask(|_, handle| async move { handle.check_stat(server).await });
-        let stat = stat.await.map_err(|why| break_error(path_lock, contender, why))?;
-        let Some(stat) = stat.filter(|stat| is_of(contender, stat)) else { return Ok(was_there) };
-        was_there = true;
-        // The version says that the node is the one that was looked at. It is not created anew with the same name,
-        // number and version in between: that takes a new directory, and as many creates in it as in the old one.
+        // Repeated as a whole: by the time of a repetition the node of this name may be another's.
         let deleted = path_lock.client().ask(|_, handle| async move {
+            if was_there.load(Ordering::Relaxed) {
+                // The next server may lag behind, and still show the one that is gone.
+                handle.sync(server).await?;
+            }
+            let stat = handle.check_stat(server).await?.filter(|stat| is_of(contender, stat));
+            let Some(stat) = stat else { return Ok(Deleted::NotThere) };
+            was_there.store(true, Ordering::Relaxed);
+            // The version says that the node is the one that was looked at. It is not created anew with the same name,
+            // number and version in between: that takes a new directory, and as many creates in it as in the old one.
             match handle.delete(server, Some(stat.version)).await {
                 Ok(()) => Ok(Deleted::Done),
                 Err(zk::Error::NoNode) => Ok(Deleted::NotThere),
@@ -136,7 +141,7 @@ pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender)
                 tracing::warn!(path, node, owner = %contender, "a contender's node was deleted by `break_lock`");
                 return Ok(true);
             }
-            Deleted::NotThere => return Ok(true),
+            Deleted::NotThere => return Ok(was_there.load(Ordering::Relaxed)),
             // A request to revoke it, as a rule. It is the same node if its owner is.
             Deleted::Written => {}
         }
