@@ -258,7 +258,7 @@ impl OnceBuilder {
         };
         let recorded = self.record(&records, &guard, &writes).await;
         if matches!(recorded, Recorded::Ours) {
-            records.prune(self.keep).await;
+            records.prune(guard.hold(), self.keep).await;
         }
         let token = guard.hold().token();
         release(guard).await;

@@ -16,11 +16,14 @@ use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::once::{are_too_many, is_of, to_prune};
 use crate::session::ask::Unanswered;
 use crate::session::core::Core;
+use crate::session::zk_session::SessionGone;
 
 /// How many records are looked at, at most, to find the oldest.
 const MOST_READ: usize = 2_000;
-/// How many are read or deleted at once (docs/protocol.md#request-window).
+/// How many are read at once (docs/protocol.md#request-window).
 const AT_ONCE: usize = 64;
+/// How many one transaction deletes: with the longest paths it has half a megabyte.
+const DELETED_AT_ONCE: usize = 32;
 /// How many a run deletes, at most.
 const MOST_DELETED: usize = 256;
 
@@ -152,26 +155,44 @@ impl Records {
         made.await.is_ok()
     }
 
-    /// Deletes the oldest records, beyond the last `keep`. What fails is left to the next run.
-    pub(crate) async fn prune(&self, keep: usize) {
-        let records = self.clone();
-        let pruned = self.client.run_while_polled(async move {
-            let Some(session) = records.client.live() else { return };
-            let records = &records;
-            let pruned = session.request(|handle| async move { records.prune_in(&handle, keep).await });
-            if let Ok(Err(error)) = pruned.await {
-                let path = records.directory.user();
-                tracing::debug!(path, %error, "old records of a job are left to the next run");
-                session.judge(&error);
-            }
-        });
+    /// Deletes the oldest records, beyond the last `keep`, while the lock is held. What fails is left to the next
+    /// run.
+    pub(crate) async fn prune(&self, hold: &Hold, keep: usize) {
+        let (records, shared) = (self.clone(), hold.without_release());
+        let pruned = self.client.run_while_polled(async move { records.prune_here(&shared, keep).await });
         pruned.await;
     }
 
-    async fn prune_in(&self, handle: &zk::Client, keep: usize) -> Result<(), zk::Error> {
+    async fn prune_here(&self, hold: &Hold, keep: usize) {
+        let (path, session) = (self.directory.user(), hold.session());
+        let old = match session.request(|handle| async move { self.old(&handle, keep).await }).await {
+            Ok(Ok(old)) => old,
+            Ok(Err(error)) => {
+                tracing::debug!(path, %error, "old records of a job are left to the next run");
+                session.judge(&error);
+                return;
+            }
+            Err(SessionGone) => return,
+        };
+        for names in old.chunks(DELETED_AT_ONCE) {
+            let delete = |name: &String| {
+                let path = format!("{path}/{name}");
+                let path = LockPath::parse(self.client.namespace(), &path).ok()?;
+                Some(Operation::Delete { path, version: None })
+            };
+            // By name: only while this has the lock is it certain that none was deleted and made again meanwhile.
+            if let Err(error) = transact(&[hold], names.iter().filter_map(delete).collect()).await {
+                tracing::debug!(path, %error, "old records of a job are left to the next run");
+                return;
+            }
+        }
+    }
+
+    /// Returns the names of the records that are to go.
+    async fn old(&self, handle: &zk::Client, keep: usize) -> Result<Vec<String>, zk::Error> {
         let mut names = handle.list_children(self.directory.server()).await?;
         if !are_too_many(names.len(), keep) {
-            return Ok(());
+            return Ok(Vec::new());
         }
         names.truncate(MOST_READ);
         let mut found = Vec::with_capacity(names.len());
@@ -185,17 +206,7 @@ impl Records {
                 }
             }
         }
-        for names in to_prune(found, keep, MOST_DELETED).chunks(AT_ONCE) {
-            let paths: Vec<_> = names.iter().map(|name| self.directory.child(name)).collect();
-            let deletions: Vec<_> = paths.iter().map(|path| handle.delete(path, None)).collect();
-            for deletion in deletions {
-                match deletion.await {
-                    Ok(()) | Err(zk::Error::NoNode) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        Ok(())
+        Ok(to_prune(found, keep, MOST_DELETED))
     }
 
     /// Returns when a record was written, since the beginning of 1970, by the clock of the servers.

@@ -307,6 +307,26 @@ async fn old_records_are_pruned_and_the_last_are_kept() {
     assert_eq!(runs.load(Ordering::Relaxed), 6);
 }
 
+/// A name is no version: once another process may have the lock, what has this name may be a later record.
+#[tokio::test]
+async fn records_are_pruned_with_the_lock_only() {
+    let server = start();
+    let client = connect(&server).await;
+    let runs = Arc::default();
+    assert!(matches!(count(once(&client, JOB, "a").keep(1), &runs).await.unwrap(), OnceOutcome::Ran(1)));
+    lock_is_free(&server).await;
+    let gate = server.hold_reply(Match::op(Op::Exists).path("/jobs/report/done/a").session(session(&client)));
+    let job = once(&client, JOB, "b").keep(1);
+    let run = tokio::spawn(async move { count(job, &runs).await });
+    within("the look", gate.wait_hit()).await;
+    // By an administrator, so that the client does not know.
+    let [node] = &server.children("/jobs/report/lock")[..] else { panic!("one node") };
+    server.delete(&format!("/jobs/report/lock/{node}")).unwrap();
+    gate.release();
+    assert_eq!(within("the end", run).await.unwrap().unwrap(), OnceOutcome::Ran(2));
+    assert_eq!(server.children("/jobs/report/done").len(), 2);
+}
+
 #[tokio::test]
 async fn a_record_is_read_without_the_lock() {
     let server = start();
