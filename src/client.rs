@@ -11,6 +11,7 @@ use crate::blocking::block_on;
 use crate::engine::holdings;
 use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::{Key, PathLock};
+use crate::engine::persistent_node::Turns;
 use crate::engine::registry::Registry;
 use crate::engine::revoke;
 use crate::error::{BuildError, ConnectError, DrainError, ReleaseError, RevokeError};
@@ -71,6 +72,7 @@ use crate::tls::TlsOptions;
 pub struct Client {
     pub(crate) core: Arc<Core>,
     path_locks: Arc<Registry<Key, PathLock>>,
+    nodes: Arc<Turns>,
 }
 
 impl fmt::Debug for Client {
@@ -224,7 +226,12 @@ impl Client {
     }
 
     pub(crate) fn new(core: Arc<Core>) -> Self {
-        Self { core, path_locks: Arc::default() }
+        Self { core, path_locks: Arc::default(), nodes: Arc::default() }
+    }
+
+    /// Returns whose turn it is to have a node at a path.
+    pub(crate) fn nodes(&self) -> &Arc<Turns> {
+        &self.nodes
     }
 
     /// Returns how the client is connected now.

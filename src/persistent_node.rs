@@ -8,7 +8,7 @@ use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
 use crate::client::Client;
-use crate::engine::persistent_node::{self, Node, Wanted};
+use crate::engine::persistent_node::{self, Node, Turn, Wanted};
 use crate::error::{BuildError, Cause, PersistentNodeError};
 use crate::options::{Acl, Parents};
 use crate::path::LockPath;
@@ -26,7 +26,8 @@ use crate::shown::Quoted;
 ///
 /// # Whose node it is
 /// The node counts only if the session that owns it is this client's. A node of an earlier session of this client
-/// is waited for until the servers expire that session. Any other node at the path is left alone, with its data:
+/// is waited for until the servers expire that session. Any other node at the path is left alone, with its data,
+/// that of another `PersistentNode` of this client too:
 /// the state is [`Conflict`](PersistentNodeState::Conflict), and when that node goes, this client creates its
 /// own. That is also what a process that was killed meets when it starts again, for the rest of the old session's
 /// timeout.
@@ -377,7 +378,8 @@ impl PersistentNodeBuilder {
         let node = Node::new(&client, path, acl, self.parents);
         let (wanted, orders) = watch::channel(Wanted { data: self.data.into(), generation: 1 });
         let (told, closed) = oneshot::channel();
-        client.spawn(persistent_node::run(Arc::clone(&node), Arc::clone(&client), orders, told));
+        let turn = Turn::at(self.client.nodes(), &node.path);
+        client.spawn(persistent_node::run(Arc::clone(&node), Arc::clone(&client), turn, orders, told));
         Ok(PersistentNode { node, client, wanted, closed })
     }
 }

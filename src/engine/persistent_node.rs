@@ -2,12 +2,13 @@
 //! (docs/protocol.md#persistent-node).
 
 use std::mem;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use zookeeper_client as zk;
 
+use crate::engine::registry::Registry;
 use crate::engine::requests::{make_directories_at, to_library};
 use crate::error::{Cause, LostReason, PersistentNodeError};
 use crate::options::{Acl, Parents};
@@ -23,6 +24,40 @@ use crate::session::zk_session::{Session, SessionGone};
 
 /// How many earlier sessions are known as this client's.
 const EARLIER: usize = 16;
+
+/// Whose turn it is to have the node at a path, of the handles of one client. Two of one session at once could
+/// take each other's node for their own when creates are not answered.
+pub(crate) type Turns = Registry<String, Turn>;
+
+/// The turns at one path, in order of arrival.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    path: String,
+    turns: Arc<Turns>,
+    mutex: tokio::sync::Mutex<()>,
+}
+
+impl Turn {
+    /// Returns the turns at a path.
+    pub(crate) fn at(turns: &Arc<Turns>, path: &LockPath) -> Arc<Self> {
+        let path = path.server().to_owned();
+        let mut known = turns.lock();
+        if let Some(turn) = known.get(&path).and_then(Weak::upgrade) {
+            return turn;
+        }
+        let turn =
+            Self { path: path.clone(), turns: Arc::clone(turns), mutex: tokio::sync::Mutex::default() };
+        let turn = Arc::new(turn);
+        known.insert(path, Arc::downgrade(&turn));
+        turn
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.turns.forget(&self.path);
+    }
+}
 
 /// What is to be there.
 #[derive(Clone, Debug)]
@@ -120,11 +155,28 @@ impl Node {
 pub(crate) async fn run(
     node: Arc<Node>,
     client: Arc<Core>,
+    turn: Arc<Turn>,
     mut orders: Orders,
     closed: oneshot::Sender<Result<(), PersistentNodeError>>,
 ) {
     // However this ends: with the runtime, too.
     let _closed = TellClosed(Arc::clone(&node));
+    let has_turn = if let Ok(has_turn) = turn.mutex.try_lock() {
+        has_turn
+    } else {
+        node.tell(PersistentNodeState::Conflict);
+        tokio::select! {
+            has_turn = turn.mutex.lock() => {
+                node.tell(PersistentNodeState::Absent);
+                has_turn
+            }
+            () = dropped(&mut orders) => {
+                node.tell(PersistentNodeState::Closed);
+                drop(closed.send(Ok(())));
+                return;
+            }
+        }
+    };
     let (mut earlier, mut pauses): (Vec<i64>, _) = (Vec::new(), 0);
     let ended = loop {
         let session = tokio::select! {
@@ -166,6 +218,7 @@ pub(crate) async fn run(
             drop(client);
             let withdrawn = withdraw(&node, &session, created).await;
             drop(keeping);
+            drop(has_turn);
             // Before the caller of `close` goes on.
             node.tell(PersistentNodeState::Closed);
             // An error means that the node was dropped and not closed.
@@ -184,6 +237,7 @@ pub(crate) async fn run(
     if let Err(error) = &ended {
         node.set_trouble(Some(error.clone()));
     }
+    drop(has_turn);
     // A node whose client is closed is gone with the session.
     node.tell(PersistentNodeState::Closed);
     drop(closed.send(Ok(())));

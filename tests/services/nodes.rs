@@ -96,6 +96,29 @@ async fn data_set_while_it_is_away_are_those_of_the_next() {
     assert_ne!(server.node(PATH).unwrap().ephemeral_owner, before);
 }
 
+/// By its session alone neither could tell whose node it is, when both creates are not answered.
+#[tokio::test]
+async fn two_of_one_client_take_turns() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let id = session(&client);
+    let lost = server.drop_reply(Match::op(Op::Create).path(PATH).session(id), Loss::Close);
+    let first = PersistentNode::new(&client, PATH, "first").unwrap();
+    let second = PersistentNode::new(&client, PATH, "second").unwrap();
+    let third = PersistentNode::new(&client, PATH, "third").unwrap();
+    within("the creation", first.wait_for_initial_create(SOON)).await.unwrap();
+    is_of(&server, id, "first").await;
+    state(&second, PersistentNodeState::Conflict).await;
+    assert_eq!(lost.hits().len(), 1);
+    within("the end", third.close()).await.unwrap();
+    assert_eq!(server.node(PATH).unwrap().data, b"first");
+    within("the end", first.close()).await.unwrap();
+    within("the creation", second.wait_for_initial_create(SOON)).await.unwrap();
+    is_of(&server, id, "second").await;
+    within("the end", client.close()).await.unwrap();
+    state(&second, PersistentNodeState::Closed).await;
+}
+
 /// CURATOR-97: a lost connection, however often, costs nothing.
 #[tokio::test]
 async fn a_lost_connection_costs_nothing() {
