@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::client::Client;
-use crate::engine::group::{Group, Members};
-use crate::error::{BuildError, PersistentNodeError};
+use crate::engine::group::{Group, Known};
+use crate::error::{BuildError, InvalidPath, PersistentNodeError};
 use crate::path::LockPath;
 use crate::persistent_node::{PersistentNode, PersistentNodeState};
 use crate::shown::Quoted;
@@ -50,10 +50,12 @@ pub struct GroupMember {
 impl GroupMember {
     /// Joins the group at `path` in the background, with this id and these data.
     ///
-    /// The id is any text; what cannot stand in a path is [escaped](crate::LockPath::segment) in the node's name.
+    /// The id is the name of the node. [`LockPath::segment`](crate::LockPath::segment) makes one of any text, and
+    /// [`LockPath::key`](crate::LockPath::key) the text again.
     ///
     /// # Errors
-    /// [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, and [`BuildError::InvalidOption`] if the data are longer than 1,000,000 bytes.
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or the id as the name of a node.
+    /// - [`BuildError::InvalidOption`] if the data are longer than 1,000,000 bytes.
     ///
     /// # Examples
     /// ```
@@ -70,7 +72,13 @@ impl GroupMember {
     /// ```
     pub fn new(client: &Client, path: &str, id: &str, data: impl Into<Vec<u8>>) -> Result<Self, BuildError> {
         let directory = LockPath::parse(client.core.namespace(), path)?;
-        let node = PersistentNode::new(client, &format!("{path}/{}", LockPath::segment(id)), data)?;
+        let member = format!("{path}/{id}");
+        if id.is_empty() || id.contains('/') {
+            let reason =
+                "the id of a member is one name, without `/`; `LockPath::segment` makes one of any text";
+            return Err(InvalidPath::new(&member, reason).into());
+        }
+        let node = PersistentNode::new(client, &member, data)?;
         let group = Group { client: Arc::clone(&client.core), directory };
         Ok(Self { node, group, id: id.to_owned() })
     }
@@ -100,7 +108,8 @@ impl GroupMember {
 
     /// Returns the members, as the connected server knows them: the data of each, by its id.
     ///
-    /// This one is among them once it has joined. It costs a list, and a read for each member.
+    /// This one is among them once it has joined. One whose ACL does not let this client read it is left out, with
+    /// a warning in the log. It costs a list, and a read for each member.
     ///
     /// # Errors
     /// [`PersistentNodeError::Connection`] if no server answered; see [`PersistentNodeError`] for the other
@@ -126,7 +135,7 @@ impl GroupMember {
     /// ```
     #[doc(alias = "getCurrentMembers")]
     pub async fn members(&self) -> Result<BTreeMap<String, Vec<u8>>, PersistentNodeError> {
-        self.group.members().await.map(by_id)
+        Ok(self.group.members().await?.by_name)
     }
 
     /// Returns a watch of the members, to wait for changes.
@@ -195,12 +204,6 @@ impl GroupMember {
     }
 }
 
-/// Returns the members by their ids; a name that is no id of ours is another program's.
-fn by_id(members: Members) -> BTreeMap<String, Vec<u8>> {
-    let id = |name: String| LockPath::key(&name).unwrap_or(name);
-    members.by_name.into_iter().map(|(name, data)| (id(name), data)).collect()
-}
-
 impl fmt::Debug for GroupMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, id) = (Quoted(self.path()), Quoted(&self.id));
@@ -234,8 +237,8 @@ impl fmt::Debug for GroupMember {
 /// ```
 pub struct GroupWatch {
     group: Group,
-    /// When the members last came or went, as far as the caller knows; `None` before the first call.
-    known: Option<Option<i64>>,
+    /// What the caller knows; `None` before the first call.
+    known: Option<Known>,
 }
 
 impl GroupWatch {
@@ -246,7 +249,7 @@ impl GroupWatch {
     /// that has left and come back, as after the end of its session, is a change. New data of a member are none,
     /// but are returned with the next one. In all sessions of the client one call returns after the other.
     ///
-    /// A call costs two lists, and a read for each member.
+    /// A call costs two lists, and a read for each member, and after the end of a session a `sync`.
     ///
     /// # Errors
     /// [`PersistentNodeError::Connection`] if no server answered for as long as the retry policy allows: call it
@@ -256,8 +259,8 @@ impl GroupWatch {
     /// If the future is dropped, the next call returns what this one would have.
     pub async fn changed(&mut self) -> Result<BTreeMap<String, Vec<u8>>, PersistentNodeError> {
         let members = self.group.changed(self.known).await?;
-        self.known = Some(members.as_of);
-        Ok(by_id(members))
+        self.known = Some(members.known);
+        Ok(members.by_name)
     }
 }
 

@@ -28,8 +28,16 @@ pub(crate) struct Group {
 pub(crate) struct Members {
     /// The data of each, by its name.
     pub(crate) by_name: BTreeMap<String, Vec<u8>>,
+    pub(crate) known: Known,
+}
+
+/// What a watch has told, so that it tells nothing older, and nothing twice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
     /// The zxid of the last coming or going; `None` if there is no directory.
-    pub(crate) as_of: Option<i64>,
+    as_of: Option<i64>,
+    /// The session that has shown it.
+    session: i64,
 }
 
 /// Names, and since when they are these; and a watch.
@@ -43,7 +51,8 @@ impl Group {
             let group = &group;
             let read = group.client.ask(|session, handle| async move {
                 let (names, as_of, _) = group.list(&session, &handle, false).await?;
-                Ok(Members { by_name: group.read(&handle, names).await?, as_of })
+                let known = Known { as_of, session: session.session_id() };
+                Ok(Members { by_name: group.read(&handle, names).await?, known })
             });
             read.await.map_err(|unanswered| group.error(unanswered))
         });
@@ -52,27 +61,35 @@ impl Group {
 
     /// Waits until a member has come or gone since `known`, and returns the members then. Several changes may be
     /// one (docs/protocol.md#group-watch).
-    pub(crate) async fn changed(&self, known: Option<Option<i64>>) -> Result<Members, PersistentNodeError> {
+    pub(crate) async fn changed(&self, known: Option<Known>) -> Result<Members, PersistentNodeError> {
         let group = self.clone();
         let changed = self.client.run_while_polled(async move { group.changed_here(known).await });
         changed.await.unwrap_or_else(|| Err(self.closed()))
     }
 
-    async fn changed_here(&self, known: Option<Option<i64>>) -> Result<Members, PersistentNodeError> {
+    async fn changed_here(&self, mut known: Option<Known>) -> Result<Members, PersistentNodeError> {
         loop {
             let listed = self.client.ask(|session, handle| async move {
                 let watching = session.watch(self.directory.server(), WatchUse::Node);
+                let id = session.session_id();
+                if known.is_some_and(|known| known.session != id) {
+                    // A session is not shown what is older than it has seen. The next one may be, by a server that
+                    // lags behind.
+                    handle.sync(self.directory.server()).await?;
+                }
                 let (names, as_of, watcher) = self.list(&session, &handle, watching.is_some()).await?;
-                if known == Some(as_of) {
+                if known.is_some_and(|known| known.as_of == as_of) {
                     return Ok(Err((session, watcher, watching)));
                 }
-                Ok(Ok(Members { by_name: self.read(&handle, names).await?, as_of }))
+                let known = Known { as_of, session: id };
+                Ok(Ok(Members { by_name: self.read(&handle, names).await?, known }))
             });
             let (session, watcher, watching) = match listed.await {
                 Ok(Ok(members)) => return Ok(members),
                 Ok(Err(unchanged)) => unchanged,
                 Err(unanswered) => return Err(self.error(unanswered)),
             };
+            known = known.map(|known| Known { session: session.session_id(), ..known });
             // Not kept for the wait: a session is closed when nothing uses it any more.
             let (ended, poll) = (session.ended(), session.lease().heartbeat_interval());
             drop(session);
@@ -115,7 +132,7 @@ impl Group {
         }
     }
 
-    /// Reads the data of members; one that has gone meanwhile is left out.
+    /// Reads the data of members. One that has gone meanwhile is left out, and one that this client may not read.
     async fn read(
         &self,
         handle: &Handle,
@@ -130,6 +147,11 @@ impl Group {
                 match read.await {
                     Ok((data, _)) => drop(members.insert(name.clone(), data)),
                     Err(zk::Error::NoNode) => {}
+                    // Of all the others this client may know.
+                    Err(zk::Error::NoAuth) => {
+                        let path = self.directory.user();
+                        tracing::warn!(path, name, "a member of a group is left out: its ACL needs READ");
+                    }
                     Err(error) => return Err(error),
                 }
             }

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use test_support::in_process::{connect, session, until};
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{Client, GroupMember, PersistentNodeError, PersistentNodeState};
-use zookeeper_test_server::{Cut, Loss, Match, Op, Server};
+use zookeeper_recipes::{
+    BuildError, Client, GroupMember, LockPath, PersistentNodeError, PersistentNodeState,
+};
+use zookeeper_test_server::{Cut, LogEntry, LogKind, Loss, Match, Op, Server, ServerError};
 
 const GROUP: &str = "/services/web";
 
@@ -39,18 +41,42 @@ async fn members_know_each_other() {
     assert!(shown.contains(GROUP) && shown.contains("Present"), "{shown}");
 }
 
-/// An id from outside.
+/// Not one that an escape would make of another.
 #[tokio::test]
-async fn an_id_is_any_text() {
+async fn an_id_is_the_name_of_a_node() {
     let server = Server::start().unwrap();
     let client = connect(&server).await;
     let mut members = Vec::new();
-    for id in ["10.0.0.7:80/tcp", "..", "", "50%"] {
+    for id in ["50%", "50%25", "\u{5e93}\u{5b58}", "10.0.0.7:80"] {
         members.push(join(&client, id).await);
+        assert_eq!(members.last().unwrap().id(), id);
+        assert_eq!(server.node(&format!("{GROUP}/{id}")).unwrap().data, format!("of {id}").as_bytes());
     }
-    assert_eq!(server.children(GROUP).len(), 4, "{:?}", server.children(GROUP));
-    assert_eq!(ids(&members[0].members().await.unwrap()), ["", "..", "10.0.0.7:80/tcp", "50%"]);
-    assert_eq!(members[0].id(), "10.0.0.7:80/tcp");
+    let found = members[0].members().await.unwrap();
+    assert_eq!(ids(&found), ["10.0.0.7:80", "50%", "50%25", "\u{5e93}\u{5b58}"]);
+    for id in ["", ".", "..", "a/b", "/", "a\n"] {
+        let error = GroupMember::new(&client, GROUP, id, "").unwrap_err();
+        assert!(
+            matches!(&error, BuildError::InvalidPath(path) if path.path() == format!("{GROUP}/{id}")),
+            "{error}"
+        );
+        let escaped = LockPath::segment(id);
+        members.push(join(&client, &escaped).await);
+    }
+    assert_eq!(server.children(GROUP).len(), members.len());
+}
+
+/// Its name could be told, but not what it has registered.
+#[tokio::test]
+async fn a_member_that_may_not_be_read_is_left_out() {
+    let server = Server::start().unwrap();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (one, two) = (join(&client, "1").await, join(&client, "2").await);
+    let mut watch = GroupMember::new(&other, GROUP, "1", "").unwrap().watch();
+    let denied = Match::op(Op::GetData).path(format!("{GROUP}/1")).session(session(&other));
+    server.fail(denied.always(), ServerError::NoAuth.code());
+    assert_eq!(ids(&within("the members", watch.changed()).await.unwrap()), ["2"]);
+    drop((one, two));
 }
 
 #[tokio::test]
@@ -104,6 +130,39 @@ async fn one_that_comes_back_is_a_change() {
     .await;
     assert_eq!(ids(&within("the change", watch.changed()).await.unwrap()), ["1", "2"]);
     drop(two);
+}
+
+/// The next session may be at a server that lags behind: it shows what it knew before.
+#[tokio::test]
+async fn after_a_session_nothing_older_is_told() {
+    let server = Server::start().unwrap();
+    let (client, watcher) = (connect(&server).await, connect(&server).await);
+    let one = join(&client, "1").await;
+    let mut watch = GroupMember::new(&watcher, GROUP, "w", "").unwrap().watch();
+    until(&server, "one member", |view| view.children(GROUP) == ["1"]).await;
+    within("the members", watch.changed()).await.unwrap();
+    let syncs = |id| {
+        let of_group = move |entry: &LogEntry| {
+            entry.session == id && entry.kind == LogKind::Arrived && entry.path == GROUP
+        };
+        let ops = [Op::Sync, Op::GetChildren];
+        let log = server.log().into_iter().filter(of_group);
+        log.map(|entry| entry.op).filter(|op| ops.contains(op)).collect::<Vec<_>>()
+    };
+    let id = session(&watcher);
+    assert_eq!(syncs(id), [Op::GetChildren]);
+    let mut waiting = task::spawn(watch.changed());
+    assert_pending!(waiting.poll());
+    until(&server, "the watch", move |view| view.watches_on(GROUP).contains(&id)).await;
+    assert!(server.expire_session(id));
+    until(&server, "the next watch", |view| !view.watches_on(GROUP).is_empty()).await;
+    let id = session(&watcher);
+    assert_eq!(syncs(id), [Op::Sync, Op::GetChildren]);
+    // In the same session the next list is no older.
+    let two = join(&client, "2").await;
+    assert_eq!(ids(&within("the change", waiting).await.unwrap()), ["1", "2"]);
+    assert_eq!(syncs(id), [Op::Sync, Op::GetChildren, Op::GetChildren]);
+    drop((one, two));
 }
 
 /// New data alone are no change, and cost no look.
