@@ -11,13 +11,13 @@ use crate::engine::election::{self, Member, Term};
 pub use crate::engine::election::{LeadershipState, Participant};
 use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::PathLock;
-use crate::error::{AcquireError, BuildError, LeadError, Lost, ReleaseError};
+use crate::error::{AcquireError, BuildError, LeadError, Lost, ReadError, ReleaseError};
 use crate::guard::while_held;
 use crate::options::{Acl, Parents};
 use crate::path::NodePath;
 use crate::shown::Quoted;
 use crate::token::FencingToken;
-use crate::transaction::Transaction;
+use crate::transaction::{Stored, Transaction, get_data_in};
 
 /// A participant of an election, from its start until it is closed or dropped.
 ///
@@ -561,7 +561,40 @@ impl Leadership {
     ///
     /// See [`Transaction`].
     pub fn transaction(&self) -> Transaction<'_> {
-        Transaction::new([self.term.hold()])
+        Transaction::of_term(&self.term)
+    }
+
+    /// Reads a node, and the version of its data for a [transaction](Self::transaction) that is based on them.
+    /// `None` if there is no such node.
+    ///
+    /// See [`LockGuard::get_data`](crate::LockGuard::get_data).
+    ///
+    /// # Errors
+    /// [`ReadError::Lost`] if the term is over; see [`ReadError`] for the other variants.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # server.create("/scheduler/plan", b"old")?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::LeaderLatch;
+    ///
+    /// let latch = LeaderLatch::start(&client, "/scheduler/leader")?;
+    /// let leadership = latch.leadership().await?;
+    /// let plan = leadership.get_data("/scheduler/plan").await?.ok_or("there is no plan")?;
+    /// leadership.transaction().set_data("/scheduler/plan", b"new", plan.version).commit().await?;
+    /// # assert_eq!(server.node("/scheduler/plan").unwrap().data, b"new");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getData")]
+    pub async fn get_data(&self, path: &str) -> Result<Option<Stored>, ReadError> {
+        get_data_in(&self.term, path).await
     }
 
     /// Returns the path of the leader's node, without the client's namespace.

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use crate::engine::election::Term;
 use crate::engine::hold::Hold;
 use crate::engine::read;
 use crate::engine::transact::{self, Operation};
-use crate::error::{ReadError, TransactionError};
+use crate::error::{Lost, ReadError, TransactionError};
 use crate::path::LockPath;
 use crate::shown::Quoted;
 
@@ -76,6 +77,8 @@ pub struct Transaction<'a> {
     holds: Vec<&'a Hold>,
     operations: Vec<Operation>,
     refused: Option<TransactionError>,
+    /// Of a leader: it may give up its lock, and another have it, while this is there.
+    term: Option<&'a Term>,
 }
 
 /// ZooKeeper's limit for a whole request is 1 MiB, and a larger one looks like a lost connection.
@@ -84,7 +87,12 @@ const MAX_BYTES: usize = 1_000_000;
 impl<'a> Transaction<'a> {
     /// Creates a transaction under these holds of one client.
     pub(crate) fn new(holds: impl IntoIterator<Item = &'a Hold>) -> Self {
-        Self { holds: holds.into_iter().collect(), operations: Vec::new(), refused: None }
+        Self { holds: holds.into_iter().collect(), operations: Vec::new(), refused: None, term: None }
+    }
+
+    /// Creates a transaction of a leader.
+    pub(crate) fn of_term(term: &'a Term) -> Self {
+        Self { term: Some(term), ..Self::new([term.hold()]) }
     }
 
     /// Returns the paths of the locks, for messages.
@@ -230,8 +238,18 @@ impl<'a> Transaction<'a> {
     /// # }
     /// ```
     pub async fn commit(self) -> Result<(), TransactionError> {
+        let term = self.term;
+        let over = || term.and_then(Term::lost);
+        if let Some(lost) = over() {
+            return Err(lost.into());
+        }
         let (holds, operations) = self.checked()?;
-        transact::transact(&holds, operations).await
+        let committed = transact::transact(&holds, operations).await;
+        // Of a term that was given up meanwhile the node is gone, and this says why.
+        committed.map_err(|error| match (error, over()) {
+            (TransactionError::Lost(_), Some(lost)) => lost.into(),
+            (error, _) => error,
+        })
     }
 
     /// Returns the holds and the operations, if they can be sent.
@@ -334,6 +352,15 @@ pub(crate) async fn get_data(holds: &[&Hold], path: &str) -> Result<Option<Store
     let namespace = holds.first().map_or("", |hold| hold.path_lock().client().namespace());
     let stored = read::get_data(holds, LockPath::parse(namespace, path)?).await?;
     Ok(stored.map(|read| Stored { data: read.data, version: NodeVersion::Exactly(read.version) }))
+}
+
+/// Reads a node while a leader is in its term.
+pub(crate) async fn get_data_in(term: &Term, path: &str) -> Result<Option<Stored>, ReadError> {
+    let over = || term.lost().map_or(Ok(()), |lost: Lost| Err(ReadError::from(lost)));
+    over()?;
+    let read = get_data(&[term.hold()], path).await;
+    over()?;
+    read
 }
 
 impl fmt::Debug for Transaction<'_> {

@@ -13,7 +13,8 @@ use tokio::task::JoinHandle;
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
     AcquireError, BuildError, Client, FencingToken, InterProcessMutex, LeadError, LeaderLatch,
-    LeaderSelector, Leadership, LeadershipState, LostReason, Participant, RetryPolicy,
+    LeaderSelector, Leadership, LeadershipState, LostReason, NodeVersion, Participant, ReadError,
+    RetryPolicy, TransactionError,
 };
 use zookeeper_test_server::{CreateMode, Cut, Direction, Loss, Match, Op, Server};
 
@@ -460,6 +461,40 @@ async fn curator_62_a_cancelled_participant_leaves_no_node() {
         client.flush(SOON).await.unwrap();
         empty(&server).await;
     }
+}
+
+/// Not a deletion by another hand: the latch itself was closed.
+#[tokio::test]
+async fn what_a_leadership_is_asked_after_its_end_says_why() {
+    let server = start();
+    let client = connect(&server).await;
+    let latch = latch(&client, "1");
+    let leadership = leads(&latch).await;
+    let read = leadership.get_data(PATH).await.unwrap().unwrap();
+    leadership.transaction().set_data(PATH, "plan", read.version).commit().await.unwrap();
+    assert_eq!(leadership.get_data(PATH).await.unwrap().unwrap().data, b"plan");
+    // Under way when it is given up, and sent after the node has gone.
+    let gate = server.hold_request(Match::op(Op::Multi).session(session(&client)));
+    let mut write = task::spawn(leadership.transaction().set_data(PATH, "late", NodeVersion::Any).commit());
+    assert_pending!(write.poll());
+    within("the write", gate.wait_hit()).await;
+    server.delete(&leadership.node()).unwrap();
+    let mut close = task::spawn(latch.close());
+    assert_pending!(close.poll());
+    assert_eq!(within("the end", leadership.lost()).await.reason(), LostReason::GivenUp);
+    gate.release();
+    let given_up = |error| match error {
+        TransactionError::Lost(lost) => assert_eq!(lost.reason(), LostReason::GivenUp),
+        error => panic!("{error}"),
+    };
+    given_up(within("the answer", write).await.unwrap_err());
+    let _ = within("the close", close).await;
+    given_up(leadership.transaction().check(PATH, None).commit().await.unwrap_err());
+    match leadership.get_data(PATH).await.unwrap_err() {
+        ReadError::Lost(lost) => assert_eq!(lost.reason(), LostReason::GivenUp),
+        error => panic!("{error}"),
+    }
+    assert_eq!(server.node(PATH).unwrap().data, b"plan");
 }
 
 /// CURATOR-202: a leader that came back to the session that it had given up for lost left its node for ever, and
