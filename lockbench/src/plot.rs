@@ -7,7 +7,7 @@ use crate::report::{ContenderReport, Report};
 
 // All lengths are in pixels.
 const WIDTH: f64 = 760.0;
-const LEFT: f64 = 70.0;
+const LEFT: f64 = 80.0;
 const TOP: f64 = 64.0;
 const PLOT_WIDTH: f64 = 520.0;
 const PLOT_HEIGHT: f64 = 300.0;
@@ -142,6 +142,7 @@ fn color(name: &str) -> &'static str {
         "ours_fair" => "#2aa6a1",
         "ours_handoff" | "ours_sticky" | "ours_read_write_sticky" => "#7a9e1f",
         "bare" => "#8a8f98",
+        "bare_apart" | "bare_turns" => "#a3a8b0",
         "client_lock" => "#b07d12",
         "curator" | "curator_read_write" => "#d1495b",
         "curator_shared" => "#e08a96",
@@ -214,21 +215,24 @@ fn lines_over(picture: &Picture, axis: &str, lines: &[Line]) -> String {
                 shown(*value)
             );
         }
-        if let Some((_, y)) = places.last() {
-            names.push((*y, line.name.clone(), color));
+        if let Some(end) = places.last() {
+            names.push((*end, line.name.as_str(), color));
         }
     }
-    names.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let places = apart(&names.iter().map(|(y, _, _)| *y).collect::<Vec<_>>(), NAME);
-    for ((_, name, color), y) in names.iter().zip(places) {
-        let _ = writeln!(
-            svg,
-            r#"<text x="{:.1}" y="{:.1}" style="fill:{color}">{name}</text>"#,
-            right + 12.0,
-            y + 4.0
-        );
-    }
+    write_names(&mut svg, names);
     svg + "</svg>\n"
+}
+
+/// Writes the name of each line behind its end; those that end above each other are moved apart.
+fn write_names(svg: &mut String, mut names: Vec<((f64, f64), &str, &str)>) {
+    names.sort_by(|((x, y), ..), ((other_x, other_y), ..)| x.total_cmp(other_x).then(y.total_cmp(other_y)));
+    for column in names.chunk_by(|((x, _), ..), ((other, _), ..)| x == other) {
+        let places = apart(&column.iter().map(|((_, y), ..)| *y).collect::<Vec<_>>(), NAME);
+        for (((x, _), name, color), y) in column.iter().zip(places) {
+            let (x, y) = (x + 12.0, y + 4.0);
+            let _ = writeln!(svg, r#"<text x="{x:.1}" y="{y:.1}" style="fill:{color}">{name}</text>"#);
+        }
+    }
 }
 
 /// Moves sorted places apart, so that each is so far below the one before, and none moves farther than it
