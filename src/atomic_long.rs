@@ -67,6 +67,9 @@ use crate::shown::Quoted;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// The node has the eight bytes of Curator's `DistributedAtomicLong`. Its `DistributedAtomicInteger` and
+/// `SharedCount` have four: such a node is refused and left as it is, so copy its value to another path.
 #[derive(Clone)]
 #[doc(alias = "DistributedAtomicInteger")]
 #[doc(alias = "DistributedAtomicValue")]

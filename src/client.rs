@@ -442,7 +442,7 @@ impl Client {
     /// The client is closed from the first poll on. If the future is dropped, only the result is lost.
     ///
     /// # Examples
-    /// Workers that are told to stop in another way, waited for, and then the end:
+    /// Stop the workers, wait for them, then close:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -575,7 +575,7 @@ impl Client {
     ///     Ok::<_, zookeeper_recipes::AcquireError>(())
     /// });
     /// client.watch_holds().held("/jobs/nightly").await.ok_or("closed")?;
-    /// client.close().await?; // while the lock is held, without luck
+    /// client.close().await?; // the lock is certainly held here
     /// job.await??;
     /// # Ok(())
     /// # }
@@ -643,7 +643,7 @@ impl Client {
 /// Options of a [`Client`].
 ///
 /// # Examples
-/// All of them:
+/// All that need no feature:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

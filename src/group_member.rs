@@ -246,8 +246,8 @@ impl GroupWatch {
     /// returns them at once.
     ///
     /// Nothing is lost between two calls: what changed then ends the next call at once, however much it was. One
-    /// that has left and come back, as after the end of its session, is a change. New data of a member are none,
-    /// but are returned with the next one. In all sessions of the client one call returns after the other.
+    /// that has left and come back, as after the end of its session, is a change. New data of a member are not a change,
+    /// but are returned with the next one. The watch goes on over the sessions of the client.
     ///
     /// A call costs two lists, and a read for each member, and after the end of a session a `sync`.
     ///

@@ -37,10 +37,11 @@ use crate::transaction::{Stored, Transaction, get_data};
 /// While a lock is held, the client renews its lease every sixth of the session timeout (by default): by a
 /// transaction that a quorum of the servers has to commit. Once the last renewal is two thirds of the session timeout old
 /// (less with [`Margin::Strict`](crate::Margin::Strict)), the guard is [lost](Self::lost). The servers give
-/// the lock to no other process before the session expires, so whatever has failed, the holder is told first.
+/// the lock to no other process before the session expires, so when the network or the servers fail, the holder is told first.
 /// The remaining third is the holder's, to stop in: the lock node stays until the last guard is dropped or
-/// released, or that time is over. The exception is a lock node that another process deletes: the holder is
-/// told within a sixth of the session timeout (by default).
+/// released, or that time is over. The exceptions are a lock node that another process deletes,
+/// a session that an administrator ends, and a server that replaces a session without a word (ClickHouse Keeper):
+/// the holder is told within a sixth of the session timeout (by default).
 ///
 /// A [lease](crate::InterProcessMutex::acquire_for) of its own ends the lock sooner: the guard is lost when it
 /// is over, and the lock is released at once.

@@ -1,7 +1,7 @@
 //! Distributed locks for tokio on Apache ZooKeeper: the recipes of Apache Curator, in Rust.
 //!
-//! For services that run as several processes and must not do a thing twice at once: sell the last item, hand
-//! out an order number, refresh a cache while another process writes the row behind it, run the nightly job.
+//! For services that run as several processes and must not do the same thing at the same time: sell the last item,
+//! hand out an order number, refresh a cache while another process writes the row behind it, run the nightly job.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -135,7 +135,7 @@
 //! | `release()`, by the owning thread | [`LockGuard::release`], or dropping the guard, in any task |
 //! | re-entrant for a thread | by value: [`LockGuard::reenter`] |
 //! | "treat `SUSPENDED` as lost, watch for `LOST`" | [`LockGuard::lost`], [`LockGuard::while_held`] |
-//! | `isAcquiredInThisProcess()` | [`InterProcessMutex::is_acquired_in_this_process`] |
+//! | `isAcquiredInThisProcess()` | [`InterProcessMutex::is_acquired_in_this_process`], which knows the guards of its client |
 //! | `getParticipantNodes()` | [`InterProcessMutex::participants`]; [`queue`](InterProcessMutex::queue) says who they are |
 //! | `InterProcessSemaphoreV2.acquire(n)`, `returnAll` | [`InterProcessSemaphore::acquire_many`], all or none; [`SemaphorePermit::release`] |
 //! | `SharedCount` of a semaphore | [`InterProcessSemaphore::set_permits`], [`permits`](InterProcessSemaphore::permits) |
@@ -161,6 +161,7 @@
 //! | `PersistentNode` (ephemeral), `useProtection` | [`PersistentNode`], [`protected`](PersistentNodeBuilder::protected) |
 //! | `GroupMember`, its `PathChildrenCache` | [`GroupMember`], [`GroupMember::watch`] |
 //! | `LockInternals` and its driver | not public |
+//! | barriers, queues, caches, `SharedValue`, `DistributedAtomicInteger`, service discovery | no equal |
 //!
 //! Curator's and go-zookeeper's mutexes use the same node names, and all queue in the same line. So do
 //! Curator's read-write locks, of which those before 5.5 downgrade unsafely (CURATOR-621). Kazoo's locks
@@ -168,7 +169,7 @@
 //!
 //! # Errors
 //! There is one error type for each question: [`BuildError`], [`ConnectError`], [`AcquireError`],
-//! [`TryLockError`], [`LeadError`], [`ReleaseError`], [`ConversionError`], [`TransactionError`], [`ReadError`],
+//! [`TryLockError`], [`LeadError`], [`ReleaseError`], [`DrainError`], [`ConversionError`], [`TransactionError`], [`ReadError`],
 //! [`OnceError`], [`RevokeError`], [`BreakError`], [`PersistentNodeError`] and
 //! [`AtomicLongError`]. Each has `is_retryable()` and `path()`, and its message says what to do where
 //! something can be done. A loss is not an error of a call, but a state of the guard: [`Lost`].
@@ -176,9 +177,10 @@
 //! # Logging
 //! Events are emitted with `tracing`, from targets that begin with `zookeeper_recipes`. `ERROR`: the client is
 //! closed, it has no session, or a node is left that blocks a lock. `WARN`: a lock is lost, connecting fails, or
-//! a call without a timeout waits for a lock that its own client holds (with both lines of code). `INFO`: a session begins or ends. `DEBUG`: requests that failed, and what was done about them; and, from
-//! the target `zookeeper_recipes::lock`, a span for each wait and each hold. [`observability`] has the names, and
-//! those of the metrics.
+//! a call without a timeout waits for a lock that its own client holds (with both lines of code). `INFO`: a session
+//! begins or ends. `DEBUG`: requests that failed, and what was done about them; and, from the target
+//! `zookeeper_recipes::lock`, a span for each wait and each hold. [`observability`] has the names, and those of the
+//! metrics.
 //!
 //! # Pages
 //! - [`from_redisson`]: `RLock` and its relatives, method by method, with what does the same here; what a lock in

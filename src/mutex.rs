@@ -17,9 +17,9 @@ use crate::protocol::room::HandOff;
 /// Excludes all contenders that use the same path in the same ensemble. It is Curator's class of that name,
 /// in Curator's znode dialect: each contender creates an ephemeral sequential node below the path, the lowest
 /// number holds the lock, and each waiter watches the one node before its own. A free lock costs 2 requests,
-/// which are sent together, and a release wakes one waiter. Java (Curator) and Go (go-zookeeper) processes
-/// contend on the same path, and Python (kazoo) processes with that
-/// [dialect](InterProcessMutexBuilder::dialect).
+/// a create and a list, and 1 after three free grants in a row. Its release costs 1 and wakes one waiter. Java
+/// (Curator) processes contend on the same path, Go (go-zookeeper) by the same node names, which no test runs,
+/// and Python (kazoo) processes with that [dialect](InterProcessMutexBuilder::dialect).
 ///
 /// The value is a handle: it is cheap to clone, and does no I/O until it is used. All handles of one client
 /// for one path share one queue, of which at most [`max_znodes`](InterProcessMutexBuilder::max_znodes)
@@ -249,7 +249,7 @@ impl InterProcessMutexBuilder {
     ///
     /// The client watches the lock's directory. A contender of another process, or of another lock of this
     /// client at the same path, makes it give the node up: at once if it is kept, with the release if it is
-    /// held. So another process has the lock after the hold that is under way and about four round trips. A
+    /// held. So another process has the lock after the hold that is under way and about three round trips. A
     /// [`try_lock`](InterProcessMutex::try_lock) of another process that finds only such a node ahead creates its
     /// own, and waits up to 100 ms for the lock before it returns
     /// [`WouldBlock`](crate::TryLockError::WouldBlock); versions of other makers that only read do not make the

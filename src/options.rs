@@ -221,7 +221,7 @@ impl std::ops::BitOr for Permissions {
 pub enum Parents {
     /// Containers, as in Curator, and the default: the servers remove one some time after its last child is
     /// gone, so locks with many different names leave nothing behind. For servers without containers
-    /// (ZooKeeper before 3.5.1, ClickHouse Keeper) the client logs that once, and creates ordinary nodes as
+    /// (ZooKeeper before 3.5.1, older ClickHouse Keeper) the client logs that once, and creates ordinary nodes as
     /// with [`Persistent`](Self::Persistent).
     #[default]
     Container,

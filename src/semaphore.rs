@@ -42,8 +42,8 @@ use crate::transaction::{Stored, Transaction};
 /// - **A limit for everybody.** [`set_permits`](Self::set_permits) changes it while the semaphore is in use.
 ///
 /// The value is a handle: it is cheap to clone, and does no I/O until it is used. Like every lock, a permit
-/// can be [lost](SemaphorePermit::lost) while it is held. A free permit costs 5 requests, in three round
-/// trips, and its release 1.
+/// can be [lost](SemaphorePermit::lost) while it is held. A free permit costs 5 requests, 4 after
+/// three free grants in a row, and its release 1.
 ///
 /// # The limit
 /// Each handle states a limit, and all have to state the same: a contender that finds a permit of another
