@@ -10,7 +10,8 @@ use test_support::in_process::{
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, assert_ready, task};
 use zookeeper_recipes::{
-    Client, ConnectionState, InterProcessMultiLock, InterProcessMutex, LockGuard, LostReason, TryLockError,
+    Client, ConnectionState, InterProcessMultiLock, InterProcessMutex, LockGuard, LockState, LostReason,
+    TryLockError,
 };
 use zookeeper_test_server::{Cut, Match, Op, Server};
 
@@ -361,19 +362,22 @@ async fn an_interruption_ends_the_keeping_although_none_asks() {
     end(&server, &[&client], lock, "interrupted").await;
 }
 
-/// So do renewals that are late: it would have to be granted under a lease that is not valid.
+/// So do renewals that are late, on a connection that stays: it would be granted under a lease that is not valid.
 #[tokio::test]
 async fn late_renewals_end_the_keeping_although_none_asks() {
     let server = start();
     let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(6));
     let client = connect_as(builder, &server).await;
     let lock = sticky(&client);
+    let elsewhere = InterProcessMutex::new(&client, "/locks/sku-43").unwrap();
+    let elsewhere = within("a lock elsewhere", elsewhere.lock()).await.unwrap();
     let node = kept(&server, &lock).await;
-    let mut state = client.watch_state();
-    let beat = server.hold_request(Match::op(Op::Multi).session(session(&client)));
-    within("the doubt", state.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
-    beat.release();
+    // The operation has timed out, says the server.
+    let beats = server.fail(Match::op(Op::Multi).session(session(&client)).always(), -7);
+    assert_eq!(within("the doubt", elsewhere.state_changed(LockState::Held)).await, LockState::Suspended);
+    beats.remove();
     gone(&server, &node).await;
+    drop(elsewhere);
     end(&server, &[&client], lock, "late").await;
 }
 
