@@ -468,12 +468,12 @@ async fn no_server_is_an_error_by_the_retry_policy() {
 #[tokio::test]
 async fn a_write_before_an_outage_is_unknown_and_an_id_only_not_there() {
     let round = async |id| {
-        let server = Server::builder().tick(Duration::from_millis(200)).start().unwrap();
+        let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
         server.create(PATH, 10_i64.to_be_bytes()).unwrap();
         // Long enough for a read and a write on a busy machine; what follows lasts as long as that.
-        let builder = Client::builder().session_timeout(Duration::from_secs(3));
+        let builder = Client::builder().session_timeout(Duration::from_millis(1500));
         let policy = RetryPolicy::n_times(1, Duration::from_millis(1));
-        let builder = builder.connect_timeout(Duration::from_secs(2)).retry_policy(policy);
+        let builder = builder.connect_timeout(Duration::from_secs(1)).retry_policy(policy);
         let client = within("the session", connect_as(builder, &server)).await;
         let counter = counter(&client);
         // No next connection, however late the test learns of the write.
