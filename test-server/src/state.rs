@@ -51,7 +51,8 @@ pub enum Version {
     #[default]
     V3_8,
     /// 3.9: the reply to a create in a multi has its Stat, and watch events have the zxid of their
-    /// transaction.
+    /// transaction, unless they come late, after a reconnect. `exists` takes the permission to read the
+    /// node, as in 3.9.5 and in Debian's 3.9.3.
     V3_9,
     /// ClickHouse Keeper as it is in 26.9. Of ZooKeeper's behaviour it changes this:
     ///
@@ -422,7 +423,10 @@ impl State {
                     if code == 0 { Ok(Outcome::Empty) } else { Err(ServerError::Other(code)) }
                 }
                 (Err(Malformed), None) => {
-                    self.spend_zxid(ask.op);
+                    // Since 3.9 a request is decoded before it is given a zxid, except for a multi.
+                    if self.config.version != Version::V3_9 || ask.op == Op::Multi {
+                        self.spend_zxid(ask.op);
+                    }
                     Err(ServerError::Marshalling)
                 }
                 (Ok(request), None) => self.execute(conn, session, ask, request),
@@ -482,6 +486,11 @@ impl State {
                 let effect = effects.into_iter().next().ok_or(ServerError::Marshalling)?;
                 Ok(outcome(effect, ask.opcode == opcode::CREATE))
             }
+            Request::Multi(writes) if self.config.version == Version::V3_9 && txn::has_odd_flags(writes) => {
+                // It cannot be decoded since 3.9.
+                self.spend_zxid(ask.op);
+                Err(ServerError::Marshalling)
+            }
             Request::Multi(writes) => Ok(Outcome::Multi(self.multi(who, writes))),
             Request::Read(read) => self.read(who, watcher, read),
             Request::MultiRead(reads) => {
@@ -509,10 +518,14 @@ impl State {
             }
             Request::Exists { path, watch } => {
                 plain(path)?;
+                let node = self.tree.get(path);
+                if let (Some(node), Version::V3_9) = (node, self.config.version) {
+                    txn::permit(who, &node.acl, txn::READ)?;
+                }
                 if let (true, Some(watcher)) = (*watch, watcher) {
                     self.watches.add(watcher, Table::Data, path, Mode::OneShot);
                 }
-                Ok(Outcome::Stat(self.tree.get(path).ok_or(ServerError::NoNode)?.stat()))
+                Ok(Outcome::Stat(node.ok_or(ServerError::NoNode)?.stat()))
             }
             Request::GetAcl { path } => {
                 let node = self.tree.get(path).ok_or(ServerError::NoNode)?;
@@ -674,7 +687,8 @@ impl State {
             }
         }
         let zxid = match self.config.version {
-            Version::V3_9 => self.zxid,
+            // What a client has missed is told without one.
+            Version::V3_9 if event.acl.is_some() => self.zxid,
             _ => -1,
         };
         let session = conn.session();

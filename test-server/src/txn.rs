@@ -119,6 +119,12 @@ fn one(tree: &mut Tree, who: Who<'_>, write: &Write, at: Stamp) -> Result<Done, 
     }
 }
 
+/// Whether a create has flags that stand for no kind of node, and no time to live.
+pub(crate) fn has_odd_flags(writes: &[Write]) -> bool {
+    let is_odd = |create: &Create| create.opcode != opcode::CREATE_TTL && !(0..=6).contains(&create.flags);
+    writes.iter().any(|write| matches!(write, Write::Create(create) if is_odd(create)))
+}
+
 /// Returns the kind of node that a create asks for, and whether it is sequential.
 fn mode(request: &Create, session: i64) -> Result<(NodeKind, bool), ServerError> {
     let (ephemeral, sequential) = match request.flags {

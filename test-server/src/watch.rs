@@ -107,9 +107,11 @@ impl Watches {
         check_only: bool,
     ) -> Result<(), ServerError> {
         let all = [Mode::OneShot, Mode::Persistent, Mode::Recursive];
+        // Since 3.9 those of one table are the one-shot watches: the others have kinds of their own.
+        let in_table = if self.before_3_9 { &all[..] } else { &[Mode::OneShot] };
         let targets: &[(Table, &[Mode])] = match kind {
-            1 => &[(Table::Child, &all)],
-            2 => &[(Table::Data, &all)],
+            1 => &[(Table::Child, in_table)],
+            2 => &[(Table::Data, in_table)],
             3 => &[(Table::Data, &all), (Table::Child, &all)],
             4 => &[(Table::Data, &[Mode::Persistent]), (Table::Child, &[Mode::Persistent])],
             5 => &[(Table::Data, &[Mode::Recursive]), (Table::Child, &[Mode::Recursive])],

@@ -19,6 +19,7 @@ const T: i32 = 10_000;
 
 const NO_NODE: i32 = -101;
 const NO_AUTH: i32 = -102;
+const NO_WATCHER: i32 = -121;
 const NODE_EXISTS: i32 = -110;
 const NOT_EMPTY: i32 = -111;
 
@@ -192,6 +193,34 @@ fn watches_are_removed_by_the_kinds_that_the_release_knows() {
             assert_eq!(remove(kind), persistent);
             assert_eq!(server.watches_on("/w").is_empty(), persistent == 0, "a refusal removes nothing");
         }
+    }
+}
+
+#[test]
+fn releases_differ_in_what_one_table_of_watches_means() {
+    for (version, children) in [(Version::V3_8, 0), (Version::V3_9, NO_WATCHER)] {
+        let server = Server::builder().zookeeper_version(version).start().unwrap();
+        let mut raw = Raw::connect(server.addr(), T).unwrap();
+        raw.call(op::ADD_WATCH, &Body::new().string("/w").i32(0));
+        let mut remove =
+            |kind| raw.ask(op::REMOVE_WATCHES, &Body::new().string("/w").i32(kind)).unwrap().1.error;
+        assert_eq!(remove(1), children, "{version:?}");
+        assert_eq!(remove(3), 0, "{version:?}");
+    }
+}
+
+#[test]
+fn releases_differ_in_whether_a_stat_can_be_seen_without_a_permission() {
+    for (version, error) in [(Version::V3_8, 0), (Version::V3_9, NO_AUTH)] {
+        let server = Server::builder().zookeeper_version(version).start().unwrap();
+        let mut raw = Raw::connect(server.addr(), T).unwrap();
+        let closed = Body::new().string("/closed").buffer(None).acl(&[(4, "world", "anyone")]).i32(0);
+        raw.call(op::CREATE, &closed);
+        for watch in [false, true] {
+            let (_, reply) = raw.ask(op::EXISTS, &Body::path_watch("/closed", watch)).unwrap();
+            assert_eq!(reply.error, error, "{version:?}");
+        }
+        assert_eq!(server.watches_on("/closed").is_empty(), error != 0, "a refused read sets no watch");
     }
 }
 

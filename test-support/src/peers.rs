@@ -11,6 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+static ZOOKEEPER: OnceLock<Result<ZooKeeperPeer, Missing>> = OnceLock::new();
+static CURATOR: OnceLock<Result<CuratorPeer, Missing>> = OnceLock::new();
+static KAZOO: OnceLock<Result<KazooPeer, Missing>> = OnceLock::new();
+static REDIS: OnceLock<Result<RedisPeer, Missing>> = OnceLock::new();
+
 /// Where Debian puts jars.
 const DEBIAN_JARS: &str = "/usr/share/java";
 
@@ -52,6 +57,15 @@ pub struct ZooKeeperPeer {
     pub classpath: String,
     /// The version in the jar's name, where it says one.
     pub version: Option<String>,
+}
+
+impl ZooKeeperPeer {
+    /// The version's numbers, to be compared; `None` where the jar's name does not say it.
+    #[must_use]
+    pub fn numbers(&self) -> Option<[u32; 3]> {
+        let mut numbers = self.version.as_deref()?.split('.').map(|number| number.parse().ok());
+        Some([numbers.next()??, numbers.next()??, numbers.next()??])
+    }
 }
 
 /// What is needed to compile and run a Java program that uses Curator.
@@ -109,8 +123,7 @@ pub fn javac() -> Result<PathBuf, Missing> {
 /// # Errors
 /// [`Missing`] when either is not there.
 pub fn zookeeper() -> Result<ZooKeeperPeer, Missing> {
-    static FOUND: OnceLock<Result<ZooKeeperPeer, Missing>> = OnceLock::new();
-    FOUND.get_or_init(find_zookeeper).clone()
+    ZOOKEEPER.get_or_init(find_zookeeper).clone()
 }
 
 /// Java, its compiler and Curator's jars: `CURATOR_CLASSPATH`, else Debian's.
@@ -118,8 +131,7 @@ pub fn zookeeper() -> Result<ZooKeeperPeer, Missing> {
 /// # Errors
 /// [`Missing`] when one of them is not there.
 pub fn curator() -> Result<CuratorPeer, Missing> {
-    static FOUND: OnceLock<Result<CuratorPeer, Missing>> = OnceLock::new();
-    FOUND.get_or_init(find_curator).clone()
+    CURATOR.get_or_init(find_curator).clone()
 }
 
 /// A Python with kazoo: `$PYTHON`, `python3` on the path, `/usr/bin/python3`, the first that can
@@ -128,8 +140,7 @@ pub fn curator() -> Result<CuratorPeer, Missing> {
 /// # Errors
 /// [`Missing`] when none can.
 pub fn kazoo() -> Result<KazooPeer, Missing> {
-    static FOUND: OnceLock<Result<KazooPeer, Missing>> = OnceLock::new();
-    FOUND.get_or_init(find_kazoo).clone()
+    KAZOO.get_or_init(find_kazoo).clone()
 }
 
 /// A Redis server: `redis-server` on the path.
@@ -137,15 +148,35 @@ pub fn kazoo() -> Result<KazooPeer, Missing> {
 /// # Errors
 /// [`Missing`] when there is none, or it does not say its version.
 pub fn redis() -> Result<RedisPeer, Missing> {
-    static FOUND: OnceLock<Result<RedisPeer, Missing>> = OnceLock::new();
-    FOUND.get_or_init(find_redis).clone()
+    REDIS.get_or_init(find_redis).clone()
+}
+
+/// The peers that this process has asked for and found, with their versions; `None` if there is none.
+pub(crate) fn found() -> Option<String> {
+    const UNKNOWN: &str = "of an unknown version";
+    let named = |name: &str, version: Option<&str>| format!("{name} {}", version.unwrap_or(UNKNOWN));
+    let zookeeper = ZOOKEEPER.get().and_then(|peer| peer.as_ref().ok());
+    let curator = CURATOR.get().and_then(|peer| peer.as_ref().ok());
+    let kazoo = KAZOO.get().and_then(|peer| peer.as_ref().ok());
+    let redis = REDIS.get().and_then(|peer| peer.as_ref().ok());
+    let all: Vec<_> = [
+        zookeeper.map(|peer| named("ZooKeeper", peer.version.as_deref())),
+        curator.map(|peer| named("Curator", peer.version.as_deref())),
+        kazoo.map(|peer| named("kazoo", Some(&peer.version))),
+        redis.map(|peer| named("Redis", Some(&peer.version))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 fn find_zookeeper() -> Result<ZooKeeperPeer, Missing> {
     const REMEDY: &str = "apt-get install libzookeeper-java default-jre-headless";
     let java = java().map_err(|e| Missing::new("ZooKeeper", e.reason, REMEDY))?;
     if let Some(classpath) = env::var("ZOOKEEPER_CLASSPATH").ok().filter(|c| !c.is_empty()) {
-        return Ok(ZooKeeperPeer { java, classpath, version: None });
+        let version = version_in(&classpath, "zookeeper");
+        return Ok(ZooKeeperPeer { java, classpath, version });
     }
     let jar = debian_jar("zookeeper.jar", "libzookeeper-java")
         .ok_or_else(|| Missing::new("ZooKeeper", "no zookeeper.jar", REMEDY))?;
@@ -158,7 +189,8 @@ fn find_curator() -> Result<CuratorPeer, Missing> {
     let java = java().map_err(|e| missing(e.reason))?;
     let javac = javac().map_err(|e| missing(e.reason))?;
     if let Some(classpath) = env::var("CURATOR_CLASSPATH").ok().filter(|c| !c.is_empty()) {
-        return Ok(CuratorPeer { java, javac, classpath, version: None });
+        let version = version_in(&classpath, "curator-recipes");
+        return Ok(CuratorPeer { java, javac, classpath, version });
     }
     let jar = debian_jar("curator-recipes.jar", "libcurator-recipes-java")
         .ok_or_else(|| missing("no curator-recipes.jar".to_owned()))?;
@@ -238,17 +270,32 @@ fn with_logger(jar: &Path) -> String {
     classpath
 }
 
-/// `3.8.0` of `zookeeper-3.8.0.jar`, through the symbolic link or from a file beside it.
+/// The version of `zookeeper.jar`: in the name behind the symbolic link or of a file beside it.
 fn version_of(jar: &Path) -> Option<String> {
-    let stem = format!("{}-", jar.file_stem()?.to_str()?);
-    let version = |p: &Path| -> Option<String> {
-        let version = p.file_stem()?.to_str()?.strip_prefix(&stem)?;
-        version.starts_with(|c: char| c.is_ascii_digit()).then(|| version.to_owned())
-    };
-    let real = jar.canonicalize().ok()?;
-    version(&real).or_else(|| {
-        jar.parent()?.read_dir().ok()?.filter_map(Result::ok).find_map(|entry| version(&entry.path()))
+    let name = jar.file_stem()?.to_str()?;
+    version_named(&jar.canonicalize().ok()?, name).or_else(|| version_beside(jar, name))
+}
+
+/// The version of the first jar of that name in a class path, an entry of which may be `directory/*`.
+fn version_in(classpath: &str, name: &str) -> Option<String> {
+    env::split_paths(classpath).find_map(|entry| match entry.file_stem()?.to_str()? {
+        "*" => version_beside(&entry, name),
+        stem if stem == name => version_of(&entry),
+        _ => version_named(&entry, name),
     })
+}
+
+/// The version of the first jar of that name in the directory of another file.
+fn version_beside(file: &Path, name: &str) -> Option<String> {
+    let mut files = file.parent()?.read_dir().ok()?.filter_map(Result::ok);
+    files.find_map(|entry| version_named(&entry.path(), name))
+}
+
+/// `3.8.0` of `zookeeper-3.8.0.jar`.
+fn version_named(jar: &Path, name: &str) -> Option<String> {
+    let version = jar.file_stem()?.to_str()?.strip_prefix(name)?.strip_prefix('-')?;
+    // `zookeeper-jute-3.8.0.jar` is another.
+    version.starts_with(|c: char| c.is_ascii_digit()).then(|| version.to_owned())
 }
 
 /// What a program says on stdout when it succeeds.
@@ -270,10 +317,30 @@ mod tests {
     #[test]
     fn the_version_is_in_the_name_of_the_jar() {
         let dir = tempfile::tempdir().expect("a directory");
-        let jar = dir.path().join("zookeeper.jar");
-        for name in ["zookeeper.jar", "zookeeper-jute.jar", "zookeeper-3.9.5.jar"] {
+        for name in ["zookeeper.jar", "zookeeper-jute.jar", "zookeeper-jute-3.9.4.jar", "zookeeper-3.9.5.jar"]
+        {
             std::fs::write(dir.path().join(name), "").expect("a file");
         }
-        assert_eq!(version_of(&jar), Some("3.9.5".to_owned()));
+        let path = |name: &str| dir.path().join(name);
+        let expected = Some("3.9.5".to_owned());
+        assert_eq!(version_of(&path("zookeeper.jar")), expected);
+        for entry in ["*", "zookeeper.jar", "zookeeper-3.9.5.jar"] {
+            let classpath = format!("/elsewhere:{}:/elsewhere/*", path(entry).display());
+            assert_eq!(version_in(&classpath, "zookeeper"), expected, "{entry}");
+            assert_eq!(version_in(&classpath, "curator-recipes"), None, "{entry}");
+        }
+    }
+
+    #[test]
+    fn a_version_has_numbers() {
+        let peer = |version: Option<&str>| ZooKeeperPeer {
+            java: PathBuf::new(),
+            classpath: String::new(),
+            version: version.map(str::to_owned),
+        };
+        assert!(peer(Some("3.10.0")).numbers() > peer(Some("3.9.11")).numbers());
+        assert_eq!(peer(Some("3.9.5")).numbers(), Some([3, 9, 5]));
+        assert_eq!(peer(Some("nightly")).numbers(), None);
+        assert_eq!(peer(None).numbers(), None);
     }
 }

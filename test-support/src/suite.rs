@@ -155,12 +155,15 @@ impl Suite {
         self.trials.push(trial.with_kind(backend));
     }
 
-    /// Runs the trials that the command line asks for, as `cargo test` would, says what was not run,
-    /// ends the shared servers and exits.
+    /// Runs the trials that the command line asks for, as `cargo test` would, says which peers it has found,
+    /// in which versions, and what was not run, ends the shared servers and exits.
     pub fn run(self) -> ! {
         let mut arguments = Arguments::from_args();
         arguments.test_threads = arguments.test_threads.or(self.at_once);
         let conclusion = libtest_mimic::run(&arguments, self.trials);
+        if let Some(found) = peers::found() {
+            println!("peers: {found}");
+        }
         if let Some(summary) = self.not_run.summary() {
             println!("{summary}");
         }

@@ -70,6 +70,8 @@ impl Write {
             create.opcode = match (create.flags, op) {
                 (5 | 6, _) => opcode::CREATE_TTL,
                 (4, _) => opcode::CREATE_CONTAINER,
+                // Of no kind: refused.
+                (..0 | 7.., opcode::CREATE_TTL) => opcode::CREATE_TTL,
                 (_, opcode::CREATE2) => opcode::CREATE2,
                 _ => opcode::CREATE,
             };
