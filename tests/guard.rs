@@ -13,11 +13,14 @@ use test_support::in_process::{DIRECTORY, hold, mutex, narrow, never_for, sessio
 use test_support::within;
 use tokio::sync::oneshot;
 use tokio_test::{assert_pending, task};
+use zookeeper_client as zk;
 use zookeeper_recipes::{
     AcquireError, Client, ConnectionState, FencingToken, Heartbeat, InterProcessMutex, LockGuard, LockState,
     LostReason, Margin, ReleaseError, TransactionError,
 };
-use zookeeper_test_server::{Cut, Direction, Gate, Isolation, LogEntry, LogKind, Loss, Match, Op, Server};
+use zookeeper_test_server::{
+    Cut, Direction, Gate, Isolation, LogEntry, LogKind, Loss, Match, Op, Server, Version,
+};
 
 const T: Duration = Duration::from_millis(1_500);
 const LONG: Duration = Duration::from_secs(20);
@@ -485,7 +488,7 @@ async fn a_lost_lock_gives_its_place_back_at_the_end_of_its_session() {
 #[tokio::test]
 async fn a_client_on_a_borrowed_session_deletes_what_a_lost_lock_has_kept() {
     let server = patient_server();
-    let connector = zookeeper_client::Client::connector().with_session_timeout(SLOW);
+    let connector = zk::Client::connector().with_session_timeout(SLOW);
     let owner = connector.connect(&server.connect_string()).await.unwrap();
     let holder = Client::from_session(owner.clone()).unwrap();
     let waiter = slow_client(&server).await;
@@ -609,6 +612,26 @@ async fn the_weaker_heartbeats_send_what_they_say() {
         assert_eq!(server.counters().requests(Op::Multi), 0);
         assert!(guard.is_held());
     }
+}
+
+#[tokio::test]
+async fn a_root_that_may_not_be_read_stops_no_heartbeat() {
+    // Servers before 3.9 tell the Stat of any node.
+    let tick = Duration::from_millis(50);
+    let builder = Server::builder().tick(tick).min_session_timeout(tick).zookeeper_version(Version::V3_9);
+    let server = builder.start().unwrap();
+    let builder = Client::builder().session_timeout(T).heartbeat(Heartbeat::Read);
+    let client = builder.connect(&server.connect_string()).await.unwrap();
+    let guard = hold(&client).await;
+    let outsider = zk::Client::connect(&server.connect_string()).await.unwrap();
+    let closed = zk::Acl::new(zk::Permission::CREATE | zk::Permission::DELETE, zk::AuthId::anyone());
+    outsider.set_acl("/", &[closed], None).await.unwrap();
+    assert_eq!(outsider.check_stat("/").await.unwrap_err(), zk::Error::NoAuth);
+    server.reset_counters();
+    let beats = |view: zookeeper_test_server::View<'_>| view.counters().requests(Op::Exists) >= 8;
+    until(&server, "eight beats, a lease and more", beats).await;
+    assert_eq!(guard.state(), LockState::Held);
+    guard.release().await.unwrap();
 }
 
 #[tokio::test]

@@ -79,7 +79,7 @@ async fn read_all(
                 let (data, stat) = match answer.await {
                     Ok(answer) => answer,
                     Err(zk::Error::NoNode) => continue,
-                    // The Stat can be read without a permission.
+                    // The Stat can be read without a permission, from ZooKeeper 3.8.
                     Err(zk::Error::NoAuth) => match handle.check_stat(path).await? {
                         Some(stat) => (Vec::new(), stat),
                         None => continue,

@@ -27,7 +27,7 @@ use crate::session::core::Core;
 use crate::session::directory_watches::Setting;
 use crate::session::watches::{WatchUse, changed};
 use crate::session::window::Slot;
-use crate::session::zk_session::{Session, SessionGone};
+use crate::session::zk_session::{Session, SessionGone, answers};
 
 /// Returns a fresh id for one create request (docs/protocol.md#one-id-per-create), as the dialect writes it.
 pub(super) fn new_id(naming: Naming) -> String {
@@ -456,7 +456,7 @@ pub(super) async fn make_directories_at(
     for _ in 0..2 {
         match make(zk::CreateMode::Container).await {
             Err(zk::Error::Unimplemented) => break,
-            Err(zk::Error::ConnectionLoss) => drop(handle.check_stat("/").await?),
+            Err(zk::Error::ConnectionLoss) => answers(handle).await?,
             made => return made,
         }
     }

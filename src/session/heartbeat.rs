@@ -21,7 +21,7 @@ use crate::protocol::moment::Moment;
 use crate::session::clock;
 use crate::session::holds::HeldNode;
 use crate::session::journal;
-use crate::session::zk_session::Session;
+use crate::session::zk_session::{Session, answers};
 
 /// The request that renews the leases of a client's locks: its answer proves that the servers keep the
 /// session.
@@ -163,9 +163,7 @@ async fn beat(session: &Arc<Session>, heartbeat: Heartbeat, sent: Moment) {
     let reply = match heartbeat {
         Heartbeat::Commit => return commit(session).await,
         Heartbeat::Sync => session.request(|handle| async move { handle.sync("/").await }).await,
-        Heartbeat::Read => {
-            session.request(|handle| async move { handle.check_stat("/").await.map(drop) }).await
-        }
+        Heartbeat::Read => session.request(|handle| async move { answers(&handle).await }).await,
     };
     if let Ok(reply) = reply {
         on_reply(session, sent, reply);

@@ -75,6 +75,14 @@ impl Deref for Handle {
     }
 }
 
+/// Waits until the connected server has answered a read. A refusal is an answer, too (docs/protocol.md#renewal).
+pub(crate) async fn answers(handle: &zk::Client) -> Result<(), zk::Error> {
+    match handle.check_stat("/").await {
+        Ok(_) | Err(zk::Error::NoAuth) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 impl Session {
     pub(crate) fn new(number: u64, handle: zk::Client, margin: Margin) -> Arc<Self> {
         let (session_id, timeout) = (handle.session_id().0, handle.session_timeout());

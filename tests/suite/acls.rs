@@ -93,7 +93,8 @@ async fn a_directory_that_we_may_not_list_is_no_lock(env: &Env) {
     assert_no_auth(&mutex.participants().await.unwrap_err(), &path);
     // The nodes that it could create it could also delete.
     client.flush(SOON).await.unwrap();
-    assert_eq!(env.stat(&path).await.unwrap().num_children, 0);
+    // Only an empty one can be deleted. Its Stat is not for everybody since ZooKeeper 3.9.5.
+    env.delete(&path).await;
 }
 
 async fn a_node_that_we_may_not_delete_is_reported(env: &Env) {
