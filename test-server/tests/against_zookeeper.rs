@@ -257,11 +257,15 @@ impl Stage {
             Step::AddWatch { path, mode } => (op::ADD_WATCH, Body::new().string(&full(path)).i32(*mode)),
             Step::SetWatches { ago, lists, op } => {
                 let lists = &lists[..if *op == op::SET_WATCHES2 { 5 } else { 3 }];
-                // What was missed of a node that may not be read is told until 3.9.5, and by the test server.
-                let ago = if is_at_least([3, 9, 6]) { 0 } else { *ago };
-                let body = lists.iter().fold(Body::new().i64(self.last - ago), |body, list| {
-                    body.strings(&list.iter().map(|path| full(path)).collect::<Vec<_>>())
-                });
+                // Until 3.9.5 it is told what was missed of a node that may not be read, by the test server too.
+                let hides = is_at_least([3, 9, 6]);
+                let ago = if hides { 0 } else { *ago };
+                let body =
+                    lists.iter().enumerate().fold(Body::new().i64(self.last - ago), |body, (kind, list)| {
+                        // The second list is of nodes that did not exist.
+                        let list = if hides && kind == 1 { &[][..] } else { list };
+                        body.strings(&list.iter().map(|path| full(path)).collect::<Vec<_>>())
+                    });
                 (*op, body)
             }
             Step::GetEphemerals { path } => (op::GET_EPHEMERALS, Body::new().string(&full(path))),
