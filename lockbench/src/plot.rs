@@ -352,6 +352,22 @@ mod tests {
     fn a_line_goes_through_all_of_its_points() {
         let line = Line { name: "ours".to_owned(), points: vec![(1.0, 10.0), (10.0, 100.0)] };
         let svg = lines_over(&PICTURES[2], "sessions", &[line]);
-        assert!(svg.contains(r#"<polyline points="70.0,364.0 590.0,64.0""#), "{svg}");
+        assert!(svg.contains(r#"<polyline points="80.0,364.0 600.0,64.0""#), "{svg}");
+    }
+
+    /// Also that of one which ends before the others.
+    #[test]
+    fn a_name_stands_behind_the_end_of_its_line() {
+        let line = |name: &str, points| Line { name: name.to_owned(), points };
+        let lines = [
+            line("ours", vec![(1.0, 10.0), (100.0, 100.0)]),
+            line("curator", vec![(1.0, 10.0), (10.0, 100.0)]),
+            line("kazoo", vec![(1.0, 10.0), (10.0, 100.0)]),
+        ];
+        let svg = lines_over(&PICTURES[2], "sessions", &lines);
+        for (name, x, y) in [("ours", 612, 68), ("curator", 352, 68), ("kazoo", 352, 83)] {
+            let found = svg.lines().find(|line| line.ends_with(&format!(">{name}</text>"))).unwrap();
+            assert!(found.contains(&format!(r#"x="{x}.0" y="{y}.0""#)), "{found}");
+        }
     }
 }
