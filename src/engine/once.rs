@@ -9,7 +9,7 @@ use crate::engine::hold::Hold;
 use crate::engine::read::{self, Read};
 use crate::engine::requests::make_directories_at;
 use crate::engine::transact::{Operation, transact};
-use crate::error::{OnceError, ReadError, TransactionError};
+use crate::error::{Cause, OnceError, ReadError, TransactionError};
 use crate::options::Parents;
 use crate::path::LockPath;
 use crate::protocol::failure::{FailureKind, Refusal};
@@ -174,16 +174,28 @@ impl Records {
             }
             Err(SessionGone) => return,
         };
-        for names in old.chunks(DELETED_AT_ONCE) {
-            let delete = |name: &String| {
-                let path = format!("{path}/{name}");
-                let path = LockPath::parse(self.client.namespace(), &path).ok()?;
-                Some(Operation::Delete { path, version: None })
-            };
+        let delete = |name: &String| {
+            let path = format!("{path}/{name}");
+            let path = LockPath::parse(self.client.namespace(), &path).ok()?;
+            Some(Operation::Delete { path, version: None })
+        };
+        let mut deletions: Vec<Operation> = old.iter().filter_map(delete).collect();
+        while !deletions.is_empty() {
+            let some: Vec<Operation> = deletions.iter().take(DELETED_AT_ONCE).cloned().collect();
+            let count = some.len();
             // By name: only while this has the lock is it certain that none was deleted and made again meanwhile.
-            if let Err(error) = transact(&[hold], names.iter().filter_map(delete).collect()).await {
-                tracing::debug!(path, %error, "old records of a job are left to the next run");
-                return;
+            match transact(&[hold], some).await {
+                Ok(()) => drop(deletions.drain(..count)),
+                // One that is gone, or has children: the others can go.
+                Err(TransactionError::Rejected { index, source, .. })
+                    if index < count && is_of_one_node(&source) =>
+                {
+                    deletions.remove(index);
+                }
+                Err(error) => {
+                    tracing::debug!(path, %error, "old records of a job are left to the next run");
+                    return;
+                }
             }
         }
     }
@@ -201,8 +213,11 @@ impl Records {
             // Sent together.
             let stats: Vec<_> = paths.iter().map(|path| handle.check_stat(path)).collect();
             for (name, stat) in names.iter().zip(stats) {
-                if let Some(stat) = stat.await? {
-                    found.push((stat.czxid, name.clone()));
+                match stat.await {
+                    Ok(Some(stat)) => found.push((stat.czxid, name.clone())),
+                    // Newer servers tell the Stat only to those that may read the node.
+                    Ok(None) | Err(zk::Error::NoAuth) => {}
+                    Err(error) => return Err(error),
                 }
             }
         }
@@ -213,4 +228,9 @@ impl Records {
     pub(crate) fn written_at(found: &Read) -> Duration {
         Duration::from_millis(found.ctime.try_into().unwrap_or(0))
     }
+}
+
+/// Returns whether a deletion was refused for what its node is, so that others need not be.
+fn is_of_one_node(why: &Cause) -> bool {
+    matches!(why.downcast_ref(), Some(zk::Error::NoNode | zk::Error::NotEmpty))
 }

@@ -307,6 +307,29 @@ async fn old_records_are_pruned_and_the_last_are_kept() {
     assert_eq!(runs.load(Ordering::Relaxed), 6);
 }
 
+/// One that has children, which an administrator has made, and one that is gone since it was looked at.
+#[tokio::test]
+async fn a_record_that_cannot_be_deleted_keeps_no_other_from_it() {
+    let server = start();
+    let client = connect(&server).await;
+    let runs = Arc::default();
+    for day in ["a", "b", "c", "d"] {
+        assert!(matches!(count(once(&client, JOB, day).keep(9), &runs).await.unwrap(), OnceOutcome::Ran(_)));
+    }
+    server.create("/jobs/report/done/a/note", b"").unwrap();
+    lock_is_free(&server).await;
+    let gate = server.hold_reply(Match::op(Op::Exists).path("/jobs/report/done/b").session(session(&client)));
+    let job = once(&client, JOB, "e").keep(1);
+    let run = tokio::spawn(async move { count(job, &runs).await });
+    within("the look", gate.wait_hit()).await;
+    server.delete("/jobs/report/done/b").unwrap();
+    gate.release();
+    assert_eq!(within("the end", run).await.unwrap().unwrap(), OnceOutcome::Ran(5));
+    let mut kept = server.children("/jobs/report/done");
+    kept.sort();
+    assert_eq!(kept, ["a", "e"]);
+}
+
 /// A name is no version: once another process may have the lock, what has this name may be a later record.
 #[tokio::test]
 async fn records_are_pruned_with_the_lock_only() {
