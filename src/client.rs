@@ -187,6 +187,8 @@ impl Client {
     /// - **Its owner's watches and requests.** A session that watches more than 128 KiB of paths cannot be
     ///   used after a reconnect. This client stays below that, but does not know of the owner's watches. A
     ///   reply of many megabytes to a request of the owner delays the heartbeats behind it.
+    /// - **One client for one session.** Two on one session do not keep their
+    ///   [`PersistentNode`](crate::PersistentNode)s at one path apart.
     /// - **[`close`](Self::close) deletes this client's nodes one by one** and leaves the session open. Nodes
     ///   that cannot be deleted within the session timeout are deleted later, or go when the session ends.
     ///

@@ -249,7 +249,8 @@ impl GroupWatch {
     /// that has left and come back, as after the end of its session, is a change. New data of a member are not a change,
     /// but are returned with the next one. The watch goes on over the sessions of the client.
     ///
-    /// A call costs two lists, and a read for each member, and after the end of a session a `sync`.
+    /// A call costs two lists, and a read for each member, and a `sync` if
+    /// the members were last returned in an earlier session.
     ///
     /// # Errors
     /// [`PersistentNodeError::Connection`] if no server answered for as long as the retry policy allows: call it

@@ -847,6 +847,8 @@ macro_rules! queue_methods {
             /// this returns.
             ///
             /// A node whose ACL denies this client READ has no [`identity`](crate::Contender::identity) to show.
+            /// Servers from ZooKeeper 3.9.3 refuse its Stat, too:
+            /// [`AcquireError::NoAuth`](crate::AcquireError::NoAuth) names the node then.
             ///
             /// # Errors
             /// See [`AcquireError`](crate::AcquireError); never

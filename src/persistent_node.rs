@@ -26,10 +26,10 @@ use crate::shown::Quoted;
 ///
 /// # Whose node it is
 /// The node counts only if the session that owns it is this client's. A node of an earlier session of this client
-/// is waited for until the servers expire that session. Any other node at the path is left alone, with its data,
-/// that of another `PersistentNode` of this client too:
+/// is waited for until the servers expire that session. Any other node at the path is left alone, with its data:
 /// the state is [`Conflict`](PersistentNodeState::Conflict), and when that node goes, this client creates its
-/// own. That is also what a process that was killed meets when it starts again, for the rest of the old session's
+/// own. A second `PersistentNode` of this client at one path is in `Conflict`, too, until the first is closed or
+/// dropped. That is also what a process that was killed meets when it starts again, for the rest of the old session's
 /// timeout.
 ///
 /// Unlike a guard it proves nothing: for a moment after its end another may use the name. See

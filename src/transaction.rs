@@ -358,7 +358,13 @@ pub(crate) async fn get_data(holds: &[&Hold], path: &str) -> Result<Option<Store
 pub(crate) async fn get_data_in(term: &Term, path: &str) -> Result<Option<Stored>, ReadError> {
     let over = || term.lost().map_or(Ok(()), |lost: Lost| Err(ReadError::from(lost)));
     over()?;
-    let read = get_data(&[term.hold()], path).await;
+    let holds = [term.hold()];
+    let read = tokio::select! {
+        biased;
+        // A hold that is given up is told of no loss.
+        lost = term.when_lost() => return Err(lost.into()),
+        read = get_data(&holds, path) => read,
+    };
     over()?;
     read
 }

@@ -148,6 +148,20 @@ async fn a_node_that_may_not_be_read_is_in_the_queue_without_an_identity() {
     assert!(lock.break_lock(&holder).await.unwrap());
 }
 
+/// ZooKeeper from 3.9.3.
+#[tokio::test]
+async fn a_node_whose_stat_may_not_be_read_either_is_named() {
+    let server = start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let guard = hold(&other).await;
+    server.fail(Match::op(Op::GetData), ServerError::NoAuth.code());
+    server.fail(Match::op(Op::Exists), ServerError::NoAuth.code());
+    match mutex(&client).holders().await.unwrap_err() {
+        AcquireError::NoAuth { node, .. } => assert_eq!(node, guard.node().to_string()),
+        error => panic!("{error}"),
+    }
+}
+
 #[tokio::test]
 async fn a_deletion_without_an_answer_is_repeated_and_was_done() {
     for applied in [true, false] {

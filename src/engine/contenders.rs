@@ -9,7 +9,7 @@ use zookeeper_client as zk;
 
 use crate::contender::{Contender, ContenderKind};
 use crate::engine::limit;
-use crate::engine::look::{Subject, error_of, list_queue, unusable_directory};
+use crate::engine::look::{Subject, error_of, list_queue, no_auth_in, unusable_directory};
 use crate::engine::node_contender::{contender, kind_of};
 use crate::engine::path_lock::PathLock;
 use crate::error::{AcquireError, BreakError};
@@ -79,20 +79,26 @@ async fn read_all(
                 let (data, stat) = match answer.await {
                     Ok(answer) => answer,
                     Err(zk::Error::NoNode) => continue,
-                    // The Stat can be read without a permission, from ZooKeeper 3.8.
-                    Err(zk::Error::NoAuth) => match handle.check_stat(path).await? {
-                        Some(stat) => (Vec::new(), stat),
-                        None => continue,
+                    // Servers before 3.9.3 tell the Stat without a permission.
+                    Err(zk::Error::NoAuth) => match handle.check_stat(path).await {
+                        Ok(Some(stat)) => (Vec::new(), stat),
+                        Ok(None) => continue,
+                        Err(zk::Error::NoAuth) => return Ok(Err(name.as_str().into())),
+                        Err(error) => return Err(error),
                     },
                     Err(error) => return Err(error),
                 };
                 let id = session.session_id();
                 read.push(contender(path_lock, directory, (name, *kind), (&data, &stat), id));
             }
-            Ok(read)
+            Ok(Ok(read))
         });
-        let read = read.await;
-        contenders.append(&mut read.map_err(|why| error_of(path_lock, directory, Subject::Directory, why))?);
+        match read.await {
+            Ok(Ok(mut read)) => contenders.append(&mut read),
+            // Not left out: it may be the holder.
+            Ok(Err(unreadable)) => return Err(no_auth_in(path_lock, directory, Subject::Node(unreadable))),
+            Err(why) => return Err(error_of(path_lock, directory, Subject::Directory, why)),
+        }
     }
     Ok(contenders)
 }
@@ -119,10 +125,8 @@ pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender)
     for _ in 0..MOST_LOOKS {
         // Repeated as a whole: by the time of a repetition the node of this name may be another's.
         let deleted = path_lock.client().ask(|_, handle| async move {
-            if was_there.load(Ordering::Relaxed) {
-                // The next server may lag behind, and still show the one that is gone.
-                handle.sync(server).await?;
-            }
+            // The server may lag behind, and still show one that is gone.
+            handle.sync(server).await?;
             let stat = handle.check_stat(server).await?.filter(|stat| is_of(contender, stat));
             let Some(stat) = stat else { return Ok(Deleted::NotThere) };
             was_there.store(true, Ordering::Relaxed);

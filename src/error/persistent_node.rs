@@ -33,7 +33,7 @@ pub enum PersistentNodeError {
     /// The node was not created in time. It will be, once what is in its way is gone.
     #[error(
         "the node {path} was not created within {waited:?}{}",
-        if *conflict { ": another node is at the path" } else { "" },
+        if *conflict { ": another node, or another handle of this client, has the path" } else { "" },
         path = Quoted(path)
     )]
     #[non_exhaustive]
@@ -42,7 +42,8 @@ pub enum PersistentNodeError {
         path: String,
         /// How long the call has waited.
         waited: Duration,
-        /// Whether another process's node, or one that is not ephemeral, is at the path.
+        /// Whether another process's node, or one that is not ephemeral, is at the path, or another handle of
+        /// this client has it.
         conflict: bool,
         /// What failed last; `None` if nothing did.
         #[source]

@@ -32,7 +32,8 @@ pub enum PersistentNodeState {
     /// The node was there, and this session's, when a server answered last.
     Present,
     /// A node of another process, or one that is not ephemeral, is at the path. It is left alone; when it
-    /// goes, this client creates its own.
+    /// goes, this client creates its own. Or another handle of this client has the path, whether its node is there
+    /// or not; this one has it when that is closed or dropped.
     Conflict,
     /// The servers refuse to create, read or write the node. They are asked again from time to time.
     Refused,
