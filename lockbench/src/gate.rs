@@ -159,8 +159,8 @@ const THREAD: &str = "the session has a thread of its own, so that a busy execut
 /// What keeps sessions that contend from more.
 const QUEUE: &str = "five requests a grant, as Curator and `Client::lock` have, and the servers have most of the \
                      time";
-/// Where a figure is on a quiet machine, and not on each run.
-const NOISE: &str = "it is there on a quiet machine; the gate has room for a busy one";
+/// What a figure reaches in some runs, and not in all.
+const NOISE: &str = "reached in some runs, and in others not: the gate has room for those";
 
 /// All gates. Where one falls short of an aim, it is where the figure is, with room for a busy machine:
 /// beyond it, something has become worse.
@@ -169,14 +169,14 @@ const ALL: &[Gate] = {
     use Quantity::{Cpu, Growth, Latency, LockNodes, Memory, Rate, Requests, Seconds, Time};
     &[
         relative("free_awaited", "ours", Time, AtMost(1.45), &["bare"]).short_of(AtMost(1.15), THREAD),
-        relative("free_awaited", "ours", Time, AtMost(1.25), &["bare_apart"]),
-        relative("free_awaited", "ours", Time, AtMost(0.85), &["curator"])
+        relative("free_awaited", "ours", Time, AtMost(1.35), &["bare_apart"]),
+        relative("free_awaited", "ours", Time, AtMost(0.9), &["curator"])
             .short_of(AtMost(0.75), NOISE),
         relative("free_awaited", "ours", Time, AtMost(1.1), &["client_lock"])
             .short_of(AtMost(0.95), "`Client::lock` does not wait for its deletion"),
         relative("free_awaited", "ours", Cpu, AtMost(1.9), &["bare"]).short_of(AtMost(1.3), THREAD),
-        relative("free_awaited", "ours", Cpu, AtMost(1.4), &["bare_apart"]),
-        relative("free_awaited_distant", "ours", Time, AtMost(1.08), &["bare"])
+        relative("free_awaited", "ours", Cpu, AtMost(1.5), &["bare_apart"]),
+        relative("free_awaited_distant", "ours", Time, AtMost(1.12), &["bare"])
             .short_of(AtMost(1.03), NOISE),
         relative("free_dropped", "ours", Time, AtMost(1.25), &["bare"]).short_of(
             AtMost(0.9),
@@ -187,10 +187,10 @@ const ALL: &[Gate] = {
             AtMost(1.5),
             "without TCP_NODELAY the list is a flight of its own: three, where `bare` has two",
         ),
-        relative("sessions_8", "ours", Rate, AtLeast(0.95), &["curator"]).short_of(AtLeast(1.25), QUEUE),
-        relative("sessions_8", "ours", Rate, AtLeast(0.9), &["client_lock"]).short_of(AtLeast(1.05), QUEUE),
-        relative("sessions_32", "ours", Rate, AtLeast(0.95), &["curator"]).short_of(AtLeast(1.25), QUEUE),
-        relative("sessions_32", "ours", Rate, AtLeast(0.9), &["client_lock"]).short_of(AtLeast(1.05), QUEUE),
+        relative("sessions_8", "ours", Rate, AtLeast(0.85), &["curator"]).short_of(AtLeast(1.25), QUEUE),
+        relative("sessions_8", "ours", Rate, AtLeast(0.8), &["client_lock"]).short_of(AtLeast(1.05), QUEUE),
+        relative("sessions_32", "ours", Rate, AtLeast(0.85), &["curator"]).short_of(AtLeast(1.25), QUEUE),
+        relative("sessions_32", "ours", Rate, AtLeast(0.75), &["client_lock"]).short_of(AtLeast(1.05), QUEUE),
         relative("inproc_256", "ours_handoff", Rate, AtLeast(50.0), &["curator", "curator_shared"]),
         relative("inproc_256", "ours_fair", Rate, AtLeast(1.8), &["curator", "curator_shared"]).short_of(
             AtLeast(8.0),
@@ -212,7 +212,7 @@ const ALL: &[Gate] = {
         absolute("rush", "ours_handoff", Memory, 2048.0),
         absolute("growth", "ours_handoff", Growth, 1.0),
         relative("locks_64", "ours", Rate, AtLeast(0.65), &["bare"]).short_of(AtLeast(0.75), NOISE),
-        relative("locks_64", "ours", Rate, AtLeast(1.2), &["client_lock"]).short_of(AtLeast(1.4), NOISE),
+        relative("locks_64", "ours", Rate, AtLeast(1.05), &["client_lock"]).short_of(AtLeast(1.4), NOISE),
         growth("waiters_100", "ours", "waiters_10", 10.0),
         growth("waiters_100", "ours_fair", "waiters_10", 10.0),
         growth("waiters_1000", "ours", "waiters_100", 10.0),
