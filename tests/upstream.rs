@@ -34,12 +34,21 @@ async fn connect(servers: &str) -> zk::Client {
     within("a session", zk::Client::connect(servers)).await.unwrap()
 }
 
-/// A server whose sessions end soon, and a session of 2 s.
-async fn impatient() -> (Server, zk::Client) {
-    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
-    let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(2));
+/// A server with a session that ends this long after its last word, and no sooner or later.
+async fn impatient(session_timeout: Duration) -> (Server, zk::Client) {
+    let server = Server::builder().tick(session_timeout / 20).start().unwrap();
+    let connector = zk::Client::connector().with_session_timeout(session_timeout);
     let client = within("a session", connector.connect(&server.connect_string())).await.unwrap();
+    assert_eq!(client.session_timeout(), session_timeout);
     (server, client)
+}
+
+/// Waits for the loss of a connection. A state watcher keeps the latest state alone: of a quick reconnect it
+/// tells no `Disconnected`, only that there is news.
+async fn lost_connection(states: &mut zk::StateWatcher) -> zk::SessionState {
+    let state = within("the cut", states.changed()).await;
+    assert!(!state.is_terminated(), "{state}");
+    state
 }
 
 fn open() -> zk::Acls<'static> {
@@ -155,7 +164,7 @@ fn each_answer_wakes_a_thread_that_does_not_read_it() {
             client.check_stat("/").await.unwrap();
         }
         let waits = waits_of_the_reactor().unwrap_or(0) - before;
-        assert_eq!(waits > 500, without(&["tokio-sockets"]), "{waits} for 1,000 requests");
+        assert_eq!(waits > 100, without(&["tokio-sockets"]), "{waits} for 1,000 requests");
     });
 }
 
@@ -211,7 +220,7 @@ async fn a_persistent_watch_is_lost_on_reconnect() {
 
 #[tokio::test]
 async fn too_many_watches_end_the_session_on_reconnect() {
-    let (server, client) = impatient().await;
+    let (server, client) = impatient(Duration::from_secs(2)).await;
     let path = |n| format!("/{}-{n:04}", "x".repeat(100));
     let mut watchers = Vec::new();
     for n in 0..1500 {
@@ -219,17 +228,13 @@ async fn too_many_watches_end_the_session_on_reconnect() {
     }
     let mut states = client.state_watcher();
     assert!(server.cut(client.session_id().0, Cut::Fin));
-    assert_eq!(within("the cut", states.changed()).await, zk::SessionState::Disconnected);
+    let mut seen = vec![lost_connection(&mut states).await];
     let settled = async {
         // A watch that works is proof that the connection lasts.
-        let mut seen = Vec::new();
-        loop {
-            let state = states.changed().await;
-            seen.push(state);
-            if state.is_terminated() || client.check_stat("/").await.is_ok() {
-                return (state.is_terminated() || client.state().is_terminated(), seen);
-            }
+        while !client.state().is_terminated() && client.check_stat("/").await.is_err() {
+            seen.push(states.changed().await);
         }
+        (client.state().is_terminated(), seen)
     };
     let (ended, seen) = within("an end of the reconnects", settled).await;
     assert_eq!(ended, without(&["set-watches"]), "{seen:?}");
@@ -244,7 +249,7 @@ async fn a_request_that_is_too_large_looks_like_a_lost_connection() {
     let mut states = client.state_watcher();
     let error = within("the answer", client.create("/big", &vec![0; 2 << 20], &options)).await.unwrap_err();
     assert!(matches!(error, zk::Error::ConnectionLoss | zk::Error::Custom(_)), "{error:?}");
-    assert_eq!(within("the cut", states.changed()).await, zk::SessionState::Disconnected);
+    lost_connection(&mut states).await;
 }
 
 #[test]
@@ -300,24 +305,23 @@ async fn another_session_is_taken_for_the_same_one() {
     let client = connect(&address).await;
     let mut states = client.state_watcher();
     cut.notify_one();
-    let next = [within("a state", states.changed()).await, within("a state", states.changed()).await];
-    assert_eq!(
-        next,
-        [zk::SessionState::Disconnected, zk::SessionState::SyncConnected],
-        "no end of session 1"
-    );
+    let mut state = lost_connection(&mut states).await;
+    while state == zk::SessionState::Disconnected {
+        state = within("a state", states.changed()).await;
+    }
+    assert_eq!(state, zk::SessionState::SyncConnected, "no end of session 1");
     assert_eq!(client.session_id(), zk::SessionId(1), "though the server speaks of session 2");
 }
 
 #[tokio::test]
 async fn an_unanswered_ping_is_not_noticed_while_events_arrive() {
-    let (server, client) = impatient().await;
+    let (server, client) = impatient(Duration::from_secs(5)).await;
     server.create("/n", "").unwrap();
     let mut watcher = within("the watch", client.watch("/n", zk::AddWatchMode::Persistent)).await.unwrap();
     let mut states = client.state_watcher();
     let id = client.session_id().0;
-    assert!(server.stall(id, Direction::ToServer));
     let started = Instant::now();
+    assert!(server.stall(id, Direction::ToServer));
     // 2/5 of the session timeout is how long a client should wait for an answer. The events end with the
     // session.
     let events = async {
