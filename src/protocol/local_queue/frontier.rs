@@ -37,7 +37,7 @@ pub(crate) struct Numbered {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Frontier {
     /// No contender is left of the creates up to here.
-    nobody: Option<Known>,
+    no_contender: Option<Known>,
     /// No writer is left of the creates up to here.
     no_writer: Option<Known>,
     /// The nodes that hold the lock, by name.
@@ -75,7 +75,9 @@ impl Frontier {
     /// this client is concerned.
     pub(crate) fn expects(&self, kind: Kind) -> bool {
         let known = match kind {
-            Kind::Exclusive => self.nobody.is_some() && self.holders.values().all(|holder| holder.leaving),
+            Kind::Exclusive => {
+                self.no_contender.is_some() && self.holders.values().all(|holder| holder.leaving)
+            }
             Kind::Shared => self.no_writer.is_some(),
         };
         known && self.is_quiet()
@@ -89,7 +91,7 @@ impl Frontier {
     /// the directory was created that is watched since, and still exists.
     pub(crate) fn is_first(&mut self, node: Numbered, directory: i64) -> bool {
         let known = match node.kind {
-            Kind::Exclusive => self.nobody,
+            Kind::Exclusive => self.no_contender,
             Kind::Shared => self.no_writer,
         };
         let is_first = known.is_some_and(|known| {
@@ -113,7 +115,7 @@ impl Frontier {
         let (since, sequence) = (node.czxid, node.sequence);
         // Not expected: where numbers have wrapped, nothing is granted.
         let Some(before) = sequence.checked_sub(1).filter(|_| sequence >= 0) else { return false };
-        let known = if node.kind == Kind::Exclusive { self.nobody } else { self.no_writer };
+        let known = if node.kind == Kind::Exclusive { self.no_contender } else { self.no_writer };
         // The end of the one before may be told late.
         let follows = known.is_some_and(|known| known.through >= before)
             || self.holders.values().any(|holder| holder.node.sequence == before);
@@ -127,8 +129,8 @@ impl Frontier {
         let is_newer = |known: Option<Known>| known.is_none_or(|known| known.since < since);
         match node.kind {
             Kind::Exclusive => {
-                self.nobody = Some(Known { through: before, since });
-                self.no_writer = self.nobody;
+                self.no_contender = Some(Known { through: before, since });
+                self.no_writer = self.no_contender;
             }
             Kind::Shared if is_newer(self.no_writer) => {
                 self.no_writer = Some(Known { through: sequence, since });
@@ -153,18 +155,18 @@ impl Frontier {
         let holder = self.holders.remove(name);
         match (how, holder) {
             (Gone::Deleted | Gone::HandedOver { .. }, Some(Holder { node, .. })) => {
-                self.nobody = self.nobody.map(|known| known.beyond(node));
+                self.no_contender = self.no_contender.map(|known| known.beyond(node));
                 self.no_writer = self.no_writer.map(|known| known.beyond(node));
             }
             (Gone::Deleted | Gone::HandedOver { .. }, None) => {}
-            (Gone::Unclear, _) => (self.nobody, self.no_writer) = (None, None),
+            (Gone::Unclear, _) => (self.no_contender, self.no_writer) = (None, None),
         }
     }
 
     /// Every zxid in it, for the model.
     #[cfg(test)]
     pub(super) fn each_zxid(&mut self, f: &mut dyn FnMut(&mut i64)) {
-        let known = [&mut self.nobody, &mut self.no_writer].into_iter().flatten();
+        let known = [&mut self.no_contender, &mut self.no_writer].into_iter().flatten();
         known.map(|known| &mut known.since).for_each(&mut *f);
         self.holders.values_mut().map(|holder| &mut holder.node.czxid).for_each(f);
     }
