@@ -282,7 +282,7 @@ async fn a_timeout_says_where_this_process_holds_the_lock() {
 
 #[tokio::test]
 async fn default_session_timeout_is_30_s() {
-    let server = start();
+    let server = Server::start().unwrap();
     let client = connect_as(Client::builder(), &server).await;
     assert_eq!(client.session_timeout(), Some(Duration::from_secs(30)));
     assert_eq!(server.sessions()[0].timeout, Duration::from_secs(30));

@@ -1,16 +1,16 @@
 //! Locks of this library on a server in the same process: both ends set up, and what "queued" and "clean"
 //! mean.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![expect(clippy::missing_panics_doc, reason = "all of them panic where the test has failed")]
 
 use std::fmt::Debug;
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
-    AcquireError, Client, ClientBuilder, InterProcessFairLock, InterProcessLock, InterProcessMutex,
-    LockGuard, NodePath, RetryPolicy, Token, TryLockError,
+    AcquireError, Client, ClientBuilder, ConnectError, InterProcessFairLock, InterProcessLock,
+    InterProcessMutex, LockGuard, NodePath, RetryPolicy, Token, TryLockError,
 };
 use zookeeper_test_server::{LogEntry, LogKind, Op, Server, View};
 
@@ -19,18 +19,27 @@ use crate::wait::{SOON, within};
 /// The lock's directory in these tests.
 pub const DIRECTORY: &str = "/locks/sku-42";
 
+/// A session timeout whose sixth, after which a heartbeat is sent, is longer than any test on any machine.
+pub const HOUR: Duration = Duration::from_secs(3600);
+
 /// What an acquire returns.
 pub type Acquired<G = LockGuard> = Result<G, AcquireError>;
 
-/// A server on which the lock's directory exists.
+/// A server on which nothing exists, and which grants [calm](calm) clients their session timeout.
+#[must_use]
+pub fn start_empty() -> Server {
+    Server::builder().max_session_timeout(HOUR).start().unwrap()
+}
+
+/// The same, on which the lock's directory exists.
 #[must_use]
 pub fn start() -> Server {
-    let server = Server::start().unwrap();
+    let server = start_empty();
     server.create(DIRECTORY, "").unwrap();
     server
 }
 
-/// The same, and sessions may be as short as 200 ms and no longer than 2 s.
+/// The same, where sessions may be as short as 200 ms and no longer than 2 s.
 #[must_use]
 pub fn start_impatient() -> Server {
     let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
@@ -54,9 +63,31 @@ pub async fn connect_with(server: &Server, policy: RetryPolicy) -> Client {
     connect_as(Client::builder().retry_policy(policy), server).await
 }
 
-/// The client of a builder, which sets the retry policy too.
+/// A client that sends nothing but what it is told to: it has no heartbeat while a test lasts. It keeps a
+/// connection that is silent for less than twenty seconds, as one is whose answer is held, where others give
+/// it up after less than two. For a server that [was started here](start_empty).
+pub async fn calm(server: &Server) -> Client {
+    calm_with(server, eager()).await
+}
+
+/// The same with another retry policy.
+pub async fn calm_with(server: &Server, policy: RetryPolicy) -> Client {
+    let builder = Client::builder().session_timeout(HOUR).connect_timeout(SOON);
+    connect_as(builder.retry_policy(policy), server).await
+}
+
+/// The client of a builder, which sets the retry policy too. Where a busy machine needs longer than the
+/// connect timeout, it is asked again.
 pub async fn connect_as(builder: ClientBuilder, server: &Server) -> Client {
-    within("the session", builder.connect(&server.connect_string())).await.unwrap()
+    let connected = async {
+        loop {
+            match builder.clone().connect(&server.connect_string()).await {
+                Err(ConnectError::TimedOut { .. }) => {}
+                connected => return connected.unwrap(),
+            }
+        }
+    };
+    within("the session", connected).await
 }
 
 /// The mutex at [`DIRECTORY`].
@@ -112,6 +143,31 @@ pub fn until(
 /// The guard of an attempt that runs as a task.
 pub async fn granted<G: Debug>(attempt: JoinHandle<Acquired<G>>) -> G {
     within("the grant", attempt).await.unwrap().unwrap()
+}
+
+/// The error of an acquire whose time is over when the servers have told who is ahead. Where a busy machine
+/// needs longer for that, the error is that of no answer, and it is called again with twice the time.
+pub async fn timed_out<G: Debug>(acquire: impl AsyncFn(Duration) -> Acquired<G>) -> AcquireError {
+    let mut timeout = Duration::from_millis(30);
+    loop {
+        match within("the end", acquire(timeout)).await.unwrap_err() {
+            AcquireError::Connection { .. } if timeout < SOON => timeout *= 2,
+            error => return error,
+        }
+    }
+}
+
+/// The guard of a try of a lock that is only kept. It waits for a tenth of a second behind a kept node; where
+/// a busy machine needs longer to delete that, it is called again. It may not give up earlier.
+pub async fn tried<G>(attempt: impl AsyncFn() -> Result<G, TryLockError>) -> G {
+    loop {
+        let began = Instant::now();
+        match within("the try", attempt()).await {
+            Ok(guard) => return guard,
+            Err(TryLockError::WouldBlock { .. }) if began.elapsed() >= Duration::from_millis(100) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 /// The children of a lock's directory, as paths, in the order of their numbers.

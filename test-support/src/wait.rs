@@ -69,6 +69,11 @@ impl<F: Future> ByHand<F> {
         self
     }
 
+    /// Goes on as any other future.
+    pub async fn finished(self) -> F::Output {
+        self.future.await
+    }
+
     /// Waits until the future asks to be polled. It is not polled.
     #[track_caller]
     pub fn woken(&self) -> impl Future<Output = ()> + use<F> {
