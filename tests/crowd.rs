@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use test_support::in_process::{DIRECTORY, connect, connect_as, session, start, until};
+use test_support::in_process::{DIRECTORY, calm, connect_as, session, start, until};
 use test_support::{ByHand, SOON, within};
 use zookeeper_recipes::{Client, InterProcessFairLock, InterProcessMutex};
 use zookeeper_test_server::{LogKind, Match, Op, Server};
@@ -86,7 +86,8 @@ async fn creates(server: &Server, client: &Client) -> usize {
 async fn a_crowd_of_waiters_costs_no_lock_elsewhere() {
     const CROWD: usize = 5_000;
     let server = Arc::new(start());
-    let client = connect_as(Client::builder().session_timeout(Duration::from_secs(24)), &server).await;
+    let builder = Client::builder().session_timeout(Duration::from_secs(24)).connect_timeout(SOON);
+    let client = connect_as(builder, &server).await;
     let id = session(&client);
     let elsewhere = InterProcessMutex::new(&client, OTHER).unwrap();
     let held = within("a lock elsewhere", elsewhere.lock()).await.unwrap();
@@ -152,7 +153,7 @@ async fn a_crowd_of_waiters_costs_no_lock_elsewhere() {
 async fn creates_wait_for_answers_and_locks_take_turns() {
     let server = start();
     server.create(OTHER, "").unwrap();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let id = session(&client);
     let gate = server.hold_request(Match::op(Op::Create).session(id));
     let (here, there) = (fair(&client, DIRECTORY), fair(&client, OTHER));
@@ -188,7 +189,7 @@ async fn creates_wait_for_answers_and_locks_take_turns() {
 #[tokio::test]
 async fn a_cancelled_create_keeps_its_slot() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let gate = server.hold_request(Match::op(Op::Create).session(session(&client)));
     let lock = fair(&client, DIRECTORY);
     let sent: Vec<_> = (0..WINDOW).map(|_| ByHand::new(lock.lock()).start()).collect();
@@ -209,7 +210,7 @@ async fn a_cancelled_create_keeps_its_slot() {
 #[tokio::test]
 async fn a_release_does_not_wait_for_a_crowd_that_gives_up() {
     let server = start();
-    let (client, holder) = (connect(&server).await, connect(&server).await);
+    let (client, holder) = (calm(&server).await, calm(&server).await);
     let id = session(&client);
     let _first = within("the grant", fair(&holder, DIRECTORY).lock()).await.unwrap();
     let held = within("the grant", InterProcessMutex::new(&client, OTHER).unwrap().lock()).await.unwrap();

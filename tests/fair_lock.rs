@@ -6,8 +6,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use test_support::in_process::{
-    Acquired, DIRECTORY, connect, connect_as, eager, fair, granted, hold, mutex, queue, session, start,
-    start_impatient, until,
+    Acquired, DIRECTORY, calm, connect_as, eager, fair, granted, hold, mutex, queue, session, start, until,
 };
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
@@ -19,12 +18,6 @@ use zookeeper_test_server::{Loss, Match, Op, Server};
 
 fn lock(client: &Client) -> InterProcessFairLock {
     fair(client)
-}
-
-/// A client whose heartbeat is slower than any of these tests.
-async fn calm(server: &Server) -> Client {
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(40));
-    connect_as(builder, server).await
 }
 
 /// Starts an attempt and waits until it has a node and knows whom it waits for.
@@ -47,7 +40,7 @@ async fn clean(server: &Server, clients: &[&Client]) {
     }
     until(server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
     until(server, "the end of all watches", |view| view.watches() == 0).await;
-    let client = connect(server).await;
+    let client = calm(server).await;
     within("the lock", mutex(&client).lock()).await.unwrap().release().await.unwrap();
     client.close().await.unwrap();
 }
@@ -193,16 +186,17 @@ async fn a_release_hands_nothing_over_past_another_client() {
 /// What is handed over is a lock that is held. When it was lost, the next in line looks at the queue.
 #[tokio::test]
 async fn a_lost_lock_is_not_handed_over() {
-    let server = start_impatient();
-    let client =
-        connect_as(Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(2)), &server)
-            .await;
+    let server = start();
+    server.freeze_expiry(true);
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(4));
+    let client = connect_as(builder, &server).await;
     let holder = within("the grant", lock(&client).lock()).await.unwrap();
     let (next, node) = waits(&server, &client).await;
     let gate = server.hold_request(Match::op(Op::Delete).path(holder.node()));
     let beats = server.hold_reply(Match::op(Op::Multi).session(session(&client)).always());
     assert_eq!(within("the loss", holder.lost()).await.reason(), LostReason::LeaseExpired);
     // Nothing but the loss itself is against a grant: the servers answer again.
+    server.freeze_expiry(false);
     beats.release();
     let other = InterProcessFairLock::new(&client, "/locks/other").unwrap();
     within("another lock", other.lock()).await.unwrap().release().await.unwrap();
@@ -261,7 +255,7 @@ async fn a_shared_list_is_one_that_was_sent_after_the_create() {
         guards.push(within("the grant", other).await.unwrap().unwrap());
     }
     assert_eq!(server.counters().requests_of(id, Op::GetChildren), 1, "one for all twenty");
-    drop(guards);
+    drop((guards, lock));
     clean(&server, &[&client]).await;
 }
 

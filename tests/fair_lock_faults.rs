@@ -4,7 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use test_support::in_process::{Barrier, DIRECTORY, eager, fair, queue, session, until, until_lost};
+use test_support::in_process::{
+    Barrier, DIRECTORY, HOUR, calm, calm_with, connect_as, eager, fair, queue, session, until, until_lost,
+};
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
@@ -14,23 +16,21 @@ use zookeeper_recipes::{
 };
 use zookeeper_test_server::{CreateMode, Cut, Match, Op, Server};
 
-const LONG: Duration = Duration::from_secs(20);
-
 fn server() -> Server {
     let tick = Duration::from_millis(50);
     let server =
-        Server::builder().tick(tick).min_session_timeout(tick).max_session_timeout(LONG).start().unwrap();
+        Server::builder().tick(tick).min_session_timeout(tick).max_session_timeout(HOUR).start().unwrap();
     server.create(DIRECTORY, "").unwrap();
     server
 }
 
 async fn client_with(server: &Server, timeout: Duration) -> Client {
     let builder = Client::builder().retry_policy(eager()).session_timeout(timeout);
-    within("the session", builder.connect(&server.connect_string())).await.unwrap()
+    connect_as(builder.connect_timeout(SOON), server).await
 }
 
 async fn client(server: &Server) -> Client {
-    client_with(server, LONG).await
+    calm(server).await
 }
 
 /// A place whose attempt waits for its predecessor already.
@@ -252,7 +252,7 @@ async fn waiting_in_turns_leaves_no_tasks() {
     let other = client(&server).await;
     let _held = within("the grant", fair(&other).lock()).await.unwrap();
     let session =
-        zk::Client::connector().with_session_timeout(LONG).connect(&server.connect_string()).await.unwrap();
+        zk::Client::connector().with_session_timeout(HOUR).connect(&server.connect_string()).await.unwrap();
     let client = Client::from_session(session).unwrap();
     let mut place = place(&fair(&client)).await;
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
@@ -375,7 +375,7 @@ fn a_place_whose_runtime_is_gone_answers_with_an_error() {
     let server = server();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (mut place, _held) = runtime.block_on(async {
-        let connector = zk::Client::connector().with_session_timeout(LONG);
+        let connector = zk::Client::connector().with_session_timeout(HOUR);
         let client =
             Client::from_session(connector.connect(&server.connect_string()).await.unwrap()).unwrap();
         let held = within("the grant", fair(&client).lock()).await.unwrap();
@@ -442,6 +442,7 @@ async fn a_place_is_taken_anew_although_its_old_node_is_not_deleted_yet() {
     // The time in which the attempt would end or be granted, which nothing but its answer shows.
     let early = tokio::time::timeout(Duration::from_millis(200), place.lock()).await;
     server.refuse_connections(false);
+    server.freeze_expiry(false);
     match early {
         Ok(Ok(guard)) => panic!("granted as {:?}", guard.state()),
         Ok(Err(error)) => panic!("the place has ended: {error}"),
@@ -468,8 +469,7 @@ async fn one_refusal_does_not_leave_a_whole_group_behind() {
     const CROWD: usize = 5;
     let server = server();
     let policy = RetryPolicy::n_times(0, Duration::from_millis(1));
-    let builder = Client::builder().retry_policy(policy).session_timeout(LONG);
-    let client = within("the session", builder.connect(&server.connect_string())).await.unwrap();
+    let client = calm_with(&server, policy).await;
     let id = session(&client);
     let creates = server.hold_reply(Match::op(Op::Create).session(id).times(CROWD));
     let attempts: Vec<_> = (0..CROWD).map(|_| tokio::spawn(fair(&client).lock())).collect();

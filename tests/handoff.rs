@@ -2,12 +2,14 @@
 //! bounds, and only from health.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::HashMap;
 use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use test_support::in_process::{
-    Acquired, DIRECTORY, assert_clean, connect, connect_as, eager, fair, granted, hold, most_nodes, mutex,
-    queue, session, start, until,
+    Acquired, DIRECTORY, assert_clean, calm, connect_as, eager, fair, granted, hold, most_nodes, mutex,
+    queue, session, start, timed_out, until,
 };
 use test_support::{SOON, within};
 use tokio::task::JoinSet;
@@ -16,15 +18,9 @@ use zookeeper_recipes::{
     AcquireError, Client, InterProcessMultiLock, InterProcessMutex, LockGuard, LockState, LostReason,
     TryLockError,
 };
-use zookeeper_test_server::{Cut, Direction, LogEntry, LogKind, Match, Op, Server};
+use zookeeper_test_server::{Cut, Direction, LogEntry, LogKind, Match, Op};
 
 const LONG: Duration = Duration::from_secs(3600);
-
-/// A client whose heartbeat is slower than any of these tests.
-async fn calm(server: &Server) -> Client {
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(40));
-    connect_as(builder, server).await
-}
 
 fn bounded(client: &Client, max: u32, time: Duration) -> InterProcessMutex {
     InterProcessMutex::builder(client, DIRECTORY).handoff(max, time).build().unwrap()
@@ -97,10 +93,10 @@ async fn ten_thousand_tasks_have_one_node_at_a_time() {
     let server = start();
     let client = calm(&server).await;
     let lock = bounded(&client, 100, LONG);
-    let inside = std::sync::Arc::new(std::sync::Mutex::new(0_u64));
+    let inside = Arc::new(Mutex::new(0_u64));
     let mut tasks = JoinSet::new();
     for _ in 0..10_000 {
-        let (lock, inside) = (lock.clone(), std::sync::Arc::clone(&inside));
+        let (lock, inside) = (lock.clone(), Arc::clone(&inside));
         tasks.spawn(async move {
             let guard = lock.lock().await.unwrap();
             *inside.try_lock().expect("alone") += 1;
@@ -151,6 +147,7 @@ async fn the_node_goes_to_the_back_of_the_queue_after_max_hand_overs() {
 }
 
 /// Another process waits for a greedy one no longer than the time that was set and the longest hold of a task.
+/// A busy machine makes each hold longer, and so fewer fit into that time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_process_waits_no_longer_than_the_bound_and_one_hold() {
     const TIME: Duration = Duration::from_millis(50);
@@ -158,12 +155,14 @@ async fn another_process_waits_no_longer_than_the_bound_and_one_hold() {
     let server = start();
     let (greedy, other) = (calm(&server).await, calm(&server).await);
     let lock = bounded(&greedy, u32::MAX, TIME);
+    let holds = Arc::new(Mutex::new(HashMap::<_, u32>::new()));
     let mut tasks = JoinSet::new();
     for _ in 0..20 {
-        let lock = lock.clone();
+        let (lock, holds) = (lock.clone(), Arc::clone(&holds));
         tasks.spawn(async move {
             loop {
                 let guard = lock.lock().await.unwrap();
+                *holds.lock().unwrap().entry(guard.node()).or_default() += 1;
                 // Work, of which there is always more.
                 tokio::time::sleep(HOLD).await;
                 drop(guard);
@@ -171,17 +170,13 @@ async fn another_process_waits_no_longer_than_the_bound_and_one_hold() {
         });
     }
     until(&server, "a greedy one's node", |view| !view.children(DIRECTORY).is_empty()).await;
-    let mut worst = Duration::ZERO;
     for _ in 0..10 {
-        let began = Instant::now();
-        let guard = within("the grant", mutex(&other).lock()).await.unwrap();
-        worst = worst.max(began.elapsed());
-        guard.release().await.unwrap();
+        within("the grant", mutex(&other).lock()).await.unwrap().release().await.unwrap();
     }
-    println!("worst wait {worst:?}");
-    // A busy machine prolongs every step; without the bound it would be for ever.
-    assert!(worst < 4 * TIME + 100 * HOLD, "{worst:?}");
     tasks.shutdown().await;
+    let holds = holds.lock().unwrap().clone();
+    let most = holds.values().copied().max().unwrap();
+    assert!(u128::from(most) <= TIME.as_millis() / HOLD.as_millis() + 1, "{most} holds by one node");
     for client in [greedy, other] {
         client.flush(SOON).await.unwrap();
     }
@@ -251,7 +246,7 @@ async fn a_wait_ends_at_its_deadline_and_says_who_is_ahead() {
     }
     drop((_before, guard));
     let theirs = within("the grant", mutex(&other).lock()).await.unwrap();
-    match within("the end", lock.acquire(asked)).await.unwrap_err() {
+    match timed_out(|timeout| lock.acquire(timeout)).await {
         AcquireError::TimedOut { ahead, first, holder, .. } => {
             assert_eq!((ahead, first), (1, Some(theirs.node())));
             assert!(holder.is_none());
@@ -449,7 +444,8 @@ async fn each_holder_has_a_hold_of_its_own() {
     let client = calm(&server).await;
     let lock = unbounded(&client);
     let guard = within("the grant", lock.acquire_for(LONG, LONG)).await.unwrap();
-    let mut short = task::spawn(lock.acquire_for(LONG, Duration::from_millis(100)));
+    let lease = Duration::from_secs(1);
+    let mut short = task::spawn(lock.acquire_for(LONG, lease));
     assert_pending!(short.poll());
     let mut plain = waiting(&lock, 1).pop().unwrap();
     let shared = guard.reenter().unwrap();
@@ -459,7 +455,7 @@ async fn each_holder_has_a_hold_of_its_own() {
     assert_eq!((shared.hold_count(), shared.remaining().is_some()), (1, true));
     drop(shared);
     let guard = assert_ready!(short.poll()).unwrap();
-    assert!(guard.remaining().unwrap() <= Duration::from_millis(100));
+    assert!(guard.remaining().is_none_or(|remaining| remaining <= lease));
     drop(lost);
     // It ends by itself, and the next has a node of its own.
     assert_eq!(within("the end", guard.lost()).await.reason(), LostReason::LeaseOver);
@@ -538,7 +534,7 @@ async fn close_ends_all_waits() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_deleted_by_hand_is_noticed_whoever_holds_it() {
     let server = start();
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(4));
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(12));
     let client = connect_as(builder, &server).await;
     let lock = unbounded(&client);
     let guard = within("the grant", lock.lock()).await.unwrap();
@@ -560,8 +556,9 @@ async fn a_node_deleted_by_hand_is_noticed_whoever_holds_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_heartbeat_finds_is_told_to_the_holder_of_that_moment() {
     let server = start();
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(12));
-    let client = connect_as(builder, &server).await;
+    // The connection outlives a reply that is held for 3 s.
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(24));
+    let client = connect_as(builder.connect_timeout(SOON), &server).await;
     let lock = unbounded(&client);
     let guard = within("the grant", lock.lock()).await.unwrap();
     let mut line = waiting(&lock, 1);
@@ -601,7 +598,7 @@ async fn a_short_interruption_loses_nobody() {
 #[tokio::test]
 async fn handles_agree_on_it() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let ours = bounded(&client, 3, LONG);
     let same = mutex(&client);
     let guard = within("the grant", ours.lock()).await.unwrap();

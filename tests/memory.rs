@@ -4,11 +4,10 @@
 
 use std::io::{BufRead, BufReader, Lines, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
 
 use peak_alloc::PeakAlloc;
-use test_support::in_process::{DIRECTORY, fair, start};
-use test_support::within;
+use test_support::in_process::{DIRECTORY, HOUR, fair, start};
+use test_support::{SOON, within};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{Client, InterProcessMutex, InterProcessReadWriteLock};
@@ -60,7 +59,7 @@ async fn a_waiter_for_a_place_costs_less_than_one_in_the_queue() {
         assert_pending!(attempt.poll());
     }
     // The session's thread polls new tasks in the order in which they were spawned, and a flush is one of them.
-    within("a flush", client.flush(Duration::from_secs(60))).await.unwrap();
+    within("a flush", client.flush(SOON)).await.unwrap();
     let each = ALLOCATED.current_usage().saturating_sub(before) / WAITERS;
     println!("{each} bytes a waiter without a place");
     assert!((500..WITHOUT_PLACE).contains(&each), "{each} bytes a waiter without a place");
@@ -91,7 +90,7 @@ async fn cycles_leave_nothing() {
         drop((cancelled, guard));
         documents.read_lock().lock().await.unwrap().release().await.unwrap();
         mutex.try_lock().await.unwrap().release().await.unwrap();
-        client.flush(Duration::from_secs(60)).await.unwrap();
+        client.flush(SOON).await.unwrap();
     };
     // The capacity of tables and queues stays.
     for _ in 0..CYCLES {
@@ -134,7 +133,7 @@ impl Elsewhere {
     }
 
     async fn client(&self) -> Client {
-        let builder = Client::builder().session_timeout(Duration::from_secs(40));
+        let builder = Client::builder().session_timeout(HOUR).connect_timeout(SOON);
         builder.connect(&self.servers).await.unwrap()
     }
 

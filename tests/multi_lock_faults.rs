@@ -6,12 +6,12 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use test_support::in_process::{Acquired, connect, queue_at, session, until};
+use test_support::in_process::{Acquired, calm, connect_as, eager, queue_at, session, start_empty, until};
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
     AcquireError, Client, ConnectionState, InterProcessMultiLock, InterProcessMutex, LockGuard, Margin,
-    MultiLockGuard, TryLockError,
+    MultiLockGuard, RetryPolicy, TryLockError,
 };
 use zookeeper_test_server::{Cut, Gate, Loss, Match, Op, Server, ServerError, View};
 
@@ -100,18 +100,18 @@ struct Scene {
 
 impl Scene {
     async fn set(point: Point) -> Self {
-        let server = Server::start().unwrap();
+        let server = start_empty();
         let makes_directories =
             matches!(point, Point::ParentsArrived | Point::ParentsApplied | Point::MultiInNewDirectories);
         for path in PATHS.iter().filter(|_| !makes_directories) {
             server.create(path, "").unwrap();
         }
-        let client = connect(&server).await;
+        let client = calm(&server).await;
         let id = session(&client);
         let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
         let mut held = None;
         if let Some(path) = point.busy() {
-            let holder = connect(&server).await;
+            let holder = calm(&server).await;
             held = Some(within("the holder", InterProcessMutex::new(&holder, path).unwrap().lock()).await);
         }
         let op = |op| Match::op(op).session(id);
@@ -409,9 +409,9 @@ async fn closed_at_every_point() {
 async fn what_is_lost_on_the_way_is_found_out() {
     for (op, nth) in [(Op::Multi, 0), (Op::MultiRead, 0), (Op::MultiRead, 1)] {
         for fault in 0..4 {
-            let server = Server::start().unwrap();
+            let server = start_empty();
             PATHS.iter().for_each(|path| server.create(path, "").unwrap());
-            let client = connect(&server).await;
+            let client = calm(&server).await;
             let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
             let id = session(&client);
             let struck = Match::op(op).session(id).nth(nth);
@@ -449,9 +449,9 @@ async fn a_try_dropped_at_every_point() {
         for &(op, nth) in points {
             for applied in [false, true] {
                 let what = format!("{op:?} {nth} {busy} {applied}");
-                let server = Server::start().unwrap();
+                let server = start_empty();
                 PATHS.iter().for_each(|path| server.create(path, "").unwrap());
-                let (client, other) = (connect(&server).await, connect(&server).await);
+                let (client, other) = (calm(&server).await, calm(&server).await);
                 let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
                 let held = match busy {
                     true => {
@@ -484,11 +484,10 @@ async fn a_try_dropped_at_every_point() {
 /// A try waits for the servers for the connect timeout, not for that long for each member.
 #[tokio::test]
 async fn a_try_has_one_deadline_for_all_members() {
-    let server = Server::start().unwrap();
+    let server = start_empty();
     PATHS.iter().for_each(|path| server.create(path, "").unwrap());
     let time = Duration::from_millis(400);
-    let builder = Client::builder().connect_timeout(time);
-    let client = within("a session", builder.connect(&server.connect_string())).await.unwrap();
+    let client = connect_as(Client::builder().connect_timeout(time), &server).await;
     let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
     // Nothing is created together, and each of the requests that follow takes its time.
     server.fail(Match::op(Op::Multi).path_prefix("/multi/").always(), ServerError::NoAuth.code());
@@ -503,15 +502,19 @@ async fn a_try_has_one_deadline_for_all_members() {
     assert_eq!(PATHS.iter().map(|path| queue_at(&server, path).len()).sum::<usize>(), 0);
 }
 
+/// A client that asks for its nodes every second, and keeps its locks though nothing is answered for three.
+async fn beating(server: &Server, policy: RetryPolicy) -> Client {
+    connect_as(Client::builder().session_timeout(Duration::from_secs(6)).retry_policy(policy), server).await
+}
+
 /// Another process deletes the node of a member that is held while another is waited for: all are given up,
 /// and it starts over.
 #[tokio::test]
 async fn a_member_deleted_while_another_is_waited_for_starts_all_over() {
-    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
+    let server = start_empty();
     PATHS.iter().for_each(|path| server.create(path, "").unwrap());
-    let builder = || Client::builder().session_timeout(Duration::from_millis(1_500));
-    let client = builder().connect(&server.connect_string()).await.unwrap();
-    let other = builder().connect(&server.connect_string()).await.unwrap();
+    let client = beating(&server, eager()).await;
+    let other = calm(&server).await;
     let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
     let held = within("the holder", InterProcessMutex::new(&other, B).unwrap().lock()).await.unwrap();
     let (node, id) = (held.node(), session(&client));
@@ -553,7 +556,7 @@ async fn ends_in_doubt() -> bool {
     // In doubt after 0.2 s without an answer to a write; the library gives the connection up after 0.5 s.
     let builder = Client::builder().session_timeout(Duration::from_secs(1)).margin(Margin::Strict);
     let client = builder.connect(&server.connect_string()).await.unwrap();
-    let (other, id) = (connect(&server).await, session(&client));
+    let (other, id) = (calm(&server).await, session(&client));
     // Heartbeats, which check `/` where no lock is held, renew nothing: an unknown code.
     server.fail(Match::op(Op::Multi).path("/").session(id).always(), -999);
     let mut state = client.watch_state();
@@ -561,8 +564,10 @@ async fn ends_in_doubt() -> bool {
     let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
     let gate = server.hold_reply(Match::op(Op::MultiRead).session(id).nth(1));
     let attempt = tokio::spawn(multi.lock());
-    within("the read", gate.wait_hit()).await;
-
+    if tokio::time::timeout(Duration::from_secs(5), gate.wait_hit()).await.is_err() {
+        // The library has given the session up, too.
+        return false;
+    }
     // Nothing is granted by the answer, which comes after the lease is in doubt, by the clock alone.
     tokio::time::sleep(Duration::from_millis(200)).await;
     gate.release();
@@ -592,19 +597,26 @@ async fn ends_in_doubt() -> bool {
 /// Deletions in a row are counted against the retry policy.
 #[tokio::test]
 async fn members_deleted_again_and_again_end_the_call() {
-    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
+    let server = start_empty();
     PATHS.iter().for_each(|path| server.create(path, "").unwrap());
-    let policy = zookeeper_recipes::RetryPolicy::n_times(2, Duration::from_millis(1));
-    let builder = || Client::builder().session_timeout(Duration::from_millis(600)).retry_policy(policy);
-    let client = builder().connect(&server.connect_string()).await.unwrap();
-    let other = builder().connect(&server.connect_string()).await.unwrap();
+    let policy = RetryPolicy::n_times(2, Duration::from_millis(1));
+    let client = beating(&server, policy).await;
+    let other = calm(&server).await;
     let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
     let held = within("the holder", InterProcessMutex::new(&other, B).unwrap().lock()).await.unwrap();
     let (node, id) = (held.node(), session(&client));
     let attempt = tokio::spawn(multi.lock());
+    let mut watches = 0;
     for _ in 0..3 {
+        // Each time another one: the last may not be removed yet.
         let watched = node.clone();
-        until(&server, "the watch", move |view| view.watches_on(&watched).contains(&id)).await;
+        until(&server, "the watch", move |view| {
+            view.children(B).len() == 2
+                && view.counters().requests_of(id, Op::GetData) > watches
+                && view.watches_on(&watched).contains(&id)
+        })
+        .await;
+        watches = server.counters().requests_of(id, Op::GetData);
         let waiting = queue_at(&server, B)[1].clone();
         server.delete(&queue_at(&server, PATHS[0])[0]).unwrap();
         until(&server, "that it gives up", move |view| !view.exists(&waiting)).await;

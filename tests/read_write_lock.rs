@@ -5,9 +5,7 @@
 use std::time::Duration;
 
 use test_support::in_process::read_write::{lock, read, write};
-use test_support::in_process::{
-    DIRECTORY, connect, connect_as, eager, numbers, session, start, start_impatient, until,
-};
+use test_support::in_process::{DIRECTORY, calm, connect_as, eager, numbers, session, start, until};
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
@@ -60,7 +58,7 @@ async fn clean(server: &Server, clients: &[&Client]) {
     }
     until(server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
     until(server, "the end of all watches", |view| view.watches() == 0).await;
-    let client = connect(server).await;
+    let client = calm(server).await;
     write(&client).await.release().await.unwrap();
     client.close().await.unwrap();
 }
@@ -68,7 +66,7 @@ async fn clean(server: &Server, clients: &[&Client]) {
 #[tokio::test]
 async fn readers_are_inside_together_and_a_writer_alone_in_order_of_arrival() {
     let server = start();
-    let clients = [connect(&server).await, connect(&server).await];
+    let clients = [calm(&server).await, calm(&server).await];
     let [a, b] = &clients;
     let (first, second) = (read(a).await, read(b).await);
     assert_eq!(server.watches(), 0, "readers with readers before them watch nothing");
@@ -96,7 +94,7 @@ async fn readers_are_inside_together_and_a_writer_alone_in_order_of_arrival() {
 #[tokio::test]
 async fn a_reader_whose_writer_gives_up_looks_for_the_one_before() {
     let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (a, b) = (calm(&server).await, calm(&server).await);
     let holder = write(&a).await;
     let between = waits_for(&server, &b, &holder.node(), lock(&b).write_lock().lock()).await;
     let reader = waits_for(&server, &a, &between.node, lock(&a).read_lock().lock()).await;
@@ -112,7 +110,7 @@ async fn a_reader_whose_writer_gives_up_looks_for_the_one_before() {
 #[tokio::test]
 async fn try_lock_asks_for_its_own_kind_of_way() {
     let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (a, b) = (calm(&server).await, calm(&server).await);
     let reader = read(&a).await;
     within("a second reader", lock(&b).read_lock().try_lock()).await.unwrap().release().await.unwrap();
     let busy = within("an answer", lock(&b).write_lock().try_lock()).await.unwrap_err();
@@ -131,7 +129,7 @@ async fn try_lock_asks_for_its_own_kind_of_way() {
 #[tokio::test]
 async fn participants_are_of_one_kind_or_of_all() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let (one, two) = (read(&client).await, read(&client).await);
     let writer = waits_for(&server, &client, &two.node(), lock(&client).write_lock().lock()).await;
     let lock = lock(&client);
@@ -147,14 +145,14 @@ async fn participants_are_of_one_kind_or_of_all() {
 #[tokio::test]
 async fn more_readers_than_places_are_inside() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY).max_znodes(2).build().unwrap();
     let mut readers = Vec::new();
     for _ in 0..10 {
         readers.push(within("a reader", lock.read_lock().lock()).await.unwrap());
     }
     assert_eq!(view(&server), "R".repeat(10));
-    drop(readers);
+    drop((readers, lock));
     clean(&server, &[&client]).await;
 }
 
@@ -162,7 +160,7 @@ async fn more_readers_than_places_are_inside() {
 #[tokio::test]
 async fn a_downgrade_keeps_the_place_and_the_token() {
     let server = start();
-    let clients = [connect(&server).await, connect(&server).await];
+    let clients = [calm(&server).await, calm(&server).await];
     let [a, b] = &clients;
     let guard = write(a).await;
     let (token, node) = (guard.fencing_token(), guard.node());
@@ -189,7 +187,7 @@ async fn a_downgrade_keeps_the_place_and_the_token() {
 #[tokio::test]
 async fn a_downgrade_lets_readers_in_that_wait() {
     let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (a, b) = (calm(&server).await, calm(&server).await);
     let guard = write(&a).await;
     let reader = waits_for(&server, &b, &guard.node(), lock(&b).read_lock().lock()).await;
     let downgraded = within("the downgrade", guard.downgrade()).await.unwrap();
@@ -205,7 +203,7 @@ async fn a_downgrade_whose_reply_is_lost_is_found_out() {
     let server = start();
     for applied in [true, false] {
         for loss in [Loss::Close, Loss::Reset] {
-            let (a, b) = (connect(&server).await, connect(&server).await);
+            let (a, b) = (calm(&server).await, calm(&server).await);
             let guard = write(&a).await;
             let writer = waits_for(&server, &b, &guard.node(), lock(&b).write_lock().lock()).await;
             let multi = Match::op(Op::Multi).session(session(&a)).path_contains("__READ__");
@@ -222,13 +220,17 @@ async fn a_downgrade_whose_reply_is_lost_is_found_out() {
     }
 }
 
+/// A client that asks for its nodes every other second, and keeps its locks through a pause of the machine.
+async fn beating(server: &Server) -> Client {
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(12));
+    connect_as(builder.connect_timeout(SOON), server).await
+}
+
 /// The beats that go out while a conversion is under way ask for neither of its nodes.
 #[tokio::test]
 async fn a_heartbeat_during_a_conversion_loses_nothing() {
-    let server = start_impatient();
-    let client =
-        connect_as(Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(2)), &server)
-            .await;
+    let server = start();
+    let client = beating(&server).await;
     let guard = write(&client).await;
     let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
     let held = within("another lock", other.lock()).await.unwrap();
@@ -253,7 +255,7 @@ async fn a_heartbeat_during_a_conversion_loses_nothing() {
 async fn a_dropped_conversion_gives_the_lock_back() {
     let server = start();
     for applied in [true, false] {
-        let client = connect(&server).await;
+        let client = calm(&server).await;
         for upgrade in [true, false] {
             let id = session(&client);
             let any = Match::any().session(id);
@@ -286,7 +288,7 @@ async fn a_dropped_conversion_gives_the_lock_back() {
 #[tokio::test]
 async fn a_lock_that_is_shared_is_not_converted() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let writer = write(&client).await;
     // By value, without waiting for oneself.
     let reader = writer.read().unwrap();
@@ -311,7 +313,7 @@ async fn a_lock_that_is_shared_is_not_converted() {
 #[tokio::test]
 async fn a_reader_that_is_alone_becomes_the_writer() {
     let server = start();
-    let clients = [connect(&server).await, connect(&server).await];
+    let clients = [calm(&server).await, calm(&server).await];
     let [a, b] = &clients;
     let reader = read(a).await;
     let (token, id) = (numbers(reader.fencing_token()), session(b));
@@ -345,7 +347,7 @@ async fn a_reader_that_is_alone_becomes_the_writer() {
 #[tokio::test]
 async fn a_reader_beside_another_gets_its_guard_back() {
     let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (a, b) = (calm(&server).await, calm(&server).await);
     let (one, two) = (read(&a).await, read(&b).await);
     let before = nodes(&server);
     let (one, two) = tokio::join!(one.try_upgrade(), two.try_upgrade());
@@ -369,7 +371,7 @@ async fn a_reader_beside_another_gets_its_guard_back() {
 #[tokio::test]
 async fn a_reader_that_comes_during_an_upgrade_waits_for_it() {
     let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (a, b) = (calm(&server).await, calm(&server).await);
     let reader = read(&a).await;
     let look = server.hold_request(Match::op(Op::GetChildren).session(session(&a)));
     let upgrade = tokio::spawn(reader.try_upgrade());
@@ -391,7 +393,7 @@ async fn an_upgrade_whose_replies_are_lost_is_found_out() {
     for alone in [true, false] {
         for (op, part) in [(Op::Create, "__WRIT__"), (Op::GetChildren, ""), (Op::Delete, "__")] {
             for applied in [true, false] {
-                let (a, b) = (connect(&server).await, connect(&server).await);
+                let (a, b) = (calm(&server).await, calm(&server).await);
                 let beside = if alone { None } else { Some(read(&b).await) };
                 let reader = read(&a).await;
                 let matcher = Match::op(op).session(session(&a)).path_contains(part);
@@ -423,7 +425,7 @@ async fn an_upgrade_whose_replies_are_lost_is_found_out() {
 async fn a_session_that_ends_during_a_conversion_takes_the_lock_along() {
     let server = start();
     for upgrade in [true, false] {
-        let client = connect(&server).await;
+        let client = calm(&server).await;
         let id = session(&client);
         let reason = if upgrade {
             let reader = read(&client).await;
@@ -457,10 +459,8 @@ async fn a_session_that_ends_during_a_conversion_takes_the_lock_along() {
 /// The node of a converted lock is looked after like any other.
 #[tokio::test]
 async fn a_converted_lock_that_is_deleted_by_hand_is_told() {
-    let server = start_impatient();
-    let client =
-        connect_as(Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(2)), &server)
-            .await;
+    let server = start();
+    let client = beating(&server).await;
     let reader = within("the downgrade", write(&client).await.downgrade()).await.unwrap();
     let lost = reader.lost();
     server.delete(&reader.node()).unwrap();
@@ -477,7 +477,7 @@ async fn a_converted_lock_that_is_deleted_by_hand_is_told() {
 #[tokio::test]
 async fn recipes_of_another_order_are_refused_here_and_there() {
     let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (a, b) = (calm(&server).await, calm(&server).await);
     let reader = read(&a).await;
     for error in [
         InterProcessMutex::new(&a, DIRECTORY).unwrap_err(),
@@ -508,7 +508,7 @@ async fn recipes_of_another_order_are_refused_here_and_there() {
 #[tokio::test]
 async fn an_upgrade_among_strangers_keeps_the_read_lock() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let reader = read(&client).await;
     let stranger = format!("{DIRECTORY}/x-lock-0000000099");
     server.create(&stranger, "").unwrap();
@@ -524,7 +524,7 @@ async fn an_upgrade_among_strangers_keeps_the_read_lock() {
 #[tokio::test]
 async fn kazoos_names_are_used_when_asked_for() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let lock =
         InterProcessReadWriteLock::builder(&client, DIRECTORY).dialect(Dialect::Kazoo).build().unwrap();
     let error =
@@ -557,7 +557,7 @@ async fn kazoos_names_are_used_when_asked_for() {
 #[tokio::test]
 async fn thirty_readers_behind_a_writer_cost_its_release_two_requests() {
     let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (a, b) = (calm(&server).await, calm(&server).await);
     let writer = write(&a).await;
     let (node, id) = (writer.node(), session(&b));
     let readers: Vec<_> = (0..30).map(|_| tokio::spawn(lock(&b).read_lock().lock())).collect();
@@ -582,7 +582,7 @@ async fn thirty_readers_behind_a_writer_cost_its_release_two_requests() {
 #[tokio::test]
 async fn a_kazoo_mutex_does_not_come_in_beside_a_downgraded_reader() {
     let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (a, b) = (calm(&server).await, calm(&server).await);
     let lock = InterProcessReadWriteLock::builder(&a, DIRECTORY).dialect(Dialect::Kazoo).build().unwrap();
     let mutex = InterProcessMutex::builder(&b, DIRECTORY).dialect(Dialect::Kazoo).build().unwrap();
     let writer = within("the write lock", lock.write_lock().lock()).await.unwrap();

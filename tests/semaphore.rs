@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use test_support::in_process::{connect, session, until};
+use test_support::in_process::{calm, session, start_empty, timed_out, until};
 use test_support::{SOON, within};
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
@@ -33,15 +33,14 @@ async fn nothing_queues(server: &Server) {
 
 #[tokio::test]
 async fn so_many_permits_and_no_more() {
-    let server = Server::start().unwrap();
-    let (one, two) = (connect(&server).await, connect(&server).await);
+    let server = start_empty();
+    let (one, two) = (calm(&server).await, calm(&server).await);
     let (one, two) = (semaphore(&one, 3), semaphore(&two, 3));
     let first = acquired(&one, 1).await;
     let second = acquired(&two, 2).await;
     assert_eq!((first.slots(), second.slots()), (vec![0], vec![1, 2]));
     assert_eq!(one.available_permits().await.unwrap(), 0);
-    // Long enough for the server to say who is ahead.
-    let error = two.acquire(Duration::from_millis(500)).await.unwrap_err();
+    let error = timed_out(|timeout| two.acquire(timeout)).await;
     let AcquireError::TimedOut { ahead, first: Some(node), holder, .. } = &error else { panic!("{error}") };
     assert_eq!((*ahead, node), (3, &first.nodes()[0]));
     assert!(holder.is_some(), "this client holds two of them");
@@ -58,8 +57,8 @@ async fn so_many_permits_and_no_more() {
 
 #[tokio::test]
 async fn a_returned_permit_goes_to_the_one_that_waits() {
-    let server = Server::start().unwrap();
-    let (one, two) = (connect(&server).await, connect(&server).await);
+    let server = start_empty();
+    let (one, two) = (calm(&server).await, calm(&server).await);
     let held = acquired(&semaphore(&one, 1), 1).await;
     let waiter = tokio::spawn(semaphore(&two, 1).acquire(SOON));
     let id = session(&two);
@@ -86,8 +85,8 @@ async fn tried(semaphore: InterProcessSemaphore) -> SemaphorePermit {
 
 #[tokio::test]
 async fn ten_tries_at_once_for_ten_permits_all_succeed() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let server = start_empty();
+    let client = calm(&server).await;
     let semaphore = semaphore(&client, 10);
     let mut tries = JoinSet::new();
     for _ in 0..10 {
@@ -103,8 +102,8 @@ async fn ten_tries_at_once_for_ten_permits_all_succeed() {
 
 #[tokio::test]
 async fn the_limit_for_everybody_counts_as_soon_as_it_is_set() {
-    let server = Server::start().unwrap();
-    let (one, two) = (connect(&server).await, connect(&server).await);
+    let server = start_empty();
+    let (one, two) = (calm(&server).await, calm(&server).await);
     let (one, two) = (semaphore(&one, 1), semaphore(&two, 1));
     let held = acquired(&one, 1).await;
     let waiter = tokio::spawn(two.acquire(SOON));
@@ -125,8 +124,8 @@ async fn the_limit_for_everybody_counts_as_soon_as_it_is_set() {
 
 #[tokio::test]
 async fn what_cannot_be_is_said() {
-    let server = Server::start().unwrap();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let server = start_empty();
+    let (client, other) = (calm(&server).await, calm(&server).await);
     let semaphore = semaphore(&client, 2);
     for (permits, good) in [(0, false), (1, true), (10_000, true), (10_001, false)] {
         assert_eq!(InterProcessSemaphore::new(&client, "/other", permits).is_ok(), good, "{permits}");
@@ -149,8 +148,8 @@ async fn what_cannot_be_is_said() {
 
 #[tokio::test]
 async fn permits_are_divided_and_joined() {
-    let server = Server::start().unwrap();
-    let (client, elsewhere) = (connect(&server).await, connect(&server).await);
+    let server = start_empty();
+    let (client, elsewhere) = (calm(&server).await, calm(&server).await);
     let pool = semaphore(&client, 5);
     let mut permit = acquired(&pool, 5).await;
     assert!(permit.split(0).is_none() && permit.split(5).is_none() && permit.split(u32::MAX).is_none());
@@ -179,8 +178,8 @@ async fn permits_are_divided_and_joined() {
 
 #[tokio::test]
 async fn a_merged_permit_shows_the_lowest_token() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let server = start_empty();
+    let client = calm(&server).await;
     let pool = semaphore(&client, 3);
     let (first, mut second) = (acquired(&pool, 1).await, acquired(&pool, 2).await);
     let (older, newer) = (first.fencing_token(), second.fencing_token());
@@ -193,9 +192,9 @@ async fn a_merged_permit_shows_the_lowest_token() {
 
 #[tokio::test]
 async fn a_transaction_under_permits_commits_only_while_all_are_held() {
-    let server = Server::start().unwrap();
+    let server = start_empty();
     server.create("/orders", "").unwrap();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let permit = acquired(&semaphore(&client, 3), 2).await;
     permit.transaction().create("/orders/1", "").commit().await.unwrap();
     server.delete(&permit.nodes()[1]).unwrap();
@@ -208,8 +207,8 @@ async fn a_transaction_under_permits_commits_only_while_all_are_held() {
 /// The limit of several semaphores, or of a count that exists already.
 #[tokio::test]
 async fn the_limit_may_be_stored_elsewhere() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let server = start_empty();
+    let client = calm(&server).await;
     server.create("/counts/calls", 2_i32.to_be_bytes()).unwrap();
     let build = |path| InterProcessSemaphore::builder(&client, path, 1).shared_count("/counts/calls");
     let (one, two) = (build("/one").build().unwrap(), build("/two").build().unwrap());
@@ -242,8 +241,8 @@ async fn the_limit_may_be_stored_elsewhere() {
 /// Tasks of one process wait in memory beyond `max_znodes`, and are served in order.
 #[tokio::test]
 async fn a_hundred_tasks_share_three_permits() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let server = start_empty();
+    let client = calm(&server).await;
     let semaphore = InterProcessSemaphore::builder(&client, PATH, 3).max_znodes(2).build().unwrap();
     let inside = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
@@ -267,8 +266,8 @@ async fn a_hundred_tasks_share_three_permits() {
 /// The lease is counted from the grant, and its end is the loss of all.
 #[tokio::test]
 async fn permits_for_a_lease() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let server = start_empty();
+    let client = calm(&server).await;
     let pool = semaphore(&client, 2);
     let error = pool.acquire_for(SOON, Duration::ZERO).await.unwrap_err();
     assert!(matches!(error, AcquireError::InvalidLease { .. }), "{error}");
@@ -287,8 +286,8 @@ async fn permits_for_a_lease() {
 /// No duration is a riddle: zero is a try, and the longest is no deadline.
 #[tokio::test]
 async fn timeouts_of_any_length() {
-    let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let server = start_empty();
+    let client = calm(&server).await;
     let pool = semaphore(&client, 1);
     let permit = within("a free one", pool.acquire(Duration::MAX)).await.unwrap();
     for busy in [

@@ -2,10 +2,12 @@
 //! everybody who comes.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, connect_as, eager, fair, granted, mutex, numbers, queue, session, start, until,
+    DIRECTORY, assert_clean, calm, connect_as, eager, fair, granted, mutex, numbers, queue, session, start,
+    tried, until,
 };
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, assert_ready, task};
@@ -16,12 +18,6 @@ use zookeeper_recipes::{
 use zookeeper_test_server::{Cut, Match, Op, Server};
 
 const LONG: Duration = Duration::from_secs(3600);
-
-/// A client whose heartbeat is slower than any of these tests.
-async fn calm(server: &Server) -> Client {
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(40));
-    connect_as(builder, server).await
-}
 
 fn keeping(client: &Client, idle: Duration) -> InterProcessMutex {
     InterProcessMutex::builder(client, DIRECTORY).sticky(idle).build().unwrap()
@@ -177,7 +173,8 @@ async fn a_held_one_is_given_up_with_its_release() {
 #[tokio::test]
 async fn a_try_gets_a_kept_lock_and_waits_shortly_for_a_held_one() {
     let (server, client, lock, node, other) = scene().await;
-    let theirs = within("the try", mutex(&other).try_lock()).await.unwrap();
+    let lock_of_theirs = mutex(&other);
+    let theirs = tried(|| lock_of_theirs.try_lock()).await;
     assert!(!server.exists(&node));
     theirs.release().await.unwrap();
     other.flush(SOON).await.unwrap();
@@ -199,11 +196,10 @@ async fn a_try_gets_a_kept_lock_and_waits_shortly_for_a_held_one() {
     // So does that of a multi-lock.
     let node = kept(&server, &lock).await;
     let free = InterProcessMutex::new(&other, "/locks/free").unwrap();
-    let theirs = mutex(&other);
-    let both = InterProcessMultiLock::new(&[&theirs, &free]).unwrap();
-    let tried = within("the try", both.try_lock()).await.unwrap();
+    let both = InterProcessMultiLock::new(&[&mutex(&other), &free]).unwrap();
+    let theirs = tried(|| both.try_lock()).await;
     assert!(!server.exists(&node));
-    tried.release().await.unwrap();
+    theirs.release().await.unwrap();
     other.flush(SOON).await.unwrap();
     let node = kept(&server, &lock).await;
     let guard = at_once(&lock);
@@ -277,17 +273,17 @@ async fn it_is_given_up_after_the_idle_time() {
     let server = start();
     let client = calm(&server).await;
     let lock = keeping(&client, IDLE);
-    let node = kept(&server, &lock).await;
     let began = Instant::now();
+    let (mut last, node) = (began, kept(&server, &lock).await);
     // Used all the time, for longer than that.
-    let mut last = Instant::now();
     while began.elapsed() < 3 * IDLE {
-        if last.elapsed() > IDLE / 2 {
+        let using = Instant::now();
+        let Poll::Ready(guard) = task::spawn(lock.lock()).poll() else {
             // A busy machine has kept this test from using it.
             break;
-        }
-        drop(at_once(&lock));
-        last = Instant::now();
+        };
+        last = using;
+        drop(guard.unwrap());
         // The pace of its use.
         tokio::time::sleep(IDLE / 20).await;
     }
@@ -366,7 +362,7 @@ async fn an_interruption_ends_the_keeping_although_none_asks() {
 #[tokio::test]
 async fn late_renewals_end_the_keeping_although_none_asks() {
     let server = start();
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(6));
+    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(12));
     let client = connect_as(builder, &server).await;
     let lock = sticky(&client);
     let elsewhere = InterProcessMutex::new(&client, "/locks/sku-43").unwrap();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, connect, connect_as, eager, granted, queue, read_write, session, start, until,
+    DIRECTORY, assert_clean, calm, connect, granted, queue, read_write, session, start, tried, until,
 };
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, assert_ready, task};
@@ -14,12 +14,6 @@ use zookeeper_recipes::{
 use zookeeper_test_server::{Cut, Op, Server};
 
 const LONG: Duration = Duration::from_secs(3600);
-
-/// A client whose heartbeat is slower than any of these tests.
-async fn calm(server: &Server) -> Client {
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(40));
-    connect_as(builder, server).await
-}
 
 fn sticky(client: &Client) -> InterProcessReadWriteLock {
     InterProcessReadWriteLock::builder(client, DIRECTORY).sticky(LONG).build().unwrap()
@@ -131,7 +125,8 @@ async fn a_writer_gets_a_lock_that_is_only_kept() {
     drop(first(&server, &lock).await);
     within("the grant", read_write::lock(&other).write_lock().lock()).await.unwrap().release().await.unwrap();
     drop(first(&server, &lock).await);
-    let writer = within("the try", read_write::lock(&other).write_lock().try_lock()).await.unwrap();
+    let theirs = read_write::lock(&other).write_lock();
+    let writer = tried(|| theirs.try_lock()).await;
     writer.release().await.unwrap();
     drop(first(&server, &lock).await);
     let writer = within("the grant", lock.write_lock().lock()).await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use test_support::in_process::read_write::{lock, write};
 use test_support::in_process::{DIRECTORY, connect, session, start, until};
-use test_support::{ByHand, within};
+use test_support::{ByHand, SOON, within};
 use zookeeper_test_server::{Match, Op};
 
 #[tokio::test]
@@ -71,9 +71,9 @@ async fn there_and_back_many_times() {
     until(&server, "the one after", |view| view.children(DIRECTORY).len() == 3).await;
     for _ in 0..50 {
         let reader = within("the downgrade", writer.downgrade()).await.unwrap();
-        a.flush(Duration::from_secs(5)).await.unwrap();
+        a.flush(SOON).await.unwrap();
         writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
-        a.flush(Duration::from_secs(5)).await.unwrap();
+        a.flush(SOON).await.unwrap();
         assert!(writer.fencing_token() > token);
         token = writer.fencing_token();
         assert_eq!(server.children(DIRECTORY).len(), 3);
@@ -143,9 +143,7 @@ async fn a_storm_of_conversions() {
             for _ in 0..rounds {
                 let patience = Duration::from_micros(200 + dice.below(3_000));
                 if dice.below(3) == 0 {
-                    let Ok(guard) = lock.write_lock().acquire(Duration::from_secs(20)).await else {
-                        panic!("hangs")
-                    };
+                    let Ok(guard) = lock.write_lock().acquire(SOON).await else { panic!("hangs") };
                     inside.change(0, 1);
                     tokio::task::yield_now().await;
                     inside.change(0, -1);
@@ -172,9 +170,7 @@ async fn a_storm_of_conversions() {
                         }
                     }
                 } else {
-                    let Ok(guard) = lock.read_lock().acquire(Duration::from_secs(20)).await else {
-                        panic!("hangs")
-                    };
+                    let Ok(guard) = lock.read_lock().acquire(SOON).await else { panic!("hangs") };
                     inside.change(1, 0);
                     tokio::task::yield_now().await;
                     match dice.below(3) {
@@ -225,7 +221,7 @@ async fn a_storm_of_conversions() {
     }
     println!("{} upgrades", upgrades.load(std::sync::atomic::Ordering::Relaxed));
     for client in &clients {
-        client.flush(Duration::from_secs(10)).await.unwrap();
+        client.flush(SOON).await.unwrap();
     }
     until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
 }

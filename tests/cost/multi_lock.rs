@@ -1,6 +1,6 @@
 //! What a multi-lock costs: docs/protocol.md#multi-lock-at-once.
 
-use test_support::in_process::{Acquired, queue_at, session, until};
+use test_support::in_process::{Acquired, HOUR, calm, queue_at, session, until};
 use test_support::{SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
@@ -8,7 +8,7 @@ use zookeeper_recipes::{
 };
 use zookeeper_test_server::{LogKind, Match, Op, Server, Version};
 
-use super::{HOUR, connect, requests};
+use super::requests;
 
 const PATHS: [&str; 8] = ["/m/a", "/m/b", "/m/c", "/m/d", "/m/e", "/m/f", "/m/g", "/m/h"];
 
@@ -40,7 +40,7 @@ async fn waiting(server: &Server, client: &Client, held: &LockGuard) -> JoinHand
 async fn eight_free_locks_cost_two_requests_and_their_release_eight() {
     for (version, reads) in [(Version::V3_9, 1), (Version::V3_8, 2)] {
         let server = start(version);
-        let client = connect(&server).await;
+        let client = calm(&server).await;
         let (id, multi) = (session(&client), multi(&client));
         for _ in 0..3 {
             server.reset_counters();
@@ -60,7 +60,7 @@ async fn eight_free_locks_cost_two_requests_and_their_release_eight() {
 #[tokio::test]
 async fn the_transaction_and_the_read_go_out_in_one_flight() {
     let server = start(Version::V3_9);
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let id = session(&client);
     let gate = server.hold_request(Match::op(Op::Multi).session(id));
     let attempt = tokio::spawn(multi(&client).lock());
@@ -81,7 +81,7 @@ async fn the_transaction_and_the_read_go_out_in_one_flight() {
 async fn a_release_begins_with_the_last_member() {
     for how in ["released", "dropped", "given up"] {
         let server = start(Version::V3_9);
-        let (client, other) = (connect(&server).await, connect(&server).await);
+        let (client, other) = (calm(&server).await, calm(&server).await);
         let held = match how {
             "given up" => Some(hold(&other, "/m/h").await),
             _ => None,
@@ -117,7 +117,7 @@ async fn a_release_begins_with_the_last_member() {
 #[tokio::test]
 async fn nothing_is_kept_behind_a_member_that_is_busy() {
     let server = start(Version::V3_9);
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (client, other) = (calm(&server).await, calm(&server).await);
     let held = hold(&other, "/m/d").await;
     let id = session(&client);
     server.reset_counters();
@@ -140,7 +140,7 @@ async fn nothing_is_kept_behind_a_member_that_is_busy() {
 #[tokio::test]
 async fn one_that_found_a_member_busy_looks_first_the_next_time() {
     let server = start(Version::V3_9);
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (client, other) = (calm(&server).await, calm(&server).await);
     let multi = multi(&client);
     let id = session(&client);
     for round in 0..3 {
@@ -167,7 +167,7 @@ async fn one_that_found_a_member_busy_looks_first_the_next_time() {
 #[tokio::test]
 async fn a_try_that_finds_a_member_busy_writes_nothing() {
     let server = start(Version::V3_9);
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (client, other) = (calm(&server).await, calm(&server).await);
     let id = session(&client);
     let held = hold(&other, "/m/f").await;
     server.reset_counters();
@@ -187,7 +187,7 @@ async fn many_members_cost_a_transaction_for_each_hundred() {
     let server = start(Version::V3_9);
     let paths: Vec<String> = (0..250).map(|index| format!("/m/{index:03}")).collect();
     paths.iter().for_each(|path| server.create(path, "").unwrap());
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let multi = InterProcessMultiLock::of_mutexes(&client, &paths).unwrap();
     server.reset_counters();
     let guard = within("the grant", multi.lock()).await.unwrap();
@@ -199,7 +199,7 @@ async fn many_members_cost_a_transaction_for_each_hundred() {
 #[tokio::test]
 async fn large_members_are_not_sent_in_one_request() {
     let server = start(Version::V3_9);
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let mutex = |path: &&str| {
         let data = vec![b'x'; 200_000];
         InterProcessMutex::builder(&client, path).data(data).build().unwrap()
@@ -218,7 +218,7 @@ async fn large_members_are_not_sent_in_one_request() {
 #[tokio::test]
 async fn a_try_of_large_paths_does_not_look_at_all_in_one_request() {
     let server = start(Version::V3_9);
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let paths: Vec<String> = (10..80).map(|member| format!("/{member}{}", "x".repeat(16_000))).collect();
     let multi = InterProcessMultiLock::of_mutexes(&client, &paths).unwrap();
     drop(within("the directories", multi.lock()).await.unwrap());
@@ -234,7 +234,7 @@ async fn a_try_of_large_paths_does_not_look_at_all_in_one_request() {
 #[tokio::test]
 async fn servers_without_multi_reads_cost_a_list_for_each_member() {
     let server = start(Version::V3_9);
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let (id, multi) = (session(&client), multi(&client));
     // Unimplemented, as ZooKeeper 3.4 and 3.5 answer.
     server.fail(Match::op(Op::MultiRead).always(), -6);

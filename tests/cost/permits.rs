@@ -5,15 +5,15 @@ use std::time::Duration;
 use zookeeper_recipes::{Client, InterProcessSemaphore, SemaphorePermit, TryLockError};
 use zookeeper_test_server::{LogKind, Match, Op, Server};
 
-use super::{HOUR, connect, requests};
-use test_support::in_process::{session, until};
+use super::requests;
+use test_support::in_process::{calm, session, start_empty, until};
 use test_support::{SOON, within};
 
 const LOCKS: &str = "/sem/locks";
 const LEASES: &str = "/sem/leases";
 
 fn start() -> Server {
-    let server = Server::builder().max_session_timeout(HOUR).start().unwrap();
+    let server = start_empty();
     for directory in ["/sem", LOCKS, LEASES] {
         server.create(directory, "").unwrap();
     }
@@ -34,7 +34,7 @@ const FREE: [(Op, u64); 4] = [(Op::Create, 1), (Op::GetChildren, 2), (Op::GetDat
 #[tokio::test]
 async fn a_free_permit_costs_five_requests_and_its_release_one() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let (semaphore, id) = (semaphore(&client, 3), session(&client));
     for _ in 0..2 {
         server.reset_counters();
@@ -52,7 +52,7 @@ async fn a_free_permit_costs_five_requests_and_its_release_one() {
 #[tokio::test]
 async fn the_leases_and_the_limit_are_asked_for_in_one_flight() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let id = session(&client);
     let gate = server.hold_reply(Match::op(Op::GetChildren).session(id).path(LEASES));
     let attempt = tokio::spawn(semaphore(&client, 3).acquire(SOON));
@@ -69,7 +69,7 @@ async fn the_leases_and_the_limit_are_asked_for_in_one_flight() {
 #[tokio::test]
 async fn many_permits_cost_one_request_more_than_one() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let (semaphore, id) = (semaphore(&client, 100), session(&client));
     server.reset_counters();
     let permit = acquired(&semaphore, 100).await;
@@ -86,11 +86,11 @@ async fn many_permits_cost_one_request_more_than_one() {
 #[tokio::test]
 async fn a_returned_permit_wakes_one_of_five_waiters() {
     let server = start();
-    let holder = connect(&server).await;
+    let holder = calm(&server).await;
     let held = acquired(&semaphore(&holder, 1), 1).await;
     let mut waiters = Vec::new();
     for queued in 1..=5 {
-        let client = connect(&server).await;
+        let client = calm(&server).await;
         let attempt = tokio::spawn(semaphore(&client, 1).acquire(SOON));
         // The head watches the leases and the limit, the others the lock node before theirs.
         let watches = 2 + queued - 1;
@@ -123,7 +123,7 @@ async fn a_returned_permit_wakes_one_of_five_waiters() {
 #[tokio::test]
 async fn a_try_without_a_free_permit_costs_five_reads_and_writes_nothing() {
     let server = start();
-    let (holder, client) = (connect(&server).await, connect(&server).await);
+    let (holder, client) = (calm(&server).await, calm(&server).await);
     let held = acquired(&semaphore(&holder, 1), 1).await;
     server.reset_counters();
     let error = within("the answer", semaphore(&client, 1).try_acquire()).await.unwrap_err();
@@ -142,7 +142,7 @@ async fn a_try_without_a_free_permit_costs_five_reads_and_writes_nothing() {
 #[tokio::test]
 async fn a_try_behind_a_head_that_waits_ends_soon() {
     let server = start();
-    let (holder, head, client) = (connect(&server).await, connect(&server).await, connect(&server).await);
+    let (holder, head, client) = (calm(&server).await, calm(&server).await, calm(&server).await);
     let held = acquired(&semaphore(&holder, 3), 2).await;
     let large = tokio::spawn(semaphore(&head, 3).acquire_many(2, SOON));
     until(&server, "the head's wait", |view| view.watches_on(LEASES).len() == 1).await;

@@ -1,14 +1,14 @@
 //! What a queue costs when it moves: whom a release wakes, and what they ask then.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::task::{JoinHandle, JoinSet};
 use zookeeper_recipes::{AnyGuard, Client, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock};
-use zookeeper_test_server::{Op, Server};
+use zookeeper_test_server::{Op, Server, View};
 
-use super::{connect, requests, start};
-use test_support::in_process::{Acquired, DIRECTORY, fair, granted, session, until};
+use super::requests;
+use test_support::in_process::{Acquired, DIRECTORY, calm, fair, granted, session, start, until};
 use test_support::{Random, SOON, within};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ const CREATE_LIST_WATCH: [(Op, u64); 3] = [(Op::Create, 1), (Op::GetChildren, 1)
 async fn a_free_lock_of_any_kind_costs_two_requests_and_its_release_one() {
     for kind in [Kind::Mutex, Kind::Fair, Kind::Read, Kind::Write] {
         let server = start();
-        let client = connect(&server).await;
+        let client = calm(&server).await;
         let id = session(&client);
         for _ in 0..3 {
             server.reset_counters();
@@ -86,7 +86,7 @@ async fn a_free_lock_of_any_kind_costs_two_requests_and_its_release_one() {
 #[tokio::test]
 async fn a_reader_among_readers_costs_two_requests_and_its_release_one() {
     let server = start();
-    let (first, second) = (connect(&server).await, connect(&server).await);
+    let (first, second) = (calm(&server).await, calm(&server).await);
     let others = [Kind::Read.get(&first).await, Kind::Read.get(&second).await];
     for client in [&first, &second] {
         server.reset_counters();
@@ -105,12 +105,12 @@ async fn a_reader_among_readers_costs_two_requests_and_its_release_one() {
 async fn a_release_wakes_one_waiter_of_other_clients() {
     for kind in [Kind::Mutex, Kind::Fair, Kind::Write] {
         let server = start();
-        let first = connect(&server).await;
+        let first = calm(&server).await;
         let mut held = kind.get(&first).await;
         let mut holder = session(&first);
         let (mut clients, mut waiters) = (vec![first], Vec::new());
         for _ in 0..5 {
-            let client = connect(&server).await;
+            let client = calm(&server).await;
             waiters.push(kind.queue(&server, &client, &CREATE_LIST_WATCH).await);
             clients.push(client);
         }
@@ -139,7 +139,7 @@ async fn a_release_wakes_one_waiter_of_other_clients() {
 async fn a_release_wakes_one_waiter_of_the_same_client() {
     for kind in [Kind::Mutex, Kind::Fair, Kind::Write] {
         let server = start();
-        let client = connect(&server).await;
+        let client = calm(&server).await;
         let id = session(&client);
         let mut held = kind.get(&client).await;
         let mut waiters = Vec::new();
@@ -176,7 +176,7 @@ const FEW: u64 = 5;
 async fn fair_waiters_come_and_give_up_without_lists() {
     const WAITERS: usize = 1_000;
     let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (client, other) = (calm(&server).await, calm(&server).await);
     let id = session(&client);
     let lock = fair(&client);
     for holder in [&other, &client] {
@@ -219,35 +219,34 @@ async fn fair_waiters_come_and_give_up_without_lists() {
 async fn fair_waiters_time_out_without_lists() {
     const WAITERS: u64 = 1_000;
     let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (client, other) = (calm(&server).await, calm(&server).await);
     let id = session(&client);
     let lock = fair(&client);
     let held = Kind::Fair.get(&other).await;
-    // How long they take to come: none is to time out before all are here, since one that comes when the last
-    // one leaves has to list.
-    let started = Instant::now();
-    let crowd: Vec<_> = (0..WAITERS).map(|_| tokio::spawn(lock.lock())).collect();
-    until(&server, "all", |view| view.children(DIRECTORY).len() as u64 == WAITERS + 1).await;
-    let time_to_come = started.elapsed() * 4;
-    crowd.iter().for_each(JoinHandle::abort);
-    for attempt in crowd {
-        drop(attempt.await);
-    }
-    client.flush(SOON).await.unwrap();
-    server.reset_counters();
-    let mut waiters = JoinSet::new();
     let mut dice = Random::new(17);
-    for _ in 0..WAITERS {
-        waiters.spawn(lock.acquire(time_to_come + Duration::from_millis(dice.below(1_000))));
+    // None is to time out before all are here, since one that comes when the last one leaves has to list: on
+    // a slow machine they get longer.
+    for time_to_come in [500, 2_000, 8_000, 32_000].map(Duration::from_millis) {
+        server.reset_counters();
+        let mut waiters = JoinSet::new();
+        for _ in 0..WAITERS {
+            waiters.spawn(lock.acquire(time_to_come + Duration::from_millis(dice.below(1_000))));
+        }
+        let here = |view: View<'_>| view.children(DIRECTORY).len() as u64 == WAITERS + 1;
+        let in_time = server.wait_until(here, time_to_come).await;
+        while let Some(waiter) = within("an end", waiters.join_next()).await {
+            assert!(waiter.unwrap().is_err());
+        }
+        client.flush(SOON).await.unwrap();
+        if in_time {
+            let lists = server.counters().requests_of(id, Op::GetChildren);
+            // Those of the first window share theirs.
+            assert!(lists <= 20, "{lists} lists for {WAITERS} that came and gave up");
+            held.release().await.unwrap();
+            return;
+        }
     }
-    while let Some(waiter) = within("an end", waiters.join_next()).await {
-        assert!(waiter.unwrap().is_err());
-    }
-    client.flush(SOON).await.unwrap();
-    let lists = server.counters().requests_of(id, Op::GetChildren);
-    // Those of the first window share theirs.
-    assert!(lists <= 20, "{lists} lists for {WAITERS} that came and gave up");
-    held.release().await.unwrap();
+    panic!("they were not all here in half a minute");
 }
 
 const READERS: usize = 30;
@@ -258,7 +257,7 @@ const READERS: usize = 30;
 async fn a_writer_s_release_does_not_wake_the_readers_behind_the_next() {
     for each in [false, true] {
         let server = start();
-        let (first, second) = (connect(&server).await, connect(&server).await);
+        let (first, second) = (calm(&server).await, calm(&server).await);
         let held = Kind::Write.get(&first).await;
         let next = Kind::Write.queue(&server, &second, &CREATE_LIST_WATCH).await;
         let (clients, readers) = readers(&server, each).await;
@@ -304,11 +303,11 @@ async fn a_writer_s_release_does_not_wake_the_readers_behind_the_next() {
 
 /// Thirty readers that wait, of one client or of one each.
 async fn readers(server: &Server, each: bool) -> (Vec<Client>, Vec<JoinHandle<Acquired<AnyGuard>>>) {
-    let mut clients = vec![connect(server).await];
+    let mut clients = vec![calm(server).await];
     let mut readers = Vec::new();
     for reader in 0..READERS {
         if each && reader > 0 {
-            clients.push(connect(server).await);
+            clients.push(calm(server).await);
         }
         let client = clients.last().unwrap();
         readers.push(Kind::Read.queue(server, client, &CREATE_LIST_WATCH).await);
@@ -321,7 +320,7 @@ async fn readers(server: &Server, each: bool) -> (Vec<Client>, Vec<JoinHandle<Ac
 async fn an_upgrade_costs_three_requests_and_one_more_where_a_writer_waits() {
     for waits in [false, true] {
         let server = start();
-        let (client, other) = (connect(&server).await, connect(&server).await);
+        let (client, other) = (calm(&server).await, calm(&server).await);
         let lock = InterProcessReadWriteLock::new(&client, DIRECTORY).unwrap();
         let id = session(&client);
         let reader = within("a reader", lock.read_lock().lock()).await.unwrap();
