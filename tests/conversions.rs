@@ -151,7 +151,8 @@ async fn is_lost_during_a_downgrade() -> bool {
     until_lost(&lock.write_lock()).await;
     server.resume(id);
     server.freeze_expiry(false);
-    let failed = within("an answer", downgrade).await.unwrap().unwrap_err();
+    // Done before, if the machine stood still in between.
+    let Err(failed) = within("an answer", downgrade).await.unwrap() else { return false };
     assert!(matches!(failed.reason(), ConversionFailure::Lost(_)), "{failed}");
     until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
     if client.session_id() != Some(id) {

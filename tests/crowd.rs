@@ -29,6 +29,8 @@ fn most_unanswered(server: &Server, session: i64, op: Op) -> usize {
     let (mut now, mut most) = (0_usize, 0);
     for entry in server.log() {
         match entry.kind {
+            // What was sent before on another connection is not answered any more.
+            _ if (entry.session, entry.op) == (session, Op::Connect) => now = 0,
             _ if (entry.session, entry.op) != (session, op) => {}
             LogKind::Arrived => now += 1,
             LogKind::Replied => now = now.saturating_sub(1),

@@ -6,7 +6,9 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use test_support::in_process::{Acquired, calm, connect_as, eager, queue_at, session, start_empty, until};
+use test_support::in_process::{
+    Acquired, HOUR, calm, connect_as, eager, queue_at, session, start_empty, until,
+};
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
@@ -550,7 +552,8 @@ async fn what_was_begun_in_a_session_that_ended_is_in_no_others_way() {
 
 /// Returns whether the session ended in that moment, and not its connection before.
 async fn ends_in_doubt() -> bool {
-    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
+    let builder = Server::builder().tick(Duration::from_millis(100));
+    let server = builder.max_session_timeout(HOUR).start().unwrap();
     server.freeze_expiry(true);
     PATHS.iter().for_each(|path| server.create(path, "").unwrap());
     // In doubt after 0.2 s without an answer to a write; the library gives the connection up after 0.5 s.
@@ -583,6 +586,7 @@ async fn ends_in_doubt() -> bool {
     let next = tokio::spawn(InterProcessMutex::new(&other, PATHS[0]).unwrap().lock());
     until(&server, "the next in line", |view| view.children(PATHS[0]).len() == 2).await;
     assert!(server.expire_session(id));
+    server.freeze_expiry(false);
     let held = within("the next in line", next).await.unwrap().unwrap();
     let node = held.node();
     until(&server, "the wait in the next session", move |view| view.watches_on(&node).len() == 1).await;

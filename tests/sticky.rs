@@ -381,7 +381,7 @@ async fn late_renewals_end_the_keeping_although_none_asks() {
 #[tokio::test]
 async fn a_heartbeat_asks_for_a_kept_node() {
     let server = start();
-    let client = connect_as(Client::builder().retry_policy(eager()), &server).await;
+    let client = connect_as(Client::builder().retry_policy(eager()).connect_timeout(SOON), &server).await;
     let lock = sticky(&client);
     let node = kept(&server, &lock).await;
     let checks = server.hold_request(Match::op(Op::Multi).session(session(&client)).path(&node));
