@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use test_support::in_process::read_write::{lock, narrow, read, write};
 use test_support::in_process::{
-    Barrier, DIRECTORY, calm, connect_as, eager, never_for, session, start, start_impatient, until,
-    until_lost,
+    Barrier, DIRECTORY, calm, connect_for, never_for, session, start, start_impatient, until, until_lost,
 };
 use test_support::{ByHand, SOON, within};
 use tokio_test::{assert_pending, task};
@@ -61,13 +60,10 @@ async fn a_flush_waits_for_a_dropped_upgrade() {
     assert_flush_waits_for(gate, &server, &client, &barrier).await;
 }
 
-/// A client whose session ends after less than two seconds without a word.
-async fn impatient(server: &Server) -> Client {
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_millis(1500));
-    connect_as(builder.connect_timeout(SOON), server).await
-}
+/// The session timeout of a round.
+const BRIEF: Duration = Duration::from_millis(1500);
 
-/// Each round has a session of 1.5 s. A machine that stands still for half a second spoils it.
+/// How many rounds there are: a machine that stands still for half a second spoils one.
 const ROUNDS: usize = 20;
 
 /// A future of `lost` tells the loss before the servers can give it away, also when a conversion is under
@@ -83,7 +79,7 @@ async fn told_in_time(converting: bool) {
 
 async fn is_told_in_time(converting: bool) -> bool {
     let server = start_impatient();
-    let client = impatient(&server).await;
+    let client = connect_for(&server, BRIEF).await;
     let id = session(&client);
     let guard = write(&client).await;
     let lost = tokio::spawn(guard.lost());
@@ -141,7 +137,7 @@ async fn a_lock_that_is_lost_during_a_downgrade_gives_its_place_up() {
 /// Returns whether the session went on, in which the lock was lost.
 async fn is_lost_during_a_downgrade() -> bool {
     let server = start_impatient();
-    let client = impatient(&server).await;
+    let client = connect_for(&server, BRIEF).await;
     let id = session(&client);
     let lock = narrow(&client, 1);
     let guard = within("the write lock", lock.write_lock().lock()).await.unwrap();
@@ -356,7 +352,7 @@ async fn an_upgrade_whose_directory_is_deleted_leaves_no_heartbeats() {
 /// Returns whether the upgrade has found the directory deleted, and not the lease expired.
 async fn leaves_no_heartbeats() -> bool {
     let server = start_impatient();
-    let client = impatient(&server).await;
+    let client = connect_for(&server, BRIEF).await;
     let id = session(&client);
 
     // What is usual: nothing is held, nothing is asked.

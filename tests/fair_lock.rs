@@ -6,7 +6,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use test_support::in_process::{
-    Acquired, DIRECTORY, calm, connect_as, eager, fair, granted, hold, mutex, queue, session, start, until,
+    Acquired, DIRECTORY, calm, connect_for, fair, granted, hold, mutex, queue, session, start, until,
 };
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
@@ -188,8 +188,7 @@ async fn a_release_hands_nothing_over_past_another_client() {
 async fn a_lost_lock_is_not_handed_over() {
     let server = start();
     server.freeze_expiry(true);
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(4));
-    let client = connect_as(builder, &server).await;
+    let client = connect_for(&server, Duration::from_secs(4)).await;
     let holder = within("the grant", lock(&client).lock()).await.unwrap();
     let (next, node) = waits(&server, &client).await;
     let gate = server.hold_request(Match::op(Op::Delete).path(holder.node()));

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use test_support::in_process::{
-    Barrier, DIRECTORY, HOUR, calm, calm_with, connect_as, eager, fair, queue, session, until, until_lost,
+    Barrier, DIRECTORY, HOUR, calm, calm_with, connect_for, fair, queue, session, until, until_lost,
 };
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
@@ -22,11 +22,6 @@ fn server() -> Server {
         Server::builder().tick(tick).min_session_timeout(tick).max_session_timeout(HOUR).start().unwrap();
     server.create(DIRECTORY, "").unwrap();
     server
-}
-
-async fn client_with(server: &Server, timeout: Duration) -> Client {
-    let builder = Client::builder().retry_policy(eager()).session_timeout(timeout);
-    connect_as(builder.connect_timeout(SOON), server).await
 }
 
 async fn client(server: &Server) -> Client {
@@ -132,7 +127,7 @@ async fn a_waiter_without_a_node_is_not_handed_the_lock() {
 async fn a_directory_deleted_by_hand_lets_no_waiter_in_without_a_node() {
     let server = server();
     let timeout = Duration::from_secs(3);
-    let (client, other) = (client_with(&server, timeout).await, client(&server).await);
+    let (client, other) = (connect_for(&server, timeout).await, client(&server).await);
     let held = within("the grant", fair(&client).lock()).await.unwrap();
     let mut robbed = place(&fair(&client)).await;
     for node in queue(&server) {
@@ -199,7 +194,7 @@ async fn a_place_does_not_hand_out_a_lock_that_is_lost_already() {
 #[tokio::test]
 async fn a_lost_place_does_not_say_that_the_client_is_closed() {
     let server = server();
-    let client = client_with(&server, Duration::from_secs(3)).await;
+    let client = connect_for(&server, Duration::from_secs(3)).await;
     let mut place = place(&fair(&client)).await;
     let node = queue(&server).remove(0);
     server.delete(&node).unwrap();
@@ -432,7 +427,7 @@ async fn a_place_that_cannot_be_taken_anew_says_why() {
 #[tokio::test]
 async fn a_place_is_taken_anew_although_its_old_node_is_not_deleted_yet() {
     let server = server();
-    let client = client_with(&server, Duration::from_secs(3)).await;
+    let client = connect_for(&server, Duration::from_secs(3)).await;
     let lock = InterProcessFairLock::builder(&client, DIRECTORY).max_waiters(1).build().unwrap();
     let mut place = place(&lock).await;
     server.freeze_expiry(true);

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use test_support::in_process::{
-    Acquired, DIRECTORY, assert_clean, calm, connect_as, eager, fair, granted, hold, most_nodes, mutex,
-    queue, session, start, timed_out, until,
+    Acquired, DIRECTORY, assert_clean, calm, connect_for, fair, granted, hold, most_nodes, mutex, queue,
+    session, start, timed_out, until,
 };
 use test_support::{SOON, within};
 use tokio::task::JoinSet;
@@ -534,8 +534,7 @@ async fn close_ends_all_waits() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_deleted_by_hand_is_noticed_whoever_holds_it() {
     let server = start();
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(12));
-    let client = connect_as(builder, &server).await;
+    let client = connect_for(&server, Duration::from_secs(12)).await;
     let lock = unbounded(&client);
     let guard = within("the grant", lock.lock()).await.unwrap();
     let node = guard.node();
@@ -557,8 +556,7 @@ async fn a_node_deleted_by_hand_is_noticed_whoever_holds_it() {
 async fn what_a_heartbeat_finds_is_told_to_the_holder_of_that_moment() {
     let server = start();
     // The connection outlives a reply that is held for 3 s.
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(24));
-    let client = connect_as(builder.connect_timeout(SOON), &server).await;
+    let client = connect_for(&server, Duration::from_secs(24)).await;
     let lock = unbounded(&client);
     let guard = within("the grant", lock.lock()).await.unwrap();
     let mut line = waiting(&lock, 1);

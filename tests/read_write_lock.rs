@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use test_support::in_process::read_write::{lock, read, write};
-use test_support::in_process::{DIRECTORY, calm, connect_as, eager, numbers, session, start, until};
+use test_support::in_process::{DIRECTORY, calm, connect_for, numbers, session, start, until};
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
@@ -220,17 +220,11 @@ async fn a_downgrade_whose_reply_is_lost_is_found_out() {
     }
 }
 
-/// A client that asks for its nodes every other second, and keeps its locks through a pause of the machine.
-async fn beating(server: &Server) -> Client {
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(12));
-    connect_as(builder.connect_timeout(SOON), server).await
-}
-
 /// The beats that go out while a conversion is under way ask for neither of its nodes.
 #[tokio::test]
 async fn a_heartbeat_during_a_conversion_loses_nothing() {
     let server = start();
-    let client = beating(&server).await;
+    let client = connect_for(&server, Duration::from_secs(12)).await;
     let guard = write(&client).await;
     let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
     let held = within("another lock", other.lock()).await.unwrap();
@@ -460,7 +454,7 @@ async fn a_session_that_ends_during_a_conversion_takes_the_lock_along() {
 #[tokio::test]
 async fn a_converted_lock_that_is_deleted_by_hand_is_told() {
     let server = start();
-    let client = beating(&server).await;
+    let client = connect_for(&server, Duration::from_secs(12)).await;
     let reader = within("the downgrade", write(&client).await.downgrade()).await.unwrap();
     let lost = reader.lost();
     server.delete(&reader.node()).unwrap();

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use test_support::in_process::{self, calm, calm_with, connect_as, session, until};
+use test_support::in_process::{self, calm, calm_with, connect_as, connect_for, session, until};
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
@@ -589,19 +589,13 @@ async fn lost_replies_give_all_permits_once() {
     }
 }
 
-/// A client that asks for its nodes every other second, and keeps its locks through a pause of the machine.
-async fn beating(server: &Server) -> Client {
-    let builder =
-        Client::builder().retry_policy(in_process::eager()).session_timeout(Duration::from_secs(12));
-    connect_as(builder, server).await
-}
-
 /// Another process deletes the lock node of the head: it queues again at the end, and is not let in beside the
 /// next head.
 #[tokio::test]
 async fn a_head_whose_lock_node_is_deleted_queues_again_at_the_end() {
     let server = start();
-    let (holder, first, second) = (calm(&server).await, beating(&server).await, calm(&server).await);
+    let (holder, first, second) =
+        (calm(&server).await, connect_for(&server, Duration::from_secs(12)).await, calm(&server).await);
     let held = acquired(&semaphore(&holder, 1), 1).await;
     let one = at_head(&server, &first, 1, 1).await;
     let deleted = server.children(LOCKS).remove(0);
@@ -645,7 +639,7 @@ async fn a_lock_node_deleted_again_and_again_ends_the_attempt() {
 #[tokio::test]
 async fn a_lease_that_another_process_deletes_is_the_loss_of_all_in_one_permit() {
     let server = start();
-    let client = beating(&server).await;
+    let client = connect_for(&server, Duration::from_secs(12)).await;
     let semaphore = semaphore(&client, 4);
     let (lost, kept) = (acquired(&semaphore, 2).await, acquired(&semaphore, 2).await);
     server.delete(&lost.nodes()[1]).unwrap();

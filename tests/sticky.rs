@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, calm, connect_as, eager, fair, granted, mutex, numbers, queue, session, start,
-    tried, until,
+    DIRECTORY, assert_clean, calm, connect_for, fair, granted, mutex, numbers, queue, session, start, tried,
+    until,
 };
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, assert_ready, task};
@@ -362,8 +362,7 @@ async fn an_interruption_ends_the_keeping_although_none_asks() {
 #[tokio::test]
 async fn late_renewals_end_the_keeping_although_none_asks() {
     let server = start();
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(12));
-    let client = connect_as(builder, &server).await;
+    let client = connect_for(&server, Duration::from_secs(12)).await;
     let lock = sticky(&client);
     let elsewhere = InterProcessMutex::new(&client, "/locks/sku-43").unwrap();
     let elsewhere = within("a lock elsewhere", elsewhere.lock()).await.unwrap();
@@ -381,7 +380,7 @@ async fn late_renewals_end_the_keeping_although_none_asks() {
 #[tokio::test]
 async fn a_heartbeat_asks_for_a_kept_node() {
     let server = start();
-    let client = connect_as(Client::builder().retry_policy(eager()).connect_timeout(SOON), &server).await;
+    let client = connect_for(&server, Duration::from_secs(30)).await;
     let lock = sticky(&client);
     let node = kept(&server, &lock).await;
     let checks = server.hold_request(Match::op(Op::Multi).session(session(&client)).path(&node));

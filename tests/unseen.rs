@@ -3,18 +3,14 @@
 use std::time::{Duration, Instant};
 
 use test_support::ByHand;
-use test_support::in_process::{
-    connect, connect_as, eager, mutex, session, start, start_impatient, until_lost,
-};
-use zookeeper_recipes::Client;
+use test_support::in_process::{connect, connect_for, mutex, session, start, start_impatient, until_lost};
 use zookeeper_test_server::Direction;
 
 /// One budget covers the whole call, also where a grant was lost before the caller looked.
 #[tokio::test]
 async fn an_acquire_whose_grant_was_lost_unseen_ends_at_its_deadline() {
     let server = start_impatient();
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_millis(1500));
-    let client = connect_as(builder, &server).await;
+    let client = connect_for(&server, Duration::from_millis(1500)).await;
     let id = session(&client);
     server.freeze_expiry(true);
     let (started, budget) = (Instant::now(), Duration::from_secs(4));

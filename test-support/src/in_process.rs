@@ -63,6 +63,13 @@ pub async fn connect_with(server: &Server, policy: RetryPolicy) -> Client {
     connect_as(Client::builder().retry_policy(policy), server).await
 }
 
+/// The same with another session timeout T: its heartbeat comes after T/6, its lease lasts for 2T/3, and it
+/// gives up a connection that is silent for T/8, but not before half a second.
+pub async fn connect_for(server: &Server, session_timeout: Duration) -> Client {
+    let builder = Client::builder().session_timeout(session_timeout).connect_timeout(SOON);
+    connect_as(builder.retry_policy(eager()), server).await
+}
+
 /// A client that sends nothing but what it is told to: it has no heartbeat while a test lasts. It keeps a
 /// connection that is silent for less than twenty seconds, as one is whose answer is held, where others give
 /// it up after less than two. For a server that [was started here](start_empty).
