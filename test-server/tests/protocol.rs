@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use raw::{Body, OPEN, Parse, Raw, dial, hello, op, read_frame, write_frame};
 use zookeeper_test_server::{CreateMode, NodeKind, Op, Server, Version};
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 const T: i32 = 10_000;
 
 const NO_NODE: i32 = -101;
@@ -448,21 +448,39 @@ fn containers_and_ttl_nodes_are_swept_in_time() {
 
 #[test]
 fn a_silent_session_expires_and_a_pinging_one_does_not() {
-    let tick = Duration::from_millis(50);
-    let server = Server::builder().tick(tick).start().unwrap();
-    let mut silent = Raw::connect(server.addr(), 200).unwrap();
-    let mut pinging = Raw::connect(server.addr(), 200).unwrap();
-    silent.create("/silent", 1);
-    let heard = Instant::now();
-    pinging.create("/pinging", 1);
-    while server.exists("/silent") {
-        let (_, pong) = pinging.ask(op::PING, &Body::new()).unwrap();
-        assert_eq!(pong.error, 0);
-        assert!(heard.elapsed() < SOON);
-    }
-    // Measured from after the reply, so up to a tick less than the time since the server heard of it.
-    assert!(heard.elapsed() >= Duration::from_millis(200) - tick, "{:?}", heard.elapsed());
-    assert!(server.exists("/pinging"));
+    let timeout = Duration::from_millis(200);
+    let server = Server::builder().tick(Duration::from_millis(50)).start().unwrap();
+    let start = Instant::now();
+    let mut silent = loop {
+        assert!(start.elapsed() < SOON, "no round without a pause");
+        server.freeze_expiry(true);
+        let mut silent = Raw::connect(server.addr(), 200).unwrap();
+        let mut pinging = Raw::connect(server.addr(), 200).unwrap();
+        let said = Instant::now();
+        pinging.create("/pinging", 1);
+        silent.create("/silent", 1);
+        server.freeze_expiry(false);
+        // The server hears each ping after it is sent, and before it is answered.
+        let (mut sent, mut longest) = (said, Duration::ZERO);
+        while server.exists("/silent") {
+            let next = Instant::now();
+            let Ok((_, pong)) = pinging.ask(op::PING, &Body::new()) else { break };
+            assert_eq!(pong.error, 0);
+            assert!(said.elapsed() < SOON);
+            longest = longest.max(sent.elapsed());
+            sent = next;
+        }
+        let expired = !server.exists("/silent");
+        assert!(!expired || said.elapsed() >= timeout, "{:?}", said.elapsed());
+        let kept = server.exists("/pinging");
+        longest = longest.max(sent.elapsed());
+        if kept && expired {
+            break silent;
+        }
+        // A busy machine may keep this thread from pinging for so long that the session expires rightly.
+        assert!(longest >= timeout, "expired although it pinged every {longest:?}");
+        assert!(server.wait_until_blocking(|view| view.sessions().is_empty(), SOON));
+    };
     assert!(closed(&mut silent));
     let back = Raw::reconnect(server.addr(), 200, silent.session(), &silent.greeting.password, 0).unwrap();
     assert_eq!(back.session(), 0);
