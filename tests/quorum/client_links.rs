@@ -13,7 +13,7 @@ use crate::actors::{
 };
 use crate::ensemble::{Ensemble, TICK};
 
-const T: Duration = Duration::from_secs(5);
+const T: Duration = Duration::from_secs(10);
 
 /// The connect string names one member, and the link to it falls silent.
 pub(crate) fn silent(title: &str, direction: Direction) -> Outcome {

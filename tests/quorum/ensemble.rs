@@ -35,7 +35,8 @@ impl Ensemble {
         Self::shared(&SHARED, || Self::start(&defaults()))
     }
 
-    /// Every link between two of these goes through a proxy.
+    /// Every link between two of these goes through a proxy. They put up with silence for 20 s, and not for 10 s: longer
+    /// than a session takes to end.
     pub(crate) fn linked() -> Result<Arc<Self>, ServerError> {
         static SHARED: Mutex<Weak<Ensemble>> = Mutex::new(Weak::new());
         Self::shared(&SHARED, || {
@@ -43,7 +44,7 @@ impl Ensemble {
             let made = Arc::clone(&links);
             // Votes may go round a proxy, because members tell each other where they really are; what
             // followers and leader say to each other never does.
-            let options = defaults().quorum_addr(move |viewer, target, real| {
+            let options = defaults().sync_limit(10).quorum_addr(move |viewer, target, real| {
                 let proxy = Proxy::start_patient(real.quorum, LISTENS_WITHIN).expect("a port");
                 let quorum = proxy.address();
                 lock(&made).insert((viewer, target), Arc::new(proxy));

@@ -111,7 +111,7 @@ pub(crate) fn stopped(title: &str) -> Outcome {
 /// The leader's process stands still for less than that: nothing can be written meanwhile, no leader is
 /// elected, and no holder loses a lock.
 pub(crate) fn stopped_for_a_moment(title: &str) -> Outcome {
-    const T: Duration = Duration::from_secs(5);
+    const T: Duration = Duration::from_secs(10);
     const STILL: Duration = Duration::from_millis(1_200);
     let ensemble = Ensemble::impatient()?;
     let (_turn, roles) = ensemble.turn()?;

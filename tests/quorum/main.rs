@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Each scenario prints how long before the next grant the holder was told. Holder, rival and the network between them
-//! are in this process, so that one clock times all of it. The session timeout is 5 s unless a scenario says
-//! otherwise, at ZooKeeper's own tick of 2 s and its own sync limit of 5 ticks.
+//! are in this process, so that one clock times all of it. The session timeout is 10 s unless a scenario says
+//! otherwise, at ZooKeeper's own tick of 2 s; its own sync limit of 5 ticks is doubled where members are parted.
 #![expect(clippy::expect_used, reason = "a test")]
 
 mod actors;

@@ -12,10 +12,10 @@ use crate::actors::{
 };
 use crate::ensemble::{Ensemble, TICK};
 
-const T: Duration = Duration::from_secs(5);
+const T: Duration = Duration::from_secs(10);
 const FLEET: usize = 5;
 
-/// A follower and its leader hear nothing of each other. For ten seconds the follower does not mind: it goes
+/// A follower and its leader hear nothing of each other. For twenty seconds the follower does not mind: it goes
 /// on answering reads, while the leader ends the sessions of its clients.
 pub(crate) fn follower(title: &str) -> Outcome {
     let ensemble = Ensemble::linked()?;
@@ -29,7 +29,7 @@ pub(crate) fn follower(title: &str) -> Outcome {
     run(partition(title, &ensemble, cut_off, [roles.leader, other], part, Still::Reads))
 }
 
-/// The followers leave their leader, which hears nothing of it, and elect another. For ten seconds the old
+/// The followers leave their leader, which hears nothing of it, and elect another. For twenty seconds the old
 /// one does not mind: it goes on answering even `sync`.
 pub(crate) fn leader(title: &str) -> Outcome {
     let ensemble = Ensemble::linked()?;
