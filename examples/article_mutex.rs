@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use zookeeper_recipes::{Acquired, Client, InterProcessMutex, OptionalExt, RetryPolicy};
+use zookeeper_recipes::{Client, InterProcessMutex, RetryPolicy};
 use zookeeper_test_server::Server;
 
 /// Any failure; it ends the program with exit code 1.
@@ -86,9 +86,14 @@ enum Outcome {
 async fn purchase(mutex: &InterProcessMutex, stock: &AtomicU32) -> Result<Outcome, Error> {
     // The article asks `isAcquiredInThisProcess()` before it releases. Here only the holder has a guard to
     // release.
-    let Acquired(guard) = mutex.acquire(WAIT).await.optional()? else {
-        println!("too busy");
-        return Ok(Outcome::TooBusy);
+    let guard = match mutex.acquire(WAIT).await {
+        Ok(guard) => guard,
+        // Others hold the lock, or the servers did not answer in this time.
+        Err(error) if error.is_retryable() => {
+            println!("too busy");
+            return Ok(Outcome::TooBusy);
+        }
+        Err(error) => return Err(error.into()),
     };
     // Reading and writing the stock are two steps with time in between. The lock makes them one.
     let outcome = match stock.load(Ordering::Relaxed) {

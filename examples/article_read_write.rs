@@ -27,7 +27,7 @@ const TASKS: u32 = 16;
 const AT_ONCE: usize = 8;
 const STOCK: u32 = 3;
 /// How long a task waits for a lock.
-const WAIT: Duration = Duration::from_secs(2);
+const WAIT: Duration = Duration::from_secs(10);
 /// How long a purchase takes.
 const PAYING: Duration = Duration::from_millis(5);
 

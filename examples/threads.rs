@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use zookeeper_recipes::{Acquired, Client, InterProcessMutex, InterProcessReadWriteLock, OptionalExt};
+use zookeeper_recipes::{Client, InterProcessMutex, InterProcessReadWriteLock};
 use zookeeper_test_server::Server;
 
 /// Any failure; it ends the program with exit code 1.
@@ -65,9 +65,14 @@ fn mutex(client: &Client) -> Result<(), Error> {
     let mutex = InterProcessMutex::new(client, "/lock/lockId_111/111")?;
     let stock = AtomicU32::new(STOCK);
     run(99, || {
-        let Acquired(guard) = mutex.blocking_acquire(Duration::from_millis(200)).optional()? else {
-            println!("too busy");
-            return Ok(());
+        let guard = match mutex.blocking_acquire(Duration::from_millis(200)) {
+            Ok(guard) => guard,
+            // Others hold the lock, or the servers did not answer in this time.
+            Err(error) if error.is_retryable() => {
+                println!("too busy");
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
         };
         match stock.load(Ordering::Relaxed) {
             0 => println!("out of stock"),
@@ -88,11 +93,11 @@ fn read_write(client: &Client) -> Result<(), Error> {
     let lock = InterProcessReadWriteLock::new(client, "/lock/lockId_111/1111")?;
     let stock = AtomicU32::new(STOCK);
     run(16, || {
-        let guard = lock.read_lock().blocking_acquire(Duration::from_secs(2))?;
+        let guard = lock.read_lock().blocking_acquire(Duration::from_secs(10))?;
         println!("read {}", stock.load(Ordering::Relaxed));
         guard.blocking_release()?;
 
-        let guard = lock.write_lock().blocking_acquire(Duration::from_secs(2))?;
+        let guard = lock.write_lock().blocking_acquire(Duration::from_secs(10))?;
         match stock.load(Ordering::Relaxed) {
             0 => println!("out of stock"),
             left => {

@@ -142,8 +142,8 @@ fn who_has_no_patience_reads_the_table() -> TestResult {
     Ok(())
 }
 
-/// The least that the servers grant, on ours and on those of the tests.
-const SHORT: &str = "2s";
+/// A session timeout that ends soon after a kill, and not because the machine stands still for a second or two.
+const SHORT: &str = "5s";
 
 fn goes_on_without_a_killed_writer(servers: Option<&str>) -> TestResult {
     let report = consistent(servers, &["--kill-one", "--session-timeout", SHORT])?;
@@ -153,7 +153,7 @@ fn goes_on_without_a_killed_writer(servers: Option<&str>) -> TestResult {
     assert!((1..=10).contains(&lost), "{report}");
     assert_eq!(number(&report, "writes") + lost, 20, "{report}");
     // Its lock is free when its session has expired.
-    assert!(report["seconds"].as_f64() >= Some(2.0), "{report}");
+    assert!(report["seconds"].as_f64() >= Some(4.0), "{report}");
     Ok(())
 }
 
@@ -163,7 +163,7 @@ fn refuses_a_paused(who: &str, servers: Option<&str>) -> TestResult {
     assert!(number(&report, "fenced") >= 1, "{report}");
     assert_eq!(number(&report, "writes"), 20, "{report}");
     // Beyond its session, which the servers count from when they heard of it last.
-    assert!(report["paused_seconds"].as_f64() >= Some(1.0), "{report}");
+    assert!(report["paused_seconds"].as_f64() >= Some(2.5), "{report}");
     Ok(())
 }
 

@@ -195,8 +195,9 @@ fn survives(args: &[&str], servers: Option<&str>) -> Result<Value, Box<dyn Error
     Ok(report)
 }
 
-/// The least that the servers grant, on ours and on those of the tests; a real sale would ask for more.
-const SHORT: &str = "2s";
+/// A session timeout that ends soon after a kill, and not because the machine stands still for a second or two; a real
+/// sale would ask for more.
+const SHORT: &str = "5s";
 
 fn goes_on_without_a_killed_worker(servers: Option<&str>) -> TestResult {
     let report = survives(&["--kill-one", "--session-timeout", SHORT], servers)?;
@@ -205,7 +206,7 @@ fn goes_on_without_a_killed_worker(servers: Option<&str>) -> TestResult {
     // None of its users had bought before; it has one of 8 shares.
     assert_eq!(number(&report, "lost"), (killed..=99).step_by(8).count() as u64, "{report}");
     // Its lock is free when its session has expired.
-    assert!(report["seconds"].as_f64() >= Some(2.0), "{report}");
+    assert!(report["seconds"].as_f64() >= Some(4.0), "{report}");
     Ok(())
 }
 
@@ -214,7 +215,7 @@ fn refuses_a_paused_worker(servers: Option<&str>) -> TestResult {
     assert_eq!(number(&report, "lost"), 0, "{report}");
     assert!(number(&report, "fenced") >= 1, "{report}");
     // Beyond its session, which the servers count from when they heard of it last.
-    assert!(report["paused_seconds"].as_f64() >= Some(1.0), "{report}");
+    assert!(report["paused_seconds"].as_f64() >= Some(2.5), "{report}");
     Ok(())
 }
 

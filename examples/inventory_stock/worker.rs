@@ -8,7 +8,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
-use zookeeper_recipes::{Acquired, AnyGuard, Client, LockState, OptionalExt, ReleaseError, Token};
+use zookeeper_recipes::{
+    AcquireError, Acquired, Acquisition, AnyGuard, Busy, Client, LockState, OptionalExt, ReleaseError, Token,
+};
 
 use crate::common::worker::{Commands, close, send};
 use crate::common::{Error, chain, monotonic};
@@ -99,6 +101,18 @@ async fn visit(shop: Arc<Shop>, user: u32) -> Visit {
     Visit { user, outcome: outcome.unwrap_or_else(|error| Outcome::Failed(chain(&*error))) }
 }
 
+/// Returns `Busy` if another holds the lock until the user's time is up, and if the servers did not answer in
+/// that time.
+async fn in_time<G>(
+    acquired: impl Future<Output = Result<G, AcquireError>>,
+    time_left: impl Fn() -> Duration,
+) -> Result<Acquisition<G>, AcquireError> {
+    match acquired.await {
+        Err(AcquireError::Connection { .. }) if time_left().is_zero() => Ok(Busy),
+        acquired => acquired.optional(),
+    }
+}
+
 /// What the visits of one worker share.
 struct Shop {
     store: Mutex<Store>,
@@ -125,7 +139,7 @@ impl Shop {
         for _ in 0..ATTEMPTS {
             let time_left = || self.config.wait.saturating_sub(came.elapsed());
             // This read decides nothing, but saves waiting for the lock of a product that is sold out.
-            match self.look(product, lock, time_left()).await? {
+            match self.look(product, lock, time_left).await? {
                 Some(0) => return Ok(Outcome::SoldOut),
                 Some(_) => {}
                 None => return Ok(Outcome::TimedOut),
@@ -133,7 +147,7 @@ impl Shop {
             let queued = Instant::now();
             let guard = tokio::select! {
                 biased;
-                guard = lock.acquire(time_left()) => guard.optional()?,
+                guard = in_time(lock.acquire(time_left()), time_left) => guard?,
                 // Dropping the other future takes this user out of the queue.
                 _ = sold_out.wait_for(|&sold_out| sold_out) => return Ok(Outcome::SoldOut),
             };
@@ -160,9 +174,10 @@ impl Shop {
         self: &Arc<Self>,
         product: &Product,
         lock: &ProductLock,
-        wait: Duration,
+        time_left: impl Fn() -> Duration,
     ) -> Result<Option<u32>, Error> {
-        let Acquired(guard) = lock.acquire_read(wait).await.optional()? else { return Ok(None) };
+        let guard = in_time(lock.acquire_read(time_left()), time_left).await?;
+        let Acquired(guard) = guard else { return Ok(None) };
         let token = guard.as_ref().map(AnyGuard::fencing_token);
         let fenced = match token {
             Some(token) => self.with_store(product, move |store, sku| store.read(sku, token)).await?,

@@ -19,8 +19,8 @@ use zookeeper_test_server::Server;
 
 type TestResult = Result<(), Box<dyn Error>>;
 
-/// The least session timeout that the servers grant, on ours and on those of the tests.
-const SHORT: &str = "2s";
+/// A session timeout that ends soon after a kill, and not because the machine stands still for a second or two.
+const SHORT: &str = "5s";
 
 /// A test that needs servers, or the server that the example starts.
 type OnServers = fn(Option<&str>) -> TestResult;
