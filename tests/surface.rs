@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use test_support::in_process::{DIRECTORY, connect, connect_as, enqueue, granted, mutex, session, start};
+use test_support::in_process::{
+    DIRECTORY, connect, connect_as, enqueue, granted, mutex, session, start, timed_out,
+};
 use test_support::{SOON, within};
 use tokio::net::TcpListener;
 use zookeeper_recipes::{
@@ -271,7 +273,7 @@ async fn a_timeout_says_where_this_process_holds_the_lock() {
     let mutex = mutex(&client);
     let line = line!() + 1;
     let guard = within("the grant", mutex.lock()).await.unwrap();
-    let error = within("the end", mutex.acquire(Duration::from_millis(50))).await.unwrap_err();
+    let error = timed_out(|timeout| mutex.acquire(timeout)).await;
     let AcquireError::TimedOut { holder: Some(holder), .. } = &error else { panic!("{error}") };
     assert_eq!((holder.location().file(), holder.location().line()), (file!(), line));
     assert!(error.to_string().contains(&format!("{}:{line}", file!())), "{error}");
@@ -300,7 +302,7 @@ async fn default_connect_timeout_is_5_s() {
     let took = started.elapsed();
     let ConnectError::TimedOut { timeout, .. } = &error else { panic!("{error}") };
     assert_eq!(*timeout, Duration::from_secs(5));
-    assert!(took >= *timeout && took < *timeout + Duration::from_secs(3), "{took:?}");
+    assert!(took >= *timeout && took < *timeout + Duration::from_secs(20), "{took:?}");
     assert!(error.to_string().contains(&addr) && error.to_string().contains("5s"), "{error}");
 }
 

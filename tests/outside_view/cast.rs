@@ -114,7 +114,7 @@ impl Cast {
                 Some(client) => client.clone(),
                 None if mortal == Some(which) => {
                     let link = Proxy::start(cast.outside.servers.address(0)).unwrap();
-                    let client = connect(&link.address().to_string(), 2).await;
+                    let client = connect(&link.address().to_string(), 6).await;
                     cast.link = Some(link);
                     client
                 }

@@ -139,12 +139,15 @@ async fn while_the_session_ends_harms_no_other(env: &Env) {
 }
 
 async fn a_timeout_while_the_session_ends_harms_no_other(env: &Env) {
-    let client = env.client().await;
+    // It keeps a connection whose answer is held, for longer than it waits for the lock.
+    let patient = env.builder().session_timeout(Duration::from_secs(60)).connect_timeout(SOON);
+    let client = env.connect(patient).await;
     let path = env.lock_path();
     let mutex = InterProcessMutex::new(&client, &path).unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
     let create = env.server().hold_request(Match::op(Op::Create).path_prefix(&path));
-    let error = mutex.acquire(Duration::from_millis(50)).await.unwrap_err();
+    // Long enough for its create to be sent.
+    let error = mutex.acquire(Duration::from_secs(3)).await.unwrap_err();
     assert!(error.is_retryable(), "{error:?}");
     assert_eq!(create.hits().len(), 1);
     // Whether its node was made will never be known.

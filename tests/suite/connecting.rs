@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use test_support::{SOON, block_on, within};
 use zookeeper_recipes::{AcquireError, Client, ConnectError, ConnectionState, InterProcessMutex};
 
-use crate::harness::{BRIEFLY, Behaviour, Env, SESSION_LIMITS, behaviours};
+use crate::harness::{BRIEFLY, Behaviour, Env, LATE, SESSION_LIMITS, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -37,7 +37,7 @@ async fn check_timeout(env: &Env, address: &str) {
     let start = Instant::now();
     let error = env.builder().connect_timeout(TIMEOUT).connect(address).await.unwrap_err();
     let took = start.elapsed();
-    assert!(took < TIMEOUT + Duration::from_secs(2), "{took:?}");
+    assert!(took < TIMEOUT + LATE, "{took:?}");
     assert!(error.is_retryable());
     assert!(error.to_string().contains(address), "{error}");
     match error {
@@ -184,7 +184,16 @@ async fn the_servers_have_the_last_word_on_the_session_timeout(env: &Env) {
     let less = least - Duration::from_millis(100);
     for (asked, granted) in [(less, least), (middle, middle), (Duration::from_secs(3600), most)] {
         let client = env.connect(env.builder().session_timeout(asked)).await;
-        assert_eq!(client.session_timeout(), Some(granted));
+        let timeout = within("a session", async {
+            loop {
+                match client.session_timeout() {
+                    Some(timeout) => break timeout,
+                    // So short a session may be over by now, and the next on its way.
+                    None => tokio::task::yield_now().await,
+                }
+            }
+        });
+        assert_eq!(timeout.await, granted);
         client.close().await.unwrap();
         assert_eq!(client.session_timeout(), None);
     }

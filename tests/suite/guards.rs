@@ -285,7 +285,10 @@ async fn work_is_dropped_when_the_lock_is_lost(env: &Env) {
 }
 
 async fn it_is_suspended_and_lost_before_another_contender_is_granted(env: &Env) {
-    let (client, link) = env.linked(env.builder()).await;
+    let link = env.link();
+    // From the loss on, a third of it is left until the servers give the lock away.
+    let builder = env.builder().session_timeout(Duration::from_secs(12));
+    let client = env.connect_to(link.connect_string(), builder).await;
     let theirs = env.mutex().await;
     let guard = InterProcessMutex::new(&client, &env.lock_path()).unwrap().lock().await.unwrap();
     assert_eq!(guard.state(), LockState::Held);
@@ -326,7 +329,7 @@ async fn it_comes_back_from_a_short_interruption(env: &Env) {
 }
 
 async fn a_deleted_node_is_noticed(env: &Env) {
-    let builder = env.builder().session_timeout(Duration::from_secs(3));
+    let builder = env.builder().session_timeout(Duration::from_secs(12));
     let client = env.connect(builder).await;
     let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
     let guard = mutex.lock().await.unwrap();
@@ -339,7 +342,7 @@ async fn a_deleted_node_is_noticed(env: &Env) {
 }
 
 async fn deleted_nodes_are_noticed_and_no_others(env: &Env) {
-    let client = env.connect(env.builder().session_timeout(Duration::from_secs(3))).await;
+    let client = env.connect(env.builder().session_timeout(Duration::from_secs(12))).await;
     let mut guards = Vec::new();
     for number in 0..10 {
         let mutex = InterProcessMutex::new(&client, &format!("{}-{number}", env.lock_path())).unwrap();

@@ -15,6 +15,9 @@ use crate::harness::{Behaviour, Env, behaviours};
 /// What a behaviour waits for to pass: the time of a lease is what is shown here.
 const LEASE: Duration = Duration::from_millis(200);
 
+/// A lease that is over soon, and not before what is done first is done.
+const SHORT: Duration = Duration::from_secs(4);
+
 /// A lease that no behaviour outlasts.
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -76,11 +79,11 @@ async fn a_line_moves_on_by_itself_when_leases_are_over(env: &Env) {
 
 async fn one_that_is_extended_goes_on(env: &Env) {
     let mutex = env.mutex().await;
-    let guard = within("a free lock", mutex.acquire_for(SOON, LEASE * 5)).await.unwrap();
+    let guard = within("a free lock", mutex.acquire_for(SOON, SHORT)).await.unwrap();
     for _ in 0..3 {
-        guard.extend(LEASE * 5).unwrap();
+        guard.extend(SHORT).unwrap();
         // Time passes: in all, more than the first lease.
-        tokio::time::sleep(LEASE * 2).await;
+        tokio::time::sleep(SHORT * 2 / 5).await;
         assert!(guard.is_held());
     }
     guard.extend(LONG).unwrap();
@@ -93,12 +96,12 @@ async fn one_that_is_extended_goes_on(env: &Env) {
 
 async fn a_release_in_time_leaves_nothing_of_it(env: &Env) {
     let mutex = env.mutex().await;
-    let guard = within("a free lock", mutex.acquire_for(SOON, LEASE)).await.unwrap();
+    let guard = within("a free lock", mutex.acquire_for(SOON, SHORT)).await.unwrap();
     guard.release().await.unwrap();
     let guard = within("a free lock", mutex.lock()).await.unwrap();
     assert_eq!(guard.remaining(), None);
     // Time passes: the first lease would be over.
-    tokio::time::sleep(LEASE * 2).await;
+    tokio::time::sleep(SHORT + LEASE).await;
     assert!(guard.is_held() && env.stat(&guard.node()).await.is_some());
     guard.release().await.unwrap();
 }
@@ -122,7 +125,7 @@ async fn a_converted_lock_keeps_it(env: &Env) {
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
     assert!(writer.remaining().is_some_and(|left| left < LONG && left > LONG / 2));
-    writer.extend(LEASE).unwrap();
+    writer.extend(SHORT).unwrap();
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     let next = within("the next grant", lock.write_lock().lock()).await.unwrap();
     assert_eq!(reader.state(), LockState::Lost(LostReason::LeaseOver));

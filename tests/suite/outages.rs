@@ -1,14 +1,17 @@
 //! Servers go, and come back.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use test_support::in_process::Barrier;
 use tokio::task::JoinSet;
 use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, ReleaseError, RetryPolicy, TryLockError};
+use zookeeper_recipes::{
+    AcquireError, Client, ConnectionState, InterProcessMutex, ReleaseError, RetryPolicy, TryLockError,
+};
 
-use crate::harness::{Behaviour, CriticalSection, Env, Need, behaviours};
+use crate::harness::{Behaviour, CriticalSection, Env, LATE, Need, behaviours};
 use test_support::{SOON, within};
 
 pub(crate) fn all() -> Vec<Behaviour> {
@@ -31,6 +34,19 @@ pub(crate) fn all() -> Vec<Behaviour> {
 
 fn mutex(client: &Client, env: &Env) -> InterProcessMutex {
     InterProcessMutex::new(client, &env.lock_path()).unwrap()
+}
+
+/// What servers that are back answer. A client that tries only twice is asked again if a busy machine needs longer.
+async fn answered<T: Debug, F: Future<Output = Result<T, AcquireError>>>(ask: impl Fn() -> F) -> T {
+    let answer = async {
+        loop {
+            match ask().await {
+                Err(AcquireError::Connection { .. }) => {}
+                answer => break answer,
+            }
+        }
+    };
+    within("an answer", answer).await.unwrap()
 }
 
 async fn all_finish_when_the_servers_are_killed_and_come_back(env: &Env) {
@@ -102,7 +118,8 @@ async fn lock_says_so_when_the_policy_is_exhausted(env: &Env) {
     let error = within("an answer", mutex(&client, env).lock()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
     link.mend();
-    within("a free lock", mutex(&client, env).lock()).await.unwrap().release().await.unwrap();
+    let free = mutex(&client, env);
+    answered(|| free.lock()).await.release().await.unwrap();
 }
 
 async fn lock_waits_for_ever_where_the_policy_does(env: &Env) {
@@ -113,7 +130,7 @@ async fn lock_waits_for_ever_where_the_policy_does(env: &Env) {
     let mut states = client.watch_state();
     link.cut();
     let attempt = tokio::spawn(mutex(&client, env).lock());
-    let lost = zookeeper_recipes::ConnectionState::Lost;
+    let lost = ConnectionState::Lost;
     within("the loss", states.wait_for(|state| *state == lost)).await.unwrap();
     env.wait_session_gone(session).await;
     assert!(!attempt.is_finished());
@@ -128,7 +145,7 @@ async fn acquire_says_so_when_its_time_is_over(env: &Env) {
     let timeout = Duration::from_millis(200);
     let start = Instant::now();
     let error = within("an answer", mutex(&client, env).acquire(timeout)).await.unwrap_err();
-    assert!(start.elapsed() >= timeout && start.elapsed() < timeout + Duration::from_secs(2));
+    assert!(start.elapsed() >= timeout && start.elapsed() < timeout + LATE);
     // It is free: that the lock was busy would be a lie.
     assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
     assert!(error.is_retryable());
@@ -150,7 +167,7 @@ async fn a_question_without_an_answer_says_so(env: &Env) {
     }
     let error = within("an answer", mutex(&client, env).acquire(Duration::ZERO)).await.unwrap_err();
     assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
-    assert!(start.elapsed() >= timeout && start.elapsed() < Duration::from_secs(6));
+    assert!(start.elapsed() >= timeout && start.elapsed() < timeout + LATE);
     link.mend();
     client.flush(SOON).await.unwrap();
     assert_eq!(env.children(&env.lock_path()).await, [""; 0]);
@@ -164,7 +181,8 @@ async fn participants_without_an_answer_says_so(env: &Env) {
     let error = within("an answer", mutex(&client, env).participants()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
     link.mend();
-    assert_eq!(within("an answer", mutex(&client, env).participants()).await.unwrap(), [""; 0]);
+    let free = mutex(&client, env);
+    assert_eq!(answered(|| free.participants()).await, [""; 0]);
 }
 
 async fn a_lock_let_go_of_during_an_outage_is_free_after_it(env: &Env) {
@@ -189,7 +207,7 @@ async fn a_release_during_an_outage_reports_after_it(env: &Env) {
     let guard = mutex(&client, env).lock().await.unwrap();
     let mut states = client.watch_state();
     link.cut();
-    let suspended = zookeeper_recipes::ConnectionState::Suspended;
+    let suspended = ConnectionState::Suspended;
     within("the outage", states.wait_for(|state| *state == suspended)).await.unwrap();
     let mut release = task::spawn(guard.release());
     assert_pending!(release.poll());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use test_support::{Random, within};
+use test_support::{Random, SOON, within};
 use tokio::sync::Notify;
 use zookeeper_client as zk;
 use zookeeper_recipes::InterProcessMutex;
@@ -18,6 +18,8 @@ pub(crate) fn all() -> Vec<Behaviour> {
 
 /// How long they are replaced.
 const TIME: Duration = Duration::from_secs(4);
+/// How often they are at least, and how often their locks are granted, if that takes longer.
+const LEAST: (u32, u64) = (8, 300);
 
 /// One lock, and what those that take it have seen.
 #[derive(Debug)]
@@ -105,7 +107,9 @@ async fn they_let_no_two_in(env: &Env) {
     let outsider = env.outsider().await;
     let mut dice = Random::new(env.random().below(u64::MAX));
     let (begun, mut replaced, mut due) = (Instant::now(), 0, [0; 2]);
-    while begun.elapsed() < TIME {
+    let granted = || locks.iter().map(|lock| lock.critical.visits()).sum::<u64>();
+    let enough = |replaced| replaced >= LEAST.0 && granted() >= LEAST.1;
+    while begun.elapsed() < TIME || !enough(replaced) && begun.elapsed() < SOON {
         let n = usize::from(dice.below(2) == 0);
         let (lock, visits) = (&locks[n], locks[n].critical.visits());
         // However slow the machine is, numbers follow each other in between.

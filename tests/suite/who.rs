@@ -179,7 +179,7 @@ async fn a_timeout_and_a_try_say_who_holds_the_lock(env: &Env) {
     let TryLockError::WouldBlock { held_by: Some(holder), ahead: 2, .. } = &tried else { panic!("{tried}") };
     assert_eq!((holder.node(), holder.identity().name()), (&guard.node(), Some("stock")));
     // Behind another waiter, it asks before its deadline.
-    let error = within("the end", third.acquire(Duration::from_secs(2))).await.unwrap_err();
+    let error = within("the end", third.acquire(Duration::from_secs(5))).await.unwrap_err();
     let AcquireError::TimedOut { held_by: Some(holder), ahead: 2, .. } = &error else { panic!("{error}") };
     assert_eq!((holder.node(), holder.identity().name()), (&guard.node(), Some("stock")));
     assert!(
@@ -189,9 +189,9 @@ async fn a_timeout_and_a_try_say_who_holds_the_lock(env: &Env) {
     within("the second", waiter).await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// A mutex whose client asks for its nodes each second.
+/// A mutex whose client asks for its nodes every two seconds.
 async fn beating(env: &Env) -> InterProcessMutex {
-    let client = env.connect(env.builder().session_timeout(Duration::from_secs(6))).await;
+    let client = env.connect(env.builder().session_timeout(Duration::from_secs(12))).await;
     InterProcessMutex::new(&client, &env.lock_path()).unwrap()
 }
 
@@ -239,7 +239,7 @@ async fn a_broken_waiter_queues_again_at_the_end(env: &Env) {
 }
 
 async fn a_broken_permit_is_lost_and_free(env: &Env) {
-    let client = env.connect(env.builder().session_timeout(Duration::from_secs(6))).await;
+    let client = env.connect(env.builder().session_timeout(Duration::from_secs(12))).await;
     let ours = InterProcessSemaphore::new(&client, &env.lock_path(), 2).unwrap();
     let theirs = env.semaphore(2).await;
     let permits = within("both", ours.try_acquire_many(2)).await.unwrap();

@@ -7,11 +7,11 @@ use std::time::Duration;
 use test_support::{SOON, within};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-use zookeeper_recipes::{AcquireError, InterProcessSemaphore, LostReason, SemaphorePermit};
+use zookeeper_recipes::{AcquireError, ConnectionState, InterProcessSemaphore, LostReason, SemaphorePermit};
 use zookeeper_test_server::{Match, Op};
 
 use super::stage::{Kind, Stage, ported};
-use crate::harness::{BRIEFLY, Behaviour, Need, Room};
+use crate::harness::{BRIEFLY, Behaviour, Need, Room, in_vain};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     ported![Kind::Semaphore;
@@ -197,7 +197,7 @@ async fn test_threads(stage: &Stage<'_>) {
 async fn test_simple(stage: &Stage<'_>) {
     let semaphore = stage.semaphore(&stage.client().await, 1);
     let permit = within("a free permit", semaphore.acquire(SOON)).await.unwrap();
-    let error = semaphore.acquire(BRIEFLY).await.unwrap_err();
+    let (error, _) = in_vain(|timeout| semaphore.acquire(timeout)).await;
     assert!(matches!(error, AcquireError::TimedOut { .. }), "{error:?}");
     permit.release().await.unwrap();
 }
@@ -209,7 +209,7 @@ async fn test_simple_2(stage: &Stage<'_>) {
     for _ in 0..3 {
         permits.push(within("a free permit", semaphore.acquire(SOON)).await.unwrap());
     }
-    let error = semaphore.acquire(BRIEFLY).await.unwrap_err();
+    let (error, _) = in_vain(|timeout| semaphore.acquire(timeout)).await;
     assert!(matches!(error, AcquireError::TimedOut { .. }), "{error:?}");
     permits.pop().unwrap().release().await.unwrap();
     permits.push(within("the one that was returned", semaphore.acquire(SOON)).await.unwrap());
@@ -271,7 +271,7 @@ async fn test_interrupt_acquire(stage: &Stage<'_>) {
 /// One is inside; the server goes, for longer than the session; none is inside; then one is again.
 /// (Curator's is sent to other servers then: a client has one list of servers here.)
 async fn test_killed_server(stage: &Stage<'_>) {
-    let client = stage.connect(stage.env.builder().session_timeout(Duration::from_secs(2))).await;
+    let client = stage.connect(stage.env.builder().session_timeout(Duration::from_secs(6))).await;
     let semaphore = stage.semaphore(&client, 1);
     let permit = within("a free permit", semaphore.acquire(SOON)).await.unwrap();
     assert!(permit.is_held());
@@ -294,9 +294,11 @@ async fn test_cluster(stage: &Stage<'_>) {
     let visit = Arc::new(visit);
     let go_on = Arc::new(AtomicBool::new(true));
     let mut clients = JoinSet::new();
+    let mut states = Vec::new();
     for _ in 0..20 {
-        let patient = stage.env.builder().session_timeout(Duration::from_secs(60));
-        let semaphore = stage.semaphore(&stage.connect(patient).await, 1);
+        let patient = stage.connect(stage.env.builder().session_timeout(Duration::from_secs(60))).await;
+        states.push(patient.watch_state());
+        let semaphore = stage.semaphore(&patient, 1);
         let (room, visit, go_on) = (Arc::clone(&room), Arc::clone(&visit), Arc::clone(&go_on));
         clients.spawn(async move {
             while go_on.load(Ordering::SeqCst) {
@@ -309,6 +311,10 @@ async fn test_cluster(stage: &Stage<'_>) {
     }
     drop(within("some to come in", visits.wait_for(|visits| *visits > 20)).await.unwrap());
     let gone = stage.env.lose_quorum().await;
+    for state in &mut states {
+        let cut_off = state.wait_for(|state| *state == ConnectionState::Suspended);
+        within("the outage", cut_off).await.unwrap();
+    }
     // Those who were granted a permit before may still come to know it.
     for _ in 0..20 {
         let before = *visits.borrow_and_update();

@@ -194,7 +194,7 @@ async fn watch_leak_on_timeout(stage: &Stage<'_>) {
     let guard = within("a free lock", stage.rival().await.lock()).await.unwrap();
     let long = tokio::spawn({
         let theirs = Arc::clone(&theirs);
-        async move { theirs.acquire(Duration::from_secs(2)).await }
+        async move { theirs.acquire(Duration::from_secs(5)).await }
     });
     stage.env.wait_watchers(&guard.node(), 1).await;
     let error = within("its end", long).await.unwrap().unwrap_err();
@@ -228,7 +228,7 @@ async fn watch_leak_on_cancellation(stage: &Stage<'_>) {
 /// The holder's node is deleted by hand: the holder is told, and the next in line gets the lock, of whichever
 /// client it is.
 async fn a_holder_deleted_by_hand(stage: &Stage<'_>) {
-    let builder = stage.env.builder().session_timeout(Duration::from_secs(6));
+    let builder = stage.env.builder().session_timeout(Duration::from_secs(12));
     let client = stage.connect(builder).await;
     let ours = stage.lock(&client);
     for next in [stage.rival_of(&client), stage.rival().await] {

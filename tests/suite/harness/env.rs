@@ -7,7 +7,8 @@ use test_support::{Random, SOON, ZooKeeper, poll_until, unique_path, within};
 use tokio::sync::OnceCell;
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    Client, ClientBuilder, ConnectionState, InterProcessMutex, InterProcessSemaphore, LostReason, RetryPolicy,
+    Client, ClientBuilder, ConnectError, ConnectionState, InterProcessMutex, InterProcessSemaphore,
+    LostReason, RetryPolicy,
 };
 use zookeeper_test_server::{Server, View};
 
@@ -95,7 +96,16 @@ impl Env {
     }
 
     pub(crate) async fn connect_to(&self, servers: &str, builder: ClientBuilder) -> Client {
-        let client = within("a session", builder.connect(servers)).await.unwrap();
+        let client = within("a session", async {
+            loop {
+                match builder.clone().connect(servers).await {
+                    // A behaviour may give the servers little time later, and they may need more now.
+                    Err(ConnectError::TimedOut { .. }) => {}
+                    connected => break connected,
+                }
+            }
+        });
+        let client = client.await.unwrap();
         let connected = |state: &ConnectionState| *state == ConnectionState::Connected;
         within("the connection", client.watch_state().wait_for(connected)).await.unwrap();
         client
@@ -140,10 +150,11 @@ impl Env {
         link
     }
 
-    /// A client whose connection can be broken, with a session timeout of two seconds.
+    /// A client whose connection can be broken, with a session timeout of six seconds: a machine that stands still
+    /// for two or three of them takes no lock away.
     pub(crate) async fn linked(&self, builder: ClientBuilder) -> (Client, Arc<Link>) {
         let link = self.link();
-        let builder = builder.session_timeout(Duration::from_secs(2));
+        let builder = builder.session_timeout(Duration::from_secs(6));
         let client = self.connect_to(link.connect_string(), builder).await;
         (client, link)
     }
