@@ -225,6 +225,17 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Writes down a connection that has come. Returns its number.
+    fn enter(&self, client: &Arc<TcpStream>) -> u64 {
+        let mut state = self.lock();
+        let number = state.next_link;
+        state.next_link += 1;
+        let mute = state.mute_next > 0;
+        state.mute_next = state.mute_next.saturating_sub(1);
+        state.links.push(Link { number, client: Some(Arc::clone(client)), server: None, mute, pumps: 1 });
+        number
+    }
+
     /// Waits until this way is open; false if it never will be, because the link was cut where it begins.
     fn pass(&self, way: Way, link: u64) -> bool {
         let waiting = |state: &mut State| state.has(link, way) && state.is_stalled(way, link);
@@ -310,9 +321,14 @@ fn accept(shared: &Arc<Shared>) {
                 end(&client, Cut::Reset);
                 break;
             }
-            let shared = Arc::clone(shared);
+            let client = Arc::new(client);
+            // Here, so that connections count in the order in which they came, whichever thread runs first.
+            let number = shared.enter(&client);
+            let serving = Arc::clone(shared);
             // Without a thread the connection is dropped, as by any server that has run out of something.
-            let _ = thread::Builder::new().spawn(move || serve(&shared, client));
+            if thread::Builder::new().spawn(move || serve(&serving, number, client)).is_err() {
+                shared.broken(number);
+            }
         }
         drop(listener);
         shared.lock().listening = false;
@@ -321,17 +337,7 @@ fn accept(shared: &Arc<Shared>) {
 }
 
 /// Makes the connection to the server, and passes on what the client says.
-fn serve(shared: &Arc<Shared>, client: TcpStream) {
-    let client = Arc::new(client);
-    let number = {
-        let mut state = shared.lock();
-        let number = state.next_link;
-        state.next_link += 1;
-        let mute = state.mute_next > 0;
-        state.mute_next = state.mute_next.saturating_sub(1);
-        state.links.push(Link { number, client: Some(Arc::clone(&client)), server: None, mute, pumps: 1 });
-        number
-    };
+fn serve(shared: &Arc<Shared>, number: u64, client: Arc<TcpStream>) {
     // The server does not hear of the client before anything else of it may pass.
     if !shared.pass(Way::ToServer, number) {
         return shared.finished(number);
@@ -406,7 +412,7 @@ mod tests {
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(20);
+    const LONG: Duration = Duration::from_secs(60);
     /// How long nothing must have come for it to be called silence: that a socket stays silent only time
     /// shows.
     const A_WHILE: Duration = Duration::from_millis(100);
@@ -597,19 +603,16 @@ mod tests {
 
     #[test]
     fn without_a_server_behind_it_a_connection_is_reset() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let closed = listener.local_addr().unwrap();
-        drop(listener);
-        let proxy = Proxy::start(closed).unwrap();
+        let ports = Ports::take().unwrap();
+        let proxy = Proxy::start((Ipv4Addr::LOCALHOST, ports.port(0)).into()).unwrap();
         let client = connect(&proxy);
         assert_eq!(read_end(&client).unwrap_err().kind(), ErrorKind::ConnectionReset);
     }
 
     #[test]
     fn a_patient_one_waits_for_its_server() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let target = listener.local_addr().unwrap();
-        drop(listener);
+        let ports = Ports::take().unwrap();
+        let target = (Ipv4Addr::LOCALHOST, ports.port(0)).into();
         let proxy = Proxy::start_patient(target, LONG).unwrap();
         let client = connect(&proxy);
         is_silent(&client);

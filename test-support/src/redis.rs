@@ -16,7 +16,7 @@ use crate::watchdog::{Watchdog, own_group};
 use crate::zookeeper::ServerError;
 
 /// How long the server may take to serve, on a machine on which everything else runs too.
-const START_LIMIT: Duration = Duration::from_secs(30);
+const START_LIMIT: Duration = Duration::from_secs(60);
 /// How many blocks of ports to try when another process takes one of ours in between.
 const ATTEMPTS: usize = 3;
 
@@ -131,8 +131,8 @@ fn read_log(dir: &Path) -> String {
 /// Whether a server answers to a ping.
 fn answers(address: SocketAddr) -> bool {
     let ping = || {
-        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
-        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
         stream.write_all(b"PING\r\n")?;
         let mut answer = [0; 7];
         stream.read_exact(&mut answer)?;

@@ -14,7 +14,7 @@ use crate::peers::{self, Missing};
 use crate::shared::stop_shared;
 
 /// How long a trial may take unless the suite says otherwise.
-const TIME_LIMIT: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(300);
 
 /// What a trial may answer: nothing, or a result whose error says what is wrong.
 pub trait IntoOutcome {
@@ -101,7 +101,7 @@ impl Suite {
         }
     }
 
-    /// How long each trial that is added from here on may take. Default: two minutes.
+    /// How long each trial that is added from here on may take. Default: five minutes.
     pub fn time_limit(&mut self, limit: Duration) {
         self.limit = limit;
     }

@@ -20,7 +20,7 @@ use crate::watchdog::{Watchdog, own_group};
 
 /// How long servers may take to serve. A Java machine starts in under a second; this is for a machine
 /// on which everything else runs too.
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_secs(120);
 /// How many blocks of ports to try when another process takes one of ours in between.
 const ATTEMPTS: usize = 3;
 /// A client port, a quorum port, an election port, and one for clients with TLS.
@@ -517,9 +517,9 @@ impl ZooKeeper {
     /// What a member says to a four-letter word such as `wchp`, `mntr` or `cons`.
     ///
     /// # Errors
-    /// When it cannot be reached or does not answer within 5 s.
+    /// When it cannot be reached or does not answer within 20 s.
     pub fn four_letter(&self, member: usize, word: &str) -> io::Result<String> {
-        four_letter(self.address(member), word, Duration::from_secs(5))
+        four_letter(self.address(member), word, Duration::from_secs(20))
     }
 
     /// The watches that a member's clients have set, by path: the sessions (`0x..`) that watch it.
@@ -538,7 +538,7 @@ impl ZooKeeper {
             return None;
         }
         drop(process);
-        let answer = four_letter(self.address(member), "srvr", Duration::from_secs(2)).ok()?;
+        let answer = four_letter(self.address(member), "srvr", Duration::from_secs(10)).ok()?;
         match answer.lines().find_map(|line| line.strip_prefix("Mode: "))?.trim() {
             "standalone" => Some(Mode::Standalone),
             "leader" => Some(Mode::Leader),
@@ -564,7 +564,7 @@ impl ZooKeeper {
     /// Waits until a member leads.
     ///
     /// # Errors
-    /// When none does within a minute.
+    /// When none does within two minutes.
     pub fn wait_leader(&self) -> Result<usize, ServerError> {
         poll_until("a leader", START_LIMIT, || self.leader()).map_err(|e| self.failed(&e.to_string()))
     }
@@ -572,7 +572,7 @@ impl ZooKeeper {
     /// Waits until all members serve, one of them as the leader.
     ///
     /// # Errors
-    /// When that is not so within a minute; with the ends of the logs.
+    /// When that is not so within two minutes; with the ends of the logs.
     pub fn wait_whole(&self) -> Result<(), ServerError> {
         let whole = || {
             let modes: Option<Vec<_>> = (0..self.len()).map(|member| self.mode(member)).collect();
@@ -587,7 +587,7 @@ impl ZooKeeper {
     /// Waits until a member serves.
     ///
     /// # Errors
-    /// When its process ends, or it does not within a minute; with the end of its log.
+    /// When its process ends, or it does not within two minutes; with the end of its log.
     pub fn wait_serving(&self, member: usize) -> Result<Mode, ServerError> {
         let what = format!("ZooKeeper member {member} to serve");
         let found = poll_until(&what, START_LIMIT, || match self.mode(member) {

@@ -10,11 +10,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use test_support::peers::{self, CuratorPeer, KazooPeer, RedisPeer, ZooKeeperPeer};
 use test_support::{
-    MemberAddrs, Mode, Options, Redis, Suite, ZooKeeper, poll_until, shared_standalone, stop_shared,
+    MemberAddrs, Mode, Options, Redis, SOON, Suite, ZooKeeper, poll_until, shared_standalone, stop_shared,
     unique_path,
 };
 
@@ -139,10 +139,10 @@ fn paused_leader(_: ZooKeeperPeer) -> Outcome {
     stream.write_all(b"ruok")?;
     assert!(stream.read(&mut [0; 4]).is_err());
 
-    let next = poll_until("another leader", Duration::from_secs(30), || servers.leader())?;
+    let next = poll_until("another leader", SOON, || servers.leader())?;
     assert_ne!(next, leader);
     servers.resume(leader)?;
-    poll_until("the old leader to follow", Duration::from_secs(30), || {
+    poll_until("the old leader to follow", SOON, || {
         (servers.mode(leader) == Some(Mode::Follower)).then_some(())
     })?;
     Ok(())
@@ -157,13 +157,12 @@ fn drop_paused(_: ZooKeeperPeer) -> Outcome {
 }
 
 fn bad_config(_: ZooKeeperPeer) -> Outcome {
-    let start = Instant::now();
     let error = match ZooKeeper::standalone(&Options::new().setting("syncLimit", "many")) {
         Ok(_) => return Err("it started".into()),
         Err(e) => e.to_string(),
     };
-    ensure(error.contains("member 0 ended") && error.contains("Invalid config"), error)?;
-    ensure(start.elapsed() < Duration::from_secs(30), "it waited for a process that was gone")
+    // Not that it was waited for in vain.
+    ensure(error.contains("member 0 ended") && error.contains("Invalid config"), error)
 }
 
 /// The command that `docker-compose.yml` gives the engine, on servers that serve, and do not.
@@ -183,7 +182,7 @@ fn health_check(_: ZooKeeperPeer) -> Outcome {
     servers.kill(0);
     servers.kill(1);
     assert!(!healthy(0));
-    poll_until("the last member to be unhealthy", Duration::from_secs(30), || (!healthy(2)).then_some(()))?;
+    poll_until("the last member to be unhealthy", SOON, || (!healthy(2)).then_some(()))?;
     ensure(servers.four_letter(2, "ruok")? == "imok", "the simpler check says the same")
 }
 
@@ -297,6 +296,6 @@ fn orphans(_: ZooKeeperPeer) -> Outcome {
     let killed = child.kill().and_then(|()| child.wait());
     let pid = pid.ok_or("it said no number")?;
     killed?;
-    poll_until("the server to be gone", Duration::from_secs(10), || (!exists(pid)).then_some(()))?;
+    poll_until("the server to be gone", SOON, || (!exists(pid)).then_some(()))?;
     Ok(())
 }
