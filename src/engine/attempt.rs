@@ -36,6 +36,7 @@ use crate::protocol::acquire::{
 };
 use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::hold::HoldState;
+use crate::protocol::local_queue::Notice;
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Queue;
 use crate::session::cleanup::{Item, Orphan};
@@ -760,11 +761,22 @@ impl Drop for Arrived<'_> {
 /// Waits until a create may be sent, by the order of arrival and the session's limit on unanswered creates.
 /// Only the attempt whose turn it is waits for a slot, so that path locks share the slots.
 async fn until_create(seat: Seat<'_>, if_busy: IfBusy) -> Slot {
-    // A try waits for no other attempt's turn, and keeps none waiting.
-    if if_busy == IfBusy::Wait {
-        until_next(seat).await;
+    loop {
+        // A try waits for no other attempt's turn, and keeps none waiting.
+        if if_busy == IfBusy::Wait {
+            until_next(seat).await;
+        }
+        let slot = seat.session.windows().creates.slot().await;
+        // Meanwhile an earlier one may have found the directory missing, and makes it: the turn is its again.
+        let (wake, _) = oneshot::channel();
+        if if_busy != IfBusy::Wait || may_create(seat, wake) {
+            return slot;
+        }
     }
-    seat.session.windows().creates.slot().await
+}
+
+fn may_create(seat: Seat<'_>, wake: oneshot::Sender<Notice>) -> bool {
+    seat.path_lock.queue().with(|queue| queue.may_create(seat.number, seat.session.number(), wake))
 }
 
 /// Waits until the attempts that arrived earlier have created their nodes in this session
@@ -772,8 +784,7 @@ async fn until_create(seat: Seat<'_>, if_busy: IfBusy) -> Slot {
 async fn until_next(seat: Seat<'_>) {
     loop {
         let (wake, told) = oneshot::channel();
-        let session = seat.session.number();
-        if seat.path_lock.queue().with(|queue| queue.may_create(seat.number, session, wake)) {
+        if may_create(seat, wake) {
             return;
         }
         // Whatever the notice says, the turn is checked again.
