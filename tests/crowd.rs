@@ -52,6 +52,8 @@ fn most_before_a_beat(server: &Server, session: i64) -> Option<usize> {
         let after = log.iter().filter(|entry| entry.n > beat.n && entry.session == session);
         after
             .take_while(|entry| (entry.request, entry.kind) != (beat.request, LogKind::Replied))
+            // A connection that is lost takes the answer along.
+            .take_while(|entry| entry.op != Op::Connect)
             .filter(|entry| matches!(entry.op, Op::Create | Op::Delete) && entry.kind == LogKind::Replied)
             .count()
     });
