@@ -38,15 +38,12 @@ fn mutex(client: &Client, env: &Env) -> InterProcessMutex {
 
 /// What servers that are back answer. A client that tries only twice is asked again if a busy machine needs longer.
 async fn answered<T: Debug, F: Future<Output = Result<T, AcquireError>>>(ask: impl Fn() -> F) -> T {
-    let answer = async {
-        loop {
-            match ask().await {
-                Err(AcquireError::Connection { .. }) => {}
-                answer => break answer,
-            }
+    loop {
+        match within("an answer", ask()).await {
+            Err(AcquireError::Connection { .. }) => {}
+            answer => return answer.unwrap(),
         }
-    };
-    within("an answer", answer).await.unwrap()
+    }
 }
 
 async fn all_finish_when_the_servers_are_killed_and_come_back(env: &Env) {
