@@ -157,7 +157,7 @@ mod tests {
 
     const DELAY: Duration = Duration::from_millis(20);
     /// For a machine on which everything else runs too.
-    const LONG: Duration = Duration::from_secs(20);
+    const LONG: Duration = Duration::from_secs(60);
 
     /// A connection through a proxy: its client's and its server's end.
     fn pair(proxy: &DelayProxy, listener: &TcpListener) -> (TcpStream, TcpStream) {
@@ -200,17 +200,19 @@ mod tests {
         let delay = Duration::from_millis(1);
         let (proxy, listener) = proxy(delay);
         let (client, server) = pair(&proxy, &listener);
-        let mut times: Vec<_> = (0..200).map(|_| takes(&client, &server)).collect();
-        times.sort_unstable();
-        let median = times[times.len() / 2];
-        eprintln!("one way: median {median:?}, 99th percentile {:?}", times[times.len() * 99 / 100]);
-        // 0.1 ms is what it is on a machine that has nothing else to do.
-        assert!((delay..2 * delay).contains(&median), "{median:?}");
+        let (begun, mut quickest) = (Instant::now(), Duration::MAX);
+        // More by 0.1 ms on a machine that has nothing else to do. A busy one lets a few through at that
+        // pace.
+        while quickest >= 2 * delay {
+            assert!(begun.elapsed() < LONG, "{quickest:?}");
+            quickest = quickest.min(takes(&client, &server));
+            assert!(quickest >= delay, "{quickest:?}");
+        }
     }
 
     #[test]
     fn what_is_sent_behind_something_takes_no_longer() {
-        let (proxy, listener) = proxy(DELAY);
+        let (proxy, listener) = proxy(10 * DELAY);
         let (client, server) = pair(&proxy, &listener);
         let sent = Instant::now();
         let expected: Vec<u8> = (0..=u8::MAX).cycle().take(1_000_000).collect();
@@ -221,8 +223,8 @@ mod tests {
         (&server).read_exact(&mut bytes).unwrap();
         writer.join().unwrap().unwrap();
         assert!(bytes == expect, "in order and whole");
-        // A thousand segments; one after the other they would have needed 20 s.
-        assert!(sent.elapsed() < 200 * DELAY);
+        // A thousand segments; one after the other they would have needed 200 s.
+        assert!(sent.elapsed() < 2 * LONG);
     }
 
     #[test]
