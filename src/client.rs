@@ -604,7 +604,7 @@ impl Client {
     ///
     /// let client = Client::blocking_connect(&servers)?;
     /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
-    /// let guard = mutex.blocking_acquire(Duration::from_secs(1))?;
+    /// let guard = mutex.blocking_acquire(Duration::from_secs(10))?;
     /// println!("alone, with token {}", guard.fencing_token());
     /// guard.blocking_release()?;
     /// client.blocking_close()?;

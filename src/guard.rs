@@ -59,7 +59,7 @@ use crate::transaction::{Stored, Transaction, get_data};
 /// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
 /// use std::time::Duration;
 ///
-/// let guard = mutex.acquire(Duration::from_secs(1)).await?;
+/// let guard = mutex.acquire(Duration::from_secs(10)).await?;
 /// let rows = guard.while_held(async { 42 /* the nightly job */ }).await?;
 /// guard.release().await?; // or drop it
 /// # assert_eq!(rows, 42);
@@ -296,7 +296,7 @@ impl<M: Mode> LockGuard<M> {
     /// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
     /// use std::time::Duration;
     ///
-    /// let guard = mutex.acquire_for(Duration::from_secs(1), Duration::from_secs(10)).await?;
+    /// let guard = mutex.acquire_for(Duration::from_secs(10), Duration::from_secs(10)).await?;
     /// for part in 1..=3 {
     ///     guard.extend(Duration::from_secs(10))?; // each part has ten seconds
     ///     println!("part {part}");

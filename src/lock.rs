@@ -39,7 +39,7 @@ use crate::protocol::node_name::Kind;
 /// use zookeeper_recipes::{InterProcessFairLock, InterProcessLock, InterProcessMutex};
 ///
 /// async fn nightly(lock: &dyn InterProcessLock) -> Result<(), Box<dyn std::error::Error>> {
-///     let guard = lock.acquire(Duration::from_secs(1)).await?;
+///     let guard = lock.acquire(Duration::from_secs(10)).await?;
 ///     // one process of all runs the job
 ///     guard.release().await?;
 ///     Ok(())
@@ -453,7 +453,7 @@ macro_rules! lock_methods {
             /// use std::time::{Duration, Instant};
             #[doc = concat!("use zookeeper_recipes::", $import, ";")]
             ///
-            /// let deadline = Instant::now() + Duration::from_secs(1); // of the whole request
+            /// let deadline = Instant::now() + Duration::from_secs(10); // of the whole request
             #[doc = concat!("let lock = ", $make, ";")]
             /// let guard = lock.acquire_until(deadline).await?;
             /// guard.release().await?;
@@ -507,7 +507,7 @@ macro_rules! lock_methods {
             #[doc = concat!("use zookeeper_recipes::{LostReason, ReleaseError, ", $import, "};")]
             ///
             #[doc = concat!("let lock = ", $make, ";")]
-            /// let (wait, lease) = (Duration::from_secs(1), Duration::from_millis(50));
+            /// let (wait, lease) = (Duration::from_secs(10), Duration::from_millis(50));
             /// let guard = lock.acquire_for(wait, lease).await?;
             /// // Work that takes longer than the lease.
             /// # guard.lost().await;

@@ -63,7 +63,7 @@ const MAX_MEMBERS: usize = 1_000;
 ///
 /// // A transfer between two accounts: no other process changes either of them meanwhile.
 /// let both = InterProcessMultiLock::of_mutexes(&client, ["/accounts/17", "/accounts/4"])?;
-/// let guard = both.acquire(Duration::from_secs(1)).await?;
+/// let guard = both.acquire(Duration::from_secs(10)).await?;
 /// let [from, to] = guard.fencing_tokens()[..] else { unreachable!() };
 /// // Read both, decide, write both, each with its token.
 /// guard.release().await?;
@@ -253,7 +253,7 @@ impl InterProcessMultiLock {
     /// use std::time::{Duration, Instant};
     /// use zookeeper_recipes::InterProcessMultiLock;
     ///
-    /// let deadline = Instant::now() + Duration::from_secs(1); // of the whole request
+    /// let deadline = Instant::now() + Duration::from_secs(10); // of the whole request
     /// let both = InterProcessMultiLock::of_mutexes(&client, ["/accounts/4", "/accounts/17"])?;
     /// let guard = both.acquire_until(deadline).await?;
     /// guard.release().await?;
@@ -291,7 +291,7 @@ impl InterProcessMultiLock {
     /// use zookeeper_recipes::InterProcessMultiLock;
     ///
     /// let both = InterProcessMultiLock::of_mutexes(&client, ["/accounts/4", "/accounts/17"])?;
-    /// let guard = both.acquire_for(Duration::from_secs(1), Duration::from_secs(10)).await?;
+    /// let guard = both.acquire_for(Duration::from_secs(10), Duration::from_secs(10)).await?;
     /// assert!(guard.remaining() <= Some(Duration::from_secs(10)));
     /// guard.release().await?;
     /// # Ok(())
@@ -406,7 +406,7 @@ impl InterProcessMultiLock {
     /// use zookeeper_recipes::InterProcessMultiLock;
     ///
     /// let both = InterProcessMultiLock::of_mutexes(&client, ["/accounts/4", "/accounts/17"])?;
-    /// let guard = both.blocking_acquire(Duration::from_secs(1))?;
+    /// let guard = both.blocking_acquire(Duration::from_secs(10))?;
     /// guard.blocking_release()?;
     /// # Ok(())
     /// # }
@@ -538,7 +538,7 @@ impl fmt::Debug for InterProcessMultiLock {
 /// # let both = zookeeper_recipes::InterProcessMultiLock::of_mutexes(&client, accounts)?;
 /// use std::time::Duration;
 ///
-/// let guard = both.acquire(Duration::from_secs(1)).await?;
+/// let guard = both.acquire(Duration::from_secs(10)).await?;
 /// let moved = guard.while_held(async { 42 /* the transfer */ }).await?;
 /// guard.release().await?; // or drop it
 /// # assert_eq!(moved, 42);

@@ -71,7 +71,7 @@ use crate::transaction::{Stored, Transaction};
 ///
 /// // Ten calls of the partner's API at a time, from all processes together.
 /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
-/// let permit = semaphore.acquire(Duration::from_secs(1)).await?;
+/// let permit = semaphore.acquire(Duration::from_secs(10)).await?;
 /// // The call.
 /// permit.release().await?;
 /// # Ok(())
@@ -223,7 +223,7 @@ impl InterProcessSemaphore {
     /// use std::time::{Duration, Instant};
     /// use zookeeper_recipes::InterProcessSemaphore;
     ///
-    /// let deadline = Instant::now() + Duration::from_secs(1); // of the whole request
+    /// let deadline = Instant::now() + Duration::from_secs(10); // of the whole request
     /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
     /// let permit = semaphore.acquire_until(deadline).await?;
     /// permit.release().await?;
@@ -264,7 +264,7 @@ impl InterProcessSemaphore {
     /// use zookeeper_recipes::InterProcessSemaphore;
     ///
     /// let semaphore = InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// let permit = semaphore.acquire_many(3, Duration::from_secs(1)).await?;
+    /// let permit = semaphore.acquire_many(3, Duration::from_secs(10)).await?;
     /// assert_eq!(permit.num_permits(), 3);
     /// assert_eq!(semaphore.available_permits().await?, 5);
     /// permit.release().await?;
@@ -298,7 +298,7 @@ impl InterProcessSemaphore {
     /// use zookeeper_recipes::InterProcessSemaphore;
     ///
     /// let semaphore = InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// let permit = semaphore.acquire_many_until(3, Instant::now() + Duration::from_secs(1)).await?;
+    /// let permit = semaphore.acquire_many_until(3, Instant::now() + Duration::from_secs(10)).await?;
     /// permit.release().await?;
     /// # Ok(())
     /// # }
@@ -344,7 +344,7 @@ impl InterProcessSemaphore {
     /// use zookeeper_recipes::InterProcessSemaphore;
     ///
     /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
-    /// let permit = semaphore.acquire_for(Duration::from_secs(1), Duration::from_secs(30)).await?;
+    /// let permit = semaphore.acquire_for(Duration::from_secs(10), Duration::from_secs(30)).await?;
     /// assert!(permit.remaining().unwrap() <= Duration::from_secs(30));
     /// permit.release().await?;
     /// # Ok(())
@@ -384,7 +384,7 @@ impl InterProcessSemaphore {
     ///
     /// let semaphore = InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
     /// let lease = Duration::from_millis(50);
-    /// let permit = semaphore.acquire_many_for(2, Duration::from_secs(1), lease).await?;
+    /// let permit = semaphore.acquire_many_for(2, Duration::from_secs(10), lease).await?;
     /// assert_eq!(permit.lost().await.reason(), LostReason::LeaseOver);
     /// # Ok(())
     /// # }
@@ -508,7 +508,7 @@ impl InterProcessSemaphore {
     /// use zookeeper_recipes::InterProcessSemaphore;
     ///
     /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
-    /// let permit = semaphore.blocking_acquire(Duration::from_secs(1))?;
+    /// let permit = semaphore.blocking_acquire(Duration::from_secs(10))?;
     /// permit.blocking_release()?;
     /// # Ok(())
     /// # }
@@ -976,7 +976,7 @@ impl InterProcessSemaphoreBuilder {
 /// use zookeeper_recipes::{InterProcessSemaphore, SemaphorePermit};
 ///
 /// let semaphore = InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-/// let permit: SemaphorePermit = semaphore.acquire_many(2, Duration::from_secs(1)).await?;
+/// let permit: SemaphorePermit = semaphore.acquire_many(2, Duration::from_secs(10)).await?;
 /// permit.while_held(async { /* train on GPUs `permit.slots()` */ }).await?;
 /// permit.release().await?; // or drop it
 /// # Ok(())
@@ -1442,7 +1442,7 @@ impl SemaphorePermit {
     /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
     /// use std::time::Duration;
     ///
-    /// let permit = semaphore.acquire_for(Duration::from_secs(1), Duration::from_secs(10)).await?;
+    /// let permit = semaphore.acquire_for(Duration::from_secs(10), Duration::from_secs(10)).await?;
     /// permit.extend(Duration::from_secs(60))?;
     /// assert!(permit.remaining().unwrap() > Duration::from_secs(10));
     /// # Ok(())

@@ -32,7 +32,7 @@ use uuid::Uuid;
 ///
 /// let policy = RetryPolicy::n_times(2, Duration::from_millis(10));
 /// let builder = Client::builder().retry_policy(policy);
-/// # let builder = builder.session_timeout(tick * 4).connect_timeout(tick * 10);
+/// # let builder = builder.session_timeout(tick * 4).connect_timeout(tick * 40);
 /// let client = builder.connect(&servers).await?;
 /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
 ///
