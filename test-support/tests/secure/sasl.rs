@@ -1,6 +1,6 @@
 //! SASL DIGEST-MD5.
 
-use std::time::Instant;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use test_support::{Options, ZooKeeper, unique_path, within};
@@ -9,7 +9,10 @@ use zookeeper_recipes::{
 };
 
 use super::Outcome;
-use super::servers::{PASSWORD, Servers, TIMEOUT, USER, builder, run, with_sasl, write_jaas};
+use super::servers::{PASSWORD, Servers, USER, builder, run, with_sasl, write_jaas};
+
+/// The pause before another try, where there must be none.
+const PAUSE: Duration = Duration::from_millis(400);
 
 pub(crate) fn a_user_is_known_to_acls(servers: &Servers) -> Outcome {
     run(async {
@@ -34,12 +37,10 @@ pub(crate) fn a_wrong_password_is_refused_at_once(servers: &Servers) -> Outcome 
     run(async {
         let at = servers.mutual()?.plain();
         for (user, password) in [(USER, "geheim-wrong"), ("nobody", "geheim-wrong")] {
-            let begin = Instant::now();
-            let builder = builder().retry_policy(RetryPolicy::forever(TIMEOUT / 10));
+            let builder = builder().retry_policy(RetryPolicy::forever(PAUSE));
             let connect = builder.sasl_digest(user, password).connect(&at);
             let error = within("an answer", connect).await.unwrap_err();
             assert!(matches!(error, ConnectError::AuthFailed { .. }), "{error:?}");
-            assert!(begin.elapsed() < TIMEOUT, "it was not tried until the time was over");
             assert!(!error.is_retryable());
             assert!(error.to_string().contains("check the user and the password"), "{error}");
         }
@@ -52,7 +53,7 @@ pub(crate) fn a_password_that_is_wrong_later_closes_the_client() -> Outcome {
     run(async {
         let directory = TempDir::new()?;
         let server = ZooKeeper::standalone(&with_sasl(Options::new(), &directory, PASSWORD))?;
-        let builder = builder().retry_policy(RetryPolicy::forever(TIMEOUT / 10));
+        let builder = builder().retry_policy(RetryPolicy::forever(PAUSE));
         let client = builder.sasl_digest(USER, PASSWORD).connect(&server.connect_string()).await?;
         let mutex = InterProcessMutex::new(&client, &unique_path("sasl"))?;
         let guard = within("a free lock", mutex.lock()).await?;

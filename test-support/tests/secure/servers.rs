@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use test_support::{Options, ZooKeeper};
+use test_support::{Options, SOON, ZooKeeper};
 use zookeeper_recipes::{Client, ClientBuilder, TlsOptions};
 
 use super::Outcome;
@@ -131,7 +131,8 @@ impl Server {
 }
 
 pub(crate) fn builder() -> ClientBuilder {
-    Client::builder().connect_timeout(TIMEOUT)
+    // Longer than `within` waits: what is to end at once must not end by this.
+    Client::builder().connect_timeout(2 * SOON)
 }
 
 pub(crate) fn run(trial: impl Future<Output = Outcome>) -> Outcome {
