@@ -25,7 +25,7 @@ pub const HOUR: Duration = Duration::from_secs(3600);
 /// What an acquire returns.
 pub type Acquired<G = LockGuard> = Result<G, AcquireError>;
 
-/// A server on which nothing exists, and which grants [calm](calm) clients their session timeout.
+/// A server on which nothing exists, and which grants [calm] clients their session timeout.
 #[must_use]
 pub fn start_empty() -> Server {
     Server::builder().max_session_timeout(HOUR).start().unwrap()
