@@ -1,7 +1,8 @@
 //! What a guard knows, against the in-process server and its faults: docs/protocol.md#renewal to
 //! docs/protocol.md#paused-process, and docs/protocol.md#transaction.
 //!
-//! The session timeouts are short; every wait is for an event, with a bound that only a failure reaches.
+//! The session timeouts are as short as a busy machine allows; every wait is for an event, with a bound that
+//! only a failure reaches.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,14 +16,17 @@ use tokio::sync::oneshot;
 use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, FencingToken, Heartbeat, InterProcessMutex, LockGuard, LockState,
-    LostReason, Margin, ReleaseError, TransactionError,
+    AcquireError, Client, ClientBuilder, ConnectionState, FencingToken, Heartbeat, InterProcessMutex,
+    LockGuard, LockState, LostReason, Margin, ReleaseError, TransactionError,
 };
 use zookeeper_test_server::{
     Cut, Direction, Gate, Isolation, LogEntry, LogKind, Loss, Match, Op, Server, Version,
 };
 
-const T: Duration = Duration::from_millis(1_500);
+/// A lease lasts two thirds of it, and for half of it after the last beat: longer than a busy machine pauses.
+const T: Duration = Duration::from_millis(4_500);
+/// Where what the first third, or two sixths, of it bring about has to be seen before the lease is over.
+const PATIENT: Duration = Duration::from_secs(9);
 const LONG: Duration = Duration::from_secs(20);
 /// ZooKeeper's error codes.
 const THROTTLED: i32 = -127;
@@ -30,11 +34,22 @@ const UNIMPLEMENTED: i32 = -6;
 
 fn server() -> Server {
     let tick = Duration::from_millis(50);
-    Server::builder().tick(tick).min_session_timeout(tick).start().unwrap()
+    Server::builder().tick(tick).max_session_timeout(10 * LONG).start().unwrap()
 }
 
 async fn client(server: &Server) -> Client {
-    Client::builder().session_timeout(T).connect(&server.connect_string()).await.unwrap()
+    client_with(server, T, Client::builder()).await
+}
+
+/// A client that waits for the answers of a busy machine.
+async fn client_with(server: &Server, session_timeout: Duration, builder: ClientBuilder) -> Client {
+    let builder = builder.session_timeout(session_timeout).connect_timeout(10 * LONG);
+    within("the session", builder.connect(&server.connect_string())).await.unwrap()
+}
+
+/// A client that beats only when it is connected anew, and does not give up a connection that is silent.
+async fn rarely_beating(server: &Server) -> Client {
+    client_with(server, 10 * LONG, Client::builder()).await
 }
 
 /// With the strict margin, seven tenths of it are left for a slow machine to look at the server after a loss;
@@ -46,8 +61,7 @@ fn patient_server() -> Server {
 }
 
 async fn slow_client(server: &Server) -> Client {
-    let builder = Client::builder().session_timeout(SLOW).margin(Margin::Strict);
-    builder.connect(&server.connect_string()).await.unwrap()
+    client_with(server, SLOW, Client::builder().margin(Margin::Strict)).await
 }
 
 /// Waits until the guard is in a state that is asked for, looking again whenever the connection state or the
@@ -68,18 +82,18 @@ async fn a_held_lock_is_renewed_by_committed_checks_every_sixth_of_the_timeout()
     let server = server();
     let client = client(&server).await;
     let guard = hold(&client).await;
-    server.reset_counters();
     let start = Instant::now();
+    server.reset_counters();
     let beats = |n| move |view: zookeeper_test_server::View<'_>| view.counters().requests(Op::Multi) >= n;
     until(&server, "four beats", beats(4)).await;
     let per_beat = start.elapsed() / 4;
     assert!(per_beat > T / 12 && per_beat < T / 3, "a beat every {per_beat:?}");
     assert_eq!(server.counters().requests(Op::Sync) + server.counters().requests(Op::Exists), 0);
-    assert_eq!(guard.state(), LockState::Held);
+    until_state(&server, &guard, |state| state == LockState::Held).await;
     guard.release().await.unwrap();
     // Nothing is at stake any more. One beat may be under way; that no more come only time shows.
     let after = server.counters().requests(Op::Multi);
-    never_for(T, &server, "beats, and nothing is held", beats(after + 2)).await;
+    never_for(T / 2, &server, "beats, and nothing is held", beats(after + 2)).await;
 }
 
 /// Other writes prove that the session lives, but not that a held node does.
@@ -90,19 +104,17 @@ async fn a_busy_client_still_checks_its_held_nodes() {
     let guard = hold(&client).await;
     let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
     server.delete(&guard.node()).unwrap();
-    let start = Instant::now();
     let mut lost = std::pin::pin!(guard.lost());
-    loop {
-        tokio::select! {
-            biased;
-            lost = &mut lost => {
-                assert_eq!(lost.reason(), LostReason::NodeDeleted);
-                break;
+    let checked = async {
+        loop {
+            tokio::select! {
+                biased;
+                lost = &mut lost => break lost,
+                cycle = async { other.acquire(LONG).await.unwrap().release().await } => cycle.unwrap(),
             }
-            cycle = async { other.acquire(LONG).await.unwrap().release().await } => cycle.unwrap(),
         }
-        assert!(start.elapsed() < T, "never checked");
-    }
+    };
+    assert_eq!(within("a check", checked).await.reason(), LostReason::NodeDeleted);
 }
 
 /// A beat that was sent for two locks comes back after one of them was released: that one is not lost.
@@ -127,38 +139,31 @@ async fn a_released_lock_is_not_reported_as_deleted() {
 
 #[tokio::test]
 async fn a_cut_off_holder_is_suspended_then_lost_before_another_client_is_granted() {
-    for direction in [Direction::Both, Direction::ToServer, Direction::ToClient] {
+    let cut_off = async |direction| {
         let server = server();
-        let (holder, waiter) = (client(&server).await, client(&server).await);
+        let holder = client_with(&server, PATIENT, Client::builder()).await;
+        let waiter = client_with(&server, PATIENT, Client::builder()).await;
         let guard = hold(&holder).await;
-        let (granted, was_granted) = oneshot::channel();
-        let next = tokio::spawn(async move {
-            let guard = hold(&waiter).await;
-            let _ = granted.send(Instant::now());
-            (guard, waiter)
-        });
+        let mut next = tokio::spawn(async move { (hold(&waiter).await, waiter) });
         until(&server, "the queue", move |view| view.children(DIRECTORY).len() == 2).await;
 
-        let cut = Instant::now();
         server.stall(session(&holder), direction);
         until_state(&server, &guard, |state| state != LockState::Held).await;
         assert_eq!(guard.state(), LockState::Suspended);
         assert!(guard.is_held());
-        let lost = within("the loss", guard.lost()).await;
-        let lost_at = Instant::now();
+        let lost = guard.lost();
+        let lost = tokio::select! {
+            biased;
+            lost = within("the loss", lost) => lost,
+            _ = &mut next => panic!("{direction:?}: granted before the loss"),
+        };
         assert_eq!(lost.reason(), LostReason::LeaseExpired);
         assert!(!guard.is_held());
-        let granted_at = within("the grant", was_granted).await.unwrap();
-        assert!(lost_at < granted_at, "{direction:?}: granted {:?} before the loss", lost_at - granted_at);
-        println!(
-            "{direction:?}: lost after {:?}, {:?} before the next grant",
-            lost_at - cut,
-            granted_at - lost_at
-        );
         let (next, _waiter) = within("the grant", next).await.unwrap();
         assert!(next.fencing_token() > guard.fencing_token());
         assert!(matches!(guard.reenter(), Err(lost) if lost.reason() == LostReason::LeaseExpired));
-    }
+    };
+    tokio::join!(cut_off(Direction::Both), cut_off(Direction::ToServer), cut_off(Direction::ToClient));
 }
 
 /// docs/protocol.md#renewal: the member that the holder is connected to has lost the others, but goes on
@@ -166,17 +171,9 @@ async fn a_cut_off_holder_is_suspended_then_lost_before_another_client_is_grante
 /// away; with a heartbeat that only reads it is not, which shows that this scenario can tell.
 #[tokio::test]
 async fn a_member_that_is_cut_off_does_not_fool_the_holder() {
-    let cases = [
-        (Isolation::Follower, Heartbeat::Commit, true),
-        (Isolation::DeposedLeader, Heartbeat::Commit, true),
-        (Isolation::Follower, Heartbeat::Sync, true),
-        (Isolation::DeposedLeader, Heartbeat::Sync, false),
-        (Isolation::Follower, Heartbeat::Read, false),
-    ];
-    for (isolation, heartbeat, told) in cases {
+    let is_told = async |isolation, heartbeat| {
         let server = server();
-        let builder = Client::builder().session_timeout(T).heartbeat(heartbeat);
-        let holder = builder.connect(&server.connect_string()).await.unwrap();
+        let holder = client_with(&server, T, Client::builder().heartbeat(heartbeat)).await;
         let waiter = client(&server).await;
         let guard = hold(&holder).await;
         let next = mutex(&waiter);
@@ -186,16 +183,34 @@ async fn a_member_that_is_cut_off_does_not_fool_the_holder() {
         server.refuse_connections(true);
         server.isolate(session(&holder), isolation);
         let lost = guard.lost();
-        let told_first = tokio::select! {
+        tokio::select! {
             biased;
             _ = lost => true,
             granted = next => {
                 drop(granted.unwrap().unwrap());
                 !guard.is_held()
             }
-        };
-        assert_eq!(told_first, told, "{isolation:?} {heartbeat:?}");
-    }
+        }
+    };
+    let told = async |isolation, heartbeat| {
+        assert!(is_told(isolation, heartbeat).await, "{isolation:?} {heartbeat:?}");
+    };
+    // On a busy machine the answers may be late, so that the holder gives its lock up for that; but not always.
+    let fooled = async |isolation, heartbeat| {
+        for _ in 0..5 {
+            if !is_told(isolation, heartbeat).await {
+                return;
+            }
+        }
+        panic!("{isolation:?} {heartbeat:?}");
+    };
+    tokio::join!(
+        told(Isolation::Follower, Heartbeat::Commit),
+        told(Isolation::DeposedLeader, Heartbeat::Commit),
+        told(Isolation::Follower, Heartbeat::Sync),
+        fooled(Isolation::DeposedLeader, Heartbeat::Sync),
+        fooled(Isolation::Follower, Heartbeat::Read),
+    );
 }
 
 /// The same, but the client can reach another member: it moves there in time and keeps its lock.
@@ -203,8 +218,7 @@ async fn a_member_that_is_cut_off_does_not_fool_the_holder() {
 async fn a_holder_moves_from_a_member_that_is_cut_off_and_keeps_its_lock() {
     let moves = async |isolation| {
         let server = patient_server();
-        let builder = Client::builder().session_timeout(SLOW);
-        let client = builder.connect(&server.connect_string()).await.unwrap();
+        let client = client_with(&server, SLOW, Client::builder()).await;
         let guard = hold(&client).await;
         let id = session(&client);
         server.isolate(id, isolation);
@@ -222,23 +236,26 @@ async fn a_holder_moves_from_a_member_that_is_cut_off_and_keeps_its_lock() {
 #[tokio::test]
 async fn the_strict_margin_gives_up_earlier() {
     let server = server();
-    let strict = Client::builder()
-        .session_timeout(T)
-        .margin(Margin::Strict)
-        .connect(&server.connect_string())
-        .await
-        .unwrap();
+    let strict = client_with(&server, PATIENT, Client::builder().margin(Margin::Strict)).await;
     let guard = hold(&strict).await;
-    server.stall(session(&strict), Direction::Both);
+    let id = session(&strict);
+    server.stall(id, Direction::Both);
     let cut = Instant::now();
     within("the loss", guard.lost()).await;
-    assert!(cut.elapsed() < T / 2, "{:?}", cut.elapsed());
+    let told = Instant::now();
+    let mut proofs = server.log().into_iter().filter(|entry| {
+        let is_write = matches!(entry.op, Op::Create | Op::Multi) && entry.kind == LogKind::Arrived;
+        is_write && entry.session == id && entry.at <= cut
+    });
+    let believed = told - proofs.next_back().unwrap().at;
+    // Three tenths, and not two thirds.
+    assert!(believed < PATIENT * 3 / 5, "{believed:?}");
 }
 
 #[tokio::test]
 async fn a_short_interruption_suspends_and_loses_nothing() {
     let server = server();
-    let client = client(&server).await;
+    let client = client_with(&server, PATIENT, Client::builder()).await;
     let guard = hold(&client).await;
     server.stall(session(&client), Direction::ToServer);
     until_state(&server, &guard, |state| state == LockState::Suspended).await;
@@ -251,11 +268,10 @@ async fn a_short_interruption_suspends_and_loses_nothing() {
 /// By the clock alone, on a connection that stands.
 #[tokio::test]
 async fn changes_of_state_are_told() {
-    let tick = Duration::from_millis(50);
-    let server = Server::builder().tick(tick).max_session_timeout(2 * T).start().unwrap();
-    let builder = Client::builder().session_timeout(2 * T);
-    let client = builder.connect(&server.connect_string()).await.unwrap();
+    let server = server();
+    let client = client_with(&server, PATIENT, Client::builder()).await;
     let guard = hold(&client).await;
+    let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
     assert_eq!(
         within("the state", guard.state_changed(LockState::Suspended)).await,
         LockState::Held,
@@ -263,8 +279,13 @@ async fn changes_of_state_are_told() {
     );
     let throttled = server.fail(Match::op(Op::Multi).always(), THROTTLED);
     assert_eq!(within("the state", guard.state_changed(LockState::Held)).await, LockState::Suspended);
-    assert_eq!(client.state(), ConnectionState::Connected);
+    // On a busy machine it may be another connection by now.
+    let mut states = client.watch_state();
+    within("the connection", states.wait_for(|state| *state == ConnectionState::Connected)).await.unwrap();
+    assert_eq!(guard.state(), LockState::Suspended);
     throttled.remove();
+    // Does not wait for the next beat.
+    within("a proof", other.acquire(LONG)).await.unwrap().release().await.unwrap();
     assert_eq!(within("the state", guard.state_changed(LockState::Suspended)).await, LockState::Held);
     server.fail(Match::op(Op::Multi).always(), THROTTLED);
     assert_eq!(within("the state", guard.state_changed(LockState::Held)).await, LockState::Suspended);
@@ -276,10 +297,8 @@ async fn changes_of_state_are_told() {
 /// By the connection, long before a proof would be overdue.
 #[tokio::test]
 async fn an_interruption_and_its_end_are_told() {
-    let tick = Duration::from_millis(50);
-    let server = Server::builder().tick(tick).max_session_timeout(10 * LONG).start().unwrap();
-    let builder = Client::builder().session_timeout(10 * LONG);
-    let client = builder.connect(&server.connect_string()).await.unwrap();
+    let server = server();
+    let client = rarely_beating(&server).await;
     let guard = hold(&client).await;
     server.stop();
     assert_eq!(within("the state", guard.state_changed(LockState::Held)).await, LockState::Suspended);
@@ -306,9 +325,8 @@ impl Wake for Count {
 #[tokio::test]
 async fn those_who_wait_for_a_change_are_woken_by_changes_alone() {
     const WAITING: usize = 100;
-    let server = Server::builder().max_session_timeout(10 * LONG).start().unwrap();
-    let builder = Client::builder().session_timeout(10 * LONG);
-    let client = builder.connect(&server.connect_string()).await.unwrap();
+    let server = server();
+    let client = rarely_beating(&server).await;
     let guard = hold(&client).await;
     let count = Arc::new(Count::default());
     let waker = Waker::from(Arc::clone(&count));
@@ -379,9 +397,10 @@ struct ExpiredHold {
 }
 
 async fn expired_hold(server: &Server, holder: &Client, waiter: &Client) -> ExpiredHold {
-    let answers = server.hold_reply(Match::op(Op::Multi).session(session(holder)).always());
     let before = Instant::now();
     let guard = hold(holder).await;
+    // Not before the grant, which a busy machine might have to prove again.
+    let answers = server.hold_reply(Match::op(Op::Multi).session(session(holder)).always());
     let waiter = mutex(waiter);
     let next = tokio::spawn(async move { waiter.acquire(LONG).await });
     until(server, "the queue", |view| view.children(DIRECTORY).len() == 2).await;
@@ -448,8 +467,8 @@ async fn a_lost_lock_whose_guard_is_kept_goes_when_the_session_timeout_is_over()
 /// A hold whose lease has expired, of a client that may have one node for the lock, and another contender of
 /// that client.
 async fn expired_hold_and_contender(server: &Server, client: &Client) -> (LockGuard, Contender, Gate) {
-    let answers = server.hold_reply(Match::op(Op::Multi).session(session(client)).always());
     let guard = within("the grant", narrow(client, 1).lock()).await.unwrap();
+    let answers = server.hold_reply(Match::op(Op::Multi).session(session(client)).always());
     let mutex = narrow(client, 1);
     let contender = tokio::spawn(async move { mutex.acquire(LONG).await });
     assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
@@ -518,7 +537,7 @@ async fn nothing_is_granted_while_the_session_is_in_doubt() {
     guard.release().await.unwrap();
     // The server tells the waiter of it; when the waiter has heard, and what it makes of that, nothing
     // outside shows.
-    let early = tokio::time::timeout(T / 2, &mut waiting).await;
+    let early = tokio::time::timeout(T / 6, &mut waiting).await;
     assert!(early.is_err(), "granted without a server that knows of us");
     server.resume(id);
     within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
@@ -527,31 +546,27 @@ async fn nothing_is_granted_while_the_session_is_in_doubt() {
 #[tokio::test]
 async fn a_node_deleted_by_hand_is_noticed_within_a_heartbeat() {
     let server = server();
-    let client = client(&server).await;
+    let client = client_with(&server, PATIENT, Client::builder()).await;
     let guard = hold(&client).await;
     let other = InterProcessMutex::new(&client, "/locks/other").unwrap().lock().await.unwrap();
     let deleted = Instant::now();
     server.delete(&guard.node()).unwrap();
     assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
-    assert!(deleted.elapsed() < T / 3, "{:?}", deleted.elapsed());
-    assert_eq!(other.state(), LockState::Held, "only the one whose node went");
+    // After a sixth, and a busy machine gets as much again twice.
+    assert!(deleted.elapsed() < PATIENT / 2, "{:?}", deleted.elapsed());
+    until_state(&server, &other, |state| state == LockState::Held).await;
     assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))));
 }
 
-/// A client that holds many locks, and beats only when it is connected anew.
+/// A client that holds many locks.
 async fn many_holds(server: &Server, count: usize) -> (Client, Vec<LockGuard>) {
-    let builder = Client::builder().session_timeout(10 * LONG);
-    let client = builder.connect(&server.connect_string()).await.unwrap();
+    let client = rarely_beating(server).await;
     let mut guards = Vec::new();
     for number in 0..count {
         let mutex = InterProcessMutex::new(&client, &format!("/locks/{number}")).unwrap();
         guards.push(within("the grant", mutex.lock()).await.unwrap());
     }
     (client, guards)
-}
-
-fn rarely_beating_server() -> Server {
-    Server::builder().max_session_timeout(10 * LONG).start().unwrap()
 }
 
 /// Deletes the nodes of some guards, has the client beat, and waits until each of them is told.
@@ -567,7 +582,7 @@ async fn delete_all(server: &Server, client: &Client, guards: &[LockGuard]) {
 
 #[tokio::test]
 async fn many_nodes_deleted_at_once_cost_two_requests() {
-    let server = rarely_beating_server();
+    let server = server();
     let (client, guards) = many_holds(&server, 201).await;
     server.reset_counters();
     delete_all(&server, &client, &guards[1..]).await;
@@ -583,7 +598,7 @@ async fn many_nodes_deleted_at_once_cost_two_requests() {
 #[tokio::test]
 async fn many_nodes_deleted_at_once_are_noticed_without_multi_reads() {
     for closes in [false, true] {
-        let server = rarely_beating_server();
+        let server = server();
         let (client, guards) = many_holds(&server, 8).await;
         let id = session(&client);
         let reads = Match::op(Op::MultiRead).always();
@@ -601,8 +616,7 @@ async fn many_nodes_deleted_at_once_are_noticed_without_multi_reads() {
 async fn the_weaker_heartbeats_send_what_they_say() {
     for (heartbeat, op) in [(Heartbeat::Sync, Op::Sync), (Heartbeat::Read, Op::Exists)] {
         let server = server();
-        let builder = Client::builder().session_timeout(T).heartbeat(heartbeat);
-        let client = builder.connect(&server.connect_string()).await.unwrap();
+        let client = client_with(&server, T, Client::builder().heartbeat(heartbeat)).await;
         let guard = hold(&client).await;
         server.reset_counters();
         assert!(
@@ -618,26 +632,25 @@ async fn the_weaker_heartbeats_send_what_they_say() {
 async fn a_root_that_may_not_be_read_stops_no_heartbeat() {
     // Servers before 3.9 tell the Stat of any node.
     let tick = Duration::from_millis(50);
-    let builder = Server::builder().tick(tick).min_session_timeout(tick).zookeeper_version(Version::V3_9);
+    let builder = Server::builder().tick(tick).max_session_timeout(LONG).zookeeper_version(Version::V3_9);
     let server = builder.start().unwrap();
-    let builder = Client::builder().session_timeout(T).heartbeat(Heartbeat::Read);
-    let client = builder.connect(&server.connect_string()).await.unwrap();
+    let client = client_with(&server, T, Client::builder().heartbeat(Heartbeat::Read)).await;
     let guard = hold(&client).await;
     let outsider = zk::Client::connect(&server.connect_string()).await.unwrap();
     let closed = zk::Acl::new(zk::Permission::CREATE | zk::Permission::DELETE, zk::AuthId::anyone());
     outsider.set_acl("/", &[closed], None).await.unwrap();
     assert_eq!(outsider.check_stat("/").await.unwrap_err(), zk::Error::NoAuth);
     server.reset_counters();
-    let beats = |view: zookeeper_test_server::View<'_>| view.counters().requests(Op::Exists) >= 8;
-    until(&server, "eight beats, a lease and more", beats).await;
-    assert_eq!(guard.state(), LockState::Held);
+    let beats = |view: zookeeper_test_server::View<'_>| view.counters().requests(Op::Exists) >= 6;
+    until(&server, "six beats, a lease and more", beats).await;
+    until_state(&server, &guard, |state| state == LockState::Held).await;
     guard.release().await.unwrap();
 }
 
 #[tokio::test]
 async fn forced_expiry_is_told_to_every_share_of_the_hold() {
     let server = server();
-    let client = client(&server).await;
+    let client = rarely_beating(&server).await;
     let guard = hold(&client).await;
     let share = guard.reenter().unwrap();
     assert_eq!((guard.hold_count(), share.hold_count()), (2, 2));
@@ -650,7 +663,7 @@ async fn forced_expiry_is_told_to_every_share_of_the_hold() {
 #[tokio::test]
 async fn a_shared_hold_is_released_by_the_last_share() {
     let server = server();
-    let client = client(&server).await;
+    let client = rarely_beating(&server).await;
     let guard = hold(&client).await;
     let share = guard.reenter().unwrap();
     assert_eq!(share.fencing_token(), guard.fencing_token());
@@ -667,7 +680,7 @@ async fn a_shared_hold_is_released_by_the_last_share() {
 #[tokio::test]
 async fn while_held_answers_with_the_result_and_drops_the_work_on_a_loss() {
     let server = server();
-    let client = client(&server).await;
+    let client = rarely_beating(&server).await;
     let guard = hold(&client).await;
     assert_eq!(guard.while_held(async { 7 }).await.unwrap(), 7);
 
@@ -714,7 +727,7 @@ impl Drop for Work {
 #[tokio::test]
 async fn while_held_owned_gives_the_guard_back_with_the_output() {
     let server = server();
-    let client = client(&server).await;
+    let client = rarely_beating(&server).await;
     let work = tokio::spawn(hold(&client).await.while_held_owned(async { 7 }));
     let (output, guard) = within("the work", work).await.unwrap().unwrap();
     assert_eq!(output, 7);
@@ -725,7 +738,7 @@ async fn while_held_owned_gives_the_guard_back_with_the_output() {
 #[tokio::test]
 async fn while_held_owned_drops_the_work_on_a_loss() {
     let server = server();
-    let client = client(&server).await;
+    let client = rarely_beating(&server).await;
     let mutex = mutex(&client);
     let (work, held) = Work::new(&mutex);
     let (begun, begins) = oneshot::channel();
@@ -746,7 +759,7 @@ async fn while_held_owned_drops_the_work_on_a_loss() {
 #[tokio::test]
 async fn a_cancelled_while_held_owned_drops_the_work_and_then_releases_the_lock() {
     let server = server();
-    let client = client(&server).await;
+    let client = rarely_beating(&server).await;
     let mutex = mutex(&client);
     for polled in [false, true] {
         let (work, held) = Work::new(&mutex);
@@ -770,7 +783,7 @@ async fn a_cancelled_while_held_owned_drops_the_work_and_then_releases_the_lock(
 #[tokio::test]
 async fn close_tells_the_guards_first() {
     let server = server();
-    let client = client(&server).await;
+    let client = rarely_beating(&server).await;
     let guard = hold(&client).await;
     client.close().await.unwrap();
     assert_eq!(guard.state(), LockState::Lost(LostReason::Closed));
@@ -780,7 +793,7 @@ async fn close_tells_the_guards_first() {
 #[tokio::test]
 async fn a_transaction_commits_only_while_the_node_is_there() {
     let server = server();
-    let client = client(&server).await;
+    let client = rarely_beating(&server).await;
     server.create("/data", b"0").unwrap();
     let guard = hold(&client).await;
     guard
@@ -815,7 +828,7 @@ async fn a_transaction_commits_only_while_the_node_is_there() {
 #[tokio::test]
 async fn a_transaction_without_an_answer_is_unknown() {
     let server = server();
-    let client = client(&server).await;
+    let client = rarely_beating(&server).await;
     server.create("/data", b"0").unwrap();
     let guard = hold(&client).await;
     server.drop_reply(Match::op(Op::Multi).path("/data"), Loss::Close);
@@ -827,7 +840,7 @@ async fn a_transaction_without_an_answer_is_unknown() {
 #[tokio::test]
 async fn bad_transactions_are_refused_before_they_are_sent() {
     let server = server();
-    let client = client(&server).await;
+    let client = rarely_beating(&server).await;
     let guard = hold(&client).await;
     server.reset_counters();
     let bad = guard.transaction().delete("no/slash", None).commit().await;
@@ -841,7 +854,7 @@ async fn bad_transactions_are_refused_before_they_are_sent() {
 #[tokio::test]
 async fn tokens_rise_from_holder_to_holder() {
     let server = server();
-    let client = client(&server).await;
+    let client = rarely_beating(&server).await;
     let mut last = FencingToken::from_parts(i64::MIN, 0);
     for _ in 0..5 {
         let guard = hold(&client).await;
@@ -855,7 +868,7 @@ async fn tokens_rise_from_holder_to_holder() {
 #[tokio::test]
 async fn a_waiter_goes_on_in_the_next_session() {
     let server = server();
-    let (holder, waiter) = (client(&server).await, client(&server).await);
+    let (holder, waiter) = (rarely_beating(&server).await, rarely_beating(&server).await);
     let guard = hold(&holder).await;
     let waiting = mutex(&waiter);
     let waiting = tokio::spawn(async move { waiting.acquire(LONG).await });

@@ -19,6 +19,8 @@ use zookeeper_recipes::{
 use zookeeper_test_server::{CreateMode, Cut, Direction, Loss, Match, Op, Server};
 
 const PATH: &str = "/scheduler/leader";
+/// A lease lasts two thirds of it: longer than a busy machine pauses.
+const T: Duration = Duration::from_millis(4_500);
 /// ZooKeeper's code of a missing permission.
 const NO_AUTH: i32 = -102;
 
@@ -28,16 +30,16 @@ fn start() -> Server {
     server
 }
 
-/// Sessions are short here, so that a lease ends soon.
+/// Sessions are short here, so that a lease ends soon, and no shorter than a busy machine can keep.
 fn start_impatient() -> Server {
-    let server = Server::builder().tick(Duration::from_millis(50)).start().unwrap();
+    let tick = Duration::from_millis(50);
+    let server = Server::builder().tick(tick).max_session_timeout(T).start().unwrap();
     server.create(PATH, "").unwrap();
     server
 }
 
 async fn impatient(server: &Server) -> Client {
-    connect_as(Client::builder().retry_policy(eager()).session_timeout(Duration::from_millis(900)), server)
-        .await
+    connect_as(Client::builder().retry_policy(eager()).session_timeout(T), server).await
 }
 
 fn latch(client: &Client, id: &str) -> LeaderLatch {
@@ -367,9 +369,12 @@ async fn the_state_is_told() {
     let latch = latch(&client, "a");
     let leader = |state| matches!(state, LeadershipState::Leader(_));
     let LeadershipState::Leader(term) = until_state(&latch, leader).await else { panic!() };
+    let id = session(&client);
     // No expiry, so that it comes back.
     server.freeze_expiry(true);
-    server.stall(session(&client), Direction::Both);
+    server.stall(id, Direction::Both);
+    // At once, and not when the silence is noticed: until the loss there is time to see it.
+    assert!(server.cut(id, Cut::Reset));
     assert_eq!(
         until_state(&latch, |state| !leader(state)).await,
         LeadershipState::Suspended(term),
@@ -377,7 +382,7 @@ async fn the_state_is_told() {
     );
     until_state(&latch, |state| state == LeadershipState::Follower).await;
     assert!(!latch.has_leadership());
-    server.resume(session(&client));
+    server.resume(id);
     let LeadershipState::Leader(next) = until_state(&latch, leader).await else { panic!() };
     assert!(next > term, "another term, by another node");
     within("the close", client.close()).await.unwrap();
@@ -504,11 +509,12 @@ async fn curator_202_the_node_of_a_lost_term_goes_although_the_session_lives() {
     let server = start_impatient();
     let clients = [impatient(&server).await, impatient(&server).await];
     let ([client, _other], [first, second], leadership) = pair_of(&server, clients).await;
+    let id = session(&client);
     server.freeze_expiry(true);
-    server.stall(session(&client), Direction::Both);
+    server.stall(id, Direction::Both);
     assert_eq!(within("the loss", leadership.lost()).await.reason(), LostReason::LeaseExpired);
     assert!(!first.has_leadership() && server.exists(&leadership.node()));
-    server.resume(session(&client));
+    server.resume(id);
     let next = leads(&second).await;
     assert!(next.term() > leadership.term());
     assert!(!server.exists(&leadership.node()));
@@ -811,7 +817,7 @@ async fn a_participant_outlasts_an_outage_that_is_longer_than_its_retries() {
     let builder = Client::builder()
         .retry_policy(RetryPolicy::n_times(0, Duration::ZERO))
         .connect_timeout(Duration::from_millis(200))
-        .session_timeout(Duration::from_millis(300));
+        .session_timeout(T);
     let client = connect_as(builder, &server).await;
     let latch = latch(&client, "a");
     let leadership = leads(&latch).await;
