@@ -11,18 +11,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use test_support::in_process::{
-    Barrier, DIRECTORY, assert_clean, connect, connect_as, fair, granted, logged, mutex, narrow, never_for,
-    queue, read_write, session, start, until,
+    Barrier, DIRECTORY, assert_clean, calm, connect_as, fair, granted, logged, mutex, narrow, never_for,
+    queue, read_write, session, start, timed_out, until,
 };
 use test_support::{ByHand, SOON, block_on, within};
 use zookeeper_recipes::{
-    AcquireError, AnyGuard, Client, ConversionFailure, InterProcessLock, InterProcessMutex, LockState, Lost,
-    LostReason, ReleaseError, TransactionError,
+    AcquireError, AnyGuard, Client, ConversionFailure, InterProcessLock, InterProcessMutex, LockGuard,
+    LockState, Lost, LostReason, ReleaseError, TransactionError,
 };
 use zookeeper_test_server::{Cut, LogKind, Loss, Match, Op, Server, ServerError};
 
-/// Long enough to be granted a lock in, and what a test waits for to pass.
+/// What a test waits for to pass.
 const LEASE: Duration = Duration::from_millis(100);
+
+/// Long enough for what has to come before its end, on a machine that does much else.
+const PATIENT: Duration = Duration::from_secs(2);
 
 /// A lease that no test outlasts.
 const LONG: Duration = Duration::from_secs(3600);
@@ -65,6 +68,13 @@ async fn granted_unseen<F: Future>(server: &Server, client: &Client, call: F) ->
     attempt
 }
 
+/// A lock whose lease begins when its caller has it: one that is over before is asked for again.
+async fn leased(client: &Client) -> LockGuard {
+    let guard = within("the grant", mutex(client).lock()).await.unwrap();
+    guard.extend(LEASE).unwrap();
+    guard
+}
+
 async fn until_free(server: &Server) {
     until(server, "the end of the node", |view| view.children(DIRECTORY).is_empty()).await;
 }
@@ -80,12 +90,12 @@ fn all_kinds(client: &Client) -> Vec<Box<dyn InterProcessLock>> {
     ]
 }
 
-/// Ten seconds of lease and thirty of work, a hundred times as fast.
+/// Ten seconds of lease and thirty of work, five times as fast.
 #[tokio::test]
 async fn lease_shorter_than_work() {
     let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
-    let (lease, work) = (LEASE, LEASE * 3);
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let (lease, work) = (PATIENT, PATIENT * 3);
     // The release, when it comes to the server.
     let release = server.hold_request(deletion(&a));
     let asked = Instant::now();
@@ -121,7 +131,7 @@ async fn lease_shorter_than_work() {
 #[tokio::test]
 async fn every_kind_of_lock_has_leases() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     for lock in all_kinds(&client) {
         let guard = within("the grant", lock.acquire_for(SOON, LONG)).await.unwrap();
         let left = guard.remaining().unwrap();
@@ -146,7 +156,7 @@ async fn every_kind_of_lock_has_leases() {
 #[tokio::test]
 async fn a_lease_of_zero_is_refused_and_nothing_is_sent() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     server.reset_counters();
     for lock in all_kinds(&client) {
         for wait in [Duration::ZERO, SOON, Duration::MAX] {
@@ -167,7 +177,7 @@ async fn a_lease_of_zero_is_refused_and_nothing_is_sent() {
 #[tokio::test]
 async fn an_extension_of_zero_ends_the_lock() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     for lease in [None, Some(LONG)] {
         let guard = match lease {
             Some(lease) => within("the grant", mutex(&client).acquire_for(SOON, lease)).await.unwrap(),
@@ -186,7 +196,7 @@ async fn an_extension_of_zero_ends_the_lock() {
 #[tokio::test]
 async fn a_lease_that_is_too_long_is_none() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     for lease in [NONE, Duration::MAX] {
         let guard = within("the grant", mutex(&client).acquire_for(SOON, lease)).await.unwrap();
         assert_eq!(guard.remaining(), None);
@@ -205,11 +215,11 @@ async fn a_lease_that_is_too_long_is_none() {
 #[tokio::test]
 async fn a_busy_lock_is_not_waited_for_longer_than_asked() {
     let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (a, b) = (calm(&server).await, calm(&server).await);
     let held = within("the grant", mutex(&a).acquire_for(SOON, LONG)).await.unwrap();
-    // The second one has to be time enough for the server to say who is ahead.
-    for wait in [Duration::ZERO, Duration::from_secs(1)] {
-        let error = within("the answer", mutex(&b).acquire_for(wait, LEASE)).await.unwrap_err();
+    let at_once = within("the answer", mutex(&b).acquire_for(Duration::ZERO, LEASE)).await.unwrap_err();
+    let later = timed_out(async |wait| mutex(&b).acquire_for(wait, LEASE).await).await;
+    for error in [at_once, later] {
         assert!(matches!(error, AcquireError::TimedOut { ahead: 1, .. }), "{error}");
     }
     let guard = within("another", fair(&a).acquire_for(Duration::ZERO, LEASE)).await.unwrap_err();
@@ -222,14 +232,14 @@ async fn a_busy_lock_is_not_waited_for_longer_than_asked() {
 #[tokio::test]
 async fn the_wait_is_not_counted() {
     let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (a, b) = (calm(&server).await, calm(&server).await);
     let held = within("the grant", mutex(&a).lock()).await.unwrap();
-    let lease = LEASE * 4;
+    let lease = PATIENT;
     let attempt = tokio::spawn(mutex(&b).acquire_for(SOON, lease));
     until(&server, "the waiter", |view| view.children(DIRECTORY).len() == 2).await;
     let node = queue(&server).pop().unwrap();
     // Time has to pass: longer than the lease.
-    never_for(lease * 3 / 2, &server, "it left", |view| view.children(DIRECTORY).len() != 2).await;
+    never_for(lease * 5 / 4, &server, "it left", |view| view.children(DIRECTORY).len() != 2).await;
     held.release().await.unwrap();
     let guard = granted(attempt).await;
     assert_eq!(guard.node(), node);
@@ -241,21 +251,21 @@ async fn the_wait_is_not_counted() {
 #[tokio::test]
 async fn a_lease_is_set_moved_and_taken_away() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     assert_eq!(guard.remaining(), None);
     let barrier = Barrier::new(&client).await;
     server.reset_counters();
     // Longer: past the first end nothing happens.
-    guard.extend(LEASE).unwrap();
+    guard.extend(PATIENT).unwrap();
     let mut lost = ByHand::new(guard.lost()).start();
     guard.extend(LONG).unwrap();
-    never_for(LEASE * 2, &server, "it was released", |view| view.children(DIRECTORY).is_empty()).await;
+    never_for(PATIENT + LEASE, &server, "it was released", |view| view.children(DIRECTORY).is_empty()).await;
     assert!(lost.poll().is_pending() && guard.is_held());
     // None.
-    guard.extend(LEASE).unwrap();
+    guard.extend(PATIENT).unwrap();
     guard.extend(NONE).unwrap();
-    never_for(LEASE * 2, &server, "it was released", |view| view.children(DIRECTORY).is_empty()).await;
+    never_for(PATIENT + LEASE, &server, "it was released", |view| view.children(DIRECTORY).is_empty()).await;
     assert!(lost.poll().is_pending() && guard.is_held());
     barrier.pass().await;
     assert_eq!(server.counters().total_requests(), 0, "it costs no request");
@@ -298,8 +308,8 @@ async fn the_lock_is_released_at_the_end_and_not_at_the_next_look() {
 #[tokio::test]
 async fn a_grant_that_is_never_taken_is_over_too() {
     let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
-    let lease = LEASE * 3;
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let lease = PATIENT;
     let mut attempt = granted_unseen(&server, &a, mutex(&a).acquire_for(SOON, lease)).await;
     let first = queue(&server);
     let other = granted(tokio::spawn(mutex(&b).lock())).await;
@@ -330,7 +340,7 @@ async fn a_grant_that_is_never_taken_is_over_too() {
 #[tokio::test]
 async fn a_lease_that_is_too_short_to_be_seen_ends_the_call() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let shortest = Duration::from_nanos(1);
     let error = within("the answer", mutex(&client).acquire_for(Duration::MAX, shortest)).await.unwrap_err();
     assert!(matches!(error, AcquireError::LeaseOver { .. }), "{error}");
@@ -344,7 +354,7 @@ async fn a_lease_that_is_too_short_to_be_seen_ends_the_call() {
 #[tokio::test]
 async fn a_call_that_is_dropped_leaves_nothing() {
     let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (a, b) = (calm(&server).await, calm(&server).await);
     drop(mutex(&a).acquire_for(SOON, LONG));
     let created = server.hold_reply(Match::op(Op::Create).session(session(&a)));
     let attempt = ByHand::new(mutex(&a).acquire_for(SOON, LONG)).start();
@@ -367,14 +377,14 @@ async fn a_call_that_is_dropped_leaves_nothing() {
 #[tokio::test]
 async fn a_release_in_time_is_a_release() {
     let server = start();
-    let client = connect(&server).await;
-    let guard = within("the grant", mutex(&client).acquire_for(SOON, LEASE)).await.unwrap();
+    let client = calm(&server).await;
+    let guard = within("the grant", mutex(&client).acquire_for(SOON, PATIENT)).await.unwrap();
     let mut lost = ByHand::new(guard.lost()).start();
     // Held back, so that the lease is over before the node is gone.
     let gate = server.hold_request(deletion(&client));
     let mut release = ByHand::new(guard.release()).start();
     within("the deletion", gate.wait_hit()).await;
-    never_for(LEASE * 2, &server, "it was released", |view| view.children(DIRECTORY).is_empty()).await;
+    never_for(PATIENT + LEASE, &server, "it was released", |view| view.children(DIRECTORY).is_empty()).await;
     assert!(lost.poll().is_pending(), "what was released in time is not lost");
     assert!(release.poll().is_pending());
     gate.release();
@@ -387,7 +397,7 @@ async fn a_release_in_time_is_a_release() {
 #[tokio::test]
 async fn shares_of_a_hold_share_its_lease() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let guard = within("the grant", mutex(&client).acquire_for(SOON, LONG)).await.unwrap();
     let share = guard.reenter().unwrap();
     assert!(share.remaining() > Some(LONG / 2));
@@ -409,7 +419,7 @@ async fn shares_of_a_hold_share_its_lease() {
 #[tokio::test]
 async fn a_lock_that_is_over_gives_its_place_up() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let lock = narrow(&client, 1);
     let first = within("the grant", lock.acquire_for(SOON, LEASE)).await.unwrap();
     let second = within("the next grant", lock.lock()).await.unwrap();
@@ -423,9 +433,9 @@ async fn a_lock_that_is_over_gives_its_place_up() {
 #[tokio::test]
 async fn a_flush_waits_for_the_release() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let gate = server.hold_request(deletion(&client));
-    let guard = within("the grant", mutex(&client).acquire_for(SOON, LEASE)).await.unwrap();
+    let guard = leased(&client).await;
     within("the loss", guard.lost()).await;
     let flushing = client.clone();
     let mut flush = ByHand::new(async move { flushing.flush(SOON).await }).start();
@@ -446,12 +456,12 @@ async fn a_flush_waits_for_the_release() {
 async fn a_release_that_is_lost_is_repeated_and_hits_no_other_node() {
     for carried_out in [true, false] {
         let server = start();
-        let (a, b) = (connect(&server).await, connect(&server).await);
+        let (a, b) = (calm(&server).await, calm(&server).await);
         let fault = match carried_out {
             true => server.drop_reply(deletion(&a), Loss::Reset),
             false => server.drop_request(deletion(&a), Loss::Reset),
         };
-        let first = within("the grant", mutex(&a).acquire_for(SOON, LEASE)).await.unwrap();
+        let first = leased(&a).await;
         let second = granted(tokio::spawn(mutex(&b).lock())).await;
         within("the fault", fault.wait_hit()).await;
         assert_over(&within("the loss", first.lost()).await);
@@ -469,9 +479,9 @@ async fn a_release_that_is_lost_is_repeated_and_hits_no_other_node() {
 #[tokio::test]
 async fn a_create_without_an_answer_is_granted_with_its_lease() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let fault = server.drop_reply(Match::op(Op::Create).session(session(&client)), Loss::Reset);
-    let guard = within("the grant", mutex(&client).acquire_for(SOON, LEASE * 3)).await.unwrap();
+    let guard = within("the grant", mutex(&client).acquire_for(SOON, PATIENT)).await.unwrap();
     within("the fault", fault.wait_hit()).await;
     assert_eq!(queue(&server), [&*guard.node()]);
     assert_over(&within("the loss", guard.lost()).await);
@@ -482,11 +492,12 @@ async fn a_create_without_an_answer_is_granted_with_its_lease() {
 #[tokio::test]
 async fn an_end_without_a_connection_is_told_and_made_up_for() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let id = session(&client);
-    let guard = within("the grant", mutex(&client).acquire_for(SOON, LEASE)).await.unwrap();
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     server.refuse_connections(true);
     assert!(server.cut(id, Cut::Reset));
+    guard.extend(LEASE).unwrap();
     assert_over(&within("the loss", guard.lost()).await);
     assert!(server.exists(&guard.node()));
     assert_released_too_late(within("the answer", guard.release()).await);
@@ -500,7 +511,7 @@ async fn an_end_without_a_connection_is_told_and_made_up_for() {
 #[tokio::test]
 async fn a_lease_does_not_outlive_the_session() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let guard = within("the grant", mutex(&client).acquire_for(SOON, LONG)).await.unwrap();
     assert!(server.expire_session(session(&client)));
     let lost = within("the loss", guard.lost()).await;
@@ -510,10 +521,10 @@ async fn a_lease_does_not_outlive_the_session() {
     assert_eq!(guard.state(), LockState::Lost(LostReason::SessionExpired));
 
     // Nor does its end say anything about a lock that is lost already.
-    let next = within("the next session", mutex(&client).acquire_for(SOON, LEASE)).await.unwrap();
+    let next = within("the next session", mutex(&client).acquire_for(SOON, PATIENT)).await.unwrap();
     client.close().await.unwrap();
     assert_eq!(within("the loss", next.lost()).await.reason(), LostReason::Closed);
-    never_for(LEASE * 2, &server, "a node", |view| !view.children(DIRECTORY).is_empty()).await;
+    never_for(PATIENT + LEASE, &server, "a node", |view| !view.children(DIRECTORY).is_empty()).await;
     assert_eq!(next.state(), LockState::Lost(LostReason::Closed));
 }
 
@@ -521,9 +532,9 @@ async fn a_lease_does_not_outlive_the_session() {
 #[tokio::test]
 async fn a_release_that_is_refused_is_reported() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let fault = server.fail(deletion(&client).always(), ServerError::NoAuth.code());
-    let guard = within("the grant", mutex(&client).acquire_for(SOON, LEASE)).await.unwrap();
+    let guard = leased(&client).await;
     assert_over(&within("the loss", guard.lost()).await);
     within("the deletion", fault.wait_hit()).await;
     let node = guard.node();
@@ -540,9 +551,10 @@ async fn a_release_that_is_refused_is_reported() {
 #[tokio::test]
 async fn a_blocked_executor_keeps_neither_the_lock_nor_the_truth() {
     let server = start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
-    let guard = within("the grant", mutex(&a).acquire_for(SOON, LEASE)).await.unwrap();
+    let (a, b) = (calm(&server).await, calm(&server).await);
+    let guard = within("the grant", mutex(&a).lock()).await.unwrap();
     let mut lost = ByHand::new(guard.lost()).start();
+    guard.extend(LEASE).unwrap();
     let other = mutex(&b);
     // Blocks this test's only thread.
     let next = thread::spawn(move || block_on(other.lock()).unwrap()).join().unwrap();
@@ -558,7 +570,7 @@ async fn a_blocked_executor_keeps_neither_the_lock_nor_the_truth() {
 #[tokio::test]
 async fn a_question_reads_the_clock() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     for question in 0..6 {
         let guard = within("the grant", mutex(&client).lock()).await.unwrap();
         let soon = Duration::from_millis(2);
@@ -592,8 +604,8 @@ impl Wake for Broken {
 #[tokio::test]
 async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_node() {
     let server = start();
-    let client = connect(&server).await;
-    let guard = within("the grant", mutex(&client).acquire_for(SOON, LEASE * 3)).await.unwrap();
+    let client = calm(&server).await;
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     let waker = Waker::from(Arc::new(Broken));
     let (mut broken, mut told) = (Vec::new(), Vec::new());
     for _ in 0..20 {
@@ -602,6 +614,7 @@ async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_node() {
         assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         broken.push(lost);
     }
+    guard.extend(LEASE).unwrap();
     for lost in &told {
         lost.woken().await;
     }
@@ -614,7 +627,7 @@ async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_node() {
 #[tokio::test]
 async fn an_extension_races_with_the_end() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let (mut extended, mut over) = (0, 0);
     // In the end both have happened: the distance to the end goes from 1 ms to nothing and back.
     for round in 0_u64..200 {
@@ -657,7 +670,7 @@ async fn an_extension_races_with_the_end() {
 #[tokio::test]
 async fn a_conversion_keeps_the_lease() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let lock = read_write::lock(&client);
     let writer = within("the grant", lock.write_lock().acquire_for(SOON, LONG)).await.unwrap();
     let share = writer.read().unwrap();
@@ -668,7 +681,7 @@ async fn a_conversion_keeps_the_lease() {
     assert!(left < LONG && left > LONG / 2, "{left:?}");
     let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
     assert!(writer.remaining().unwrap() < left);
-    writer.extend(LEASE).unwrap();
+    writer.extend(PATIENT).unwrap();
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     assert_over(&within("the loss", reader.lost()).await);
     until_free(&server).await;
@@ -685,9 +698,9 @@ async fn a_conversion_keeps_the_lease() {
 /// is left of either kind.
 #[tokio::test]
 async fn a_lease_that_is_over_during_a_conversion() {
-    for (downgrade, answered) in [(true, false), (true, true), (false, false), (false, true)] {
+    let is_over = async |downgrade, answered| {
         let server = start();
-        let client = connect(&server).await;
+        let client = calm(&server).await;
         let (lock, id) = (read_write::lock(&client), session(&client));
         let gate = |op| {
             let request = Match::op(op).session(id);
@@ -695,14 +708,14 @@ async fn a_lease_that_is_over_during_a_conversion() {
         };
         let what = format!("downgrade: {downgrade}, answered: {answered}");
         let (gate, lost, converted): (_, Pin<Box<dyn Future<Output = Lost>>>, _) = if downgrade {
-            let writer = within("the grant", lock.write_lock().acquire_for(SOON, LEASE * 3)).await.unwrap();
+            let writer = within("the grant", lock.write_lock().acquire_for(SOON, PATIENT)).await.unwrap();
             let (gate, lost) = (gate(Op::Multi), writer.lost());
             let failed = tokio::spawn(async {
                 writer.downgrade().await.err().map(|error| error.reason().to_string())
             });
             (gate, Box::pin(lost), failed)
         } else {
-            let reader = within("the grant", lock.read_lock().acquire_for(SOON, LEASE * 3)).await.unwrap();
+            let reader = within("the grant", lock.read_lock().acquire_for(SOON, PATIENT)).await.unwrap();
             let (gate, lost) = (gate(Op::Create), reader.lost());
             let failed = tokio::spawn(async {
                 reader.try_upgrade().await.err().map(|error| error.reason().to_string())
@@ -718,7 +731,8 @@ async fn a_lease_that_is_over_during_a_conversion() {
         until_free(&server).await;
         assert_eq!(session(&client), id);
         assert_clean(&server, &what).await;
-    }
+    };
+    tokio::join!(is_over(true, false), is_over(true, true), is_over(false, false), is_over(false, true));
 }
 
 /// A fair lock is handed over by a release in time. After the lease is over, the next in line looks.
@@ -726,9 +740,8 @@ async fn a_lease_that_is_over_during_a_conversion() {
 async fn a_fair_lock_is_not_handed_over_after_its_lease() {
     for in_time in [true, false] {
         let server = start();
-        let client = connect(&server).await;
-        let lease = if in_time { LONG } else { LEASE * 3 };
-        let holder = within("the grant", fair(&client).acquire_for(SOON, lease)).await.unwrap();
+        let client = calm(&server).await;
+        let holder = within("the grant", fair(&client).acquire_for(SOON, LONG)).await.unwrap();
         let next = tokio::spawn(fair(&client).lock());
         until(&server, "the next in line", |view| view.children(DIRECTORY).len() == 2).await;
         // With these answers the attempt has those to its create and its list.
@@ -738,6 +751,7 @@ async fn a_fair_lock_is_not_handed_over_after_its_lease() {
         if in_time {
             holder.release().await.unwrap();
         } else {
+            holder.extend(LEASE).unwrap();
             assert_over(&within("the loss", holder.lost()).await);
         }
         let guard = granted(next).await;
@@ -758,14 +772,15 @@ async fn a_fair_lock_is_not_handed_over_after_its_lease() {
 async fn a_transaction_under_way_is_committed_before_the_release() {
     let server = start();
     server.create("/data", "0").unwrap();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let id = session(&client);
-    let guard = within("the grant", mutex(&client).acquire_for(SOON, LEASE * 3)).await.unwrap();
+    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     let gate = server.hold_request(Match::op(Op::Multi).session(id).path("/data"));
     let lost = guard.lost();
     let commit = async { guard.transaction().set_data("/data", b"1", None).commit().await };
     let told = async {
         within("the transaction", gate.wait_hit()).await;
+        guard.extend(LEASE).unwrap();
         assert_over(&within("the loss", lost).await);
         gate.release();
     };
@@ -787,7 +802,7 @@ async fn a_transaction_under_way_is_committed_before_the_release() {
 #[tokio::test]
 async fn each_of_many_ends_by_itself() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let mut guards = Vec::new();
     for number in 0_u32..40 {
         let path = format!("/locks/many-{number}");
@@ -797,7 +812,7 @@ async fn each_of_many_ends_by_itself() {
     let set = Instant::now();
     for (number, guard) in (0_u32..).zip(&guards) {
         // 7 has no divisor in common with 40.
-        guard.extend(LEASE + Duration::from_millis(5) * (number * 7 % 40)).unwrap();
+        guard.extend(PATIENT + Duration::from_millis(5) * (number * 7 % 40)).unwrap();
     }
     let kept = guards.split_off(30);
     for guard in &kept {
@@ -805,7 +820,7 @@ async fn each_of_many_ends_by_itself() {
     }
     let mut told = tokio::task::JoinSet::new();
     for (number, guard) in (0_u32..).zip(&guards) {
-        let (lost, lease) = (guard.lost(), LEASE + Duration::from_millis(5) * (number * 7 % 40));
+        let (lost, lease) = (guard.lost(), PATIENT + Duration::from_millis(5) * (number * 7 % 40));
         told.spawn(async move {
             let lost = within("the loss", lost).await;
             (lost.reason(), set.elapsed() >= lease)
