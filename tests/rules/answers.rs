@@ -9,13 +9,16 @@ use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, TryLockError};
 use zookeeper_test_server::{Cut, Direction, Gate, Loss, Match, NodeKind, Op, Server};
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, connect, connect_as, connect_with, eager, enqueue, fair, granted, hold, mutex,
-    narrow, queue, read_write, session, start, until,
+    DIRECTORY, assert_clean, calm, connect, connect_as, connect_with, eager, enqueue, fair, granted, hold,
+    mutex, narrow, queue, read_write, session, start, timed_out, until,
 };
 use test_support::{ByHand, SOON, within};
 
-/// Long enough for any answer that is not held back, short enough to be waited for.
+/// Short enough to be waited for.
 const BRIEFLY: Duration = Duration::from_millis(300);
+
+/// Long enough to come into the queue in, on a busy machine too, for calls whose time has to end.
+const A_WHILE: Duration = Duration::from_secs(4);
 
 /// The opcode of `createContainer`.
 const CREATE_CONTAINER: i32 = 19;
@@ -120,11 +123,11 @@ async fn a_question_that_waits_for_a_place_is_told_when_another_contender_gets_i
 #[tokio::test]
 async fn a_wait_for_the_place_of_a_live_contender_is_a_busy_lock() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let lock = narrow(&client, 1);
     let held = within("the grant", lock.lock()).await.unwrap();
     let deletion = server.hold_request(Match::op(Op::Delete).session(session(&client)));
-    let mut waiting = task::spawn(lock.acquire(Duration::from_secs(1)));
+    let mut waiting = task::spawn(lock.acquire(A_WHILE));
     assert_pending!(waiting.poll());
     // Begun behind it, on the same thread.
     assert_eq!(lock.participants().await.unwrap().len(), 1);
@@ -140,18 +143,33 @@ async fn a_wait_for_the_place_of_a_live_contender_is_a_busy_lock() {
 async fn a_node_of_our_own_that_is_being_deleted_is_no_contender() {
     let server = start();
     let client = impatient(&server).await;
-    let deletion = server.hold_request(Match::op(Op::Delete).session(session(&client)).times(2));
+    let deletion = server.hold_request(Match::op(Op::Delete).session(session(&client)).always());
     drop(hold(&client).await);
     within("the deletion", deletion.wait_hit()).await;
     let error = within("the end", mutex(&client).acquire(BRIEFLY)).await.unwrap_err();
     assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
     let error = acquired(within("the answer", mutex(&client).try_lock()).await.unwrap_err());
     assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
-    let question = ByHand::new(mutex(&client).try_lock()).start();
+    let mut question = ByHand::new(mutex(&client).try_lock()).start();
     deletion.release();
-    question.woken().await;
-    let mut question = question;
-    let std::task::Poll::Ready(Ok(guard)) = question.poll() else { panic!("the lock is free") };
+    let mut is_again = false;
+    let guard = loop {
+        question.woken().await;
+        match question.poll() {
+            std::task::Poll::Ready(Ok(guard)) => break guard,
+            // Longer than this client waits for an answer, on a busy machine. The node of a question that was
+            // given up may be in the way of the next.
+            std::task::Poll::Ready(Err(error))
+                if is_again || !matches!(error, TryLockError::WouldBlock { .. }) =>
+            {
+                assert!(is_again || matches!(acquired(error), AcquireError::Connection { .. }));
+                is_again = true;
+                question = ByHand::new(mutex(&client).try_lock()).start();
+            }
+            std::task::Poll::Ready(Err(error)) => panic!("the lock is free: {error}"),
+            std::task::Poll::Pending => {}
+        }
+    };
     guard.release().await.unwrap();
     client.flush(SOON).await.unwrap();
     assert_clean(&server, "after the deletions").await;
@@ -178,15 +196,16 @@ async fn a_timeout_says_how_many_are_ahead_and_whose_node_is_first() {
     let (holder, waiter, last) = (connect(&server).await, connect(&server).await, connect(&server).await);
     let held = hold(&holder).await;
     let waiting = enqueue(&server, &waiter).await;
-    let error = within("the end", mutex(&last).acquire(BRIEFLY * 2)).await.unwrap_err();
+    let error = timed_out(async |timeout| mutex(&last).acquire(timeout).await).await;
     let AcquireError::TimedOut { timeout, waited, ahead, first, holder: None, .. } = &error else {
         panic!("{error:?}")
     };
-    assert_eq!((*timeout, *ahead, first.as_deref()), (BRIEFLY * 2, 2, Some(&*held.node())));
-    assert!(*waited > BRIEFLY);
+    assert_eq!((*ahead, first.as_deref()), (2, Some(&*held.node())));
+    assert!(waited >= timeout);
     // By its identity, or where a busy machine has not told that in time by its node.
     let text = error.to_string();
-    assert!(text.starts_with(&format!("the lock {DIRECTORY:?} was not free within 600ms")), "{text}");
+    let begin = format!("the lock {DIRECTORY:?} was not free within {timeout:?}");
+    assert!(text.starts_with(&begin), "{text}");
     assert!(text.contains("2 contenders are ahead"), "{text}");
     assert!(text.contains(": held by ") || text.contains(&format!("{:?}", held.node())), "{text}");
     let error = within("the answer", mutex(&last).try_lock()).await.unwrap_err();
@@ -225,7 +244,7 @@ async fn a_predecessor_that_has_gone_is_not_in_the_way() {
     let server = start();
     let (other, client) = (connect(&server).await, connect(&server).await);
     let held = hold(&other).await;
-    let attempt = tokio::spawn(mutex(&client).acquire(Duration::from_secs(1)));
+    let attempt = tokio::spawn(mutex(&client).acquire(A_WHILE));
     let (node, id) = (held.node(), session(&client));
     until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
     let lists = server.hold_request(Match::op(Op::GetChildren).session(id).always());
@@ -245,7 +264,7 @@ async fn a_contender_that_was_ahead_of_a_node_deleted_by_hand_is_not_in_the_way(
     let held = hold(&other).await;
     let id = session(&client);
     let watch = server.hold_request(Match::op(Op::GetData).session(id).path_contains("lock-"));
-    let attempt = tokio::spawn(mutex(&client).acquire(Duration::from_secs(1)));
+    let attempt = tokio::spawn(mutex(&client).acquire(A_WHILE));
     within("the watch", watch.wait_hit()).await;
     let creates = server.hold_request(Match::op(Op::Create).session(id).always());
     let own = queue(&server).pop().expect("its node");

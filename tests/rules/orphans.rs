@@ -8,9 +8,10 @@ use zookeeper_recipes::{AcquireError, Client, NodePath, ReleaseError, TryLockErr
 use zookeeper_test_server::{Fault, Match, Op, Server};
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, connect, enqueue, fair, granted, hold, mutex, queue, session, start, until,
+    DIRECTORY, assert_clean, connect, enqueue, fair, granted, hold, mutex, queue, session, start, timed_out,
+    until,
 };
-use test_support::{SOON, within};
+use test_support::{ByHand, SOON, within};
 
 /// ZooKeeper's `NoAuth`.
 const NO_AUTH: i32 = -102;
@@ -193,7 +194,7 @@ async fn the_orphan_of_another_client_is_a_busy_lock() {
     let server = start();
     let (client, other) = (connect(&server).await, connect(&server).await);
     let (_fault, node) = leave_an_orphan(&server, &client).await;
-    let error = within("the end", mutex(&other).acquire(Duration::from_millis(300))).await.unwrap_err();
+    let error = timed_out(async |timeout| mutex(&other).acquire(timeout).await).await;
     let AcquireError::TimedOut { first, .. } = &error else { panic!("{error:?}") };
     assert_eq!(first.as_deref(), Some(&*node));
     client.close().await.unwrap();
@@ -207,7 +208,9 @@ async fn a_late_create_that_may_not_be_deleted_is_said() {
     let client = connect(&server).await;
     let gate = server.hold_reply(Match::op(Op::Create).session(session(&client)));
     let fault = forbid(&server, &client);
-    drop(within("no answer", mutex(&client).acquire(Duration::from_millis(100))).await.unwrap_err());
+    let attempt = ByHand::new(mutex(&client).lock()).start();
+    within("the create", gate.wait_hit()).await;
+    drop(attempt);
     gate.release();
     let error = within("the report", client.flush(SOON)).await.unwrap_err();
     let [node] = &*queue(&server) else { panic!("one node is left") };

@@ -13,8 +13,8 @@ use zookeeper_recipes::{
 use zookeeper_test_server::{Match, NodeKind, Op, Server};
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, connect, connect_with, enqueue, granted, most_nodes, mutex, narrow, queue,
-    session, start, until,
+    DIRECTORY, assert_clean, calm, connect_with, enqueue, granted, most_nodes, mutex, narrow, queue, session,
+    start, until,
 };
 use test_support::{ByHand, SOON, within};
 
@@ -22,7 +22,7 @@ use test_support::{ByHand, SOON, within};
 async fn a_thousand_tasks(max_znodes: usize) -> Server {
     const TASKS: usize = 1000;
     let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (client, other) = (calm(&server).await, calm(&server).await);
     let mutex = narrow(&client, max_znodes);
     let order = Arc::new(Mutex::new(Vec::new()));
     let served = |who: usize, order: &Arc<Mutex<Vec<usize>>>| order.lock().unwrap().push(who);
@@ -79,7 +79,7 @@ async fn a_thousand_tasks_behind_one_node_are_served_in_order() {
 #[tokio::test]
 async fn a_place_is_free_when_its_node_is_gone() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let id = session(&client);
     let mutex = narrow(&client, 1);
     for granted in [false, true] {
@@ -115,7 +115,7 @@ async fn a_place_is_free_when_its_node_is_gone() {
 #[tokio::test]
 async fn waiters_in_memory_come_and_go() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let mutex = narrow(&client, 1);
     let held = within("the grant", mutex.lock()).await.unwrap();
     let gone: Vec<_> = (0..10).map(|_| ByHand::new(mutex.lock()).start()).collect();
@@ -132,7 +132,7 @@ async fn waiters_in_memory_come_and_go() {
 #[tokio::test]
 async fn by_default_a_client_has_64_nodes_below_a_path() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let mutex = mutex(&client);
     let waiting: Vec<_> = (0..100).map(|_| ByHand::new(mutex.lock()).start()).collect();
     until(&server, "a full gate", |view| view.children(DIRECTORY).len() == 64 && view.watches() == 63).await;
@@ -148,7 +148,7 @@ async fn by_default_a_client_has_64_nodes_below_a_path() {
 #[tokio::test]
 async fn another_path_and_another_client_have_places_of_their_own() {
     let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (client, other) = (calm(&server).await, calm(&server).await);
     let mutex = narrow(&client, 1);
     let held = within("the grant", mutex.lock()).await.unwrap();
     let elsewhere = InterProcessMutex::builder(&client, "/locks/elsewhere").max_znodes(1).build().unwrap();
@@ -162,7 +162,7 @@ async fn another_path_and_another_client_have_places_of_their_own() {
 #[tokio::test]
 async fn the_first_handle_decides_and_a_conflict_is_an_error() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let builder = || InterProcessMutex::builder(&client, DIRECTORY);
     let first = builder().max_znodes(3).data("mine").build().unwrap();
     let conflicts = [
@@ -182,7 +182,7 @@ async fn the_first_handle_decides_and_a_conflict_is_an_error() {
     // What is left open, or the same, is no conflict; another client is another room.
     let second = builder().build().unwrap();
     builder().max_znodes(3).data("mine").build().unwrap();
-    let other = connect(&server).await;
+    let other = calm(&server).await;
     drop(narrow(&other, 4));
     let guard = within("the grant", second.lock()).await.unwrap();
     assert_eq!(server.node(&guard.node()).unwrap().data, b"mine");
@@ -199,7 +199,7 @@ async fn the_first_handle_decides_and_a_conflict_is_an_error() {
 #[tokio::test]
 async fn options_reach_the_server() {
     let server = Server::start().unwrap();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     for (parents, kind) in [
         (None, NodeKind::Container),
         (Some(Parents::Container), NodeKind::Container),

@@ -6,8 +6,8 @@ use zookeeper_recipes::{Acl, AcquireError, Client, InterProcessMutex, RetryPolic
 use zookeeper_test_server::{CreateMode, Cut, Direction, LogKind, Match, Op};
 
 use test_support::in_process::{
-    DIRECTORY, Waiter, assert_clean, connect, connect_as, connect_with, enqueue, granted, hold, logged,
-    mutex, queue, session, start, until,
+    DIRECTORY, Waiter, assert_clean, calm, connect_as, connect_with, enqueue, granted, hold, logged, mutex,
+    queue, session, start, until,
 };
 use test_support::{SOON, within};
 
@@ -15,7 +15,7 @@ use test_support::{SOON, within};
 #[tokio::test]
 async fn create_and_list_go_out_in_one_flight() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let id = session(&client);
     for held_before_it_is_applied in [true, false] {
         server.reset_counters();
@@ -41,7 +41,7 @@ async fn create_and_list_go_out_in_one_flight() {
 #[tokio::test]
 async fn a_list_without_our_node_grants_nothing() {
     let server = start();
-    let (hasty, other) = (connect(&server).await, connect(&server).await);
+    let (hasty, other) = (calm(&server).await, calm(&server).await);
     let create = || Match::op(Op::Create).session(session(&hasty));
     // An unknown code says nothing about what was done.
     let unknown = server.fail(create(), -999);
@@ -66,7 +66,7 @@ async fn a_list_without_our_node_grants_nothing() {
 #[tokio::test]
 async fn a_node_deleted_before_the_list_grants_nothing() {
     let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (client, other) = (calm(&server).await, calm(&server).await);
     let id = session(&client);
     for held_by_another in [false, true] {
         let held = if held_by_another {
@@ -104,7 +104,7 @@ struct Line {
 async fn line(server: &zookeeper_test_server::Server, length: usize) -> Line {
     let (mut clients, mut waiters) = (Vec::new(), Vec::new());
     for _ in 0..length {
-        let client = connect(server).await;
+        let client = calm(server).await;
         waiters.push(enqueue(server, &client).await);
         clients.push(client);
     }
@@ -114,7 +114,7 @@ async fn line(server: &zookeeper_test_server::Server, length: usize) -> Line {
 #[tokio::test]
 async fn each_waiter_watches_its_predecessor_and_nothing_else() {
     let server = start();
-    let holder = connect(&server).await;
+    let holder = calm(&server).await;
     let guard = hold(&holder).await;
     let line = line(&server, 4).await;
     let mut ahead = guard.node();
@@ -137,7 +137,7 @@ async fn each_waiter_watches_its_predecessor_and_nothing_else() {
 async fn a_waiter_that_goes_closes_the_line() {
     for dies in [false, true] {
         let server = start();
-        let holder = connect(&server).await;
+        let holder = calm(&server).await;
         let held = hold(&holder).await;
         let mut line = line(&server, 4).await;
         let gone = line.waiters.remove(1);
@@ -177,7 +177,7 @@ async fn a_waiter_that_goes_closes_the_line() {
 #[tokio::test]
 async fn no_short_cut_past_the_holder() {
     let server = start();
-    let holder = connect(&server).await;
+    let holder = calm(&server).await;
     let held = hold(&holder).await;
     let mut line = line(&server, 2).await;
     let first = line.waiters.remove(0);
@@ -193,7 +193,7 @@ async fn no_short_cut_past_the_holder() {
 #[tokio::test]
 async fn a_change_of_the_predecessor_is_no_deletion() {
     let server = start();
-    let (holder, waiter) = (connect(&server).await, connect(&server).await);
+    let (holder, waiter) = (calm(&server).await, calm(&server).await);
     let held = hold(&holder).await;
     let waiting = enqueue(&server, &waiter).await;
     let (node, id) = (held.node(), session(&waiter));
@@ -214,7 +214,7 @@ async fn a_change_of_the_predecessor_is_no_deletion() {
 #[tokio::test]
 async fn a_predecessor_gone_before_the_watch_is_not_waited_for() {
     let server = start();
-    let (holder, waiter) = (connect(&server).await, connect(&server).await);
+    let (holder, waiter) = (calm(&server).await, calm(&server).await);
     let held = hold(&holder).await;
     let gate = server.hold_request(Match::op(Op::GetData).session(session(&waiter)));
     let attempt = tokio::spawn(mutex(&waiter).lock());
@@ -229,7 +229,7 @@ async fn a_predecessor_gone_before_the_watch_is_not_waited_for() {
 #[tokio::test]
 async fn a_deletion_missed_while_disconnected_is_made_up_for() {
     let server = start();
-    let (holder, waiter) = (connect(&server).await, connect(&server).await);
+    let (holder, waiter) = (calm(&server).await, calm(&server).await);
     for how in [Cut::Fin, Cut::Reset] {
         let held = hold(&holder).await;
         let waiting = enqueue(&server, &waiter).await;
@@ -253,7 +253,7 @@ async fn a_predecessor_that_may_not_be_read_is_refused() {
     let owner = connect_as(Client::builder().auth("digest", "owner:secret"), &server).await;
     let private = InterProcessMutex::builder(&owner, DIRECTORY).acl([Acl::creator_all()]).build().unwrap();
     let held = within("the grant", private.lock()).await.unwrap();
-    let other = connect(&server).await;
+    let other = calm(&server).await;
     let error = within("the refusal", mutex(&other).lock()).await.unwrap_err();
     assert!(matches!(error, AcquireError::NoAuth { .. }), "{error}");
     other.flush(SOON).await.unwrap();
@@ -269,7 +269,7 @@ async fn a_predecessor_that_may_not_be_read_is_refused() {
 #[tokio::test]
 async fn contenders_of_other_makers_are_waited_for() {
     let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (client, other) = (calm(&server).await, calm(&server).await);
     for maker in [
         "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-",
         "_c_0123456789abcdef0123456789abcdef-lock-",
@@ -289,7 +289,7 @@ async fn contenders_of_other_makers_are_waited_for() {
 #[tokio::test]
 async fn foreign_children_are_left_alone() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let strays = ["0", "0000000000", "lock-", "lock-1", "lease-0000000000", "zzz", "库存"];
     for stray in strays {
         server.create(&format!("{DIRECTORY}/{stray}"), "").unwrap();
@@ -310,7 +310,7 @@ async fn foreign_children_are_left_alone() {
 #[tokio::test]
 async fn contenders_of_other_orders_are_refused() {
     let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (client, other) = (calm(&server).await, calm(&server).await);
     for name in [
         "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__WRIT__",
         "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__READ__",
@@ -343,7 +343,7 @@ async fn contenders_of_other_orders_are_refused() {
 async fn a_deletion_by_hand_is_forgotten_after_a_turn_that_went_well() {
     let server = start();
     let policy = RetryPolicy::n_times(1, Duration::from_millis(1));
-    let (holder, client) = (connect(&server).await, connect_with(&server, policy).await);
+    let (holder, client) = (calm(&server).await, connect_with(&server, policy).await);
     let id = session(&client);
     let held = hold(&holder).await;
     let Waiter { attempt, mut node } = enqueue(&server, &client).await;
@@ -378,7 +378,7 @@ async fn a_deletion_by_hand_is_forgotten_after_a_turn_that_went_well() {
 #[tokio::test]
 async fn a_contender_of_another_order_that_comes_later_ends_no_wait() {
     let server = start();
-    let (client, second, third) = (connect(&server).await, connect(&server).await, connect(&server).await);
+    let (client, second, third) = (calm(&server).await, calm(&server).await, calm(&server).await);
     let held = hold(&client).await;
     let waiters = [enqueue(&server, &second).await, enqueue(&server, &third).await];
     let foreign = format!("{DIRECTORY}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__READ__");
@@ -407,7 +407,7 @@ async fn a_contender_of_another_order_that_comes_later_ends_no_wait() {
 #[tokio::test]
 async fn numbers_that_wrap_are_refused() {
     let server = start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (client, other) = (calm(&server).await, calm(&server).await);
     server.set_next_sequence(DIRECTORY, i32::MAX).unwrap();
     let last = within("the last number", mutex(&client).lock()).await.unwrap();
     assert!(last.node().ends_with("-lock-2147483647"), "{}", last.node());
@@ -422,7 +422,7 @@ async fn numbers_that_wrap_are_refused() {
 #[tokio::test]
 async fn a_try_asks_again_behind_a_sync() {
     let server = start();
-    let (holder, other) = (connect(&server).await, connect(&server).await);
+    let (holder, other) = (calm(&server).await, calm(&server).await);
     let id = session(&other);
     let held = hold(&holder).await;
     let gate = server.hold_request(Match::op(Op::Sync).session(id));
@@ -442,7 +442,7 @@ async fn a_try_asks_again_behind_a_sync() {
 #[tokio::test]
 async fn a_try_that_comes_second_goes_again() {
     let server = start();
-    let (first, second) = (connect(&server).await, connect(&server).await);
+    let (first, second) = (calm(&server).await, calm(&server).await);
     let gate = server.hold_request(Match::op(Op::Create).session(session(&second)));
     let attempt = tokio::spawn(mutex(&second).try_lock());
     within("the create", gate.wait_hit()).await;
@@ -464,8 +464,15 @@ async fn a_try_without_an_answer_ends() {
     let id = session(&client);
     for op in [Op::GetChildren, Op::Create] {
         let gate = server.hold_request(Match::op(op).session(id));
-        let attempt = tokio::spawn(mutex(&client).try_lock());
-        within("the request", gate.wait_hit()).await;
+        let attempt = loop {
+            let mut attempt = tokio::spawn(mutex(&client).try_lock());
+            tokio::select! {
+                biased;
+                () = within("the request", gate.wait_hit()) => break attempt,
+                // Before it has asked, on a busy machine.
+                early = &mut attempt => drop(early.unwrap().unwrap_err()),
+            }
+        };
         assert!(server.stall(id, Direction::Both));
         gate.release();
         let error = within("the answer", attempt).await.unwrap().unwrap_err();

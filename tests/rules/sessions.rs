@@ -13,10 +13,13 @@ use zookeeper_recipes::{
 use zookeeper_test_server::{LogKind, Match, Op};
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, connect, connect_as, enqueue, granted, hold, logged, mutex, queue, session,
-    start, start_impatient, until,
+    DIRECTORY, assert_clean, calm, connect, connect_as, connect_with, enqueue, granted, hold, logged, mutex,
+    queue, session, start, until,
 };
 use test_support::{ByHand, SOON, within};
+
+/// Long enough to come into the queue in, on a busy machine too, for a call whose time has to end.
+const A_WHILE: Duration = Duration::from_secs(4);
 
 /// Waits until a client has another session than `old`.
 async fn next_session(client: &Client, old: i64) -> i64 {
@@ -188,14 +191,14 @@ async fn the_deadline_of_a_call_goes_on_in_the_next_session() {
     let (holder, client) = (connect(&server).await, connect(&server).await);
     let held = hold(&holder).await;
     let started = Instant::now();
-    let attempt = tokio::spawn(mutex(&client).acquire(Duration::from_secs(1)));
+    let attempt = tokio::spawn(mutex(&client).acquire(A_WHILE));
     let (node, old) = (held.node(), session(&client));
     until(&server, "the wait", move |view| view.watches_on(&node) == [old]).await;
     server.refuse_connections(true);
     assert!(server.expire_session(old));
     let error = within("the end", attempt).await.unwrap().unwrap_err();
     assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
-    assert!(started.elapsed() >= Duration::from_secs(1));
+    assert!(started.elapsed() >= A_WHILE);
     server.refuse_connections(false);
     next_session(&client, old).await;
     client.flush(SOON).await.unwrap();
@@ -208,7 +211,7 @@ async fn the_deadline_of_a_call_goes_on_in_the_next_session() {
 #[tokio::test]
 async fn a_holder_whose_session_ends_has_lost_the_lock() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let (old, handle) = (session(&client), mutex(&client));
     let mut guards = Vec::new();
     for _ in 0..2 {
@@ -329,16 +332,16 @@ async fn a_borrowed_session_is_given_back() {
 /// nothing.
 #[tokio::test(flavor = "current_thread")]
 async fn a_blocked_executor_does_not_lose_the_lock() {
-    const TIMEOUT: Duration = Duration::from_secs(1);
-    let server = start_impatient();
+    // The lease outlasts the pauses of a busy machine.
+    const TIMEOUT: Duration = Duration::from_secs(6);
+    let server = start();
     let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
     assert_eq!(client.session_timeout(), Some(TIMEOUT));
     let id = session(&client);
     let guard = hold(&client).await;
-    let busy = Instant::now();
-    while busy.elapsed() < 2 * TIMEOUT {
-        std::hint::spin_loop();
-    }
+    // Blocks this thread, since nothing is ever sent.
+    let (_sender, never) = std::sync::mpsc::channel::<()>();
+    never.recv_timeout(2 * TIMEOUT).unwrap_err();
     assert!(guard.is_held());
     let node = server.node(&guard.node()).expect("the node is still there");
     assert_eq!((node.ephemeral_owner, session(&client)), (id, id));
@@ -404,8 +407,7 @@ async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_client_fr
 #[tokio::test]
 async fn a_look_that_ends_each_session_is_given_up_by_the_retry_policy() {
     let server = start();
-    let builder = Client::builder().retry_policy(RetryPolicy::n_times(2, Duration::ZERO));
-    let client = connect_as(builder, &server).await;
+    let client = connect_with(&server, RetryPolicy::n_times(2, Duration::ZERO)).await;
     server.fail(Match::op(Op::GetChildren).path(DIRECTORY).always(), -112);
     let error = within("the end", mutex(&client).participants()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Connection { .. }), "{error}");

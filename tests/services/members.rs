@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use test_support::in_process::{connect, session, until};
+use test_support::in_process::{calm, connect, session, until};
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
@@ -138,8 +138,10 @@ async fn after_a_session_nothing_older_is_told() {
     let server = Server::start().unwrap();
     let (client, watcher) = (connect(&server).await, connect(&server).await);
     let one = join(&client, "1").await;
-    let mut watch = GroupMember::new(&watcher, GROUP, "w", "").unwrap().watch();
-    until(&server, "one member", |view| view.children(GROUP) == ["1"]).await;
+    let gone = join(&watcher, "w").await;
+    let mut watch = gone.watch();
+    // Its coming and going are changes too.
+    within("the end", gone.close()).await.unwrap();
     within("the members", watch.changed()).await.unwrap();
     let syncs = |id| {
         let of_group = move |entry: &LogEntry| {
@@ -169,11 +171,12 @@ async fn after_a_session_nothing_older_is_told() {
 #[tokio::test]
 async fn a_watch_costs_two_lists_and_the_reads() {
     let server = Server::start().unwrap();
-    let (client, other, watcher) = (connect(&server).await, connect(&server).await, connect(&server).await);
+    let (client, other, watcher) = (calm(&server).await, calm(&server).await, calm(&server).await);
     let one = join(&client, "1").await;
-    let mut watch = GroupMember::new(&watcher, GROUP, "w", "").unwrap().watch();
-    // It left again.
-    until(&server, "one member", |view| view.children(GROUP) == ["1"]).await;
+    let gone = join(&watcher, "w").await;
+    let mut watch = gone.watch();
+    // Its coming and going are changes too.
+    within("the end", gone.close()).await.unwrap();
     within("the members", watch.changed()).await.unwrap();
     let id = session(&watcher);
     let requests = move |server: &Server| {

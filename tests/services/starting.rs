@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use test_support::within;
 use zookeeper_recipes::{
-    AcquireError, Client, ClientBuilder, ConnectionState, InterProcessMutex, RetryPolicy,
+    AcquireError, Client, ClientBuilder, ConnectionState, InterProcessMutex, LockGuard, RetryPolicy,
 };
 use zookeeper_test_server::Server;
 
@@ -17,6 +17,20 @@ fn one_try() -> ClientBuilder {
 
 async fn until(client: &Client, state: ConnectionState) {
     within("the state", client.watch_state().wait_for(|now| *now == state)).await.unwrap();
+}
+
+/// The lock, after calls that were ended by a round that began before the server was back, or by a connection
+/// that a busy machine has lost.
+async fn granted(mutex: &InterProcessMutex) -> LockGuard {
+    let granted = async {
+        loop {
+            match mutex.lock().await {
+                Ok(guard) => return guard,
+                Err(error) => assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}"),
+            }
+        }
+    };
+    within("the grant", granted).await
 }
 
 /// The policy ends a round, and the call that waits for it, but not the client.
@@ -35,15 +49,17 @@ async fn a_server_that_comes_up_late_is_found_without_a_call() {
     // On the same port. No call needs a session now.
     server.restart().unwrap();
     until(&client, ConnectionState::Connected).await;
-    within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+    granted(&mutex).await.release().await.unwrap();
     client.close().await.unwrap();
 }
 
 /// A lost session is replaced as that of any other client: the state is `Lost`, not `Connecting`.
 #[tokio::test]
 async fn later_sessions_are_those_of_any_client() {
-    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
-    let builder = one_try().session_timeout(Duration::from_millis(400));
+    // Longer than a busy machine pauses.
+    let timeout = Duration::from_secs(4);
+    let server = Server::builder().max_session_timeout(timeout).start().unwrap();
+    let builder = one_try().session_timeout(timeout);
     let client = builder.connect_lazy(&server.connect_string()).unwrap();
     until(&client, ConnectionState::Connected).await;
     let first = client.session_id();
@@ -51,13 +67,7 @@ async fn later_sessions_are_those_of_any_client() {
     until(&client, ConnectionState::Lost).await;
     server.restart().unwrap();
     let mutex = InterProcessMutex::new(&client, "/jobs/nightly").unwrap();
-    let guard = loop {
-        match within("an answer", mutex.lock()).await {
-            Ok(guard) => break guard,
-            // A round that began before the server was back.
-            Err(error) => assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}"),
-        }
-    };
+    let guard = granted(&mutex).await;
     assert_ne!(client.session_id(), first);
     guard.release().await.unwrap();
     client.close().await.unwrap();

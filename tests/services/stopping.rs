@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use test_support::in_process::{DIRECTORY, connect, logged, mutex, session, start, until};
+use test_support::in_process::{DIRECTORY, calm, connect, logged, mutex, session, start, until};
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{Client, InterProcessMutex, LeaderLatch, LeadershipState, ReleaseError};
@@ -63,7 +63,7 @@ async fn a_leader_that_is_drained_leads_no_more() {
 #[tokio::test]
 async fn an_idle_client_is_drained_without_a_write() {
     let server = start();
-    let client = connect(&server).await;
+    let client = calm(&server).await;
     let id = session(&client);
     within("the grant", mutex(&client).lock()).await.unwrap().release().await.unwrap();
     let before = logged(&server, id, Op::Delete, LogKind::Applied).len();
