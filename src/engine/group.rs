@@ -11,7 +11,7 @@ use crate::protocol::failure::{FailureKind, Refusal};
 use crate::session::ask::Unanswered;
 use crate::session::core::{Core, NoSession};
 use crate::session::watches::{WatchUse, changed};
-use crate::session::zk_session::{Handle, Session};
+use crate::session::zk_session::Handle;
 
 /// How many members are read at once (docs/protocol.md#request-window).
 const AT_ONCE: usize = 64;
@@ -50,7 +50,7 @@ impl Group {
         let read = self.client.run_while_polled(async move {
             let group = &group;
             let read = group.client.ask(|session, handle| async move {
-                let (names, as_of, _) = group.list(&session, &handle, false).await?;
+                let (names, as_of, _) = group.list(&handle, false).await?;
                 let known = Known { as_of, session: session.session_id() };
                 Ok(Members { by_name: group.read(&handle, names).await?, known })
             });
@@ -77,7 +77,7 @@ impl Group {
                     // lags behind.
                     handle.sync(self.directory.server()).await?;
                 }
-                let (names, as_of, watcher) = self.list(&session, &handle, watching.is_some()).await?;
+                let (names, as_of, watcher) = self.list(&handle, watching.is_some()).await?;
                 if known.is_some_and(|known| known.as_of == as_of) {
                     return Ok(Err((session, watcher, watching)));
                 }
@@ -108,7 +108,7 @@ impl Group {
     }
 
     /// Lists the directory. Without one, a watch tells when it is made.
-    async fn list(&self, session: &Session, handle: &Handle, watch: bool) -> Result<Listed, zk::Error> {
+    async fn list(&self, handle: &Handle, watch: bool) -> Result<Listed, zk::Error> {
         let path = self.directory.server();
         loop {
             let listed = if watch {
@@ -126,8 +126,7 @@ impl Group {
             match handle.check_and_watch_stat(path).await? {
                 (None, watcher) => return Ok((Vec::new(), None, Some(watcher))),
                 // Made between the two.
-                (Some(_), _) if session.end_reason().is_none() => {}
-                (Some(_), _) => return Err(zk::Error::ClientClosed),
+                (Some(_), _) => {}
             }
         }
     }
