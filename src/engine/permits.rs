@@ -587,12 +587,8 @@ impl PermitsAttempt {
         let stat = repetition.ask(&session, |handle| async move { handle.check_stat(path).await });
         let user = || self.path_lock.path().user().to_owned();
         match wait(&session, head.stop, Box::pin(stat)).await? {
-            Ok(Some(stat)) if !stat.is_invalid() && stat.ephemeral_owner != session.session_id() => {
-                // docs/protocol.md#replaced-session
-                session.end(LostReason::SessionReplaced);
-                Err(End::Again)
-            }
-            Ok(Some(_)) => Ok(()),
+            Ok(Some(stat)) if session.owns(&stat) => Ok(()),
+            Ok(Some(_)) => Err(End::Again),
             // Deleted by another process since.
             Ok(None) => Err(End::LockDeleted { waited: head.waited }),
             Err(Unanswered::NoSession(SessionGone)) => Err(End::Again),
@@ -915,13 +911,15 @@ fn taken(
     sent: Moment,
 ) -> Taken {
     let mut names = Vec::with_capacity(leases.len());
+    let created = results.iter().filter_map(|result| match result {
+        zk::MultiWriteResult::Create { path, stat } => Some((path, *stat)),
+        _ => None,
+    });
+    if !session.owns_created(created) {
+        return Taken::Failed(FailureKind::SessionGone.into());
+    }
     for result in results {
-        let zk::MultiWriteResult::Create { path, stat } = result else { continue };
-        if !stat.is_invalid() && stat.ephemeral_owner != session.session_id() {
-            // docs/protocol.md#replaced-session
-            session.end(LostReason::SessionReplaced);
-            return Taken::Failed(FailureKind::SessionGone.into());
-        }
+        let zk::MultiWriteResult::Create { path, .. } = result else { continue };
         let Some((_, name)) = path.rsplit_once('/') else { continue };
         names.push(name.to_owned());
     }

@@ -10,7 +10,7 @@ use zookeeper_client as zk;
 
 use crate::engine::registry::Registry;
 use crate::engine::requests::{make_directories_at, to_library};
-use crate::error::{Cause, LostReason, PersistentNodeError};
+use crate::error::{Cause, PersistentNodeError};
 use crate::options::{Acl, Parents};
 use crate::path::LockPath;
 use crate::protocol::failure::{Failure, FailureKind, Refusal};
@@ -347,9 +347,7 @@ impl Stay<'_> {
             Ok(Ok((stat, _))) => {
                 self.session.lease().renewed(sent);
                 self.failures = 0;
-                if !stat.is_invalid() && stat.ephemeral_owner != self.session.session_id() {
-                    // Replaced without a word (docs/protocol.md#replaced-session).
-                    self.session.end(LostReason::SessionReplaced);
+                if !self.session.owns_created([(path, stat)]) {
                     return Next::Look;
                 }
                 self.in_doubt = false;

@@ -13,7 +13,6 @@ use crate::engine::lock_options::LockOptions;
 use crate::engine::node_contender::first_contender;
 use crate::engine::path_lock::PathLock;
 use crate::engine::seat::Seat;
-use crate::error::LostReason;
 use crate::options::{Acl, Parents, Permissions};
 use crate::path::LockPath;
 use crate::protocol::acquire::{AcquireEvent, OwnNode, Standing};
@@ -189,7 +188,9 @@ pub(super) fn created(
     name: String,
     stat: &zk::Stat,
 ) -> (Answer<OwnNode>, Option<Neighbour>) {
-    session.adopt(path_lock.path().child(&name), path_lock.as_owner());
+    let path = path_lock.path().child(&name);
+    session.owns_created([(&path, *stat)]);
+    session.adopt(path, path_lock.as_owner());
     let before = known_before(path_lock, session, &name);
     (check_owner(session, name, stat), before)
 }
@@ -381,18 +382,11 @@ pub(super) fn read_list(path_lock: &PathLock, session: &Arc<Session>, children: 
 }
 
 /// Checks that an existing node is this session's, and ends the session if it is another's.
-pub(super) fn check_owner(session: &Arc<Session>, name: String, stat: &zk::Stat) -> Answer<OwnNode> {
-    if stat.is_invalid() {
-        return Answer::Is(OwnNode { name, czxid: None });
-    }
-    if stat.ephemeral_owner != session.session_id() {
-        // The server has replaced the session without saying so, as ClickHouse Keeper does
-        // (docs/protocol.md#replaced-session). The new node belongs to that other session, and is deleted
-        // when the connection is closed, which the end of this session does.
-        session.end(LostReason::SessionReplaced);
+pub(super) fn check_owner(session: &Session, name: String, stat: &zk::Stat) -> Answer<OwnNode> {
+    if !session.owns(stat) {
         return Answer::no(FailureKind::SessionGone);
     }
-    Answer::Is(OwnNode { name, czxid: Some(stat.czxid) })
+    Answer::Is(OwnNode { name, czxid: (!stat.is_invalid()).then_some(stat.czxid) })
 }
 
 /// Returns the answer to a request.

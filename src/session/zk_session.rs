@@ -186,6 +186,31 @@ impl Session {
         drop(handle);
     }
 
+    /// Returns whether this session owns a node of its own that was found; ends the session if it does not
+    /// (docs/protocol.md#owner-check).
+    pub(crate) fn owns(&self, stat: &zk::Stat) -> bool {
+        let owns = stat.is_invalid() || stat.ephemeral_owner == self.session_id();
+        if !owns {
+            self.end(LostReason::SessionReplaced);
+        }
+        owns
+    }
+
+    /// Returns whether this session owns the nodes that one request of it has created. If not, the session is ended,
+    /// and they are deleted: the one that has replaced it may be its owner's, and go on
+    /// (docs/protocol.md#replaced-session).
+    pub(crate) fn owns_created<P: AsRef<str>>(&self, nodes: impl IntoIterator<Item = (P, zk::Stat)>) -> bool {
+        let (handle, mut all) = (self.handle(), true);
+        for (path, stat) in nodes {
+            if !self.owns(&stat) {
+                all = false;
+                // Sent when it is called. The answer makes no difference: this session asks nothing more.
+                drop(handle.as_ref().map(|handle| handle.delete(path.as_ref(), None)));
+            }
+        }
+        all
+    }
+
     /// Ends the session for guards and waiters, but keeps its handle, for cleanup.
     pub(crate) fn end_softly(&self, reason: LostReason) {
         if self.end_reason().is_none() {

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
+use zookeeper_client as zk;
 use zookeeper_recipes::{
-    Client, LostReason, PersistentNode, PersistentNodeState, ReleaseError, TryLockError,
+    Client, InterProcessMultiLock, InterProcessSemaphore, LostReason, PersistentNode, PersistentNodeState,
+    ReleaseError, TryLockError,
 };
-use zookeeper_test_server::{Cut, Server};
+use zookeeper_test_server::{Cut, Loss, Match, Op, Server, SessionInfo, Version};
 
 use test_support::in_process::{
     Barrier, DIRECTORY, assert_clean, connect, eager, hold, mutex, queue, session, start, until,
@@ -121,6 +123,71 @@ async fn an_idle_session_that_is_replaced_is_found_out_by_the_next_create() {
     assert_ne!(owner, old);
     guard.release().await.unwrap();
     assert_clean(&server, "after the replacement").await;
+}
+
+/// What is created in a session that has replaced another.
+#[derive(Clone, Copy, Debug)]
+enum Created {
+    Lock,
+    Locks,
+    Permits,
+    Node,
+}
+
+impl Created {
+    /// Has it created, and returns whether that has failed.
+    async fn fails_on(self, client: &Client) -> bool {
+        match self {
+            Self::Lock => mutex(client).lock().await.is_err(),
+            Self::Locks => {
+                let locks = InterProcessMultiLock::of_mutexes(client, ["/locks/a", "/locks/b"]).unwrap();
+                locks.lock().await.is_err()
+            }
+            Self::Permits => {
+                let semaphore = InterProcessSemaphore::new(client, "/permits", 3).unwrap();
+                semaphore.acquire_many(2, SOON).await.is_err()
+            }
+            Self::Node => {
+                let node = PersistentNode::new(client, "/services/web-1", "a").unwrap();
+                node.wait_for_initial_create(SOON).await.is_err()
+            }
+        }
+    }
+}
+
+/// The session of before was borrowed, and its owner keeps the other one: what was created in it is deleted.
+#[tokio::test]
+async fn in_a_borrowed_session_that_is_replaced_no_node_is_left() {
+    let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(5));
+    for (version, created) in [
+        (Version::V3_8, Created::Lock),
+        (Version::V3_8, Created::Locks),
+        (Version::V3_8, Created::Node),
+        (Version::V3_9, Created::Locks),
+        (Version::V3_9, Created::Permits),
+    ] {
+        let server = Server::builder().zookeeper_version(version).start().unwrap();
+        let relay = Relay::start(server.addr()).await;
+        let owner = within("a session", connector.clone().connect(&relay.addr.to_string())).await.unwrap();
+        let id = owner.session_id().0;
+        let client = Client::from_session(owner.clone()).unwrap();
+        if matches!(created, Created::Permits) {
+            // Their lock node is of the session of before.
+            relay.forget.store(true, Ordering::SeqCst);
+            server.drop_request(Match::op(Op::Multi).path_contains("leases").session(id), Loss::Close);
+        } else {
+            replace(&server, &relay, id).await;
+        }
+        assert!(within("the end", created.fails_on(&client)).await, "{created:?} in a session that is over");
+        relay.forget.store(false, Ordering::SeqCst);
+        let _ = within("the close", client.close()).await;
+        let newest = server.sessions().last().unwrap().id;
+        assert_ne!(newest, id, "{created:?}");
+        let is_empty = move |session: &SessionInfo| session.id != newest || session.ephemerals.is_empty();
+        until(&server, "what was created is gone", move |view| view.sessions().iter().all(is_empty)).await;
+        assert!(within("the look", owner.check_stat("/")).await.unwrap().is_some(), "its owner goes on");
+        assert_eq!(server.sessions().last().unwrap().id, newest);
+    }
 }
 
 /// The node of the session of before is this client's own, and goes by itself: no other is in the way.
