@@ -503,7 +503,8 @@ impl Client {
     /// else is at the servers because of this client goes with its session.
     ///
     /// If guards are left after `timeout`, the client is closed all the same: their locks are lost, and the error
-    /// says which and where they were acquired. Closing may take up to the session timeout more.
+    /// says which and where they were acquired. Closing takes up to the session timeout more (30 s by default) if no
+    /// server answers: keep the sum below the time that the process is given for its end.
     ///
     /// # Errors
     /// See [`DrainError`]. The client is closed in any case.
@@ -527,6 +528,7 @@ impl Client {
     ///         let guard = match mutex.lock().await {
     ///             Ok(guard) => guard,
     ///             Err(AcquireError::Closed { .. }) => return Ok(()), // drained
+    ///             Err(error) if error.is_retryable() => continue, // no server answered: ask again
     ///             Err(error) => return Err(error),
     ///         };
     ///         // One piece of work.
@@ -593,7 +595,8 @@ impl Client {
     /// See [`connect`](Self::connect).
     ///
     /// # Examples
-    /// A program of threads, without any executor: all locks and guards have methods with this prefix.
+    /// A program of threads, without any executor. What acquires and releases a lock has methods with this prefix;
+    /// for the rest any `block_on` will do: no future of this crate needs a runtime.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -222,12 +222,14 @@ impl InterProcessFairLockBuilder {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = zookeeper_test_server::Server::start()?;
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::time::Duration;
 /// use zookeeper_recipes::{InterProcessFairLock, QueuedLock};
 ///
 /// let lock = InterProcessFairLock::new(&client, "/tickets/hall-1")?;
 /// let mut place: QueuedLock = lock.enqueue().await?;
 /// while place.position().await? > 0 {
-///     // show the position to the customer
+///     // Show the position to the customer. Each question is a request.
+///     tokio::time::sleep(Duration::from_secs(1)).await;
 /// #   unreachable!("the lock is free");
 /// }
 /// let guard = place.lock().await?;

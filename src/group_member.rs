@@ -41,6 +41,7 @@ use crate::shown::Quoted;
 /// # }
 /// ```
 #[doc(alias = "membership")]
+#[must_use = "dropping it leaves the group"]
 pub struct GroupMember {
     node: PersistentNode,
     group: Group,

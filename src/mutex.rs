@@ -57,7 +57,9 @@ use crate::protocol::room::HandOff;
 /// # }
 /// ```
 ///
-/// A lock for each key: handles are cheap, so make one for each request.
+/// A lock for each key: handles are cheap, so make one for each request. What a client knows of a path (options, a
+/// [kept](InterProcessMutexBuilder::sticky) node, that it was free so often that the next grant needs no list) lasts
+/// as long as a handle or a guard of it does: keep the handle of a path that is used again and again.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -162,8 +164,7 @@ lock_builder! {
     /// use zookeeper_recipes::{Acl, Dialect, InterProcessMutex, Parents};
     ///
     /// let lock = InterProcessMutex::builder(&client, "/inventory/sku-42")
-    ///     .max_znodes(16) // of the waiters of this process
-    ///     .handoff(100, Duration::from_millis(10)) // of which one is enough then
+    ///     .handoff(100, Duration::from_millis(10))
     ///     .sticky(Duration::from_secs(5))
     ///     .data("worker-7") // for people who look at the nodes
     ///     .acl([Acl::creator_all()]) // the client has credentials

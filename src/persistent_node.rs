@@ -21,16 +21,19 @@ use crate::shown::Quoted;
 /// registers itself with.
 ///
 /// It is Curator's class of that name, with ephemeral nodes. It is created in the background as soon as there
-/// is a session, and again in each next session, with the data that were [set](Self::set_data) last. A task of
-/// the client watches it, and needs no other.
+/// is a session, and again in each next session, with the data that were [set](Self::set_data) last. The client
+/// watches it in the background.
 ///
 /// # Whose node it is
 /// The node counts only if the session that owns it is this client's. A node of an earlier session of this client
 /// is waited for until the servers expire that session. Any other node at the path is left alone, with its data:
 /// the state is [`Conflict`](PersistentNodeState::Conflict), and when that node goes, this client creates its
 /// own. A second `PersistentNode` of this client at one path is in `Conflict`, too, until the first is closed or
-/// dropped. That is also what a process that was killed meets when it starts again, for the rest of the old session's
-/// timeout.
+/// dropped.
+///
+/// A process that was killed and starts again is in `Conflict` with its own former session until the servers expire
+/// that, up to a session timeout (30 s by default). With [`protected`](PersistentNodeBuilder::protected) it is
+/// registered at once, beside the former node.
 ///
 /// Unlike a guard it proves nothing: for a moment after its end another may use the name. See
 /// [`InterProcessMutex`](crate::InterProcessMutex) for that.
@@ -60,6 +63,7 @@ use crate::shown::Quoted;
 /// ```
 #[doc(alias = "PersistentEphemeralNode")]
 #[doc(alias = "service discovery")]
+#[must_use = "dropping it deletes the node"]
 pub struct PersistentNode {
     node: Arc<Node>,
     client: Arc<Core>,

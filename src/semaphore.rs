@@ -481,7 +481,7 @@ impl InterProcessSemaphore {
             let call = Call::begin(&path_lock, &mut ask);
             let result = match permits::acquire(Arc::clone(&path_lock), n, ask).await {
                 Ok(holds) => match holds.iter().find_map(Hold::lost) {
-                    None => Ok(holds),
+                    None => unless_drained(&path_lock, Ok(holds)).map_err(TryLockError::from),
                     // Lost between the grant and here.
                     Some(reason) => Err(path_lock.lost_at_once(reason).into()),
                 },

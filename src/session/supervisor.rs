@@ -83,8 +83,7 @@ pub enum ConnectionState {
     /// The connection is interrupted. The session, and every lock with it, may or may not be alive at the
     /// servers.
     Suspended,
-    /// The session has ended, and every lock with it. Another session is being established, or will be when a
-    /// lock is asked for.
+    /// The session has ended, and every lock with it. The client asks for another session until it has one.
     Lost,
     /// The client is closed: by [`close`](crate::Client::close), by the end of a borrowed session, or because
     /// the servers refused its credentials.
@@ -201,7 +200,7 @@ async fn run(
     let mut rounds = 0;
     let mut session = match (first, &mut dialer) {
         (Some(first), _) => first,
-        (None, Some(dialer)) => match next(&shared, dialer, &mut rounds, Rest::AWhile).await {
+        (None, Some(dialer)) => match next(&shared, dialer, &mut rounds).await {
             Ok(handle) => {
                 let first = Session::new(1, handle, lease.margin);
                 shared.begin(&first);
@@ -263,7 +262,7 @@ async fn run(
                         dialer.next_server_timeout.reset_after(age, session.timeout());
                     }
                 }
-                let handle = match next(&shared, dialer, &mut rounds, Rest::UntilWanted).await {
+                let handle = match next(&shared, dialer, &mut rounds).await {
                     Ok(handle) => handle,
                     Err(closed) => return shared.close(closed, true),
                 };
@@ -345,35 +344,21 @@ async fn watch_session(
     }
 }
 
-/// How long to rest after a round of tries by the retry policy without a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rest {
-    /// Until a call needs a session.
-    UntilWanted,
-    /// No longer than [`A_WHILE`]: no session was there yet, so no call may know that one is to be waited for.
-    AWhile,
-}
-
-/// How long a client without a first session rests between rounds that its retry policy ended
-/// (docs/protocol.md#first-session).
+/// How long a client without a session rests between rounds that its retry policy ended, unless a call needs one
+/// (docs/protocol.md#next-round).
 const A_WHILE: Duration = Duration::from_secs(1);
 
 /// Establishes a session, unless the client is to be closed before, when there is no session to close.
-async fn next(
-    shared: &Shared,
-    dialer: &mut Dialer,
-    rounds: &mut u64,
-    rest: Rest,
-) -> Result<zk::Client, CloseReason> {
+async fn next(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Result<zk::Client, CloseReason> {
     let mut stop = shared.stop.subscribe();
     tokio::select! {
-        dialled = dial_on(shared, dialer, rounds, rest) => dialled.ok_or(CloseReason::AuthFailed),
+        dialled = dial_on(shared, dialer, rounds) => dialled.ok_or(CloseReason::AuthFailed),
         _ = stop.wait_for(|stop| *stop) => Err(CloseReason::Closed),
     }
 }
 
 /// Establishes a session, however many rounds that takes. Returns `None` if the credentials are refused.
-async fn dial_on(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64, rest: Rest) -> Option<zk::Client> {
+async fn dial_on(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Option<zk::Client> {
     loop {
         shared.phase.send_replace(Phase::Connecting);
         let error = match dialer.dial_by_policy().await {
@@ -386,9 +371,9 @@ async fn dial_on(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64, rest: R
         };
         *rounds += 1;
         // What is wrong with the client's own options does not change.
-        let goes_on = rest == Rest::AWhile && error.is_retryable();
+        let goes_on = error.is_retryable();
         if goes_on {
-            tracing::warn!(%error, "no first session yet; it is asked for again");
+            tracing::warn!(%error, "no session yet; it is asked for again");
         } else {
             tracing::error!(%error, "no session; the next call that needs one tries again");
         }

@@ -10,7 +10,7 @@ use zookeeper_recipes::{
     AcquireError, Client, ConnectionState, InterProcessMutex, LockState, LostReason, ReleaseError,
     RetryPolicy, TryLockError,
 };
-use zookeeper_test_server::{LogKind, Match, Op};
+use zookeeper_test_server::{Cut, LogKind, Match, Op};
 
 use test_support::in_process::{
     DIRECTORY, assert_clean, calm, connect, connect_as, connect_with, enqueue, granted, hold, logged, mutex,
@@ -272,6 +272,27 @@ async fn tokens_grow_over_sessions_and_directories() {
             _ => {}
         }
     }
+}
+
+/// As after an outage that was longer than the session timeout: a service that is out of use meanwhile asks for no
+/// lock.
+#[tokio::test]
+async fn after_an_outage_another_session_is_found_without_a_call() {
+    let server = start_impatient();
+    let builder = Client::builder()
+        .session_timeout(Duration::from_secs(1))
+        .retry_policy(RetryPolicy::n_times(0, Duration::ZERO));
+    let client = connect_as(builder, &server).await;
+    let mutex = mutex(&client);
+    let mut states = client.watch_state();
+    server.refuse_connections(true);
+    assert!(server.cut(session(&client), Cut::Fin));
+    within("the end of the session", states.wait_for(|state| *state == ConnectionState::Lost)).await.unwrap();
+    // A round of tries is over.
+    let error = within("a call", mutex.lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    server.refuse_connections(false);
+    within("another session", states.wait_for(|state| *state == ConnectionState::Connected)).await.unwrap();
 }
 
 /// A borrowed session whose runtime is gone: no event says so, and what is asked of it is never answered.
