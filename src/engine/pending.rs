@@ -105,7 +105,8 @@ impl Pending {
         tokio::select! {
             biased;
             result = self.result() => Some(result),
-            _ = &mut over => None,
+            // Nothing is over where the runtime shuts down: the attempt ends too, and says so.
+            Some(()) = &mut over => None,
         }
     }
 
