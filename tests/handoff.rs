@@ -173,11 +173,10 @@ async fn another_process_waits_no_longer_than_the_bound_and_one_hold() {
     for _ in 0..10 {
         within("the grant", mutex(&other).lock()).await.unwrap().release().await.unwrap();
     }
+    // Before the holds that the end of the tasks cuts short.
+    let most = holds.lock().unwrap().values().copied().max().unwrap();
+    assert!(u128::from(most) <= TIME.as_millis() / HOLD.as_millis() + 1, "{most} holds by one node");
     tasks.shutdown().await;
-    let holds = holds.lock().unwrap().clone();
-    let most = holds.values().copied().max().unwrap();
-    // Twice as many as fit; without the bound it would be all.
-    assert!(u128::from(most) <= 2 * TIME.as_millis() / HOLD.as_millis(), "{most} holds by one node");
     for client in [greedy, other] {
         client.flush(SOON).await.unwrap();
     }
