@@ -123,11 +123,10 @@ impl Group {
                 Err(zk::Error::NoNode) => return Ok((Vec::new(), None, None)),
                 Err(error) => return Err(error),
             }
-            match handle.check_and_watch_stat(path).await? {
-                (None, watcher) => return Ok((Vec::new(), None, Some(watcher))),
-                // Made between the two.
-                (Some(_), _) => {}
+            if let (None, watcher) = handle.check_and_watch_stat(path).await? {
+                return Ok((Vec::new(), None, Some(watcher)));
             }
+            // Made between the two.
         }
     }
 

@@ -14,7 +14,7 @@ use zookeeper_test_server::{Cut, LogKind, Match, Op};
 
 use test_support::in_process::{
     DIRECTORY, assert_clean, calm, connect, connect_as, connect_with, enqueue, granted, hold, logged, mutex,
-    queue, session, start, until,
+    queue, session, start, start_impatient, until,
 };
 use test_support::{ByHand, SOON, within};
 
