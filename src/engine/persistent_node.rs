@@ -19,7 +19,7 @@ use crate::session::clock;
 use crate::session::core::{Core, NoSession};
 use crate::session::retry::clean_up_pause;
 use crate::session::waker::contain_panic;
-use crate::session::watches::{WatchUse, changed};
+use crate::session::watches::{WatchUse, Watching, changed};
 use crate::session::zk_session::{Session, SessionGone};
 
 /// How many earlier sessions are known as this client's.
@@ -77,6 +77,8 @@ pub(crate) struct Node {
     pub(crate) state: watch::Sender<PersistentNodeState>,
     /// The generation of the data that the node was given last.
     pub(crate) written: watch::Sender<u64>,
+    /// The generation of the data with which the servers have refused it last.
+    refused: watch::Sender<u64>,
     /// Why the node is not there.
     trouble: Mutex<Option<PersistentNodeError>>,
 }
@@ -93,6 +95,7 @@ impl Node {
             has_credentials: client.has_credentials(),
             state: watch::Sender::new(PersistentNodeState::Absent),
             written: watch::Sender::new(0),
+            refused: watch::Sender::new(0),
             trouble: Mutex::default(),
         })
     }
@@ -128,6 +131,15 @@ impl Node {
             self.written.send_if_modified(|known| mem::replace(known, generation) != generation);
         });
         self.tell(PersistentNodeState::Present);
+    }
+
+    /// Tells those who wait for these data, or earlier ones.
+    fn tell_refused(&self, generation: u64, why: PersistentNodeError) {
+        self.set_trouble(Some(why));
+        contain_panic(|| {
+            self.refused.send_if_modified(|known| mem::replace(known, generation) != generation);
+        });
+        self.tell(PersistentNodeState::Refused);
     }
 
     fn user_path(&self) -> String {
@@ -209,6 +221,8 @@ pub(crate) async fn run(
             earlier: &earlier,
             in_doubt: false,
             own: None,
+            late_write: None,
+            generation: 0,
             failures: 0,
         };
         let is_dropped = stay.run(&mut orders).await;
@@ -266,6 +280,11 @@ struct Stay<'a> {
     in_doubt: bool,
     /// The node, if it is there and ours: the generation of the data that it was given, 0 if that is not known.
     own: Option<u64>,
+    /// The oldest data of a write of which it is not known whether it is still to come: it comes to nothing once the
+    /// node has another version, and a read tells nothing of it (docs/protocol.md#write-barrier).
+    late_write: Option<u64>,
+    /// The data that were wanted at the last step.
+    generation: u64,
     /// Requests in a row that were not answered.
     failures: u32,
 }
@@ -275,8 +294,11 @@ enum Next {
     Create,
     Look,
     /// The node is there: wait until something happens to it.
-    Wait(Option<zk::OneshotWatcher>),
+    Wait(Option<(zk::OneshotWatcher, Watching)>),
+    /// No answer: the same again after a while.
     Pause(Duration),
+    /// A refusal: the same again after a while, and other data at once.
+    Rest(Duration),
 }
 
 impl Stay<'_> {
@@ -293,24 +315,23 @@ impl Stay<'_> {
                 return orders.has_changed().is_err();
             }
             let wanted = orders.borrow_and_update().clone();
-            let path = self.node.path.server();
-            let watching = self.session.watch(path, WatchUse::Node);
+            self.generation = wanted.generation;
             next = match next {
                 Next::Create => tokio::select! {
                     next = self.create(&wanted) => next,
                     () = dropped(orders) => return true,
                 },
                 Next::Look => tokio::select! {
-                    next = self.look(&wanted, watching.is_some()) => next,
+                    next = self.look(&wanted) => next,
                     () = dropped(orders) => return true,
                 },
                 // New data were ordered during the look.
                 Next::Wait(_) if self.own.is_some_and(|given| given != wanted.generation) => Next::Look,
-                Next::Wait(watcher) => {
+                Next::Wait(watched) => {
                     let poll = self.session.lease().heartbeat_interval();
                     let happened = async {
-                        match watcher {
-                            Some(watcher) => drop(changed(watcher).await),
+                        match watched {
+                            Some((watcher, _watching)) => drop(changed(watcher).await),
                             None => tokio::time::sleep(poll).await,
                         }
                     };
@@ -325,12 +346,25 @@ impl Stay<'_> {
                     }
                 }
                 Next::Pause(pause) => tokio::select! {
-                    () = tokio::time::sleep(pause) => if self.own.is_some() { Next::Look } else { Next::Create },
+                    () = tokio::time::sleep(pause) => self.again(),
                     () = dropped(orders) => return true,
+                    _ = self.session.ended() => return false,
+                },
+                Next::Rest(pause) => tokio::select! {
+                    () = tokio::time::sleep(pause) => self.again(),
+                    order = orders.changed() => match order {
+                        Ok(()) => self.again(),
+                        Err(_) => return true,
+                    },
                     _ = self.session.ended() => return false,
                 },
             };
         }
+    }
+
+    /// Returns what to do after a pause.
+    fn again(&self) -> Next {
+        if self.own.is_some() { Next::Look } else { Next::Create }
     }
 
     async fn create(&mut self, wanted: &Wanted) -> Next {
@@ -400,8 +434,11 @@ impl Stay<'_> {
     }
 
     /// Looks at the node, and writes what is to be in it.
-    async fn look(&mut self, wanted: &Wanted, watch: bool) -> Next {
+    async fn look(&mut self, wanted: &Wanted) -> Next {
         let path = self.node.path.server();
+        // Counted for as long as it may be set.
+        let watching = self.session.watch(path, WatchUse::Node);
+        let watch = watching.is_some();
         let read = self.session.request(|handle| async move {
             if watch {
                 let (data, stat, watcher) = handle.get_and_watch_data(path).await?;
@@ -430,13 +467,16 @@ impl Stay<'_> {
                     // One that was found after a lost answer may have these data, and one that was written by another
                     // hand since keeps its own.
                     let is_written = before == wanted.generation || data == *wanted.data;
+                    // Older data may still come. A write of the same once more makes sure that they do not.
+                    let is_written =
+                        is_written && self.late_write.is_none_or(|late| late == wanted.generation);
                     self.in_doubt = false;
                     self.own = Some(before);
                     if is_written {
                         self.failures = 0;
                         self.own = Some(wanted.generation);
                         self.node.tell_written(wanted.generation);
-                        return Next::Wait(watcher);
+                        return Next::Wait(watcher.zip(watching));
                     }
                     // The event of its own write comes by the watch, and means a look.
                     drop(watcher);
@@ -448,34 +488,42 @@ impl Stay<'_> {
         self.own = None;
         self.failures = 0;
         self.node.tell(state);
-        Next::Wait(watcher)
+        Next::Wait(watcher.zip(watching))
     }
 
     /// Writes new data, if the node is still the one that was looked at.
     async fn write(&mut self, wanted: &Wanted, version: i32) -> Next {
         let (path, sent) = (self.node.path.server(), clock::now());
+        // Until it is answered: this may be dropped.
+        let before = self.late_write;
+        self.late_write = before.or(Some(wanted.generation));
         let written = self
             .session
             .request(|handle| async move { handle.set_data(path, &wanted.data, Some(version)).await });
         match written.await {
             Ok(Ok(_)) => {
                 self.session.lease().renewed(sent);
+                self.late_write = None;
                 self.own = Some(wanted.generation);
                 self.node.tell_written(wanted.generation);
                 Next::Look
             }
             Ok(Err(error)) => {
                 self.session.lease().renewed_by_refusal(sent, &error);
+                let failure = self.session.failure(error.clone());
+                if !matches!(failure.kind, FailureKind::Unknown | FailureKind::SessionGone) {
+                    self.late_write = before;
+                }
                 match error {
                     // Another has written to it, or it is gone. A write whose answer was lost did this too.
                     zk::Error::BadVersion | zk::Error::NoNode => {
+                        if error == zk::Error::BadVersion {
+                            self.late_write = None;
+                        }
                         self.failures += 1;
                         Next::Pause(clean_up_pause(self.failures))
                     }
-                    error => {
-                        let failure = self.session.failure(error);
-                        self.failed(&failure)
-                    }
+                    _ => self.failed(&failure),
                 }
             }
             Err(SessionGone) => Next::Look,
@@ -496,13 +544,15 @@ impl Stay<'_> {
                 }) {
                     tracing::warn!(path = self.node.path.user(), error = %refused, "a node is not there");
                 }
-                self.node.set_trouble(Some(refused));
-                self.node.tell(PersistentNodeState::Refused);
-                Next::Pause(self.session.lease().heartbeat_interval())
+                self.node.tell_refused(self.generation, refused);
+                Next::Rest(self.session.lease().heartbeat_interval())
             }
             FailureKind::SessionGone => Next::Look,
             _ => {
-                self.node.set_trouble(Some(self.node.connection(Arc::clone(&failure.cause))));
+                // A refusal stays what is known of the node until the servers say something else.
+                if *self.node.state.borrow() != PersistentNodeState::Refused {
+                    self.node.set_trouble(Some(self.node.connection(Arc::clone(&failure.cause))));
+                }
                 Next::Pause(clean_up_pause(self.failures))
             }
         }
@@ -568,15 +618,16 @@ const NO_VERSION: i32 = i32::MIN;
 /// Waits until the node has the data of this generation, or later ones.
 ///
 /// # Errors
-/// If the servers refuse it, or the node is closed.
+/// If the servers refuse it with these data or later ones, or the node is closed.
 pub(crate) async fn until_written(node: &Node, generation: u64) -> Result<(), PersistentNodeError> {
     let (mut written, mut states) = (node.written.subscribe(), node.state.subscribe());
+    let mut refused = node.refused.subscribe();
     loop {
         if *written.borrow_and_update() >= generation {
             return Ok(());
         }
         match *states.borrow_and_update() {
-            PersistentNodeState::Refused => {
+            PersistentNodeState::Refused if *refused.borrow_and_update() >= generation => {
                 if let Some(refused) = node.trouble() {
                     return Err(refused);
                 }
@@ -588,6 +639,7 @@ pub(crate) async fn until_written(node: &Node, generation: u64) -> Result<(), Pe
         tokio::select! {
             _ = written.changed() => {}
             _ = states.changed() => {}
+            _ = refused.changed() => {}
         }
     }
 }

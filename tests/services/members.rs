@@ -224,8 +224,9 @@ async fn faults_lose_no_change() {
     let server = Server::start().unwrap();
     let (client, other, watcher) = (connect(&server).await, connect(&server).await, connect(&server).await);
     let one = join(&client, "1").await;
-    let mut watch = GroupMember::new(&watcher, GROUP, "w", "").unwrap().watch();
-    until(&server, "one member", |view| view.children(GROUP) == ["1"]).await;
+    let left = join(&watcher, "w").await;
+    let mut watch = left.watch();
+    within("the end", left.close()).await.unwrap();
     within("the members", watch.changed()).await.unwrap();
     // A lost list, a lost connection while it waits, and a session that ends.
     for round in 0..3 {

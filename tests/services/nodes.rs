@@ -10,7 +10,7 @@ use zookeeper_recipes::{
     Acl, BuildError, Client, Parents, Permissions, PersistentNode, PersistentNodeError, PersistentNodeState,
     RetryPolicy,
 };
-use zookeeper_test_server::{CreateMode, Cut, Loss, Match, NodeKind, Op, Server};
+use zookeeper_test_server::{CreateMode, Cut, Loss, Match, NodeKind, Op, Server, ServerError};
 
 const PATH: &str = "/services/web/web-1";
 
@@ -280,6 +280,27 @@ async fn a_write_without_an_answer_is_found_out() {
     }
 }
 
+/// A write whose answer was lost, and that the next server does not know of yet, is still to come.
+#[tokio::test]
+async fn what_was_wanted_last_is_not_overtaken_by_a_late_write() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let node = present(&server, &client, "a").await;
+    until(&server, "its watch", |view| view.watches() == 1).await;
+    let write = server.drop_request(Match::op(Op::SetData).path(PATH), Loss::Close);
+    let mut late = task::spawn(node.set_data("b"));
+    assert_pending!(late.poll());
+    within("the write", write.wait_hit()).await;
+    // Before the pause after the loss is over, as a rule: otherwise "b" is written once more, and "a" then.
+    let mut last = task::spawn(node.set_data("a"));
+    assert_pending!(last.poll());
+    within("the last write", last).await.unwrap();
+    let raw = within("a session", zk::Client::connect(&server.connect_string())).await.unwrap();
+    let late = within("the late write", raw.set_data(PATH, b"b", Some(0))).await;
+    assert_eq!(late.unwrap_err(), zk::Error::BadVersion);
+    assert_eq!(server.node(PATH).unwrap().data, b"a");
+}
+
 /// What was on its way when it was closed, or dropped, leaves nothing.
 #[tokio::test]
 async fn closed_while_it_is_created_it_leaves_nothing() {
@@ -412,6 +433,31 @@ async fn a_refusal_is_said_and_asked_again() {
     server.delete("/services").unwrap();
     state(&node, PersistentNodeState::Present).await;
     assert!(server.exists(PATH));
+}
+
+/// Neither data that came before, nor a connection that was lost since.
+#[tokio::test]
+async fn a_refusal_is_told_of_what_was_refused() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let node = present(&server, &client, "a").await;
+    until(&server, "its watch", |view| view.watches() == 1).await;
+    let refused = server.fail(Match::op(Op::SetData).path(PATH), ServerError::NoAuth.code());
+    let error = within("the refusal", node.set_data("b")).await.unwrap_err();
+    assert!(matches!(error, PersistentNodeError::NoAuth { .. }), "{error}");
+    assert_eq!((refused.hits().len(), node.state()), (1, PersistentNodeState::Refused));
+    within("a write that is not refused", node.set_data("c")).await.unwrap();
+    assert_eq!((&*server.node(PATH).unwrap().data, node.state()), (&b"c"[..], PersistentNodeState::Present));
+
+    let refused = server.fail(Match::op(Op::SetData).path(PATH), ServerError::NoAuth.code());
+    assert!(within("the refusal", node.set_data("d")).await.is_err());
+    assert_eq!(refused.hits().len(), 1);
+    server.fail(Match::op(Op::SetData).path(PATH), ServerError::NoAuth.code());
+    let lost = server.drop_request(Match::op(Op::GetData).path(PATH), Loss::Close);
+    let error = within("the next refusal", node.set_data("e")).await.unwrap_err();
+    assert_eq!(lost.hits().len(), 1);
+    assert!(matches!(error, PersistentNodeError::NoAuth { .. }), "of a lost connection: {error}");
+    within("the end", node.close()).await.unwrap();
 }
 
 /// A session that cannot watch more polls, every sixth of the session timeout.
