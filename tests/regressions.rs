@@ -17,7 +17,8 @@ use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
     Acl, AcquireError, Client, ClientBuilder, ConnectError, ConnectionState, InterProcessMutex, LockGuard,
-    LostReason, Permissions, ReleaseError, RetryPolicy, RevokeError, TransactionError, TryLockError,
+    LostReason, Permissions, PersistentNode, ReleaseError, RetryPolicy, RevokeError, TransactionError,
+    TryLockError,
 };
 use zookeeper_test_server::{CreateMode, Cut, Direction, LogKind, Loss, Match, Op, Server, View};
 
@@ -1115,6 +1116,22 @@ async fn sessions_until_usable_again() -> usize {
     drop(guard);
     hold(&client).await.release().await.unwrap();
     sessions_established(&server).len()
+}
+
+/// A client that has no lock, and so no heartbeat, has writes all the same.
+#[tokio::test]
+async fn a_persistent_node_gets_there_when_every_write_takes_longer_than_a_server_may_be_silent() {
+    let server = server();
+    let builder = Client::builder().session_timeout(ms(3_000)).retry_policy(RetryPolicy::forever(ms(50)));
+    let client = connect_as(builder, &server).await;
+    server.create("/services", "").unwrap();
+    for write in [Op::Create, Op::Delete, Op::Multi, Op::SetData] {
+        server.delay_reply(Match::op(write).always(), ms(800));
+    }
+    let node = PersistentNode::new(&client, "/services/web", "").unwrap();
+    within("the creation", node.wait_for_initial_create(test_support::SOON)).await.unwrap();
+    within("the end", node.close()).await.unwrap();
+    assert!(!server.exists("/services/web"));
 }
 
 /// A session is established by a write too. Those that are tried for one get twice the time after each try in

@@ -18,6 +18,7 @@ use crate::protocol::persistent_node::{Owner, PersistentNodeState, owner};
 use crate::session::clock;
 use crate::session::core::{Core, NoSession};
 use crate::session::retry::clean_up_pause;
+use crate::session::running::Running;
 use crate::session::waker::contain_panic;
 use crate::session::watches::{WatchUse, Watching, changed};
 use crate::session::zk_session::{Session, SessionGone};
@@ -223,10 +224,12 @@ pub(crate) async fn run(
             own: None,
             late_write: None,
             generation: 0,
+            counted: None,
             failures: 0,
         };
         let is_dropped = stay.run(&mut orders).await;
         let created = stay.may_exist();
+        drop(stay);
         if is_dropped {
             // The session may be closed by this, if it was the last to use it, which deletes the node too.
             drop(client);
@@ -285,6 +288,9 @@ struct Stay<'a> {
     late_write: Option<u64>,
     /// The data that were wanted at the last step.
     generation: u64,
+    /// While a write is not answered, and until it is repeated: the supervisor gives a connection more time for its
+    /// answers only if one is waited for (docs/protocol.md#server-timeout).
+    counted: Option<Running>,
     /// Requests in a row that were not answered.
     failures: u32,
 }
@@ -359,7 +365,15 @@ impl Stay<'_> {
                     _ = self.session.ended() => return false,
                 },
             };
+            if matches!(next, Next::Look | Next::Wait(_) | Next::Rest(_)) {
+                self.counted = None;
+            }
         }
+    }
+
+    fn count(&mut self) {
+        let session = self.session;
+        self.counted.get_or_insert_with(|| session.begin_work());
     }
 
     /// Returns what to do after a pause.
@@ -373,6 +387,7 @@ impl Stay<'_> {
         // Until it is answered: this may be dropped.
         let before = mem::replace(&mut self.in_doubt, true);
         let (sent, options) = (clock::now(), &options);
+        self.count();
         let answer = self
             .session
             .request(|handle| async move { handle.create(path, &wanted.data, options).await })
@@ -497,6 +512,7 @@ impl Stay<'_> {
         // Until it is answered: this may be dropped.
         let before = self.late_write;
         self.late_write = before.or(Some(wanted.generation));
+        self.count();
         let written = self
             .session
             .request(|handle| async move { handle.set_data(path, &wanted.data, Some(version)).await });
@@ -566,6 +582,8 @@ async fn withdraw(node: &Node, session: &Session, created: bool) -> Result<(), P
     }
     let path = node.path.server();
     let mut failures = 0;
+    // As for a write.
+    let _counted = session.begin_work();
     loop {
         let deleted = session.request(|handle| async move {
             // No node has this version. The answer is a committed transaction of this session, behind which a create
