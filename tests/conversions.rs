@@ -1,7 +1,9 @@
 //! What conversions of a held read-write lock owe to the other contenders.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use test_support::in_process::read_write::{lock, narrow, read, write};
 use test_support::in_process::{
@@ -70,11 +72,48 @@ const ROUNDS: usize = 20;
 /// way.
 async fn told_in_time(converting: bool) {
     for _ in 0..ROUNDS {
+        let late = Lateness::begin();
         if is_told_in_time(converting).await {
             return;
         }
+        let late = late.end();
+        // Half a second is what a holder has; threads of a machine that is busy are late together.
+        assert!(
+            late > Duration::from_millis(50),
+            "the servers give the lock away, the holder was not told, and no thread was later than {late:?} \
+             (converting: {converting})"
+        );
     }
-    panic!("the servers give the lock away, and the holder was not told (converting: {converting})");
+    panic!("this machine is too busy to tell (converting: {converting})");
+}
+
+/// How late a thread is that wants to run all the time.
+struct Lateness {
+    stop: Arc<AtomicBool>,
+    most: std::thread::JoinHandle<Duration>,
+}
+
+impl Lateness {
+    fn begin() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let most = std::thread::spawn(move || {
+            let (pause, mut most) = (Duration::from_millis(5), Duration::ZERO);
+            while !stopped.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                // How much longer it takes is what is measured.
+                std::thread::sleep(pause);
+                most = most.max(began.elapsed() - pause);
+            }
+            most
+        });
+        Self { stop, most }
+    }
+
+    fn end(self) -> Duration {
+        self.stop.store(true, Ordering::Relaxed);
+        self.most.join().unwrap()
+    }
 }
 
 async fn is_told_in_time(converting: bool) -> bool {
