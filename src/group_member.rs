@@ -173,7 +173,8 @@ impl GroupMember {
         self.node.state()
     }
 
-    /// Returns a receiver of the [`state`](Self::state), to wait for changes.
+    /// Returns a receiver of the [`state`](Self::state), to wait for changes. What its `borrow` returns must not be
+    /// kept: see [`PersistentNode::watch_state`].
     #[must_use]
     pub fn watch_state(&self) -> watch::Receiver<PersistentNodeState> {
         self.node.watch_state()

@@ -129,7 +129,8 @@ pub struct OnceBuilder {
 pub enum OnceOutcome<T> {
     /// This call ran the job, and it is recorded. Has what the job returned.
     Ran(T),
-    /// The job is recorded for this occasion already.
+    /// The job is recorded for this occasion already. Also if this call ran it, but lost the lock before that was
+    /// recorded, and another process ran and recorded it meanwhile: what the job returned here is dropped.
     AlreadyRun(OnceRecord),
 }
 
