@@ -94,6 +94,7 @@ struct Lateness {
 }
 
 impl Lateness {
+    #[expect(clippy::disallowed_methods, reason = "how much longer it takes is what is measured")]
     fn begin() -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -101,7 +102,6 @@ impl Lateness {
             let (pause, mut most) = (Duration::from_millis(5), Duration::ZERO);
             while !stopped.load(Ordering::Relaxed) {
                 let began = Instant::now();
-                // How much longer it takes is what is measured.
                 std::thread::sleep(pause);
                 most = most.max(began.elapsed() - pause);
             }
