@@ -102,6 +102,7 @@ impl Lateness {
             let (pause, mut most) = (Duration::from_millis(5), Duration::ZERO);
             while !stopped.load(Ordering::Relaxed) {
                 let began = Instant::now();
+                // How much longer it takes is what is measured.
                 std::thread::sleep(pause);
                 most = most.max(began.elapsed() - pause);
             }
