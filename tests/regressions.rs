@@ -855,7 +855,7 @@ async fn close_without_a_server_ends_the_guards_at_once_and_the_session_when_the
     let server = server();
     server.freeze_expiry(true);
     let client = client(&server).await;
-    let guard = hold(&client).await;
+    let (guard, id) = (hold(&client).await, session(&client));
     server.stop();
     until_state(&client, ConnectionState::Suspended).await;
     let mut closing = task::spawn(client.close());
@@ -864,7 +864,10 @@ async fn close_without_a_server_ends_the_guards_at_once_and_the_session_when_the
     assert_pending!(closing.poll());
     drop(closing);
     server.restart().unwrap();
-    until(&server, "the end of all sessions", |view| view.sessions().is_empty()).await;
+    until(&server, "the end of the session", move |view| {
+        view.sessions().iter().all(|session| session.id != id)
+    })
+    .await;
     assert_eq!(server.counters().requests(Op::CloseSession), 1);
     within("the close", client.close()).await.unwrap();
 }
@@ -1053,6 +1056,97 @@ async fn a_session_of_another_timeout_is_exchanged_once_for_one_with_the_right_s
     server.expire_session(id);
     hold(&client).await.release().await.unwrap();
     assert_eq!(sessions_established(&server).len(), 3);
+}
+
+/// The process ends after that, and nobody would close it.
+#[tokio::test]
+async fn close_waits_for_the_end_of_a_session_that_was_exchanged() {
+    let server = server();
+    let gate = server.hold_request(Match::op(Op::CloseSession));
+    let builder = Client::builder().session_timeout(2 * LONG).connect_timeout(3 * LONG);
+    let client = builder.connect(&server.connect_string()).await.unwrap();
+    within("the end of the first", gate.wait_hit()).await;
+    let (established, id) = (sessions_established(&server), session(&client));
+    assert_eq!((established.len(), established[1]), (2, id));
+    let mut closing = tokio::spawn(async move { client.close().await });
+    until(&server, "the end of the second", move |view| {
+        view.sessions().iter().all(|session| session.id != id)
+    })
+    .await;
+    let early = tokio::time::timeout(ms(500), &mut closing).await;
+    // On a machine that is as busy the connection has been given up meanwhile, and the request sent again.
+    assert!(early.is_err() || server.sessions().is_empty(), "{:?}", server.sessions());
+    gate.release();
+    if early.is_err() {
+        within("the close", closing).await.unwrap().unwrap();
+    }
+    assert_eq!(server.sessions().len(), 0);
+}
+
+/// The client gives its session up when no server has answered for 7/5 of its timeout; the servers, which have
+/// been stopped for as long, keep it until then after they are started.
+#[tokio::test]
+async fn close_confirms_no_session_that_only_the_client_has_given_up() {
+    for before in [ConnectionState::Suspended, ConnectionState::Lost] {
+        let server = server();
+        server.freeze_expiry(true);
+        let builder = patient().retry_policy(RetryPolicy::n_times(0, Duration::ZERO));
+        let client = brief_client(&server, builder).await;
+        let guard = hold(&client).await;
+        server.stop();
+        within("the loss", guard.lost()).await;
+        if before == ConnectionState::Lost {
+            until_state(&client, before).await;
+        }
+        let closed = within("the close", client.close()).await;
+        assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{before:?}: {closed:?}");
+        server.restart().unwrap();
+        assert!(server.exists(&guard.node()), "it keeps others out");
+    }
+}
+
+/// The servers come back: they would keep its nodes for a session timeout more.
+#[tokio::test]
+async fn a_session_that_only_the_client_has_given_up_is_closed_when_there_are_servers_again() {
+    for is_closed in [false, true] {
+        let server = server();
+        server.freeze_expiry(true);
+        let client = brief_client(&server, patient()).await;
+        let (guard, id) = (hold(&client).await, session(&client));
+        server.stop();
+        until_state(&client, ConnectionState::Lost).await;
+        let closing = is_closed.then(|| {
+            tokio::spawn({
+                let client = client.clone();
+                async move { client.close().await }
+            })
+        });
+        server.restart().unwrap();
+        until(&server, "the end of the session", move |view| {
+            view.sessions().iter().all(|session| session.id != id)
+        })
+        .await;
+        assert!(!server.exists(&guard.node()));
+        match closing {
+            Some(closing) => within("the close", closing).await.unwrap().unwrap(),
+            // Its next session goes on.
+            None => hold(&client).await.release().await.unwrap(),
+        }
+    }
+}
+
+/// A server that was asked has said that it is gone.
+#[tokio::test]
+async fn close_confirms_a_session_that_the_servers_have_ended() {
+    let server = server();
+    let builder = patient().retry_policy(RetryPolicy::n_times(0, Duration::ZERO));
+    let client = client_with(&server, builder).await;
+    let guard = hold(&client).await;
+    let next = server.fail(Match::op(Op::Connect).nth(1).always(), RUNTIME_INCONSISTENCY);
+    server.expire_session(session(&client));
+    within("the loss", guard.lost()).await;
+    within("the next session", next.wait_hit()).await;
+    within("the close", client.close()).await.unwrap();
 }
 
 #[tokio::test]

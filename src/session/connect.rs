@@ -7,13 +7,13 @@ use zookeeper_client as zk;
 
 use crate::error::{ConnectError, ServerFailures};
 use crate::protocol::server_timeout::{ServerTimeout, effective};
+use crate::session::earlier::{Earlier, Ending};
 use crate::session::probe::{Handshake, ask_before};
 use crate::session::retry::RetryPolicy;
 use crate::session::servers::Servers;
 use crate::session::zk_session::cause;
 
 /// Establishes sessions, and remembers what it learns about the servers.
-#[derive(Clone)]
 pub(crate) struct Dialer {
     servers: Servers,
     connector: zk::Connector,
@@ -28,6 +28,8 @@ pub(crate) struct Dialer {
     pub(super) next_server_timeout: ServerTimeout,
     /// The server timeout of the last session, for as long as it lives.
     server_timeout: Duration,
+    /// The sessions before that.
+    pub(super) earlier: Earlier,
 }
 
 impl Dialer {
@@ -49,6 +51,7 @@ impl Dialer {
             granted: None,
             next_server_timeout: ServerTimeout::default(),
             server_timeout: Duration::ZERO,
+            earlier: Earlier::default(),
         }
     }
 
@@ -85,13 +88,27 @@ impl Dialer {
         let before = (self.granted, self.server_timeout);
         match self.connect(right, self.connect_timeout.saturating_sub(started.elapsed())).await {
             // The first session has no nodes, and its drop closes it.
-            Ok(exchanged) => Ok(exchanged),
+            Ok(exchanged) => {
+                self.earlier.dropped(Ending::new(&handle), handle.session_timeout());
+                Ok(exchanged)
+            }
             Err(error) => {
                 tracing::debug!(%error, "no second session, with another server timeout: the first one is kept");
                 (self.granted, self.server_timeout) = before;
                 Ok(handle)
             }
         }
+    }
+
+    /// Closes the last session if it was given up for want of a server, now that one may be in reach.
+    pub(super) fn close_given_up(&mut self, timeout: Duration) {
+        let connector = self.connector(self.server_timeout);
+        self.earlier.close_given_up(connector, self.servers.repeated(), timeout);
+    }
+
+    fn connector(&self, server_timeout: Duration) -> zk::Connector {
+        let connector = self.connector.clone().with_session_timeout(self.session_timeout);
+        connector.with_connection_timeout(server_timeout)
     }
 
     /// Establishes a session that gives up a server that is silent for `server_timeout`, while it connects
@@ -102,12 +119,10 @@ impl Dialer {
         timeout: Duration,
     ) -> Result<zk::Client, ConnectError> {
         let servers = || self.servers.given().to_owned();
+        let connector = self.connector(server_timeout);
         let dialled = async {
             loop {
-                let connector = self.connector.clone();
-                let connector = connector.with_session_timeout(self.session_timeout);
-                let connector = connector.with_connection_timeout(server_timeout);
-                match connector.connect(self.servers.repeated()).await {
+                match connector.clone().connect(self.servers.repeated()).await {
                     // The library gives up after the session timeout, which may be shorter than the connect
                     // timeout.
                     Err(zk::Error::Timeout) => {}

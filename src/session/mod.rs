@@ -8,6 +8,7 @@ pub(crate) mod connect;
 pub(crate) mod core;
 pub(crate) mod deletion;
 pub(crate) mod directory_watches;
+mod earlier;
 pub(crate) mod heartbeat;
 pub(crate) mod holds;
 pub(crate) mod journal;

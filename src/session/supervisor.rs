@@ -14,6 +14,7 @@ use crate::protocol::server_timeout::ConnectionHistory;
 use crate::session::cleanup::Cleanup;
 use crate::session::clock;
 use crate::session::connect::Dialer;
+use crate::session::earlier::{self, Earlier, Ending};
 use crate::session::heartbeat::{self, Heartbeat};
 use crate::session::journal;
 use crate::session::waker::contain_panic;
@@ -206,6 +207,7 @@ async fn run(
                 shared.begin(&first);
                 first
             }
+            // None of its sessions had a node.
             Err(closed) => return shared.close(closed, true),
         },
         // Not expected: a client without a dialer borrows a session.
@@ -213,6 +215,7 @@ async fn run(
     };
     loop {
         let began = clock::now();
+        let ending = session.handle().as_ref().map(Ending::new);
         // A borrowed session is its owner's to give up.
         let server_timeout = dialer.as_ref().map(Dialer::server_timeout);
         let connections =
@@ -235,10 +238,10 @@ async fn run(
             session.log().write();
         }
         match (end, &mut dialer) {
-            (SessionEnd::Stopped, Some(_)) => {
+            (SessionEnd::Stopped, Some(dialer)) => {
                 // The heartbeat would log the losses, which `close` does later.
                 heartbeat.abort();
-                let confirmed = close(&session).await;
+                let confirmed = close(&session, ending, &mut dialer.earlier).await;
                 return shared.close(CloseReason::Closed, confirmed);
             }
             (SessionEnd::Stopped, None) => return release(&shared, &session, &cleanup).await,
@@ -255,6 +258,9 @@ async fn run(
             (SessionEnd::Unattended, None) => return shared.close(CloseReason::Closed, false),
             (end, Some(dialer)) => {
                 shared.tell_state(ConnectionState::Lost);
+                if let Some(ending) = ending {
+                    dialer.earlier.ended(&session, ending);
+                }
                 match end {
                     SessionEnd::Stalled => dialer.next_server_timeout.double(),
                     _ => {
@@ -264,8 +270,13 @@ async fn run(
                 }
                 let handle = match next(&shared, dialer, &mut rounds).await {
                     Ok(handle) => handle,
-                    Err(closed) => return shared.close(closed, true),
+                    Err(closed) => {
+                        dialer.close_given_up(session.timeout());
+                        let ended = tokio::time::timeout(session.timeout(), dialer.earlier.all_ended()).await;
+                        return shared.close(closed, ended.unwrap_or(false));
+                    }
                 };
+                dialer.close_given_up(session.timeout());
                 session = Session::new(session.number() + 1, handle, lease.margin);
                 shared.begin(&session);
             }
@@ -385,27 +396,34 @@ async fn dial_on(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Opti
     }
 }
 
+/// Closes the session. Returns `true` once a server has confirmed it, and the end of the earlier ones, `false` if none
+/// has within the session timeout.
+async fn close(session: &Session, ending: Option<Ending>, earlier: &mut Earlier) -> bool {
+    session.log().expect_end();
+    // Drops the last clone of the handle but those of requests under way, which are about to drop theirs.
+    // Then the library sends CloseSession.
+    session.end(LostReason::Closed);
+    let closed = async {
+        match ending {
+            Some(ending) => earlier::closed(session, ending).await,
+            // It had ended before it was looked at, which only a server's answer could do.
+            None => true,
+        }
+    };
+    let all = async { tokio::join!(closed, earlier.all_ended()) };
+    let confirmed = matches!(tokio::time::timeout(session.timeout(), all).await, Ok((true, true)));
+    // Only now: a tracing subscriber may block this thread, and with it the library's task, whose request
+    // frees the locks.
+    session.log().write();
+    confirmed
+}
+
 /// Waits until a session has ended; returns at once if it has already.
 async fn terminated(mut states: zk::StateWatcher) {
     let mut state = states.peek_state();
     while !state.is_terminated() {
         state = states.changed().await;
     }
-}
-
-/// Closes the session. Returns `true` once a server has confirmed it, `false` if none has within the session
-/// timeout.
-async fn close(session: &Session) -> bool {
-    let Some(states) = session.states() else { return true };
-    session.log().expect_end();
-    // Drops the last clone of the handle but those of requests under way, which are about to drop theirs.
-    // Then the library sends CloseSession.
-    session.end(LostReason::Closed);
-    let confirmed = tokio::time::timeout(session.timeout(), terminated(states)).await.is_ok();
-    // Only now: a tracing subscriber may block this thread, and with it the library's task, whose request
-    // frees the locks.
-    session.log().write();
-    confirmed
 }
 
 /// Waits until the attempts and the cleanup of a session that has ended have told their callers.
