@@ -8,8 +8,9 @@ use test_support::{Proxy, SOON, ZooKeeper, unique_path, within};
 use tokio::task::JoinHandle;
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    AcquireError, AnyGuard, BuildError, Client, Heartbeat, InterProcessFairLock, InterProcessLock,
-    InterProcessMutex, InterProcessReadWriteLock, LockState, Lost, LostReason, ReleaseError,
+    AcquireError, AnyGuard, BuildError, Client, ConnectionState, Heartbeat, InterProcessFairLock,
+    InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, LockState, Lost, LostReason,
+    ReleaseError,
 };
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
@@ -224,6 +225,15 @@ impl Holder {
 
     pub(crate) fn guard(&self) -> &AnyGuard {
         &self.guard
+    }
+
+    pub(crate) fn state(&self) -> ConnectionState {
+        self.client.state()
+    }
+
+    /// The session in which it was granted the lock.
+    pub(crate) fn session(&self) -> i64 {
+        self.session
     }
 
     pub(crate) fn timeout(&self) -> Duration {

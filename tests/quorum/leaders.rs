@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use test_support::within;
+use zookeeper_recipes::{Client, ConnectionState, InterProcessMutex};
 
 use crate::actors::{
-    Fleet, Holder, Outcome, Rival, afterwards, hand_over, keeps, run, stay_until, told_first,
+    Fleet, Holder, Outcome, Rival, afterwards, hand_over, keeps, run, stay_until, told_first, until,
 };
 use crate::ensemble::{Ensemble, SHORT_TICK as TICK};
 
@@ -49,6 +50,33 @@ pub(crate) fn killed(title: &str) -> Outcome {
             hand_over(holder, rival, servers).await?;
         }
         Ok(ensemble.heal()?)
+    })
+}
+
+/// All members are killed, and start again when the client has given its session up. They know it still: the client has
+/// it end at once, and its node keeps no one out until they expire it.
+pub(crate) fn all_killed(title: &str) -> Outcome {
+    const T: Duration = Duration::from_secs(20);
+    let ensemble = Ensemble::of_its_own()?;
+    let (_turn, roles) = ensemble.turn()?;
+    let servers = ensemble.servers();
+    run(async {
+        let holder = Holder::anywhere(servers, roles.leader, T).await?;
+        for member in 0..servers.len() {
+            servers.kill(member);
+        }
+        until("the end of the session", async || Ok(holder.state() == ConnectionState::Lost)).await?;
+        assert!(!holder.guard().is_held());
+        ensemble.heal()?;
+        let back = Instant::now();
+        let next = Client::connect(&servers.connect_string()).await?;
+        let next = InterProcessMutex::new(&next, holder.guard().path())?;
+        let next = within("the next grant", next.lock()).await?;
+        println!("{title}: granted {} ms after the servers were back", back.elapsed().as_millis());
+        let expired = format!("Expiring session {:#x}", holder.session());
+        let says_so = |member: &usize| servers.log(*member).contains(&expired);
+        assert_eq!((0..servers.len()).filter(says_so).count(), 0, "{title}: it was waited for");
+        Ok(next.release().await?)
     })
 }
 

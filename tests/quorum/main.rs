@@ -36,6 +36,7 @@ fn main() {
     };
     // The longest first.
     add("leaders::hangs_by_default", leaders::hangs);
+    add("leaders::all_killed", leaders::all_killed);
     add("partitions::a_leader_that_its_followers_left", partitions::leader);
     add("partitions::a_follower_that_its_leader_cannot_hear", partitions::follower);
     add("leaders::stopped_for_a_while", leaders::stopped);
