@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::{self, Handle};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -171,7 +171,7 @@ impl Shared {
 #[derive(Debug)]
 enum Control {
     Stop(std_mpsc::Sender<()>),
-    Listen(StdListener, std_mpsc::Sender<io::Result<()>>),
+    Listen(std_mpsc::Sender<io::Result<()>>),
     Quit,
 }
 
@@ -317,7 +317,9 @@ impl Builder {
         let main = Main {
             shared: Arc::clone(&shared),
             commands,
+            addr,
             listener: Some(listener),
+            kept: None,
             connections: JoinSet::new(),
             tick: self.tick,
             sweep: self.container_check_interval,
@@ -329,17 +331,33 @@ impl Builder {
     }
 }
 
+/// How many connections may wait to be accepted: as many as the standard library allows.
+const BACKLOG: u32 = 128;
+
 fn bind(port: u16) -> io::Result<StdListener> {
     let listener = StdListener::bind((Ipv4Addr::LOCALHOST, port))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
+/// Takes a port on which nothing listens any more; its connections may linger.
+fn keep(addr: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    Ok(socket)
+}
+
 #[derive(Debug)]
 struct Main {
     shared: Arc<Shared>,
     commands: mpsc::UnboundedReceiver<Control>,
+    addr: SocketAddr,
+    /// `None` while the server is stopped.
     listener: Option<TcpListener>,
+    /// Bound, so that the port is given to no other server meanwhile, and to no client's connection. It does not listen,
+    /// so connections are refused.
+    kept: Option<TcpSocket>,
     connections: JoinSet<()>,
     tick: Duration,
     sweep: Duration,
@@ -353,14 +371,17 @@ impl Main {
                 command = self.commands.recv() => match command {
                     None | Some(Control::Quit) => return,
                     Some(Control::Stop(done)) => {
-                        self.listener = None;
+                        if self.listener.take().is_some() {
+                            self.kept = keep(self.addr)
+                                .inspect_err(|error| tracing::debug!(%error, "the port is not kept"))
+                                .ok();
+                        }
                         self.connections.shutdown().await;
                         self.shared.change(State::disconnect_all);
                         let _ = done.send(());
                     }
-                    Some(Control::Listen(listener, done)) => {
-                        let listener = TcpListener::from_std(listener);
-                        let outcome = listener.map(|listener| self.listener = Some(listener));
+                    Some(Control::Listen(done)) => {
+                        let outcome = self.listen().map(|listener| self.listener = Some(listener));
                         self.shared.change(|state| {
                             let now = state.now();
                             state.sessions.renew_all(now);
@@ -379,6 +400,14 @@ impl Main {
                 }
                 Some(_) = self.connections.join_next() => {}
             }
+        }
+    }
+
+    /// Listens on the server's port again.
+    fn listen(&mut self) -> io::Result<TcpListener> {
+        match self.kept.take() {
+            Some(socket) => socket.listen(BACKLOG),
+            None => TcpListener::from_std(bind(self.addr.port())?),
         }
     }
 
@@ -533,13 +562,12 @@ impl Server {
     /// timeout.
     ///
     /// # Errors
-    /// If another process has taken the port, or it cannot be listened on.
+    /// If the port cannot be listened on. A server that was stopped keeps it.
     pub fn restart(&self) -> io::Result<()> {
         self.stop();
-        let listener = bind(self.addr.port())?;
         let (done, listening) = std_mpsc::channel();
         let gone = || io::Error::other("the server's thread has ended");
-        self.control.send(Control::Listen(listener, done)).map_err(|_| gone())?;
+        self.control.send(Control::Listen(done)).map_err(|_| gone())?;
         listening.recv().unwrap_or_else(|_| Err(gone()))
     }
 

@@ -169,6 +169,21 @@ fn an_authentication_cut_short_ends_the_connection() {
     assert!(closed(&mut raw));
 }
 
+/// No port that a server or a client's connection is given at random is that of a server that is stopped for a while.
+#[test]
+fn a_stopped_server_keeps_its_port() {
+    let server = Server::start().unwrap();
+    let take = || tokio::net::TcpSocket::new_v4().unwrap().bind(server.addr()).unwrap_err().kind();
+    assert_eq!(take(), ErrorKind::AddrInUse);
+    server.stop();
+    assert_eq!(take(), ErrorKind::AddrInUse);
+    let refused = std::net::TcpStream::connect(server.addr()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    server.restart().unwrap();
+    assert_eq!(take(), ErrorKind::AddrInUse);
+}
+
+/// By one that asks for it, and may share it with what does not listen.
 #[test]
 fn a_restart_that_finds_its_port_taken_says_so() {
     let server = Server::start().unwrap();
