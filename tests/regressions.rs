@@ -872,6 +872,27 @@ async fn close_without_a_server_ends_the_guards_at_once_and_the_session_when_the
     within("the close", client.close()).await.unwrap();
 }
 
+/// They need no server for that.
+#[tokio::test]
+async fn close_without_a_server_ends_those_who_wait_for_one_at_once() {
+    for lost in [false, true] {
+        let server = server();
+        let (client, state) = match lost {
+            true => (brief_client(&server, patient()).await, ConnectionState::Lost),
+            false => (client(&server).await, ConnectionState::Suspended),
+        };
+        server.stop();
+        until_state(&client, state).await;
+        let waiter = tokio::spawn(mutex(&client).lock());
+        let mut closing = task::spawn(client.close());
+        assert_pending!(closing.poll());
+        let waited = within("the end of the wait", waiter).await.unwrap();
+        assert!(matches!(waited, Err(AcquireError::Closed { .. })), "{waited:?}");
+        // It waits for a session timeout.
+        assert_pending!(closing.poll());
+    }
+}
+
 /// The policy's pause is longer than anything a caller of `close` would wait for, and than the session lives.
 async fn closes_beside_a_pause<T: Send + 'static>(
     refused: Op,

@@ -141,8 +141,13 @@ impl Shared {
         });
     }
 
-    fn close(&self, closing: CloseReason, confirmed: bool) {
+    /// Has calls end: those that wait for a session, and those to come.
+    fn refuse(&self, closing: CloseReason) {
         self.phase.send_replace(Phase::Closed(closing));
+    }
+
+    fn close(&self, closing: CloseReason, confirmed: bool) {
+        self.refuse(closing);
         self.tell_state(ConnectionState::Closed);
         self.session_closed.send_replace(Some(confirmed));
     }
@@ -241,7 +246,7 @@ async fn run(
             (SessionEnd::Stopped, Some(dialer)) => {
                 // The heartbeat would log the losses, which `close` does later.
                 heartbeat.abort();
-                let confirmed = close(&session, ending, &mut dialer.earlier).await;
+                let confirmed = close(&shared, &session, ending, &mut dialer.earlier).await;
                 return shared.close(CloseReason::Closed, confirmed);
             }
             (SessionEnd::Stopped, None) => return release(&shared, &session, &cleanup).await,
@@ -271,6 +276,7 @@ async fn run(
                 let handle = match next(&shared, dialer, &mut rounds).await {
                     Ok(handle) => handle,
                     Err(closed) => {
+                        shared.refuse(closed);
                         dialer.close_given_up(session.timeout());
                         let ended = tokio::time::timeout(session.timeout(), dialer.earlier.all_ended()).await;
                         return shared.close(closed, ended.unwrap_or(false));
@@ -398,11 +404,12 @@ async fn dial_on(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Opti
 
 /// Closes the session. Returns `true` once a server has confirmed it, and the end of the earlier ones, `false` if none
 /// has within the session timeout.
-async fn close(session: &Session, ending: Option<Ending>, earlier: &mut Earlier) -> bool {
+async fn close(shared: &Shared, session: &Session, ending: Option<Ending>, earlier: &mut Earlier) -> bool {
     session.log().expect_end();
     // Drops the last clone of the handle but those of requests under way, which are about to drop theirs.
     // Then the library sends CloseSession.
     session.end(LostReason::Closed);
+    shared.refuse(CloseReason::Closed);
     let closed = async {
         match ending {
             Some(ending) => earlier::closed(session, ending).await,
