@@ -74,9 +74,9 @@ impl FaultInjector {
             }
             kill_process(pid, Signal::STOP)?;
             let (paused, since) = (monotonic(), Instant::now());
-            if store.is_write_locked()? {
-                // It was writing for another of its users, and would block all others. The next holder may
-                // not be.
+            if store.is_write_locked()? || store.has_bought(event.user)? {
+                // It was writing for another of its users, and would block all others; or it has written, and
+                // not said so yet. The next holder may not have.
                 kill_process(pid, Signal::CONT)?;
                 return Ok(None);
             }

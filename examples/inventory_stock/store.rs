@@ -163,6 +163,12 @@ impl Store {
         Ok(locked)
     }
 
+    /// Whether there is an order of this user.
+    pub(crate) fn has_bought(&self, user: u32) -> Result<bool, Error> {
+        let mut select = self.db.prepare_cached("SELECT EXISTS (SELECT 1 FROM orders WHERE user = ?1)")?;
+        Ok(select.query_row([user], |row| row.get(0))?)
+    }
+
     /// Returns the stock and the orders of a product.
     pub(crate) fn count(&self, sku: String) -> Result<Count, Error> {
         let mut select = self.db.prepare("SELECT id, user, left FROM orders WHERE sku = ?1 ORDER BY id")?;
