@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
 use zookeeper_client as zk;
 
 use crate::blocking::block_on;
@@ -25,6 +24,7 @@ use crate::session::retry::RetryPolicy;
 use crate::session::setup::{self, Setup};
 use crate::session::supervisor::ConnectionState;
 use crate::shown::Quoted;
+use crate::state_watch::StateWatch;
 #[cfg(feature = "tls")]
 use crate::tls::TlsOptions;
 
@@ -257,12 +257,7 @@ impl Client {
         *self.core.watch_state().borrow()
     }
 
-    /// Returns a receiver of the client's [`state`](Self::state), to wait for changes.
-    ///
-    /// A receiver that is slow may miss states in between, but always gets the latest.
-    ///
-    /// Drop what `borrow` returns before anything that blocks or waits: until then the client cannot tell the next
-    /// state, and its session's thread waits for that. `*receiver.borrow_and_update()` as a value does.
+    /// Returns a watch of the client's [`state`](Self::state), to wait for changes.
     ///
     /// # Examples
     /// ```
@@ -274,12 +269,8 @@ impl Client {
     ///
     /// let mut states = client.watch_state();
     /// let log = tokio::spawn(async move {
-    ///     while states.changed().await.is_ok() {
-    ///         let state = *states.borrow_and_update();
+    ///     while let Some(state) = states.changed().await {
     ///         println!("{state:?}");
-    ///         if state == ConnectionState::Closed {
-    ///             break;
-    ///         }
     ///     }
     /// });
     /// client.close().await?;
@@ -290,8 +281,8 @@ impl Client {
     #[must_use]
     #[doc(alias = "ConnectionStateListener")]
     #[doc(alias = "getConnectionStateListenable")]
-    pub fn watch_state(&self) -> watch::Receiver<ConnectionState> {
-        self.core.watch_state()
+    pub fn watch_state(&self) -> StateWatch<ConnectionState> {
+        StateWatch::new(self.core.watch_state(), |state| *state == ConnectionState::Closed)
     }
 
     /// Returns the id of the current session, `None` if there is none at the moment.
@@ -1136,7 +1127,7 @@ impl ClientBuilder {
     /// // They are now. For those who want to wait for that, at most for a minute:
     /// let mut states = client.watch_state();
     /// let connected = states.wait_for(|state| *state == ConnectionState::Connected);
-    /// tokio::time::timeout(Duration::from_secs(60), connected).await??;
+    /// tokio::time::timeout(Duration::from_secs(60), connected).await?.ok_or("closed")?;
     /// mutex.lock().await?.release().await?;
     /// # Ok(())
     /// # }

@@ -5,14 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use crate::client::Client;
 use crate::engine::group::{Group, Known};
 use crate::error::{BuildError, InvalidPath, PersistentNodeError};
 use crate::path::LockPath;
 use crate::persistent_node::{PersistentNode, PersistentNodeState};
 use crate::shown::Quoted;
+use crate::state_watch::StateWatch;
 
 /// A member of a group of processes, which knows the others.
 ///
@@ -173,10 +172,9 @@ impl GroupMember {
         self.node.state()
     }
 
-    /// Returns a receiver of the [`state`](Self::state), to wait for changes. What its `borrow` returns must not be
-    /// kept: see [`PersistentNode::watch_state`].
+    /// Returns a watch of the [`state`](Self::state), to wait for changes.
     #[must_use]
-    pub fn watch_state(&self) -> watch::Receiver<PersistentNodeState> {
+    pub fn watch_state(&self) -> StateWatch<PersistentNodeState> {
         self.node.watch_state()
     }
 

@@ -4,8 +4,6 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use tokio::sync::watch;
-
 use crate::client::Client;
 use crate::engine::election::{self, Member, Term};
 pub use crate::engine::election::{LeadershipState, Participant};
@@ -16,6 +14,7 @@ use crate::guard::while_held;
 use crate::options::{Acl, Parents};
 use crate::path::NodePath;
 use crate::shown::Quoted;
+use crate::state_watch::StateWatch;
 use crate::token::FencingToken;
 use crate::transaction::{Stored, Transaction, get_data_in};
 
@@ -209,14 +208,10 @@ impl LeaderLatch {
         self.member.state()
     }
 
-    /// Returns a receiver of the [`state`](Self::state), to wait for changes.
+    /// Returns a watch of the [`state`](Self::state), to wait for changes.
     ///
-    /// A receiver that is slow may miss states in between, but always gets the latest. After
-    /// [`Closed`](LeadershipState::Closed) there is no other. Changes are told by the session's thread; a
+    /// Changes are told by the session's thread; a
     /// question to [`state`](Self::state) or [`has_leadership`](Self::has_leadership) reads the clock.
-    ///
-    /// Drop what `borrow` returns before anything that blocks or waits: until then the client cannot tell the next
-    /// state, and its session's thread waits for that. `*receiver.borrow_and_update()` as a value does.
     ///
     /// # Examples
     /// ```
@@ -229,15 +224,10 @@ impl LeaderLatch {
     ///
     /// let mut states = latch.watch_state();
     /// let log = tokio::spawn(async move {
-    ///     loop {
-    ///         let state = *states.borrow_and_update();
+    ///     while let Some(state) = states.changed().await {
     ///         match state {
     ///             LeadershipState::Leader(term) => println!("leads in term {term}"),
-    ///             LeadershipState::Closed => break,
     ///             state => println!("{state:?}"),
-    ///         }
-    ///         if states.changed().await.is_err() {
-    ///             break;
     ///         }
     ///     }
     /// });
@@ -249,8 +239,8 @@ impl LeaderLatch {
     #[must_use]
     #[doc(alias = "LeaderLatchListener")]
     #[doc(alias = "addListener")]
-    pub fn watch_state(&self) -> watch::Receiver<LeadershipState> {
-        self.member.watch_state()
+    pub fn watch_state(&self) -> StateWatch<LeadershipState> {
+        StateWatch::new(self.member.watch_state(), |state| *state == LeadershipState::Closed)
     }
 
     /// Returns the participant that leads or is about to, of all processes; `None` if there is none.

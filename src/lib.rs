@@ -228,6 +228,7 @@ mod read_write_lock;
 mod semaphore;
 mod session;
 mod shown;
+mod state_watch;
 #[cfg(feature = "tls")]
 mod tls;
 mod token;
@@ -266,6 +267,7 @@ pub use semaphore::{InterProcessSemaphore, InterProcessSemaphoreBuilder, Semapho
 pub use session::heartbeat::Heartbeat;
 pub use session::retry::RetryPolicy;
 pub use session::supervisor::ConnectionState;
+pub use state_watch::StateWatch;
 #[cfg(feature = "tls")]
 pub use tls::TlsOptions;
 pub use token::{FencingToken, ReadToken, Token};

@@ -16,6 +16,7 @@ pub use crate::protocol::persistent_node::PersistentNodeState;
 use crate::session::core::Core;
 use crate::session::waker;
 use crate::shown::Quoted;
+use crate::state_watch::StateWatch;
 
 /// An ephemeral node that is there again after the end of its session, or a deletion by hand: what a service
 /// registers itself with.
@@ -224,12 +225,7 @@ impl PersistentNode {
         *self.node.state.borrow()
     }
 
-    /// Returns a receiver of the [`state`](Self::state), to wait for changes.
-    ///
-    /// A receiver that is slow may miss states in between, but always gets the latest.
-    ///
-    /// Drop what `borrow` returns before anything that blocks or waits: until then the client cannot tell the next
-    /// state, and its session's thread waits for that. `*receiver.borrow_and_update()` as a value does.
+    /// Returns a watch of the [`state`](Self::state), to wait for changes.
     ///
     /// # Examples
     /// ```
@@ -241,15 +237,15 @@ impl PersistentNode {
     ///
     /// let node = PersistentNode::new(&client, "/services/web/web-1", "10.0.0.7:80")?;
     /// let mut states = node.watch_state();
-    /// states.wait_for(|state| *state == PersistentNodeState::Present).await?;
+    /// states.wait_for(|state| *state == PersistentNodeState::Present).await.ok_or("closed")?;
     /// # assert!(server.exists(node.path()));
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
     #[doc(alias = "getListenable")]
-    pub fn watch_state(&self) -> watch::Receiver<PersistentNodeState> {
-        self.node.state.subscribe()
+    pub fn watch_state(&self) -> StateWatch<PersistentNodeState> {
+        StateWatch::new(self.node.state.subscribe(), |state| *state == PersistentNodeState::Closed)
     }
 
     /// Returns the path of the node, without the client's namespace: of a

@@ -201,7 +201,7 @@ impl Scene {
             }
             _ => ConnectionState::Connected,
         };
-        drop(within("the state", states.wait_for(|state| *state == becomes)).await.unwrap());
+        within("the state", states.wait_for(|state| *state == becomes)).await.unwrap();
         Self { form, point, server, client, id, mutex, gate, held, ahead }
     }
 

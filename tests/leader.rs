@@ -84,17 +84,7 @@ async fn until_state(
     latch: &LeaderLatch,
     wanted: impl Fn(LeadershipState) -> bool + Send + Sync,
 ) -> LeadershipState {
-    let mut states = latch.watch_state();
-    within("the state", async {
-        loop {
-            let state = *states.borrow_and_update();
-            if wanted(state) {
-                return state;
-            }
-            states.changed().await.unwrap();
-        }
-    })
-    .await
+    within("the state", latch.watch_state().wait_for(|state| wanted(*state))).await.unwrap()
 }
 
 /// Waits until no participant is left at the server.
@@ -334,7 +324,7 @@ async fn work_is_dropped_before_the_node_is_deleted() {
             }
         });
         let left = states.wait_for(|state| *state == LeadershipState::Closed);
-        drop(within("the end of the term", left).await.unwrap());
+        within("the end of the term", left).await.unwrap();
         barrier.pass().await;
         assert_eq!(server.counters().requests(Op::Delete), 0, "closed: {is_closed}");
         assert!(!second.has_leadership() && !dropped.load(Ordering::SeqCst) && working.is_woken());

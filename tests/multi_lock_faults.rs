@@ -148,7 +148,7 @@ impl Scene {
             }
             _ => ConnectionState::Connected,
         };
-        drop(within("the state", states.wait_for(|state| *state == becomes)).await.unwrap());
+        within("the state", states.wait_for(|state| *state == becomes)).await.unwrap();
         Self { point, server, client, id, multi, gate, held: held.map(Result::unwrap) }
     }
 

@@ -238,7 +238,7 @@ impl Scene {
             }
             _ => ConnectionState::Connected,
         };
-        drop(within("the state", states.wait_for(|state| *state == becomes)).await.unwrap());
+        within("the state", states.wait_for(|state| *state == becomes)).await.unwrap();
         Self { point, server, client, borrowed, id, gate, others, head }
     }
 

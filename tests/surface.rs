@@ -31,7 +31,8 @@ use zookeeper_recipes::{
     LockState, Lost, LostReason, Margin, MultiLockGuard, NodePath, NodeVersion, OnceBuilder, OnceError,
     OnceOutcome, OnceRecord, OnceRun, Parents, Permissions, QueuedLock, ReadError, ReadGuard, ReadToken,
     ReleaseError, RetryPolicy, RevokeError, SemaphorePermit, ServerFailure, ServerFailureKind,
-    ServerFailures, Stored, Token, Transaction, TransactionError, TryLockError, WriteGuard, mode, once,
+    ServerFailures, StateWatch, Stored, Token, Transaction, TransactionError, TryLockError, WriteGuard, mode,
+    once,
 };
 use zookeeper_recipes::{BreakError, Contender, ContenderKind, Identity};
 use zookeeper_recipes::{
@@ -94,8 +95,8 @@ fn types_go_anywhere() {
     all!(copied: LeadershipState);
     all!(error: LeadError);
     all!(free: Acl, LockPath, NodePath);
-    all!(free: HoldWatch, Holding);
-    all!(cloned: HoldWatch, Holding);
+    all!(free: HoldWatch, Holding, StateWatch<ConnectionState>);
+    all!(cloned: HoldWatch, Holding, StateWatch<ConnectionState>);
     all!(cloned: Acl, LockPath, NodePath, ServerFailures);
     all!(free: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
     all!(copied: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);

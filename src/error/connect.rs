@@ -227,7 +227,7 @@ impl Error for ServerFailures {
 /// use zookeeper_recipes::{Client, ConnectionState};
 ///
 /// let client = Client::connect_lazy(&servers)?;
-/// client.watch_state().wait_for(|state| *state == ConnectionState::Connected).await?;
+/// client.watch_state().wait_for(|state| *state == ConnectionState::Connected).await.ok_or("closed")?;
 /// client.close().await?;
 /// # Ok(())
 /// # }

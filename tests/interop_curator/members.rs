@@ -40,7 +40,7 @@ pub(crate) fn one_group(peer: &CuratorPeer) -> Outcome {
         let second = GroupMember::new(&client, &path, "java", "5")?;
         let mut states = second.watch_state();
         let conflict = states.wait_for(|state| *state == PersistentNodeState::Conflict);
-        within("the conflict", conflict).await?;
+        within("the conflict", conflict).await.ok_or("closed")?;
         curator.ask("t", "member leave", "left")?;
         within("the join", second.wait_for_initial_create(SOON)).await?;
         assert_eq!(within("the members", rust.members()).await?["java"], b"5");

@@ -54,7 +54,7 @@ async fn it_is_created_written_and_deleted() {
     let states = node.watch_state();
     within("the end", node.close()).await.unwrap();
     assert!(!server.exists(PATH));
-    assert_eq!(*states.borrow(), PersistentNodeState::Closed);
+    assert_eq!(states.get(), PersistentNodeState::Closed);
     until(&server, "the end of the watch", |view| view.watches() == 0).await;
 }
 

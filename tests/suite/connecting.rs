@@ -203,7 +203,7 @@ async fn the_servers_have_the_last_word_on_the_session_timeout(env: &Env) {
 async fn a_client_knows_its_session(env: &Env) {
     let client = env.client().await;
     assert_eq!(client.state(), ConnectionState::Connected);
-    assert_eq!(*client.watch_state().borrow(), ConnectionState::Connected);
+    assert_eq!(client.watch_state().get(), ConnectionState::Connected);
     let session = client.session_id().unwrap();
     assert!(env.knows_session(session).await);
     assert_ne!(env.client().await.session_id(), Some(session));
