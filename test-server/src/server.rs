@@ -355,8 +355,8 @@ struct Main {
     addr: SocketAddr,
     /// `None` while the server is stopped.
     listener: Option<TcpListener>,
-    /// Bound, so that the port is given to no other server meanwhile, and to no client's connection. It does not listen,
-    /// so connections are refused.
+    /// Bound, so that the port is given to no other server meanwhile, and to no client's connection. It does
+    /// not listen, so connections are refused.
     kept: Option<TcpSocket>,
     connections: JoinSet<()>,
     tick: Duration,

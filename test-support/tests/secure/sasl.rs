@@ -60,7 +60,9 @@ pub(crate) fn a_password_that_is_wrong_later_closes_the_client() -> Outcome {
         write_jaas(&directory, "geheim-new");
         server.restart(0)?;
         let mut states = client.watch_state();
-        within("the end", states.wait_for(|state| *state == ConnectionState::Closed)).await?;
+        within("the end", states.wait_for(|state| *state == ConnectionState::Closed))
+            .await
+            .ok_or("closed")?;
         assert!(!guard.is_held());
         let error = within("an answer", mutex.lock()).await.unwrap_err();
         assert!(matches!(error, AcquireError::AuthFailed { .. }), "{error:?}");
