@@ -259,6 +259,8 @@ impl Client {
 
     /// Returns a watch of the client's [`state`](Self::state), to wait for changes.
     ///
+    /// It keeps neither the client nor its session open.
+    ///
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -269,6 +271,7 @@ impl Client {
     ///
     /// let mut states = client.watch_state();
     /// let log = tokio::spawn(async move {
+    ///     // Ends after `Closed`.
     ///     while let Some(state) = states.changed().await {
     ///         println!("{state:?}");
     ///     }

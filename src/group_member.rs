@@ -172,7 +172,7 @@ impl GroupMember {
         self.node.state()
     }
 
-    /// Returns a watch of the [`state`](Self::state), to wait for changes.
+    /// Returns a watch of the [`state`](Self::state), to wait for changes. It does not keep the node.
     #[must_use]
     pub fn watch_state(&self) -> StateWatch<PersistentNodeState> {
         self.node.watch_state()

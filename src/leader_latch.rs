@@ -210,8 +210,9 @@ impl LeaderLatch {
 
     /// Returns a watch of the [`state`](Self::state), to wait for changes.
     ///
-    /// Changes are told by the session's thread; a
-    /// question to [`state`](Self::state) or [`has_leadership`](Self::has_leadership) reads the clock.
+    /// Changes are told by the session's thread; a question to [`state`](Self::state) or
+    /// [`has_leadership`](Self::has_leadership) reads the clock. The watch does not keep the latch: it shows
+    /// [`Closed`](LeadershipState::Closed) when the last handle of that is dropped.
     ///
     /// # Examples
     /// ```
@@ -224,6 +225,7 @@ impl LeaderLatch {
     ///
     /// let mut states = latch.watch_state();
     /// let log = tokio::spawn(async move {
+    ///     // Ends after `Closed`.
     ///     while let Some(state) = states.changed().await {
     ///         match state {
     ///             LeadershipState::Leader(term) => println!("leads in term {term}"),

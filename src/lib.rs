@@ -43,6 +43,7 @@
 //! | to start before ZooKeeper does, to stop in order | [`Client::connect_lazy`], [`Client::drain`] |
 //! | a node that is there for as long as this process is, over sessions | [`PersistentNode`] |
 //! | a list of the processes that are there, and a watch of it | [`GroupMember`] |
+//! | to be told when the client, a leader or a node changes its state | [`StateWatch`] |
 //!
 //! Each of the locks can be acquired for a [lease](InterProcessMutex::acquire_for), which ends it
 //! although its holder lives.
@@ -107,6 +108,7 @@
 //! | `OwnedSemaphorePermit::split`, `merge` | [`SemaphorePermit::split`], [`merge`](SemaphorePermit::merge) |
 //! | `Semaphore::add_permits`, `forget_permits` | [`InterProcessSemaphore::set_permits`], for all processes |
 //! | `TryLockError` | [`TryLockError::WouldBlock`] |
+//! | `watch::Receiver`: `borrow`, `changed`, `wait_for` | [`StateWatch`]: [`get`](StateWatch::get), [`changed`](StateWatch::changed), [`wait_for`](StateWatch::wait_for), which return copies and hold nothing up |
 //!
 //! What differs:
 //! * **The lock does not own the data**, which is in a database or another service. That is why each guard

@@ -227,6 +227,8 @@ impl PersistentNode {
 
     /// Returns a watch of the [`state`](Self::state), to wait for changes.
     ///
+    /// It does not keep the node.
+    ///
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -1,5 +1,5 @@
 //! What a service builds on locks: reads under them, jobs that run once, nodes and members that come back, its
-//! start and its stop.
+//! start and its stop, and what it watches of them.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "services/holds.rs"]
@@ -14,6 +14,8 @@ mod once;
 mod reads;
 #[path = "services/starting.rs"]
 mod starting;
+#[path = "services/states.rs"]
+mod states;
 #[path = "services/stopping.rs"]
 mod stopping;
 #[path = "services/threads.rs"]

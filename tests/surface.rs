@@ -95,7 +95,7 @@ fn types_go_anywhere() {
     all!(copied: LeadershipState);
     all!(error: LeadError);
     all!(free: Acl, LockPath, NodePath);
-    all!(free: HoldWatch, Holding, StateWatch<ConnectionState>);
+    all!(free: HoldWatch, Holding, StateWatch<ConnectionState>, StateWatch<LeadershipState>);
     all!(cloned: HoldWatch, Holding, StateWatch<ConnectionState>);
     all!(cloned: Acl, LockPath, NodePath, ServerFailures);
     all!(free: NodeVersion, FencingToken, ReadToken, Token, ConnectionState, LockState, LostReason);
@@ -174,6 +174,8 @@ fn futures_go_anywhere(
     sent(member.set_data(""));
     sent(member.wait_for_initial_create(SOON));
     sent(member.watch().changed());
+    sent(member.watch_state().changed());
+    sent(client.watch_state().wait_for(|_| true));
     spawned(member.close());
     sent(once(client, "", "").run(|run| async move { run.get_data("").await }));
     spawned(guard.release());

@@ -48,7 +48,7 @@ pub(crate) enum CloseReason {
 /// The state of a client's connection to the servers.
 ///
 /// [`Client::state`](crate::Client::state) returns it. [`Client::watch_state`](crate::Client::watch_state)
-/// waits for changes, of which a slow receiver sees only the latest.
+/// waits for changes.
 ///
 /// # Examples
 /// ```
@@ -133,11 +133,11 @@ impl Shared {
         self.tell_state(ConnectionState::Connected);
     }
 
-    /// Publishes the state of the connection. Its receivers are polled by the caller's executor, whose wakers
-    /// may panic.
+    /// Publishes the state of the connection, if it has changed. Its receivers are polled by the caller's
+    /// executor, whose wakers may panic.
     fn tell_state(&self, state: ConnectionState) {
         contain_panic(|| {
-            self.state.send_replace(state);
+            self.state.send_if_modified(|told| std::mem::replace(told, state) != state);
         });
     }
 
@@ -500,5 +500,23 @@ async fn release(shared: &Shared, session: &Arc<Session>, cleanup: &Cleanup) {
             shared.close(CloseReason::Closed, false);
             settled.await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session's beginning and its first event both say that it is connected.
+    #[test]
+    fn a_state_is_told_once() {
+        let shared = Shared::new();
+        shared.tell_state(ConnectionState::Connected);
+        let mut states = shared.state.subscribe();
+        shared.tell_state(ConnectionState::Connected);
+        assert!(!states.borrow_and_update().has_changed());
+        shared.tell_state(ConnectionState::Lost);
+        shared.tell_state(ConnectionState::Connected);
+        assert!(states.borrow_and_update().has_changed(), "it has changed back");
     }
 }

@@ -2,7 +2,7 @@
 //! outlive sessions (docs/protocol.md#session-end), sessions outlive a blocked executor
 //! (docs/protocol.md#session-thread).
 
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -295,34 +295,6 @@ async fn after_an_outage_another_session_is_found_without_a_call() {
     within("another session", states.wait_for(|state| *state == ConnectionState::Connected)).await.unwrap();
 }
 
-/// A caller may take long over a state: the client's thread waits for none.
-#[tokio::test]
-async fn a_watch_of_the_state_that_blocks_delays_nothing() {
-    let server = start();
-    let client = connect(&server).await;
-    let (mut blocked, mut other) = (client.watch_state(), client.watch_state());
-    let (enter, entered) = mpsc::channel();
-    let (leave, left) = mpsc::channel::<()>();
-    let watching = std::thread::spawn(move || {
-        test_support::block_on(blocked.wait_for(move |state| {
-            enter.send(()).unwrap();
-            // An error: it may leave.
-            let _ = left.recv();
-            *state == ConnectionState::Closed
-        }))
-    });
-    entered.recv_timeout(SOON).unwrap();
-    server.stop();
-    within("the interruption", other.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
-    server.restart().unwrap();
-    hold(&client).await.release().await.unwrap();
-    within("the close", client.close()).await.unwrap();
-    assert_eq!(other.get(), ConnectionState::Closed);
-    drop(leave);
-    assert_eq!(watching.join().unwrap(), Some(ConnectionState::Closed));
-    within("the end", async { while other.changed().await.is_some() {} }).await;
-}
-
 /// A borrowed session whose runtime is gone: no event says so, and what is asked of it is never answered.
 #[test]
 fn a_dead_session_task_ends_the_session() {
@@ -389,7 +361,7 @@ async fn a_blocked_executor_does_not_lose_the_lock() {
     let id = session(&client);
     let guard = hold(&client).await;
     // Blocks this thread, since nothing is ever sent.
-    let (_sender, never) = mpsc::channel::<()>();
+    let (_sender, never) = std::sync::mpsc::channel::<()>();
     never.recv_timeout(2 * TIMEOUT).unwrap_err();
     assert!(guard.is_held());
     let node = server.node(&guard.node()).expect("the node is still there");
@@ -432,19 +404,27 @@ async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_client_fr
         assert!(changed.as_mut().poll(&mut context).is_pending());
         broken.push((lost, changed));
     }
-    let mut states = Vec::new();
-    for _ in 0..2 {
-        let mut state = client.watch_state();
-        states.push(Box::pin(async move { state.changed().await.is_some() }));
-    }
-    for changed in &mut states {
-        assert!(changed.as_mut().poll(&mut context).is_pending());
+    // Nor is that of those who watch the client's state.
+    let (mut broken_watches, mut told_watches) = (Vec::new(), Vec::new());
+    for _ in 0..60 {
+        let mut states = client.watch_state();
+        let goes = async move { states.wait_for(|state| *state != ConnectionState::Connected).await };
+        let mut broken = Box::pin(goes);
+        assert!(broken.as_mut().poll(&mut context).is_pending());
+        broken_watches.push(broken);
+        let mut states = client.watch_state();
+        assert_eq!(within("the state", states.changed()).await, Some(ConnectionState::Connected));
+        told_watches.push(ByHand::new(async move { states.changed().await }).start());
     }
     let first = session(&client);
     server.expire_session(first);
     for mut lost in told {
         lost.woken().await;
         assert!(matches!(lost.poll(), Poll::Ready(_)));
+    }
+    for mut changed in told_watches {
+        changed.woken().await;
+        assert!(matches!(changed.poll(), Poll::Ready(Some(_))));
     }
     let again = within("the lock in the next session", mutex(&client).lock()).await.unwrap();
     assert!(again.is_held());

@@ -483,6 +483,20 @@ fn only_the_engine_and_the_session_speak_zookeeper() {
     );
 }
 
+/// What a receiver lends, its sender waits for: here, the session's thread (docs/protocol.md#no-lock-across-await).
+#[test]
+fn no_channel_is_public() {
+    for path in sources() {
+        let code = code(&path);
+        // To its end, which may be some lines below.
+        for signature in code.split("pub fn ").skip(1) {
+            let signature = signature.split(['{', ';']).next().unwrap_or_default();
+            let lends = ["Receiver<", "watch::Ref<", "MutexGuard<"].iter().any(|it| signature.contains(it));
+            assert!(!lends, "{}: pub fn {signature}", path.display());
+        }
+    }
+}
+
 /// A source file without its comments and unit tests.
 fn code(path: &Path) -> String {
     let text = read(path);

@@ -1,0 +1,138 @@
+//! Watches of states: a caller that looks at one, for however long, holds nothing up
+//! (docs/protocol.md#no-lock-across-await).
+
+use std::fmt::Debug;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use test_support::in_process::{connect, connect_for, hold, mutex, session, start, until};
+use test_support::{SOON, block_on, within};
+use tokio::sync::oneshot;
+use zookeeper_recipes::{
+    ConnectionState, GroupMember, InterProcessMutex, LeaderLatch, LeadershipState, PersistentNode,
+    PersistentNodeState, StateWatch,
+};
+use zookeeper_test_server::{Cut, Op};
+
+/// A caller whose predicate blocks its thread until the gate is opened.
+struct Slow<S> {
+    entered: oneshot::Receiver<()>,
+    gate: mpsc::Sender<()>,
+    thread: JoinHandle<Option<S>>,
+}
+
+impl<S: Copy + Debug + PartialEq + Send + Sync + 'static> Slow<S> {
+    /// It waits for this state, without a runtime.
+    fn waits_for(wanted: S, mut states: StateWatch<S>) -> Self {
+        let ((enters, entered), (gate, opened)) = (oneshot::channel(), mpsc::channel());
+        let mut enters = Some(enters);
+        let thread = thread::spawn(move || {
+            block_on(states.wait_for(|state| {
+                if let Some(enters) = enters.take() {
+                    enters.send(()).unwrap();
+                    // Not for ever: what would wait for this has to fail and not to hang.
+                    opened.recv_timeout(SOON).unwrap();
+                }
+                *state == wanted
+            }))
+        });
+        Self { entered, gate, thread }
+    }
+
+    async fn is_inside(&mut self) {
+        within("the predicate", &mut self.entered).await.unwrap();
+    }
+
+    /// Opens the gate, and returns what came of the call.
+    fn finish(self) -> Option<S> {
+        assert!(!self.thread.is_finished(), "the gate was closed until now");
+        self.gate.send(()).unwrap();
+        self.thread.join().unwrap()
+    }
+}
+
+/// The thread that tells the states is the one that renews the lease, and runs all else of a client.
+#[tokio::test]
+async fn a_predicate_that_blocks_costs_no_lock() {
+    let server = start();
+    // Its lease outlasts the pauses of a busy machine.
+    let client = connect_for(&server, Duration::from_secs(6)).await;
+    let (id, guard) = (session(&client), hold(&client).await);
+    let latch = LeaderLatch::start(&client, "/scheduler/leader").unwrap();
+    let term = within("the leadership", latch.leadership()).await.unwrap().term();
+    let node = PersistentNode::new(&client, "/services/web/web-1", "").unwrap();
+    within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
+    let mut of_client = Slow::waits_for(ConnectionState::Closed, client.watch_state());
+    let mut of_latch = Slow::waits_for(LeadershipState::Closed, latch.watch_state());
+    let mut of_node = Slow::waits_for(PersistentNodeState::Closed, node.watch_state());
+    of_client.is_inside().await;
+    of_latch.is_inside().await;
+    of_node.is_inside().await;
+
+    // Each of them is told another state, and others see it.
+    let (mut connection, mut leadership) = (client.watch_state(), latch.watch_state());
+    server.refuse_connections(true);
+    assert!(server.cut(id, Cut::Fin));
+    let suspended = connection.wait_for(|state| *state == ConnectionState::Suspended);
+    within("the doubt", suspended).await.unwrap();
+    let suspended = leadership.wait_for(|state| *state == LeadershipState::Suspended(term));
+    within("the leader's doubt", suspended).await.unwrap();
+    server.refuse_connections(false);
+    within("the connection", connection.wait_for(|state| *state == ConnectionState::Connected))
+        .await
+        .unwrap();
+    within("the end of the term", latch.close()).await.unwrap();
+    within("the end of the node", node.close()).await.unwrap();
+
+    // The client works, and keeps its session.
+    let elsewhere = InterProcessMutex::new(&client, "/locks/elsewhere").unwrap();
+    within("a lock", elsewhere.lock()).await.unwrap().release().await.unwrap();
+    let before = server.counters().requests_of(id, Op::Multi);
+    until(&server, "heartbeats", move |view| view.counters().requests_of(id, Op::Multi) >= before + 2).await;
+    assert!(guard.is_held() && session(&client) == id, "{:?}", guard.state());
+    assert_eq!(of_latch.finish(), Some(LeadershipState::Closed));
+    assert_eq!(of_node.finish(), Some(PersistentNodeState::Closed));
+    within("the release", guard.release()).await.unwrap();
+    within("the close", client.close()).await.unwrap();
+    assert_eq!(of_client.finish(), Some(ConnectionState::Closed));
+}
+
+/// The state that is returned last.
+async fn last<S: Copy + Send + Sync>(mut states: StateWatch<S>) -> Option<S> {
+    let mut last = None;
+    while let Some(state) = within("a state", states.changed()).await {
+        last = Some(state);
+    }
+    last
+}
+
+/// As after a close, whose states the examples show.
+#[tokio::test]
+async fn each_ends_when_what_it_watches_is_dropped_and_keeps_nothing() {
+    let server = start();
+    let client = connect(&server).await;
+    let latch = LeaderLatch::start(&client, "/scheduler/leader").unwrap();
+    within("the leadership", latch.leadership()).await.unwrap();
+    let states = latch.watch_state();
+    drop(latch);
+    assert_eq!(last(states).await, Some(LeadershipState::Closed));
+
+    let node = PersistentNode::new(&client, "/services/web/web-1", "").unwrap();
+    within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
+    let states = node.watch_state();
+    drop(node);
+    assert_eq!(last(states).await, Some(PersistentNodeState::Closed));
+
+    let member = GroupMember::new(&client, "/services/web", "web-2", "").unwrap();
+    within("the creation", member.wait_for_initial_create(SOON)).await.unwrap();
+    let states = member.watch_state();
+    drop(member);
+    assert_eq!(last(states).await, Some(PersistentNodeState::Closed));
+
+    let states = client.watch_state();
+    within("a lock", mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    drop(client);
+    assert_eq!(last(states).await, Some(ConnectionState::Closed));
+    until(&server, "the end of the session", |view| view.sessions().is_empty()).await;
+}
