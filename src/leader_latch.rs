@@ -9,7 +9,7 @@ use crate::engine::election::{self, Member, Term};
 pub use crate::engine::election::{LeadershipState, Participant};
 use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::PathLock;
-use crate::error::{AcquireError, BuildError, LeadError, Lost, ReadError, ReleaseError};
+use crate::error::{BuildError, InspectError, LeadError, Lost, ReadError, ReleaseError};
 use crate::guard::while_held;
 use crate::options::{Acl, Parents};
 use crate::path::NodePath;
@@ -251,12 +251,12 @@ impl LeaderLatch {
     /// is expiring is still shown.
     ///
     /// # Errors
-    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    /// See [`InspectError`].
     ///
     /// # Cancel safety
     /// It only reads.
     #[doc(alias = "getLeader")]
-    pub async fn leader(&self) -> Result<Option<Participant>, AcquireError> {
+    pub async fn leader(&self) -> Result<Option<Participant>, InspectError> {
         Ok(election::participants(&self.path_lock, 1).await?.into_iter().next())
     }
 
@@ -264,7 +264,7 @@ impl LeaderLatch {
     /// will lead.
     ///
     /// # Errors
-    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    /// See [`InspectError`].
     ///
     /// # Cancel safety
     /// It only reads.
@@ -285,7 +285,7 @@ impl LeaderLatch {
     /// # }
     /// ```
     #[doc(alias = "getParticipants")]
-    pub async fn participants(&self) -> Result<Vec<Participant>, AcquireError> {
+    pub async fn participants(&self) -> Result<Vec<Participant>, InspectError> {
         election::participants(&self.path_lock, usize::MAX).await
     }
 

@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::engine::election::{self, Participant, Term};
 use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::PathLock;
-use crate::error::{AcquireError, BuildError, LeadError};
+use crate::error::{BuildError, InspectError, LeadError};
 use crate::guard::while_held;
 use crate::options::{Acl, Parents};
 use crate::protocol::node_name::Dialect;
@@ -280,12 +280,12 @@ impl LeaderSelector {
     /// is expiring is still shown.
     ///
     /// # Errors
-    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    /// See [`InspectError`].
     ///
     /// # Cancel safety
     /// It only reads.
     #[doc(alias = "getLeader")]
-    pub async fn leader(&self) -> Result<Option<Participant>, AcquireError> {
+    pub async fn leader(&self) -> Result<Option<Participant>, InspectError> {
         Ok(election::participants(&self.path_lock, 1).await?.into_iter().next())
     }
 
@@ -293,7 +293,7 @@ impl LeaderSelector {
     /// will lead.
     ///
     /// # Errors
-    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    /// See [`InspectError`].
     ///
     /// # Cancel safety
     /// It only reads.
@@ -314,7 +314,7 @@ impl LeaderSelector {
     /// # }
     /// ```
     #[doc(alias = "getParticipants")]
-    pub async fn participants(&self) -> Result<Vec<Participant>, AcquireError> {
+    pub async fn participants(&self) -> Result<Vec<Participant>, InspectError> {
         election::participants(&self.path_lock, usize::MAX).await
     }
 

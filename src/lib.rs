@@ -171,10 +171,10 @@
 //!
 //! # Errors
 //! There is one error type for each question: [`BuildError`], [`ConnectError`], [`AcquireError`],
-//! [`TryLockError`], [`LeadError`], [`ReleaseError`], [`DrainError`], [`ConversionError`], [`TransactionError`], [`ReadError`],
-//! [`OnceError`], [`RevokeError`], [`BreakError`], [`PersistentNodeError`] and
-//! [`AtomicLongError`]. Each has `is_retryable()` and `path()`, and its message says what to do where
-//! something can be done. A loss is not an error of a call, but a state of the guard: [`Lost`].
+//! [`TryLockError`], [`InspectError`] of calls that only look, [`LeadError`], [`ReleaseError`], [`DrainError`],
+//! [`ConversionError`], [`TransactionError`], [`ReadError`], [`OnceError`], [`RevokeError`], [`BreakError`],
+//! [`PersistentNodeError`] and [`AtomicLongError`]. Each has `is_retryable()` and `path()`, and its message says
+//! what to do where something can be done. A loss is not an error of a call, but a state of the guard: [`Lost`].
 //!
 //! # Logging
 //! Events are emitted with `tracing`, from targets that begin with `zookeeper_recipes`. `ERROR`: the client is
@@ -242,9 +242,9 @@ pub use contender::{Contender, ContenderKind, Identity};
 pub use error::Acquisition::{Acquired, Busy};
 pub use error::{
     AcquireError, Acquisition, AtomicLongError, BreakError, BuildError, ConnectError, ConversionError,
-    ConversionFailure, DrainError, Holding, InvalidPath, LeadError, LocalHolder, Lost, LostReason, OnceError,
-    OptionalExt, PersistentNodeError, ReadError, ReleaseError, RevokeError, ServerFailure, ServerFailureKind,
-    ServerFailures, TransactionError, TryLockError,
+    ConversionFailure, DrainError, Holding, InspectError, InvalidPath, LeadError, LocalHolder, Lost,
+    LostReason, OnceError, OptionalExt, PersistentNodeError, ReadError, ReleaseError, RevokeError,
+    ServerFailure, ServerFailureKind, ServerFailures, TransactionError, TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
 pub use fence::{FenceGate, Fenced};

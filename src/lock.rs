@@ -12,7 +12,7 @@ use crate::engine::hold::Hold;
 use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::{contenders, look, room, self_wait};
-use crate::error::{AcquireError, BreakError, LostReason, TryLockError};
+use crate::error::{AcquireError, BreakError, InspectError, LostReason, TryLockError};
 use crate::guard::{AnyGuard, after};
 use crate::path::NodePath;
 use crate::protocol::node_name::Kind;
@@ -134,11 +134,11 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     /// the readers, for a write lock only the writers.
     ///
     /// # Errors
-    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    /// See [`InspectError`].
     ///
     /// # Cancel safety
     /// It only reads.
-    async fn participants(&self) -> Result<Vec<NodePath>, AcquireError>;
+    async fn participants(&self) -> Result<Vec<NodePath>, InspectError>;
 
     /// Returns all contenders, of all processes and in order: who holds the lock, and who waits for it.
     ///
@@ -146,11 +146,11 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     /// See [`InterProcessMutex::queue`](crate::InterProcessMutex::queue).
     ///
     /// # Errors
-    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    /// See [`InspectError`].
     ///
     /// # Cancel safety
     /// It only reads.
-    async fn queue(&self) -> Result<Vec<Contender>, AcquireError>;
+    async fn queue(&self) -> Result<Vec<Contender>, InspectError>;
 
     /// Returns the contenders that hold the lock: none, one, or of a read-write lock all readers before the first
     /// writer.
@@ -162,7 +162,7 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// It only reads.
-    async fn holders(&self) -> Result<Vec<Contender>, AcquireError>;
+    async fn holders(&self) -> Result<Vec<Contender>, InspectError>;
 
     /// Returns `true` if any contender of any process holds the lock, or is about to.
     ///
@@ -171,7 +171,7 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// It only reads.
-    async fn is_locked(&self) -> Result<bool, AcquireError>;
+    async fn is_locked(&self) -> Result<bool, InspectError>;
 
     /// Returns how many contenders of all processes hold the lock or wait for it.
     ///
@@ -180,7 +180,7 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// It only reads.
-    async fn queue_len(&self) -> Result<usize, AcquireError>;
+    async fn queue_len(&self) -> Result<usize, InspectError>;
 
     /// Deletes the node of a contender, so that it does not hold the lock, or its place in the queue, any more.
     /// Returns `false` if the node did not exist any more.
@@ -338,31 +338,31 @@ pub(crate) async fn try_lock(
 pub(crate) async fn participants(
     path_lock: Arc<PathLock>,
     kind: Option<Kind>,
-) -> Result<Vec<NodePath>, AcquireError> {
+) -> Result<Vec<NodePath>, InspectError> {
     look(path_lock, move |path_lock| async move { look::participants(&path_lock, kind).await }).await
 }
 
 /// Runs a look at a lock where its session runs.
-async fn look<T: Send + 'static, F: Future<Output = Result<T, AcquireError>> + Send + 'static>(
+async fn look<T: Send + 'static, F: Future<Output = Result<T, InspectError>> + Send + 'static>(
     path_lock: Arc<PathLock>,
     look: impl FnOnce(Arc<PathLock>) -> F + Send,
-) -> Result<T, AcquireError> {
+) -> Result<T, InspectError> {
     let looked = path_lock.client().run_while_polled(look(Arc::clone(&path_lock)));
     looked.await.unwrap_or_else(|| Err(path_lock.client().why_ended(path_lock.path())))
 }
 
 /// Returns all contenders.
-pub(crate) async fn queue(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, AcquireError> {
+pub(crate) async fn queue(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, InspectError> {
     look(path_lock, |path_lock| async move { contenders::queue(&path_lock).await }).await
 }
 
 /// Returns the contenders that hold the lock.
-pub(crate) async fn holders(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, AcquireError> {
+pub(crate) async fn holders(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, InspectError> {
     look(path_lock, |path_lock| async move { contenders::holders(&path_lock).await }).await
 }
 
 /// Returns how many contenders there are.
-pub(crate) async fn count(path_lock: Arc<PathLock>) -> Result<usize, AcquireError> {
+pub(crate) async fn count(path_lock: Arc<PathLock>) -> Result<usize, InspectError> {
     look(path_lock, |path_lock| async move { contenders::count(&path_lock).await }).await
 }
 
@@ -698,8 +698,7 @@ macro_rules! lock_methods {
             /// returns both. The queue may have changed by the time that this returns.
             ///
             /// # Errors
-            /// See [`AcquireError`](crate::AcquireError); never
-            /// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut).
+            /// See [`InspectError`](crate::InspectError).
             ///
             /// # Cancel safety
             /// It only reads.
@@ -721,7 +720,7 @@ macro_rules! lock_methods {
             /// # }
             /// ```
             #[doc(alias = "getParticipantNodes")]
-            pub async fn participants(&self) -> Result<Vec<crate::NodePath>, crate::AcquireError> {
+            pub async fn participants(&self) -> Result<Vec<crate::NodePath>, crate::InspectError> {
                 $crate::lock::participants(std::sync::Arc::clone(&self.path_lock), $listed).await
             }
 
@@ -798,23 +797,23 @@ macro_rules! lock_methods {
                 Self::try_lock(self).await.map(Into::into)
             }
 
-            async fn participants(&self) -> Result<Vec<crate::NodePath>, crate::AcquireError> {
+            async fn participants(&self) -> Result<Vec<crate::NodePath>, crate::InspectError> {
                 Self::participants(self).await
             }
 
-            async fn queue(&self) -> Result<Vec<crate::Contender>, crate::AcquireError> {
+            async fn queue(&self) -> Result<Vec<crate::Contender>, crate::InspectError> {
                 Self::queue(self).await
             }
 
-            async fn holders(&self) -> Result<Vec<crate::Contender>, crate::AcquireError> {
+            async fn holders(&self) -> Result<Vec<crate::Contender>, crate::InspectError> {
                 Self::holders(self).await
             }
 
-            async fn is_locked(&self) -> Result<bool, crate::AcquireError> {
+            async fn is_locked(&self) -> Result<bool, crate::InspectError> {
                 Self::is_locked(self).await
             }
 
-            async fn queue_len(&self) -> Result<usize, crate::AcquireError> {
+            async fn queue_len(&self) -> Result<usize, crate::InspectError> {
                 Self::queue_len(self).await
             }
 
@@ -848,11 +847,10 @@ macro_rules! queue_methods {
             ///
             /// A node whose ACL denies this client READ has no [`identity`](crate::Contender::identity) to show.
             /// Servers from ZooKeeper 3.9.3 refuse its Stat, too:
-            /// [`AcquireError::NoAuth`](crate::AcquireError::NoAuth) names the node then.
+            /// [`InspectError::NoAuth`](crate::InspectError::NoAuth) names the node then.
             ///
             /// # Errors
-            /// See [`AcquireError`](crate::AcquireError); never
-            /// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut).
+            /// See [`InspectError`](crate::InspectError).
             ///
             /// # Cancel safety
             /// It only reads.
@@ -877,7 +875,7 @@ macro_rules! queue_methods {
             /// # }
             /// ```
             #[doc(alias = "contenders")]
-            pub async fn queue(&self) -> Result<Vec<crate::Contender>, crate::AcquireError> {
+            pub async fn queue(&self) -> Result<Vec<crate::Contender>, crate::InspectError> {
                 $crate::lock::queue(std::sync::Arc::clone(&self.path_lock)).await
             }
 
@@ -910,7 +908,7 @@ macro_rules! queue_methods {
             /// # Ok(())
             /// # }
             /// ```
-            pub async fn holders(&self) -> Result<Vec<crate::Contender>, crate::AcquireError> {
+            pub async fn holders(&self) -> Result<Vec<crate::Contender>, crate::InspectError> {
                 $crate::lock::holders(std::sync::Arc::clone(&self.path_lock)).await
             }
 
@@ -941,7 +939,7 @@ macro_rules! queue_methods {
             /// # Ok(())
             /// # }
             /// ```
-            pub async fn is_locked(&self) -> Result<bool, crate::AcquireError> {
+            pub async fn is_locked(&self) -> Result<bool, crate::InspectError> {
                 $crate::lock::count(std::sync::Arc::clone(&self.path_lock)).await.map(|count| count > 0)
             }
 
@@ -971,7 +969,7 @@ macro_rules! queue_methods {
             /// # Ok(())
             /// # }
             /// ```
-            pub async fn queue_len(&self) -> Result<usize, crate::AcquireError> {
+            pub async fn queue_len(&self) -> Result<usize, crate::InspectError> {
                 $crate::lock::count(std::sync::Arc::clone(&self.path_lock)).await
             }
 

@@ -8,7 +8,7 @@ use crate::engine::convert;
 use crate::engine::hold::Hold;
 use crate::engine::lock_options::{Recipe, RequestedOptions};
 use crate::engine::path_lock::PathLock;
-use crate::error::{AcquireError, BuildError, ConversionError, ConversionFailure, Lost, LostReason};
+use crate::error::{BuildError, ConversionError, ConversionFailure, InspectError, Lost, LostReason};
 use crate::guard::{LockGuard, ReadGuard, WriteGuard};
 use crate::lock::{lock_builder, lock_methods, participants, queue_methods};
 use crate::mode::{Mode, Read, Write};
@@ -185,7 +185,7 @@ impl InterProcessReadWriteLock {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn participants(&self) -> Result<Vec<NodePath>, AcquireError> {
+    pub async fn participants(&self) -> Result<Vec<NodePath>, InspectError> {
         participants(Arc::clone(&self.path_lock), None).await
     }
 

@@ -13,7 +13,9 @@ use crate::engine::lock_options::{MAX_PERMITS, Recipe, RequestedOptions, Semapho
 use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::{limit, permits};
-use crate::error::{AcquireError, BreakError, BuildError, Lost, ReadError, ReleaseError, TryLockError};
+use crate::error::{
+    AcquireError, BreakError, BuildError, InspectError, Lost, ReadError, ReleaseError, TryLockError,
+};
 use crate::guard::{AnyGuard, LockGuard, LockState};
 use crate::guard_set::GuardSet;
 use crate::lock::{at_once, unless_drained, until, until_had, within};
@@ -556,9 +558,9 @@ impl InterProcessSemaphore {
     /// is the first one's.
     ///
     /// # Errors
-    /// - [`AcquireError::LimitMismatch`] and [`AcquireError::InvalidLimit`] as for
+    /// - [`InspectError::LimitMismatch`] and [`InspectError::InvalidLimit`] as for
     ///   [`acquire`](Self::acquire).
-    /// - See [`AcquireError`] for the other variants; never [`AcquireError::TimedOut`].
+    /// - See [`InspectError`] for the other variants.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -579,7 +581,7 @@ impl InterProcessSemaphore {
     /// # }
     /// ```
     #[doc(alias = "availablePermits")]
-    pub async fn available_permits(&self) -> Result<u32, AcquireError> {
+    pub async fn available_permits(&self) -> Result<u32, InspectError> {
         self.look(|path_lock, semaphore| async move { limit::available(&path_lock, &semaphore).await }).await
     }
 
@@ -587,8 +589,8 @@ impl InterProcessSemaphore {
     /// there is no such node.
     ///
     /// # Errors
-    /// - [`AcquireError::InvalidLimit`] if the node contains something else.
-    /// - See [`AcquireError`] for the other variants; never [`AcquireError::TimedOut`].
+    /// - [`InspectError::InvalidLimit`] if the node contains something else.
+    /// - See [`InspectError`] for the other variants.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -606,7 +608,7 @@ impl InterProcessSemaphore {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn permits(&self) -> Result<u32, AcquireError> {
+    pub async fn permits(&self) -> Result<u32, InspectError> {
         self.look(|path_lock, semaphore| async move { limit::limit(&path_lock, &semaphore).await }).await
     }
 
@@ -651,17 +653,17 @@ impl InterProcessSemaphore {
             1..=MAX_PERMITS => {}
             _ => return Err(AcquireError::TooManyPermits { path: path(), asked: n, limit: MAX_PERMITS }),
         }
-        self.look(
-            move |path_lock, semaphore| async move { limit::set_limit(&path_lock, &semaphore, n).await },
-        )
-        .await
+        let set = self.look(move |path_lock, semaphore| async move {
+            limit::set_limit(&path_lock, &semaphore, n).await
+        });
+        Ok(set.await?)
     }
 
     /// Returns the paths of the nodes of the permits that are held, of all processes, in the order in which
     /// they were granted.
     ///
     /// # Errors
-    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    /// See [`InspectError`].
     ///
     /// # Cancel safety
     /// It only reads.
@@ -682,7 +684,7 @@ impl InterProcessSemaphore {
     /// # }
     /// ```
     #[doc(alias = "getParticipantNodes")]
-    pub async fn participants(&self) -> Result<Vec<NodePath>, AcquireError> {
+    pub async fn participants(&self) -> Result<Vec<NodePath>, InspectError> {
         self.look(|path_lock, semaphore| async move { limit::participants(&path_lock, &semaphore).await })
             .await
     }
@@ -693,7 +695,7 @@ impl InterProcessSemaphore {
     /// is gone by then is left out. Who has permits is in [`holders`](Self::holders).
     ///
     /// # Errors
-    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
+    /// See [`InspectError`].
     ///
     /// # Cancel safety
     /// It only reads.
@@ -713,7 +715,7 @@ impl InterProcessSemaphore {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn queue(&self) -> Result<Vec<Contender>, AcquireError> {
+    pub async fn queue(&self) -> Result<Vec<Contender>, InspectError> {
         crate::lock::queue(Arc::clone(&self.path_lock)).await
     }
 
@@ -742,7 +744,7 @@ impl InterProcessSemaphore {
     /// # }
     /// ```
     #[doc(alias = "getQueueLength")]
-    pub async fn queue_len(&self) -> Result<usize, AcquireError> {
+    pub async fn queue_len(&self) -> Result<usize, InspectError> {
         crate::lock::count(Arc::clone(&self.path_lock)).await
     }
 
@@ -773,7 +775,7 @@ impl InterProcessSemaphore {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn holders(&self) -> Result<Vec<Contender>, AcquireError> {
+    pub async fn holders(&self) -> Result<Vec<Contender>, InspectError> {
         crate::lock::holders(Arc::clone(&self.path_lock)).await
     }
 
@@ -818,10 +820,10 @@ impl InterProcessSemaphore {
     async fn look<T, F>(
         &self,
         question: impl FnOnce(Arc<PathLock>, SemaphoreOptions) -> F + Send,
-    ) -> Result<T, AcquireError>
+    ) -> Result<T, InspectError>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, AcquireError>> + Send + 'static,
+        F: Future<Output = Result<T, InspectError>> + Send + 'static,
     {
         let path_lock = Arc::clone(&self.path_lock);
         let closed = || Err(path_lock.client().why_ended(path_lock.path()));

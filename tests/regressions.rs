@@ -16,9 +16,9 @@ use tokio::task::JoinHandle;
 use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    Acl, AcquireError, Client, ClientBuilder, ConnectError, ConnectionState, InterProcessMutex, LockGuard,
-    LostReason, Permissions, PersistentNode, ReleaseError, RetryPolicy, RevokeError, TransactionError,
-    TryLockError,
+    Acl, AcquireError, Client, ClientBuilder, ConnectError, ConnectionState, InspectError, InterProcessMutex,
+    LockGuard, LostReason, Permissions, PersistentNode, ReleaseError, RetryPolicy, RevokeError,
+    TransactionError, TryLockError,
 };
 use zookeeper_test_server::{CreateMode, Cut, Direction, LogKind, Loss, Match, Op, Server, View};
 
@@ -353,7 +353,7 @@ async fn refused_credentials_are_told_to_every_caller() {
     let later = within("the grant", mutex(&client).acquire(LONG)).await;
     assert!(matches!(later, Err(AcquireError::AuthFailed { .. })), "{later:?}");
     let participants = within("the list", mutex(&client).participants()).await;
-    assert!(matches!(participants, Err(AcquireError::AuthFailed { .. })), "{participants:?}");
+    assert!(matches!(participants, Err(InspectError::AuthFailed { .. })), "{participants:?}");
 }
 
 #[tokio::test]
@@ -370,7 +370,7 @@ async fn credentials_that_are_refused_for_the_next_session_are_told_to_waiters()
     assert!(matches!(waited, Err(AcquireError::AuthFailed { .. })), "{waited:?}");
     until_state(&client, ConnectionState::Closed).await;
     let later = within("the list", mutex(&client).participants()).await;
-    assert!(matches!(later, Err(AcquireError::AuthFailed { .. })), "{later:?}");
+    assert!(matches!(later, Err(InspectError::AuthFailed { .. })), "{later:?}");
 }
 
 #[tokio::test]
@@ -789,7 +789,7 @@ fn close_answers_when_the_runtime_of_a_borrowed_session_has_gone() {
     assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
     assert_eq!(client.state(), ConnectionState::Closed);
     assert!(matches!(block_on(mutex.lock()), Err(AcquireError::Closed { .. })));
-    assert!(matches!(block_on(mutex.participants()), Err(AcquireError::Closed { .. })));
+    assert!(matches!(block_on(mutex.participants()), Err(InspectError::Closed { .. })));
 }
 
 /// Everything that looks after a lock needs timers; tokio says that there are none by a panic.
@@ -925,7 +925,7 @@ async fn close_is_not_held_up_by_a_look_that_is_in_its_pause() {
         })
     };
     let answer = closes_beside_a_pause(Op::GetChildren, look).await;
-    assert!(matches!(answer, Err(AcquireError::Closed { .. })), "{answer:?}");
+    assert!(matches!(answer, Err(InspectError::Closed { .. })), "{answer:?}");
 }
 
 #[tokio::test]

@@ -927,8 +927,8 @@ async fn a_limit_that_may_not_be_read_or_written_is_named() {
         InterProcessSemaphore::builder(&stranger, "/third", 2).shared_count("/counts/new").build().unwrap();
     let semaphore = semaphore(&stranger, 2);
     let refused = [
-        (semaphore.permits().await.unwrap_err(), LIMIT, "needs READ"),
-        (semaphore.available_permits().await.unwrap_err(), LIMIT, "needs READ"),
+        (AcquireError::from(semaphore.permits().await.unwrap_err()), LIMIT, "needs READ"),
+        (semaphore.available_permits().await.unwrap_err().into(), LIMIT, "needs READ"),
         (semaphore.set_permits(3).await.unwrap_err(), LIMIT, "to set the limit WRITE"),
         (elsewhere.set_permits(3).await.unwrap_err(), "/counts", "CREATE if"),
     ];

@@ -24,9 +24,9 @@ use zookeeper_recipes::{
     Acl, AcquireError, Acquisition, AnyGuard, AtomicLongError, BuildError, CachedAtomicLong, Client,
     ClientBuilder, ConnectError, ConnectionState, ConversionError, ConversionFailure, Dialect,
     DistributedAtomicLong, DistributedAtomicLongBuilder, DrainError, FenceGate, Fenced, FencingToken,
-    Heartbeat, HoldWatch, Holding, InterProcessFairLock, InterProcessFairLockBuilder, InterProcessLock,
-    InterProcessMultiLock, InterProcessMutex, InterProcessMutexBuilder, InterProcessReadLock,
-    InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessSemaphore,
+    Heartbeat, HoldWatch, Holding, InspectError, InterProcessFairLock, InterProcessFairLockBuilder,
+    InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessMutexBuilder,
+    InterProcessReadLock, InterProcessReadWriteLock, InterProcessReadWriteLockBuilder, InterProcessSemaphore,
     InterProcessSemaphoreBuilder, InterProcessWriteLock, InvalidPath, LocalHolder, LockGuard, LockPath,
     LockState, Lost, LostReason, Margin, MultiLockGuard, NodePath, NodeVersion, OnceBuilder, OnceError,
     OnceOutcome, OnceRecord, OnceRun, Parents, Permissions, QueuedLock, ReadError, ReadGuard, ReadToken,
@@ -93,7 +93,7 @@ fn types_go_anywhere() {
     all!(free: LeaderSelector, LeaderSelectorBuilder);
     all!(cloned: LeaderLatch, LeaderLatchBuilder, Leadership, LeaderSelector, LeaderSelectorBuilder);
     all!(copied: LeadershipState);
-    all!(error: LeadError);
+    all!(error: InspectError, LeadError);
     all!(free: Acl, LockPath, NodePath);
     all!(free: HoldWatch, Holding, StateWatch<ConnectionState>, StateWatch<LeadershipState>);
     all!(cloned: HoldWatch, Holding, StateWatch<ConnectionState>);

@@ -11,8 +11,8 @@ use test_support::in_process::{
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, assert_ready, task};
 use zookeeper_recipes::{
-    AcquireError, BreakError, Client, ConnectError, Contender, InterProcessMutex, LostReason, RetryPolicy,
-    TryLockError,
+    AcquireError, BreakError, Client, ConnectError, Contender, InspectError, InterProcessMutex, LostReason,
+    RetryPolicy, TryLockError,
 };
 use zookeeper_test_server::{CreateMode, Loss, Match, Op, Server, ServerError};
 
@@ -131,7 +131,7 @@ async fn a_look_outlasts_lost_replies_and_the_end_of_the_session() {
     }
     client.close().await.unwrap();
     let error = lock.queue().await.unwrap_err();
-    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
+    assert!(matches!(error, InspectError::Closed { .. }), "{error}");
 }
 
 #[tokio::test]
@@ -157,7 +157,7 @@ async fn a_node_whose_stat_may_not_be_read_either_is_named() {
     server.fail(Match::op(Op::GetData), ServerError::NoAuth.code());
     server.fail(Match::op(Op::Exists), ServerError::NoAuth.code());
     match mutex(&client).holders().await.unwrap_err() {
-        AcquireError::NoAuth { node, .. } => assert_eq!(node, guard.node().to_string()),
+        InspectError::NoAuth { node, .. } => assert_eq!(node, guard.node().to_string()),
         error => panic!("{error}"),
     }
 }

@@ -641,7 +641,7 @@ impl Attempt {
                     None => End::Again,
                 };
             }
-            NoGrant::Unusable(unusable) => unusable_directory(&self.path_lock, unusable.clone()),
+            NoGrant::Unusable(unusable) => unusable_directory(&self.path_lock, unusable.clone()).into(),
             NoGrant::TooManyWatches => AcquireError::TooManyWatches { path: path() },
             NoGrant::NodeDeleted { times } => AcquireError::NodeDeleted { path: path(), times: *times },
             NoGrant::KeptFailing(failure) => {
@@ -649,7 +649,7 @@ impl Attempt {
             }
             NoGrant::Refused(failure) => match failure.kind {
                 FailureKind::Refused(Refusal::NoAuth) => {
-                    no_auth(&self.path_lock, std::mem::take(&mut here.subject))
+                    no_auth(&self.path_lock, std::mem::take(&mut here.subject)).into()
                 }
                 // A sequential create with a fresh id: the sequence numbers are used up, since ZooKeeper does
                 // not go beyond the largest.

@@ -12,7 +12,7 @@ use crate::engine::limit;
 use crate::engine::look::{Subject, error_of, list_queue, no_auth_in, unusable_directory};
 use crate::engine::node_contender::{contender, kind_of};
 use crate::engine::path_lock::PathLock;
-use crate::error::{AcquireError, BreakError};
+use crate::error::{BreakError, InspectError};
 use crate::path::LockPath;
 use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::queue::Queue;
@@ -31,14 +31,14 @@ const MOST_LOOKS: u32 = 5;
 struct WrittenAgain;
 
 /// Returns the contenders of a lock in order.
-pub(crate) async fn queue(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>, AcquireError> {
+pub(crate) async fn queue(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>, InspectError> {
     let Some(queue) = usable_queue(path_lock).await? else { return Ok(Vec::new()) };
     let names = queue.contenders().map(|(name, kind)| (name.to_owned(), kind_of(path_lock.naming(), kind)));
     read_all(path_lock, path_lock.path(), names.collect()).await
 }
 
 /// Returns the contenders that hold a lock: of a semaphore those with permits.
-pub(crate) async fn holders(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>, AcquireError> {
+pub(crate) async fn holders(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>, InspectError> {
     if let Some(semaphore) = &path_lock.options().semaphore {
         let leases = limit::participants(path_lock, semaphore).await?;
         let names = leases.iter().map(|node| (node.name().to_owned(), ContenderKind::Permit));
@@ -50,11 +50,11 @@ pub(crate) async fn holders(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>,
 }
 
 /// Returns how many contenders a lock has, those that hold it included.
-pub(crate) async fn count(path_lock: &Arc<PathLock>) -> Result<usize, AcquireError> {
+pub(crate) async fn count(path_lock: &Arc<PathLock>) -> Result<usize, InspectError> {
     Ok(usable_queue(path_lock).await?.map_or(0, |queue| queue.contenders().count()))
 }
 
-async fn usable_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, AcquireError> {
+async fn usable_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, InspectError> {
     let queue = list_queue(path_lock).await?;
     if let Some(queue) = &queue {
         queue.usable().map_err(|unusable| unusable_directory(path_lock, unusable))?;
@@ -67,7 +67,7 @@ async fn read_all(
     path_lock: &Arc<PathLock>,
     directory: &LockPath,
     names: Vec<(String, ContenderKind)>,
-) -> Result<Vec<Contender>, AcquireError> {
+) -> Result<Vec<Contender>, InspectError> {
     let mut contenders = Vec::with_capacity(names.len());
     for some in names.chunks(READ_AT_ONCE) {
         let read = path_lock.client().ask(|session, handle| async move {
@@ -168,7 +168,7 @@ fn break_error(
     let (path, node) = (path_lock.path().user().to_owned(), contender.node().clone());
     match why {
         Unanswered::NoSession(no_session) => match no_session.into_error(path_lock.path()) {
-            AcquireError::Connection { source, .. } => BreakError::Connection { path, node, source },
+            InspectError::Connection { source, .. } => BreakError::Connection { path, node, source },
             _ => BreakError::Closed { path, node },
         },
         Unanswered::Refused(failure) if failure.kind == FailureKind::Refused(Refusal::NoAuth) => {

@@ -66,7 +66,9 @@ impl Counter {
                 Ok(CounterEvent::Read(seen)) => Ok(seen.map_or(0, |seen| seen.value)),
                 Ok(CounterEvent::Unusable(unusable)) => Err(counter.unusable(unusable)),
                 Ok(_) => Err(counter.no_answer()),
-                Err(Unanswered::NoSession(none)) => Err(counter.no_session(none.into_error(&counter.path))),
+                Err(Unanswered::NoSession(none)) => {
+                    Err(counter.no_session(none.into_error(&counter.path).into()))
+                }
                 Err(Unanswered::Refused(failure)) => Err(counter.refused(failure)),
                 Err(Unanswered::GaveUp(failure)) => Err(counter.connection(failure.cause)),
             }
@@ -193,7 +195,7 @@ impl Counter {
     }
 
     fn closed(&self) -> AtomicLongError {
-        self.no_session(self.client().why_ended(&self.path))
+        self.no_session(self.client().why_ended(&self.path).into())
     }
 
     /// Returns the error of a call that gets no session.
@@ -316,7 +318,7 @@ impl Work {
         let session = match counter.client().session().await {
             Ok(session) => session,
             Err(none) => {
-                let error = counter.no_session(none.into_error(&counter.path));
+                let error = counter.no_session(none.into_error(&counter.path).into());
                 if let AtomicLongError::Connection { source, .. } = &error {
                     self.last_failure = Some(Arc::clone(source));
                 }

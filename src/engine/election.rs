@@ -12,7 +12,7 @@ use crate::engine::hold::Hold;
 use crate::engine::look::{self, Subject};
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::room;
-use crate::error::{AcquireError, Lost, LostReason, ReleaseError};
+use crate::error::{AcquireError, InspectError, Lost, LostReason, ReleaseError};
 use crate::path::NodePath;
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
@@ -116,7 +116,7 @@ impl Participant {
 pub(crate) async fn participants(
     path_lock: &Arc<PathLock>,
     most: usize,
-) -> Result<Vec<Participant>, AcquireError> {
+) -> Result<Vec<Participant>, InspectError> {
     let work = Arc::clone(path_lock);
     let participants = path_lock.client().run_while_polled(async move {
         let nodes = look::participants(&work, None).await?;
@@ -137,7 +137,7 @@ pub(crate) async fn participants(
 }
 
 /// Reads the nodes of participants that still exist.
-async fn read(path_lock: &Arc<PathLock>, nodes: &[NodePath]) -> Result<Vec<Participant>, AcquireError> {
+async fn read(path_lock: &Arc<PathLock>, nodes: &[NodePath]) -> Result<Vec<Participant>, InspectError> {
     let path = path_lock.path();
     let answers = path_lock.client().ask(|session, handle| async move {
         // Each is sent when it is called; the answers come in the same order.
@@ -421,7 +421,7 @@ impl Drop for LeftOnDrop {
     fn drop(&mut self) {
         let Self { path_lock, shared } = self;
         if !matches!(shared.status(), Status::Left(_)) {
-            shared.set(Status::Left(Some(path_lock.client().why_ended(path_lock.path()))));
+            shared.set(Status::Left(Some(path_lock.client().why_ended(path_lock.path()).into())));
         }
         contain_panic(|| {
             shared.left.send_if_modified(|left| {

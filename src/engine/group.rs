@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zookeeper_client as zk;
 
-use crate::error::{AcquireError, PersistentNodeError};
+use crate::error::{InspectError, PersistentNodeError};
 use crate::path::LockPath;
 use crate::protocol::failure::{FailureKind, Refusal};
 use crate::session::ask::Unanswered;
@@ -171,11 +171,11 @@ impl Group {
         }
     }
 
-    fn no_session(&self, error: AcquireError) -> PersistentNodeError {
+    fn no_session(&self, error: InspectError) -> PersistentNodeError {
         let path = self.directory.user().to_owned();
         match error {
-            AcquireError::Connection { source, .. } => PersistentNodeError::Connection { path, source },
-            AcquireError::AuthFailed { .. } => PersistentNodeError::AuthFailed { path },
+            InspectError::Connection { source, .. } => PersistentNodeError::Connection { path, source },
+            InspectError::AuthFailed { .. } => PersistentNodeError::AuthFailed { path },
             _ => PersistentNodeError::Closed { path },
         }
     }

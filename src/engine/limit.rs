@@ -10,7 +10,7 @@ use crate::engine::lock_options::SemaphoreOptions;
 use crate::engine::look::{Subject, error_of, no_auth_in};
 use crate::engine::path_lock::PathLock;
 use crate::engine::requests::{delete_late_creates, make_directories, to_library};
-use crate::error::{AcquireError, Cause};
+use crate::error::{Cause, InspectError};
 use crate::path::NodePath;
 use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
 use crate::protocol::permits::{LimitNode, Seen, free, other_limit};
@@ -203,7 +203,7 @@ pub(crate) async fn set_limit(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
     permits: u32,
-) -> Result<(), AcquireError> {
+) -> Result<(), InspectError> {
     let data = &permits.to_be_bytes();
     let path = semaphore.limit.server();
     // Whether the last request was about the directories above the node.
@@ -235,7 +235,7 @@ pub(crate) async fn set_limit(
 }
 
 /// Reads the limit in force.
-pub(crate) async fn limit(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> Result<u32, AcquireError> {
+pub(crate) async fn limit(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> Result<u32, InspectError> {
     let read = path_lock.client().ask(|_, handle| read_limit(semaphore, &handle));
     stated_or_read(path_lock, semaphore, read.await)
 }
@@ -244,7 +244,7 @@ pub(crate) async fn limit(path_lock: &PathLock, semaphore: &SemaphoreOptions) ->
 pub(super) async fn limit_behind_sync(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
-) -> Result<u32, AcquireError> {
+) -> Result<u32, InspectError> {
     let read = path_lock.client().ask(|_, handle| async move {
         let sync = handle.sync(semaphore.limit.server());
         let (synced, data) = tokio::join!(sync, read_limit(semaphore, &handle));
@@ -258,7 +258,7 @@ fn stated_or_read(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
     read: Result<LimitData, Unanswered<NoSession>>,
-) -> Result<u32, AcquireError> {
+) -> Result<u32, InspectError> {
     let data =
         read.map_err(|unanswered| error_of(path_lock, &semaphore.limit, Subject::Directory, unanswered))?;
     match decode(data.as_ref()) {
@@ -272,7 +272,7 @@ fn stated_or_read(
 pub(crate) async fn available(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
-) -> Result<u32, AcquireError> {
+) -> Result<u32, InspectError> {
     let (leases, data) = list(path_lock, semaphore).await?;
     let Some(data) = data else {
         return Err(no_auth_in(path_lock, &semaphore.limit, Subject::Directory));
@@ -292,7 +292,7 @@ pub(crate) async fn available(
 pub(crate) async fn participants(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
-) -> Result<Vec<NodePath>, AcquireError> {
+) -> Result<Vec<NodePath>, InspectError> {
     let (mut leases, _) = list(path_lock, semaphore).await?;
     let number = |name: &String| name.rsplit_once('-').and_then(|(_, number)| number.parse::<i64>().ok());
     leases.sort_by_cached_key(|name| (number(name), name.clone()));
@@ -303,7 +303,7 @@ pub(crate) async fn participants(
 async fn list(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
-) -> Result<(Vec<String>, Option<LimitData>), AcquireError> {
+) -> Result<(Vec<String>, Option<LimitData>), InspectError> {
     let looked = path_lock.client().ask(|session, handle| async move {
         let (leases, limit) = read_both(semaphore, &handle).await;
         let leases = match leases {
@@ -320,9 +320,9 @@ async fn list(
 }
 
 /// Returns the error of a node that contains no limit.
-pub(super) fn invalid(path_lock: &PathLock, semaphore: &SemaphoreOptions, found: String) -> AcquireError {
+pub(super) fn invalid(path_lock: &PathLock, semaphore: &SemaphoreOptions, found: String) -> InspectError {
     let path = path_lock.path().user().to_owned();
-    AcquireError::InvalidLimit { path, node: semaphore.limit.whole().to_owned(), found }
+    InspectError::InvalidLimit { path, node: semaphore.limit.whole().to_owned(), found }
 }
 
 /// Returns the error of a lease that was taken under another limit.
@@ -331,9 +331,9 @@ pub(super) fn mismatch(
     semaphore: &SemaphoreOptions,
     theirs: u32,
     lease: &str,
-) -> AcquireError {
+) -> InspectError {
     let path = path_lock.path().user().to_owned();
-    AcquireError::LimitMismatch {
+    InspectError::LimitMismatch {
         path,
         ours: semaphore.permits,
         theirs,

@@ -10,7 +10,7 @@ use crate::engine::ask_first;
 use crate::engine::path_lock::PathLock;
 use crate::engine::progress::Ahead;
 use crate::engine::requests::{list, list_alone};
-use crate::error::AcquireError;
+use crate::error::{AcquireError, InspectError};
 use crate::path::{LockPath, NodePath};
 use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::node_name::Kind;
@@ -24,7 +24,7 @@ use crate::session::zk_session::Session;
 pub(crate) async fn participants(
     path_lock: &Arc<PathLock>,
     kind: Option<Kind>,
-) -> Result<Vec<NodePath>, AcquireError> {
+) -> Result<Vec<NodePath>, InspectError> {
     let queue = list_queue(path_lock).await?;
     if let Some(queue) = &queue {
         queue.usable().map_err(|unusable| unusable_directory(path_lock, unusable))?;
@@ -34,14 +34,14 @@ pub(crate) async fn participants(
 }
 
 /// Returns how many contenders are before the node `name`. `None` if it is not in the queue.
-pub(crate) async fn position(path_lock: &Arc<PathLock>, name: &str) -> Result<Option<usize>, AcquireError> {
+pub(crate) async fn position(path_lock: &Arc<PathLock>, name: &str) -> Result<Option<usize>, InspectError> {
     let Some(queue) = list_queue(path_lock).await? else { return Ok(None) };
     queue.usable_by(name).map_err(|unusable| unusable_directory(path_lock, unusable))?;
     Ok(queue.rank(name))
 }
 
 /// Returns the queue as it is now. `None` if the directory does not exist.
-pub(super) async fn list_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, AcquireError> {
+pub(super) async fn list_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, InspectError> {
     let path = path_lock.path();
     let listing = path_lock.client().ask(|session, handle| async move {
         match list(path_lock, &session, &handle).await {
@@ -70,12 +70,12 @@ pub(super) enum Subject {
 }
 
 /// Returns the error of a request that an ACL does not allow.
-pub(super) fn no_auth(path_lock: &PathLock, subject: Subject) -> AcquireError {
+pub(super) fn no_auth(path_lock: &PathLock, subject: Subject) -> InspectError {
     no_auth_in(path_lock, path_lock.path(), subject)
 }
 
 /// Returns the same for a request in another directory than the queue's.
-pub(super) fn no_auth_in(path_lock: &PathLock, directory: &LockPath, subject: Subject) -> AcquireError {
+pub(super) fn no_auth_in(path_lock: &PathLock, directory: &LockPath, subject: Subject) -> InspectError {
     let node = match subject {
         Subject::Directory => directory.whole().to_owned(),
         Subject::Parent => match directory.whole().rsplit_once('/') {
@@ -84,7 +84,7 @@ pub(super) fn no_auth_in(path_lock: &PathLock, directory: &LockPath, subject: Su
         },
         Subject::Node(name) => directory.user_child(&name).into(),
     };
-    AcquireError::NoAuth {
+    InspectError::NoAuth {
         path: path_lock.path().user().to_owned(),
         node,
         has_credentials: path_lock.client().has_credentials(),
@@ -97,27 +97,27 @@ pub(super) fn error_of(
     node: &LockPath,
     subject: Subject,
     unanswered: Unanswered<NoSession>,
-) -> AcquireError {
+) -> InspectError {
     let path = path_lock.path();
     let user = || path.user().to_owned();
     match unanswered {
         Unanswered::NoSession(no_session) => no_session.into_error(path),
         Unanswered::Refused(failure) => match failure.kind {
             FailureKind::Refused(Refusal::NoAuth) => no_auth_in(path_lock, node, subject),
-            _ => AcquireError::Rejected { path: user(), source: failure.cause },
+            _ => InspectError::Rejected { path: user(), source: failure.cause },
         },
-        Unanswered::GaveUp(failure) => AcquireError::Connection { path: user(), source: failure.cause },
+        Unanswered::GaveUp(failure) => InspectError::Connection { path: user(), source: failure.cause },
     }
 }
 
 /// Returns the error of a directory that is unusable.
-pub(super) fn unusable_directory(path_lock: &PathLock, unusable: Unusable) -> AcquireError {
+pub(super) fn unusable_directory(path_lock: &PathLock, unusable: Unusable) -> InspectError {
     let path = path_lock.path();
     match unusable {
         Unusable::OtherOrder(name) => {
-            AcquireError::MixedRecipes { path: path.user().to_owned(), node: path.user_child(&name) }
+            InspectError::MixedRecipes { path: path.user().to_owned(), node: path.user_child(&name) }
         }
-        Unusable::Exhausted => AcquireError::SequenceExhausted { path: path.user().to_owned() },
+        Unusable::Exhausted => InspectError::SequenceExhausted { path: path.user().to_owned() },
     }
 }
 

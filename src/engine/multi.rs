@@ -60,7 +60,7 @@ impl Members {
 
     /// Returns the error of a call whose client has ended.
     fn closed(&self) -> TryLockError {
-        let error = |member: &Member| self.client.why_ended(member.path_lock.path());
+        let error = |member: &Member| self.client.why_ended(member.path_lock.path()).into();
         // Not expected: there is at least one member.
         self.in_order.first().map_or_else(|| AcquireError::Closed { path: String::new() }, error).into()
     }

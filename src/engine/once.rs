@@ -9,7 +9,7 @@ use crate::engine::hold::Hold;
 use crate::engine::read::{self, Read};
 use crate::engine::requests::make_directories_at;
 use crate::engine::transact::{Operation, transact};
-use crate::error::{Cause, OnceError, ReadError, TransactionError};
+use crate::error::{AcquireError, Cause, OnceError, ReadError, TransactionError};
 use crate::options::Parents;
 use crate::path::LockPath;
 use crate::protocol::failure::{FailureKind, Refusal};
@@ -69,8 +69,10 @@ impl Records {
             Some(Err(Unanswered::GaveUp(failure))) => {
                 Err(OnceError::Read(ReadError::Connection { path: path(), source: failure.cause }))
             }
-            Some(Err(Unanswered::NoSession(none))) => Err(none.into_error(&self.directory).into()),
-            None => Err(self.client.why_ended(&self.directory).into()),
+            Some(Err(Unanswered::NoSession(none))) => {
+                Err(AcquireError::from(none.into_error(&self.directory)).into())
+            }
+            None => Err(AcquireError::from(self.client.why_ended(&self.directory)).into()),
         }
     }
 

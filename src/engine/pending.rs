@@ -170,6 +170,6 @@ impl Pending {
 
     /// Returns the error of an attempt that the end of the client has stopped.
     pub(crate) fn closed(&self) -> AcquireError {
-        self.path_lock.client().why_ended(self.path_lock.path())
+        self.path_lock.client().why_ended(self.path_lock.path()).into()
     }
 }

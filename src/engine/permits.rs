@@ -433,7 +433,7 @@ impl PermitsAttempt {
             stopped = stop.wait() => return Err(End::Stopped(stopped)),
             session = client.session() => match session {
                 Ok(session) => session,
-                Err(none) => return Err(none.into_error(path_lock.path()).into()),
+                Err(none) => return Err(AcquireError::from(none.into_error(path_lock.path())).into()),
             },
         };
         self.waits_for = WaitsFor::Leases;
@@ -803,16 +803,16 @@ impl PermitsAttempt {
                 AcquireError::TooManyPermits { path: path(), asked: self.wanted, limit }
             }
             NoPermits::LimitMismatch { theirs, lease } => {
-                mismatch(path_lock, &self.semaphore, theirs, &lease)
+                mismatch(path_lock, &self.semaphore, theirs, &lease).into()
             }
-            NoPermits::InvalidLimit { found } => invalid(path_lock, &self.semaphore, found),
+            NoPermits::InvalidLimit { found } => invalid(path_lock, &self.semaphore, found).into(),
             NoPermits::TooManyWatches => AcquireError::TooManyWatches { path: path() },
             NoPermits::KeptFailing(failure) => {
                 AcquireError::Connection { path: path(), source: Arc::clone(&failure.cause) }
             }
             NoPermits::Refused(failure) => match failure.kind {
                 FailureKind::Refused(Refusal::NoAuth) => {
-                    no_auth_in(path_lock, &self.semaphore.leases, std::mem::take(&mut self.subject))
+                    no_auth_in(path_lock, &self.semaphore.leases, std::mem::take(&mut self.subject)).into()
                 }
                 // Of a sequential create with a fresh id: the sequence numbers are used up.
                 FailureKind::Refused(Refusal::NodeExists) => AcquireError::SequenceExhausted { path: path() },

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use zookeeper_client as zk;
 
 use crate::engine::held::Held;
-use crate::error::{AcquireError, RevokeError};
+use crate::error::{InspectError, RevokeError};
 use crate::path::{LockPath, NodePath};
 use crate::session::ask::Unanswered;
 use crate::session::core::Core;
@@ -89,7 +89,7 @@ pub(crate) async fn request_revocation(client: &Core, node: &NodePath) -> Result
     });
     asked.await.map_err(|unanswered| match unanswered {
         Unanswered::NoSession(no_session) => match no_session.into_error(path) {
-            AcquireError::Connection { source, .. } => RevokeError::Connection { node: node(), source },
+            InspectError::Connection { source, .. } => RevokeError::Connection { node: node(), source },
             _ => RevokeError::Closed { node: node() },
         },
         Unanswered::Refused(failure) => RevokeError::Refused { node: node(), source: failure.cause },

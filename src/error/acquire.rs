@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::cause::Cause;
+use super::cause::{Cause, credentials};
 use crate::contender::{About, Contender};
 use crate::path::NodePath;
 use crate::shown::{Quoted, debug_as_text};
@@ -115,11 +115,7 @@ fn needed(path: &str, node: &str, has_credentials: Option<bool>) -> String {
             "the ACL of {shown}, or of the nearest directory above it that exists, needs CREATE for this client"
         )
     };
-    text.push_str(match has_credentials {
-        Some(true) => ", which has credentials, but not the right ones",
-        Some(false) => ", which has no credentials (`ClientBuilder::auth`)",
-        None => "",
-    });
+    text.push_str(credentials(has_credentials));
     text
 }
 

@@ -5,17 +5,8 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::acquire::AcquireError;
-use super::cause::Cause;
+use super::cause::{Cause, credentials};
 use crate::shown::{Quoted, debug_as_text};
-
-/// What the ACL of a counter has to grant a client.
-fn needed(has_credentials: Option<bool>) -> &'static str {
-    match has_credentials {
-        Some(true) => ", which has credentials, but not the right ones",
-        Some(false) => ", which has no credentials (`ClientBuilder::auth`)",
-        None => "",
-    }
-}
 
 /// Error of a [`DistributedAtomicLong`](crate::DistributedAtomicLong).
 ///
@@ -137,7 +128,7 @@ pub enum AtomicLongError {
     #[error(
         "no permission for the counter {path}: its ACL needs READ and WRITE, or, if it is missing, the \
          nearest directory above it CREATE, for this client{}",
-        needed(*has_credentials), path = Quoted(path)
+        credentials(*has_credentials), path = Quoted(path)
     )]
     #[non_exhaustive]
     NoAuth {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::cause::Cause;
+use super::cause::{Cause, credentials};
 use crate::shown::{Quoted, debug_as_text};
 
 /// Error of a [`PersistentNode`](crate::PersistentNode) and a [`GroupMember`](crate::GroupMember).
@@ -64,12 +64,7 @@ pub enum PersistentNodeError {
     #[error(
         "no permission for {path}: its ACL needs READ and WRITE, and the directory above it CREATE and DELETE, \
          for this client{}",
-        match has_credentials {
-            Some(true) => ", which has credentials, but not the right ones",
-            Some(false) => ", which has no credentials (`ClientBuilder::auth`)",
-            None => "",
-        },
-        path = Quoted(path)
+        credentials(*has_credentials), path = Quoted(path)
     )]
     #[non_exhaustive]
     NoAuth {

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::build::InvalidPath;
-use super::cause::Cause;
+use super::cause::{Cause, credentials};
 use super::lost::Lost;
 use crate::shown::{Quoted, debug_as_text};
 
@@ -52,12 +52,7 @@ pub enum ReadError {
     /// The ACL of the node denies this client READ.
     #[error(
         "no permission to read {path}: its ACL needs READ for this client{}",
-        match has_credentials {
-            Some(true) => ", which has credentials, but not the right ones",
-            Some(false) => ", which has no credentials (`ClientBuilder::auth`)",
-            None => "",
-        },
-        path = Quoted(path)
+        credentials(*has_credentials), path = Quoted(path)
     )]
     #[non_exhaustive]
     NoAuth {

@@ -9,8 +9,9 @@ use std::time::Duration;
 use super::BreakError;
 use super::{
     AcquireError, Acquisition, AtomicLongError, BuildError, Cause, ConnectError, ConversionError,
-    ConversionFailure, InvalidPath, LeadError, Lost, LostReason, OnceError, OptionalExt, PersistentNodeError,
-    ReadError, ReleaseError, RevokeError, ServerFailures, TransactionError, TryLockError,
+    ConversionFailure, InspectError, InvalidPath, LeadError, Lost, LostReason, OnceError, OptionalExt,
+    PersistentNodeError, ReadError, ReleaseError, RevokeError, ServerFailures, TransactionError,
+    TryLockError,
 };
 use crate::path::NodePath;
 
@@ -127,6 +128,51 @@ fn a_read_says_of_which_node_and_whether_to_try_again() {
         assert_eq!((error.path(), error.is_retryable()), ("/rates", retryable), "{error}");
         assert_well_put(&error);
     }
+}
+
+#[test]
+fn errors_of_looking_name_the_path_and_are_the_same_to_one_who_acquires() {
+    let path = || "/stock/sku-42".to_owned();
+    let limit = || "/stock/sku-42/permits".to_owned();
+    // With what it is to one who acquires.
+    macro_rules! both {
+        ($variant:ident { $($field:ident: $value:expr),* }) => {
+            (
+                InspectError::$variant { path: path(), $($field: $value),* },
+                AcquireError::$variant { path: path(), $($field: $value),* },
+            )
+        };
+    }
+    for ((error, acquire), retryable, sourced) in [
+        (both!(Connection { source: no_source() }), true, true),
+        (both!(NoAuth { node: NODE.to_owned(), has_credentials: Some(false) }), false, false),
+        (both!(MixedRecipes { node: node() }), false, false),
+        (both!(SequenceExhausted {}), false, false),
+        (both!(LimitMismatch { ours: 3, theirs: 5, node: node() }), false, false),
+        (both!(InvalidLimit { node: limit(), found: "3 bytes".to_owned() }), false, false),
+        (both!(Rejected { source: no_source() }), false, true),
+        (both!(AuthFailed {}), false, false),
+        (both!(Closed {}), false, false),
+    ] {
+        assert!(error.to_string().contains("\"/stock/sku-42\""), "{error}");
+        assert_eq!((error.path(), error.is_retryable()), ("/stock/sku-42", retryable), "{error}");
+        assert_eq!(error.source().is_some(), sourced, "{error}");
+        assert_well_put(&error);
+        assert_brief(&error);
+
+        let converted = AcquireError::from(error.clone());
+        assert_eq!(format!("{converted:?}"), format!("{acquire:?}"));
+        assert_eq!((converted.path(), converted.is_retryable()), (error.path(), retryable), "{converted}");
+        let tried = TryLockError::from(error);
+        assert!(matches!(tried, TryLockError::Acquire(_)) && tried.to_string() == acquire.to_string());
+    }
+    let denied = |has_credentials| {
+        InspectError::NoAuth { path: path(), node: NODE.to_owned(), has_credentials }.to_string()
+    };
+    let needs = format!("the ACL of {NODE:?} needs READ for this client");
+    assert!(denied(None).ends_with(&needs), "{}", denied(None));
+    assert!(denied(Some(false)).ends_with("which has no credentials (`ClientBuilder::auth`)"));
+    assert!(denied(Some(true)).ends_with("which has credentials, but not the right ones"));
 }
 
 #[test]

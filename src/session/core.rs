@@ -16,7 +16,7 @@ use super::supervisor::{CloseReason, ConnectionState, Phase, Shared};
 use super::waker;
 use super::zk_session::{self, Session, SessionGone};
 use crate::contender::Process;
-use crate::error::{AcquireError, ConnectError, ReleaseError};
+use crate::error::{AcquireError, ConnectError, InspectError, ReleaseError};
 use crate::options::Acl;
 use crate::path::LockPath;
 use crate::protocol::failure::FailureKind;
@@ -64,12 +64,12 @@ pub(crate) enum NoSession {
 }
 
 impl NoSession {
-    pub(crate) fn into_error(self, path: &LockPath) -> AcquireError {
+    pub(crate) fn into_error(self, path: &LockPath) -> InspectError {
         let path = path.user().to_owned();
         match self {
-            Self::Unreachable(error) => AcquireError::Connection { path, source: Arc::new(error) },
-            Self::AuthFailed => AcquireError::AuthFailed { path },
-            Self::Closed => AcquireError::Closed { path },
+            Self::Unreachable(error) => InspectError::Connection { path, source: Arc::new(error) },
+            Self::AuthFailed => InspectError::AuthFailed { path },
+            Self::Closed => InspectError::Closed { path },
         }
     }
 }
@@ -213,7 +213,7 @@ impl Core {
 
     /// Returns the error of a call that acquires a lock, if the client is drained.
     pub(crate) fn refuses(&self, path: &LockPath) -> Option<AcquireError> {
-        self.drain.began.load(Ordering::SeqCst).then(|| self.why_ended(path))
+        self.drain.began.load(Ordering::SeqCst).then(|| self.why_ended(path).into())
     }
 
     /// Waits until the client is drained, which every wait for a grant does too (docs/protocol.md#drain).
@@ -276,7 +276,7 @@ impl Core {
     }
 
     /// Returns the error of a call whose work the end of the client has stopped.
-    pub(crate) fn why_ended(&self, path: &LockPath) -> AcquireError {
+    pub(crate) fn why_ended(&self, path: &LockPath) -> InspectError {
         match *self.shared.phase.borrow() {
             Phase::Closed(CloseReason::AuthFailed) => NoSession::AuthFailed.into_error(path),
             _ => NoSession::Closed.into_error(path),

@@ -329,7 +329,7 @@ async fn contenders_of_other_orders_are_refused() {
             TryLockError::Acquire(error) => check(error),
             error => panic!("{error}"),
         }
-        check(mutex(&client).participants().await.unwrap_err());
+        check(mutex(&client).participants().await.unwrap_err().into());
         client.flush(SOON).await.unwrap();
         assert_eq!(queue(&server), [foreign.as_str()], "ours is gone, theirs is not");
         server.delete(&foreign).unwrap();

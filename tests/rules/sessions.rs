@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, InterProcessMutex, LockState, LostReason, ReleaseError,
-    RetryPolicy, TryLockError,
+    AcquireError, Client, ConnectionState, InspectError, InterProcessMutex, LockState, LostReason,
+    ReleaseError, RetryPolicy, TryLockError,
 };
 use zookeeper_test_server::{Cut, LogKind, Match, Op};
 
@@ -439,7 +439,7 @@ async fn a_look_that_ends_each_session_is_given_up_by_the_retry_policy() {
     let client = connect_with(&server, RetryPolicy::n_times(2, Duration::ZERO)).await;
     server.fail(Match::op(Op::GetChildren).path(DIRECTORY).always(), -112);
     let error = within("the end", mutex(&client).participants()).await.unwrap_err();
-    assert!(matches!(error, AcquireError::Connection { .. }), "{error}");
+    assert!(matches!(error, InspectError::Connection { .. }), "{error}");
     // The first, at once in the next session, and twice by the policy.
     assert_eq!(server.counters().requests(Op::GetChildren), 4);
     server.clear_faults();

@@ -88,7 +88,7 @@ async fn whatever_is_called_later_says_so(env: &Env) {
         closed(within("an answer", mutex.acquire(Duration::from_secs(60))).await.unwrap_err());
         closed(within("an answer", mutex.acquire(Duration::ZERO)).await.unwrap_err());
         closed(within("an answer", mutex.acquire_until(Instant::now())).await.unwrap_err());
-        closed(within("an answer", mutex.participants()).await.unwrap_err());
+        closed(within("an answer", mutex.participants()).await.unwrap_err().into());
         match within("an answer", mutex.try_lock()).await.unwrap_err() {
             TryLockError::Acquire(error) => closed(error),
             other => panic!("{other:?}"),

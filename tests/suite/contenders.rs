@@ -102,7 +102,7 @@ async fn check_refused(env: &Env, foreign: &str) {
         TryLockError::Acquire(error) => check(error),
         other => panic!("{other:?}"),
     }
-    check(mutex.participants().await.unwrap_err());
+    check(mutex.participants().await.unwrap_err().into());
     env.wait_count(&path, 1).await;
     env.delete(&node).await;
     within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
@@ -154,7 +154,7 @@ async fn used_up_sequence_numbers_are_refused(env: &Env) {
         TryLockError::Acquire(error) => check(&error),
         other => panic!("{other:?}"),
     }
-    check(&mutex.participants().await.unwrap_err());
+    check(&mutex.participants().await.unwrap_err().into());
     env.wait_count(&path, 1).await;
     // As the error says: without contenders the directory can be deleted, and the numbers begin anew.
     env.delete(&node).await;

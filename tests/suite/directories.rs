@@ -5,7 +5,7 @@ use std::time::Duration;
 use test_support::{SOON, within};
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
-use zookeeper_recipes::{AcquireError, BuildError, InterProcessMutex, LockPath, Parents};
+use zookeeper_recipes::{AcquireError, BuildError, InspectError, InterProcessMutex, LockPath, Parents};
 use zookeeper_test_server::{Match, NodeKind, Op};
 
 use crate::harness::{Behaviour, Env, NO_CONTAINERS, Need, behaviours};
@@ -141,7 +141,7 @@ async fn check_namespace(env: &Env, client: &zookeeper_recipes::Client, namespac
     assert!(!error.to_string().contains(namespace), "{error}");
     env.create(&format!("{namespace}/shop/stock/x__lock__"), zk::CreateMode::EphemeralSequential).await;
     match mutex.participants().await.unwrap_err() {
-        AcquireError::MixedRecipes { path, node, .. } => {
+        InspectError::MixedRecipes { path, node, .. } => {
             assert_eq!(path, "/shop/stock");
             assert!(node.starts_with("/shop/stock/x__lock__"), "{node}");
         }

@@ -8,7 +8,8 @@ use test_support::in_process::Barrier;
 use tokio::task::JoinSet;
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
-    AcquireError, Client, ConnectionState, InterProcessMutex, ReleaseError, RetryPolicy, TryLockError,
+    AcquireError, Client, ConnectionState, InspectError, InterProcessMutex, ReleaseError, RetryPolicy,
+    TryLockError,
 };
 
 use crate::harness::{Behaviour, CriticalSection, Env, LATE, Need, behaviours};
@@ -37,9 +38,14 @@ fn mutex(client: &Client, env: &Env) -> InterProcessMutex {
 }
 
 /// What servers that are back answer. A client that tries only twice is asked again if a busy machine needs longer.
-async fn answered<T: Debug, F: Future<Output = Result<T, AcquireError>>>(ask: impl Fn() -> F) -> T {
+async fn answered<T, E, F>(ask: impl Fn() -> F) -> T
+where
+    T: Debug,
+    E: Into<AcquireError>,
+    F: Future<Output = Result<T, E>>,
+{
     loop {
-        match within("an answer", ask()).await {
+        match within("an answer", ask()).await.map_err(Into::into) {
             Err(AcquireError::Connection { .. }) => {}
             answer => return answer.unwrap(),
         }
@@ -176,7 +182,7 @@ async fn participants_without_an_answer_says_so(env: &Env) {
     let (client, link) = env.linked(builder).await;
     link.cut();
     let error = within("an answer", mutex(&client, env).participants()).await.unwrap_err();
-    assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
+    assert!(matches!(error, InspectError::Connection { .. }), "{error:?}");
     link.mend();
     let free = mutex(&client, env);
     assert_eq!(answered(|| free.participants()).await, [""; 0]);
