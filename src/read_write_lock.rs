@@ -29,7 +29,7 @@ use crate::protocol::node_name::Kind;
 /// [become the writer](ReadGuard::try_upgrade).
 ///
 /// A read-write lock needs a path of its own: where its nodes meet those of a mutex, both recipes refuse with
-/// [`AcquireError::MixedRecipes`] (Curator lets both in).
+/// [`AcquireError::MixedRecipes`](crate::AcquireError::MixedRecipes) (Curator lets both in).
 ///
 /// # Not re-entrant
 /// A task that holds the read lock and acquires the write lock of the same path waits for itself, until its
