@@ -128,10 +128,11 @@ impl Node {
 
     fn tell_written(&self, generation: u64) {
         self.set_trouble(None);
+        // First: a caller who waited for the data finds the node there.
+        self.tell(PersistentNodeState::Present);
         contain_panic(|| {
             self.written.send_if_modified(|known| mem::replace(known, generation) != generation);
         });
-        self.tell(PersistentNodeState::Present);
     }
 
     /// Tells those who wait for these data, or earlier ones.
