@@ -171,10 +171,11 @@
 //!
 //! # Errors
 //! There is one error type for each question: [`BuildError`], [`ConnectError`], [`AcquireError`],
-//! [`TryLockError`], [`InspectError`] of calls that only look, [`LeadError`], [`ReleaseError`], [`DrainError`],
-//! [`ConversionError`], [`TransactionError`], [`ReadError`], [`OnceError`], [`RevokeError`], [`BreakError`],
-//! [`PersistentNodeError`] and [`AtomicLongError`]. Each has `is_retryable()` and `path()`, and its message says
-//! what to do where something can be done. A loss is not an error of a call, but a state of the guard: [`Lost`].
+//! [`TryLockError`], [`InspectError`] of calls that only look, [`SetPermitsError`], [`LeadError`], [`ReleaseError`],
+//! [`DrainError`], [`ConversionError`], [`TransactionError`], [`ReadError`], [`OnceError`], [`RevokeError`],
+//! [`BreakError`], [`PersistentNodeError`] and [`AtomicLongError`]. Each has `is_retryable()` and `path()`, and its
+//! message says what to do where something can be done. A loss is not an error of a call, but a state of the guard:
+//! [`Lost`].
 //!
 //! # Logging
 //! Events are emitted with `tracing`, from targets that begin with `zookeeper_recipes`. `ERROR`: the client is
@@ -244,7 +245,7 @@ pub use error::{
     AcquireError, Acquisition, AtomicLongError, BreakError, BuildError, ConnectError, ConversionError,
     ConversionFailure, DrainError, Holding, InspectError, InvalidPath, LeadError, LocalHolder, Lost,
     LostReason, OnceError, OptionalExt, PersistentNodeError, ReadError, ReleaseError, RevokeError,
-    ServerFailure, ServerFailureKind, ServerFailures, TransactionError, TryLockError,
+    ServerFailure, ServerFailureKind, ServerFailures, SetPermitsError, TransactionError, TryLockError,
 };
 pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLock};
 pub use fence::{FenceGate, Fenced};

@@ -14,7 +14,8 @@ use crate::engine::observe::Call;
 use crate::engine::path_lock::{Ask, Budget, PathLock};
 use crate::engine::{limit, permits};
 use crate::error::{
-    AcquireError, BreakError, BuildError, InspectError, Lost, ReadError, ReleaseError, TryLockError,
+    AcquireError, BreakError, BuildError, InspectError, Lost, ReadError, ReleaseError, SetPermitsError,
+    TryLockError,
 };
 use crate::guard::{AnyGuard, LockGuard, LockState};
 use crate::guard_set::GuardSet;
@@ -622,9 +623,9 @@ impl InterProcessSemaphore {
     /// permit that is being granted at this very moment may be granted under the limit that handles state.
     ///
     /// # Errors
-    /// - [`AcquireError::ZeroPermits`] if `n` is zero.
-    /// - [`AcquireError::TooManyPermits`] if `n` is larger than 10,000.
-    /// - See [`AcquireError`] for the other variants; never [`AcquireError::TimedOut`].
+    /// - [`SetPermitsError::ZeroPermits`] if `n` is zero.
+    /// - [`SetPermitsError::TooManyPermits`] if `n` is larger than 10,000.
+    /// - See [`SetPermitsError`] for the other variants.
     ///
     /// # Cancel safety
     /// If the future is dropped, the limit may be set or not.
@@ -646,17 +647,17 @@ impl InterProcessSemaphore {
     #[doc(alias = "add_permits")]
     #[doc(alias = "SharedCount")]
     #[doc(alias = "trySetPermits")]
-    pub async fn set_permits(&self, n: u32) -> Result<(), AcquireError> {
+    pub async fn set_permits(&self, n: u32) -> Result<(), SetPermitsError> {
         let path = || self.path().to_owned();
         match n {
-            0 => return Err(AcquireError::ZeroPermits { path: path() }),
+            0 => return Err(SetPermitsError::ZeroPermits { path: path() }),
             1..=MAX_PERMITS => {}
-            _ => return Err(AcquireError::TooManyPermits { path: path(), asked: n, limit: MAX_PERMITS }),
+            _ => return Err(SetPermitsError::TooManyPermits { path: path(), asked: n, limit: MAX_PERMITS }),
         }
         let set = self.look(move |path_lock, semaphore| async move {
             limit::set_limit(&path_lock, &semaphore, n).await
         });
-        Ok(set.await?)
+        set.await.map_err(SetPermitsError::not_set)
     }
 
     /// Returns the paths of the nodes of the permits that are held, of all processes, in the order in which

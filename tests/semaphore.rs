@@ -10,7 +10,7 @@ use test_support::{SOON, within};
 use tokio::task::JoinSet;
 use zookeeper_recipes::{
     AcquireError, BuildError, Client, InterProcessSemaphore, LostReason, NodePath, ReleaseError,
-    SemaphorePermit, TransactionError, TryLockError,
+    SemaphorePermit, SetPermitsError, TransactionError, TryLockError,
 };
 use zookeeper_test_server::Server;
 
@@ -230,8 +230,8 @@ async fn the_limit_may_be_stored_elsewhere() {
     for (limit, asked) in [(0, true), (10_001, false)] {
         let error = two.set_permits(limit).await.unwrap_err();
         let (zero, many) = (
-            matches!(error, AcquireError::ZeroPermits { .. }),
-            matches!(error, AcquireError::TooManyPermits { limit: 10_000, .. }),
+            matches!(error, SetPermitsError::ZeroPermits { .. }),
+            matches!(error, SetPermitsError::TooManyPermits { limit: 10_000, .. }),
         );
         assert_eq!((zero, many), (asked, !asked), "{error}");
     }

@@ -31,8 +31,8 @@ use zookeeper_recipes::{
     LockState, Lost, LostReason, Margin, MultiLockGuard, NodePath, NodeVersion, OnceBuilder, OnceError,
     OnceOutcome, OnceRecord, OnceRun, Parents, Permissions, QueuedLock, ReadError, ReadGuard, ReadToken,
     ReleaseError, RetryPolicy, RevokeError, SemaphorePermit, ServerFailure, ServerFailureKind,
-    ServerFailures, StateWatch, Stored, Token, Transaction, TransactionError, TryLockError, WriteGuard, mode,
-    once,
+    ServerFailures, SetPermitsError, StateWatch, Stored, Token, Transaction, TransactionError, TryLockError,
+    WriteGuard, mode, once,
 };
 use zookeeper_recipes::{BreakError, Contender, ContenderKind, Identity};
 use zookeeper_recipes::{
@@ -93,7 +93,7 @@ fn types_go_anywhere() {
     all!(free: LeaderSelector, LeaderSelectorBuilder);
     all!(cloned: LeaderLatch, LeaderLatchBuilder, Leadership, LeaderSelector, LeaderSelectorBuilder);
     all!(copied: LeadershipState);
-    all!(error: InspectError, LeadError);
+    all!(error: InspectError, LeadError, SetPermitsError);
     all!(free: Acl, LockPath, NodePath);
     all!(free: HoldWatch, Holding, StateWatch<ConnectionState>, StateWatch<LeadershipState>);
     all!(cloned: HoldWatch, Holding, StateWatch<ConnectionState>);

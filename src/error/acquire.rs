@@ -103,11 +103,8 @@ fn needed(path: &str, node: &str, has_credentials: Option<bool>) -> String {
     } else if node.strip_prefix(path) == Some("/permits")
         || !path.starts_with(node) && !node.starts_with(path)
     {
-        // Of a semaphore: the node with the limit, or if that has a path of its own, one above it.
-        format!(
-            "the ACL of {shown} needs READ for this client, and to set the limit WRITE, or CREATE if the node \
-             with the limit does not exist"
-        )
+        // Of a semaphore: the node with the limit, which may have a path of its own.
+        format!("the ACL of {shown} needs READ for this client")
     } else if node.starts_with(path) {
         format!("the ACL of the node before this client's, {shown}, needs READ for this client")
     } else {
@@ -335,10 +332,9 @@ pub enum AcquireError {
         #[source]
         source: Cause,
     },
-    /// The semaphore will not give as many permits to one call: they are more than its limit, or, of
-    /// [`set_permits`](crate::InterProcessSemaphore::set_permits), more than the largest limit. A call that
-    /// waits ends with this too if the limit has become smaller than what it asks for when it is the first in
-    /// the queue.
+    /// The semaphore will not give as many permits to one call: they are more than its limit. A call that waits
+    /// ends with this too if the limit has become smaller than what it asks for when it is the first in the
+    /// queue.
     #[error(
         "{asked} permits were asked for at the semaphore {path}, whose limit is {limit}",
         path = Quoted(path)
@@ -352,7 +348,7 @@ pub enum AcquireError {
         /// The limit.
         limit: u32,
     },
-    /// A semaphore was asked for no permits, or was to have a limit of zero.
+    /// A semaphore was asked for no permits.
     #[error("no permits were asked for at the semaphore {path}: ask for one at least", path = Quoted(path))]
     #[non_exhaustive]
     ZeroPermits {

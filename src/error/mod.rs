@@ -24,6 +24,7 @@ mod persistent_node;
 mod read;
 mod release;
 mod revoke;
+mod set_permits;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -45,4 +46,5 @@ pub use persistent_node::PersistentNodeError;
 pub use read::ReadError;
 pub use release::ReleaseError;
 pub use revoke::RevokeError;
+pub use set_permits::SetPermitsError;
 pub use transaction::TransactionError;

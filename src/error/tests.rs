@@ -10,8 +10,8 @@ use super::BreakError;
 use super::{
     AcquireError, Acquisition, AtomicLongError, BuildError, Cause, ConnectError, ConversionError,
     ConversionFailure, InspectError, InvalidPath, LeadError, Lost, LostReason, OnceError, OptionalExt,
-    PersistentNodeError, ReadError, ReleaseError, RevokeError, ServerFailures, TransactionError,
-    TryLockError,
+    PersistentNodeError, ReadError, ReleaseError, RevokeError, ServerFailures, SetPermitsError,
+    TransactionError, TryLockError,
 };
 use crate::path::NodePath;
 
@@ -173,6 +173,50 @@ fn errors_of_looking_name_the_path_and_are_the_same_to_one_who_acquires() {
     assert!(denied(None).ends_with(&needs), "{}", denied(None));
     assert!(denied(Some(false)).ends_with("which has no credentials (`ClientBuilder::auth`)"));
     assert!(denied(Some(true)).ends_with("which has credentials, but not the right ones"));
+}
+
+#[test]
+fn errors_of_setting_a_limit_name_the_path_and_say_whether_to_try_again() {
+    let path = || "/stock".to_owned();
+    let node = || "/stock/permits".to_owned();
+    let not_set = SetPermitsError::not_set;
+    let unlike = InspectError::SequenceExhausted { path: path() };
+    for (error, text, retryable, sourced) in [
+        (SetPermitsError::ZeroPermits { path: path() }, "at least 1", false, false),
+        (
+            SetPermitsError::TooManyPermits { path: path(), asked: 7, limit: 5 },
+            "be 7: the largest is 5",
+            false,
+            false,
+        ),
+        (not_set(InspectError::Connection { path: path(), source: no_source() }), "set it again", true, true),
+        (
+            not_set(InspectError::NoAuth { path: path(), node: node(), has_credentials: Some(false) }),
+            "\"/stock/permits\" needs WRITE",
+            false,
+            false,
+        ),
+        (
+            not_set(InspectError::Rejected { path: path(), source: no_source() }),
+            "refused to set",
+            false,
+            true,
+        ),
+        (
+            not_set(InspectError::AuthFailed { path: path() }),
+            "refused the client's credentials",
+            false,
+            false,
+        ),
+        (not_set(InspectError::Closed { path: path() }), "its client is closed", false, false),
+        (not_set(unlike), "refused to set", false, true),
+    ] {
+        assert!(error.to_string().contains("\"/stock\"") && error.to_string().contains(text), "{error}");
+        assert_eq!((error.path(), error.is_retryable()), ("/stock", retryable), "{error}");
+        assert_eq!(error.source().is_some(), sourced, "{error}");
+        assert_well_put(&error);
+        assert_brief(&error);
+    }
 }
 
 #[test]

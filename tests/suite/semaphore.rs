@@ -10,7 +10,7 @@ use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
     Acl, AcquireError, BuildError, Client, InspectError, InterProcessSemaphore, LockState, LostReason,
-    ReleaseError, SemaphorePermit, TransactionError, TryLockError,
+    ReleaseError, SemaphorePermit, SetPermitsError, TransactionError, TryLockError,
 };
 use zookeeper_test_server::NodeKind;
 
@@ -551,7 +551,7 @@ async fn the_end_of_a_client_returns_all(env: &Env) {
     let next = within("the next", next).await.unwrap().unwrap();
     assert!(matches!(ours.acquire(SOON).await, Err(AcquireError::Closed { .. })));
     assert!(matches!(ours.permits().await, Err(InspectError::Closed { .. })));
-    assert!(matches!(ours.set_permits(3).await, Err(AcquireError::Closed { .. })));
+    assert!(matches!(ours.set_permits(3).await, Err(SetPermitsError::Closed { .. })));
     drop(permit);
     assert!(next.is_held());
     next.release().await.unwrap();
@@ -674,12 +674,14 @@ async fn an_acl_goes_to_all_its_nodes(env: &Env) {
     for error in [
         within("an answer", stranger.acquire(SOON)).await.unwrap_err(),
         within("an answer", stranger.permits()).await.unwrap_err().into(),
-        within("an answer", stranger.set_permits(3)).await.unwrap_err(),
         within("an answer", stranger.available_permits()).await.unwrap_err().into(),
     ] {
         assert!(matches!(error, AcquireError::NoAuth { .. }), "{error:?}");
         assert!(error.to_string().contains(&path) && !error.is_retryable(), "{error}");
     }
+    let error = within("an answer", stranger.set_permits(3)).await.unwrap_err();
+    assert!(matches!(error, SetPermitsError::NoAuth { .. }) && !error.is_retryable(), "{error:?}");
+    assert!(error.to_string().contains(&path), "{error}");
     assert!(permit.is_held());
     permit.release().await.unwrap();
     assert_eq!(semaphore.available_permits().await.unwrap(), 2);
@@ -752,9 +754,9 @@ async fn permits_of_zero_and_too_much_are_refused(env: &Env) {
         other => panic!("{other:?}"),
     }
     let error = semaphore.set_permits(0).await.unwrap_err();
-    assert!(matches!(error, AcquireError::ZeroPermits { .. }), "{error:?}");
+    assert!(matches!(error, SetPermitsError::ZeroPermits { .. }), "{error:?}");
     let error = semaphore.set_permits(u32::MAX).await.unwrap_err();
-    assert!(matches!(error, AcquireError::TooManyPermits { .. }), "{error:?}");
+    assert!(matches!(error, SetPermitsError::TooManyPermits { .. }), "{error:?}");
     assert!(env.stat(&format!("{}/permits", env.lock_path())).await.is_none());
     assert_eq!((semaphore.permits().await.unwrap(), semaphore.available_permits().await.unwrap()), (3, 2));
     permit.release().await.unwrap();
