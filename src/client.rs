@@ -432,8 +432,8 @@ impl Client {
     ///
     /// # Errors
     /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed it in time: the nodes go when the
-    /// session expires. That may also be a session that the client has given up, in an outage. A borrowed session
-    /// stays open, and their deletion goes on in it.
+    /// session expires. The session may also be an earlier one, which the client gave up in an outage. A borrowed
+    /// session stays open, and their deletion goes on in it.
     ///
     /// # Cancel safety
     /// The client is closed from the first poll on. If the future is dropped, only the result is lost.

@@ -60,6 +60,11 @@ async fn brief_client(server: &Server, builder: ClientBuilder) -> Client {
     connect_as(builder.session_timeout(T), server).await
 }
 
+/// The same, where a test does something for which a session timeout is the time.
+async fn steady_client(server: &Server) -> Client {
+    connect_as(patient().session_timeout(2 * T), server).await
+}
+
 /// A session to be borrowed.
 async fn owned_session(server: &Server, timeout: Duration) -> zk::Client {
     // Several times over, so that the library does not pause before it reconnects.
@@ -878,7 +883,7 @@ async fn close_without_a_server_ends_those_who_wait_for_one_at_once() {
     for lost in [false, true] {
         let server = server();
         let (client, state) = match lost {
-            true => (brief_client(&server, patient()).await, ConnectionState::Lost),
+            true => (steady_client(&server).await, ConnectionState::Lost),
             false => (client(&server).await, ConnectionState::Suspended),
         };
         server.stop();
@@ -1132,7 +1137,7 @@ async fn a_session_that_only_the_client_has_given_up_is_closed_when_there_are_se
     for is_closed in [false, true] {
         let server = server();
         server.freeze_expiry(true);
-        let client = brief_client(&server, patient()).await;
+        let client = steady_client(&server).await;
         let (guard, id) = (hold(&client).await, session(&client));
         server.stop();
         until_state(&client, ConnectionState::Lost).await;
@@ -1154,6 +1159,41 @@ async fn a_session_that_only_the_client_has_given_up_is_closed_when_there_are_se
             None => hold(&client).await.release().await.unwrap(),
         }
     }
+}
+
+/// The close begins before the client gives the session up, and there is a server after that.
+#[tokio::test]
+async fn close_goes_on_when_the_client_gives_its_session_up_meanwhile() {
+    let server = server();
+    server.freeze_expiry(true);
+    let client = steady_client(&server).await;
+    let guard = hold(&client).await;
+    server.stop();
+    within("the loss", guard.lost()).await;
+    // After 2/3 of the session timeout, which is 2 T here. After 7/5 of it the client gives up.
+    tokio::time::sleep(T).await;
+    let closing = tokio::spawn(async move { client.close().await });
+    // Until it has.
+    tokio::time::sleep(T).await;
+    server.restart().unwrap();
+    within("the close", closing).await.unwrap().unwrap();
+    assert!(!server.exists(&guard.node()));
+}
+
+/// A server that was reached again has said so, as one does after most outages that cost a session.
+#[tokio::test]
+async fn close_confirms_a_session_that_the_servers_have_expired_meanwhile() {
+    let server = server();
+    let client = steady_client(&server).await;
+    let (guard, id) = (hold(&client).await, session(&client));
+    server.stop();
+    within("the loss", guard.lost()).await;
+    let closing = tokio::spawn(async move { client.close().await });
+    // Until more than a session timeout has passed since the loss of the connection.
+    tokio::time::sleep(T).await;
+    assert!(server.expire_session(id));
+    server.restart().unwrap();
+    within("the close", closing).await.unwrap().unwrap();
 }
 
 /// A server that was asked has said that it is gone.

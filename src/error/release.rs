@@ -81,13 +81,14 @@ pub enum ReleaseError {
         /// The time that was given.
         waited: Duration,
     },
-    /// No server confirmed in time that the session is closed. It ends, with its nodes, when it expires. A
-    /// borrowed session ([`Client::from_session`](crate::Client::from_session)) stays open, and the deletion
-    /// of this client's nodes goes on in it.
+    /// No server confirmed in time that the sessions of this client are closed: the last one, and any that it
+    /// gave up in an outage. They end, with their nodes, when they expire. A borrowed session
+    /// ([`Client::from_session`](crate::Client::from_session)) stays open, and the deletion of this client's
+    /// nodes goes on in it.
     #[non_exhaustive]
     #[error(
-        "no server confirmed the end of the session within {waited:?}; it ends, with its nodes, when it \
-         expires"
+        "no server confirmed the end of the client's session within {waited:?}; it ends, with its nodes, when \
+         it expires"
     )]
     SessionNotClosed {
         /// The time that passed.

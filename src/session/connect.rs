@@ -29,7 +29,7 @@ pub(crate) struct Dialer {
     /// The server timeout of the last session, for as long as it lives.
     server_timeout: Duration,
     /// The sessions before that.
-    pub(super) earlier: Earlier,
+    earlier: Earlier,
 }
 
 impl Dialer {
@@ -89,7 +89,7 @@ impl Dialer {
         match self.connect(right, self.connect_timeout.saturating_sub(started.elapsed())).await {
             // The first session has no nodes, and its drop closes it.
             Ok(exchanged) => {
-                self.earlier.dropped(Ending::new(&handle), handle.session_timeout());
+                self.earlier.end(Ending::new(&handle), self.connector(right), self.servers.repeated());
                 Ok(exchanged)
             }
             Err(error) => {
@@ -100,10 +100,23 @@ impl Dialer {
         }
     }
 
-    /// Closes the last session if it was given up for want of a server, now that one may be in reach.
-    pub(super) fn close_given_up(&mut self, timeout: Duration) {
+    /// Ends the session that was the current one at the servers, too. If it was given up for want of one, that begins
+    /// with [`end_given_up`](Self::end_given_up).
+    pub(super) fn end_last(&mut self, ending: Ending) {
         let connector = self.connector(self.server_timeout);
-        self.earlier.close_given_up(connector, self.servers.repeated(), timeout);
+        self.earlier.end_last(ending, connector, self.servers.repeated());
+    }
+
+    /// Ends the last session if it was given up, now that a server may be in reach.
+    pub(super) fn end_given_up(&mut self) {
+        let connector = self.connector(self.server_timeout);
+        self.earlier.end_given_up(connector, self.servers.repeated());
+    }
+
+    /// Waits until the servers have confirmed the end of all earlier sessions, for at most `timeout`. Returns whether
+    /// they have.
+    pub(super) async fn all_ended(&mut self, timeout: Duration) -> bool {
+        tokio::time::timeout(timeout, self.earlier.all_ended()).await.is_ok()
     }
 
     fn connector(&self, server_timeout: Duration) -> zk::Connector {

@@ -21,8 +21,6 @@ pub(crate) struct SessionLease {
     last_renewal: Latest,
     /// Whether a server is connected.
     connected: AtomicBool,
-    /// When the last connection was lost.
-    disconnected_at: Latest,
     /// Whether the lease was valid when that was told last. Waiting tasks are woken when that changes, and
     /// not by each renewal.
     told: watch::Sender<bool>,
@@ -35,7 +33,6 @@ impl SessionLease {
             timeout,
             last_renewal: Latest::default(),
             connected: AtomicBool::new(true),
-            disconnected_at: Latest::default(),
             // Not valid before the first renewal.
             told: watch::Sender::new(false),
         }
@@ -104,18 +101,8 @@ impl SessionLease {
     }
 
     pub(crate) fn set_connected(&self, connected: bool) {
-        if self.connected.swap(connected, Ordering::AcqRel) && !connected {
-            self.disconnected_at.raise(clock::now());
-        }
+        self.connected.store(connected, Ordering::Release);
         self.tell();
-    }
-
-    /// Returns for how long no server has been connected; zero while one is.
-    pub(crate) fn disconnected_for(&self) -> Duration {
-        match self.disconnected_at.get() {
-            Some(moment) if !self.connected.load(Ordering::Acquire) => clock::now().since(moment),
-            _ => Duration::ZERO,
-        }
     }
 
     /// Returns whether a server is connected, and the lease is neither suspended nor expired.

@@ -14,7 +14,7 @@ use crate::protocol::server_timeout::ConnectionHistory;
 use crate::session::cleanup::Cleanup;
 use crate::session::clock;
 use crate::session::connect::Dialer;
-use crate::session::earlier::{self, Earlier, Ending};
+use crate::session::earlier::Ending;
 use crate::session::heartbeat::{self, Heartbeat};
 use crate::session::journal;
 use crate::session::waker::contain_panic;
@@ -246,7 +246,7 @@ async fn run(
             (SessionEnd::Stopped, Some(dialer)) => {
                 // The heartbeat would log the losses, which `close` does later.
                 heartbeat.abort();
-                let confirmed = close(&shared, &session, ending, &mut dialer.earlier).await;
+                let confirmed = close(&shared, &session, ending, dialer).await;
                 return shared.close(CloseReason::Closed, confirmed);
             }
             (SessionEnd::Stopped, None) => return release(&shared, &session, &cleanup).await,
@@ -264,7 +264,7 @@ async fn run(
             (end, Some(dialer)) => {
                 shared.tell_state(ConnectionState::Lost);
                 if let Some(ending) = ending {
-                    dialer.earlier.ended(&session, ending);
+                    dialer.end_last(ending.of(&session));
                 }
                 match end {
                     SessionEnd::Stalled => dialer.next_server_timeout.double(),
@@ -277,12 +277,17 @@ async fn run(
                     Ok(handle) => handle,
                     Err(closed) => {
                         shared.refuse(closed);
-                        dialer.close_given_up(session.timeout());
-                        let ended = tokio::time::timeout(session.timeout(), dialer.earlier.all_ended()).await;
-                        return shared.close(closed, ended.unwrap_or(false));
+                        dialer.end_given_up();
+                        // Servers that refuse the credentials end no session either.
+                        let patience = match closed {
+                            CloseReason::Closed => session.timeout(),
+                            CloseReason::AuthFailed => Duration::ZERO,
+                        };
+                        let confirmed = dialer.all_ended(patience).await;
+                        return shared.close(closed, confirmed);
                     }
                 };
-                dialer.close_given_up(session.timeout());
+                dialer.end_given_up();
                 session = Session::new(session.number() + 1, handle, lease.margin);
                 shared.begin(&session);
             }
@@ -402,23 +407,20 @@ async fn dial_on(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Opti
     }
 }
 
-/// Closes the session. Returns `true` once a server has confirmed it, and the end of the earlier ones, `false` if none
-/// has within the session timeout.
-async fn close(shared: &Shared, session: &Session, ending: Option<Ending>, earlier: &mut Earlier) -> bool {
+/// Closes the current session. Returns `true` once the servers have confirmed its end, and that of all earlier ones,
+/// `false` if they have not within the session timeout.
+async fn close(shared: &Shared, session: &Session, ending: Option<Ending>, dialer: &mut Dialer) -> bool {
     session.log().expect_end();
     // Drops the last clone of the handle but those of requests under way, which are about to drop theirs.
     // Then the library sends CloseSession.
     session.end(LostReason::Closed);
     shared.refuse(CloseReason::Closed);
-    let closed = async {
-        match ending {
-            Some(ending) => earlier::closed(session, ending).await,
-            // It had ended before it was looked at, which only a server's answer could do.
-            None => true,
-        }
-    };
-    let all = async { tokio::join!(closed, earlier.all_ended()) };
-    let confirmed = matches!(tokio::time::timeout(session.timeout(), all).await, Ok((true, true)));
+    // `None`: an answer of a server had ended it before the supervisor looked.
+    if let Some(ending) = ending {
+        dialer.end_last(ending.of(session));
+    }
+    dialer.end_given_up();
+    let confirmed = dialer.all_ended(session.timeout()).await;
     // Only now: a tracing subscriber may block this thread, and with it the library's task, whose request
     // frees the locks.
     session.log().write();
