@@ -91,7 +91,7 @@ impl Earlier {
     }
 }
 
-/// Ends a session. Like the client's next session this is asked for until there is a server.
+/// Ends a session, however long that takes.
 async fn end(mut ending: Ending, connector: zk::Connector, servers: String) {
     let limit = ending.timeout.saturating_mul(2);
     let closing = async {
@@ -106,8 +106,26 @@ async fn end(mut ending: Ending, connector: zk::Connector, servers: String) {
     if tokio::time::timeout(limit, closing).await == Ok(true) {
         return;
     }
+    let timeout = ending.timeout;
     loop {
-        match connector.clone().with_session(ending.info.clone()).connect(&servers).await {
+        match tokio::time::timeout(timeout, take_up(&ending, &connector, &servers)).await {
+            Ok(true) => return,
+            Ok(false) => {
+                tracing::debug!(session_id = %ending.info.id(), "an earlier session is left to expire");
+                return tokio::time::sleep(timeout).await;
+            }
+            // A server that hears the client and is not heard renews the session with each try, and has to be given
+            // the time to expire it.
+            Err(_) => tokio::time::sleep(timeout.saturating_mul(2)).await,
+        }
+    }
+}
+
+/// Takes a session up by its id and password, and closes it. Returns `true` when it has ended, `false` if the servers do
+/// not let this client have it.
+async fn take_up(ending: &Ending, connector: &zk::Connector, servers: &str) -> bool {
+    loop {
+        match connector.clone().with_session(ending.info.clone()).connect(servers).await {
             Ok(handle) if handle.session_id() == ending.info.id() => {
                 let mut states = handle.state_watcher();
                 drop(handle);
@@ -116,15 +134,12 @@ async fn end(mut ending: Ending, connector: zk::Connector, servers: String) {
                     state = states.changed().await;
                 }
                 if state == zk::SessionState::Closed {
-                    return;
+                    return true;
                 }
             }
-            Err(zk::Error::SessionExpired) => return,
-            // Another session, which its drop closes: this server takes none up.
-            Ok(_) | Err(zk::Error::AuthFailed) => {
-                tracing::debug!(session_id = %ending.info.id(), "an earlier session is left to expire");
-                return tokio::time::sleep(ending.timeout).await;
-            }
+            Err(zk::Error::SessionExpired) => return true,
+            // The first is another session, which its drop closes: this server takes none up.
+            Ok(_) | Err(zk::Error::AuthFailed) => return false,
             Err(error) => tracing::debug!(%error, "an earlier session could not be ended yet"),
         }
         tokio::time::sleep(PAUSE).await;

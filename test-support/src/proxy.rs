@@ -296,6 +296,9 @@ fn end(side: &TcpStream, how: Cut) {
     };
 }
 
+/// How long a process that is being started may have what was open here.
+const FORKS_WITHIN: Duration = Duration::from_secs(10);
+
 /// Waits for connections, except while they are refused.
 fn accept(shared: &Arc<Shared>) {
     loop {
@@ -305,7 +308,10 @@ fn accept(shared: &Arc<Shared>) {
         if state.closed {
             return;
         }
-        let bound = TcpListener::bind(shared.address);
+        // A process that another thread is starting has what was open here until it is a program of its own, also a
+        // listener on this port that has been dropped.
+        let bound =
+            poll_until("the port of a proxy", FORKS_WITHIN, || TcpListener::bind(shared.address).ok());
         match &bound {
             Ok(_) => state.listening = true,
             Err(e) => state.failed = Some(format!("no proxy on {}: {e}", shared.address)),
