@@ -137,7 +137,7 @@ impl InterProcessFairLock {
     /// # }
     /// ```
     #[track_caller]
-    pub fn enqueue(&self) -> impl Future<Output = Result<QueuedLock, AcquireError>> + Send + 'static {
+    pub fn enqueue(&self) -> impl Future<Output = Result<QueuedLock, AcquireError>> + Send + 'static + use<> {
         let location = Location::caller();
         let path_lock = Arc::clone(&self.path_lock);
         async move {

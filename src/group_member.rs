@@ -199,7 +199,7 @@ impl GroupMember {
     ///
     /// # Cancel safety
     /// The member leaves in any case, from the moment of the call.
-    pub fn close(self) -> impl Future<Output = Result<(), PersistentNodeError>> + Send + 'static {
+    pub fn close(self) -> impl Future<Output = Result<(), PersistentNodeError>> + Send + 'static + use<> {
         self.node.close()
     }
 }

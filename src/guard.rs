@@ -383,7 +383,7 @@ impl<M: Mode> LockGuard<M> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<M> {
         let lost = self.hold.when_lost();
         let path = self.path().into();
         async move { Lost { path, reason: lost.await } }
@@ -646,7 +646,7 @@ impl<M: Mode> LockGuard<M> {
     /// # }
     /// ```
     #[doc(alias = "makeRevocable")]
-    pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static + use<M> {
         let (session, held) = (Arc::downgrade(self.hold.session()), Arc::clone(self.hold.held()));
         let directory = self.hold.directory().clone();
         let runtime = self.hold.path_lock().client().runtime();
@@ -749,7 +749,7 @@ impl<M: Mode> LockGuard<M> {
     /// # }
     /// ```
     #[doc(alias = "unlock")]
-    pub fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static {
+    pub fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<M> {
         let lost = self.hold.lost().map(|reason| self.as_lost(reason));
         // Of several guards exactly one gets the hold here, however they race.
         let released = Arc::into_inner(self.hold).map(Hold::release);

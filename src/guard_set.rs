@@ -65,7 +65,7 @@ impl GuardSet {
     }
 
     /// Waits until the first is lost. Borrows nothing.
-    pub(crate) fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+    pub(crate) fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
         let losses = self.guards.iter().map(|guard| -> BoxedFuture<Lost> { Box::pin(guard.lost()) });
         let mut losses: Vec<_> = losses.collect();
         async move { first(losses.iter_mut()).await }
@@ -101,7 +101,7 @@ impl GuardSet {
     }
 
     /// Waits until revocation of one is requested. Borrows nothing.
-    pub(crate) fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub(crate) fn revoked(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let requests = self.guards.iter().map(|guard| -> BoxedFuture<()> { Box::pin(guard.revoked()) });
         let mut requests: Vec<_> = requests.collect();
         async move { first(requests.iter_mut()).await }
@@ -117,7 +117,7 @@ impl GuardSet {
 
     /// Releases all, the last first, and waits for the outcome of each. Returns the first error. The requests
     /// are on their way when this returns.
-    pub(crate) fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static {
+    pub(crate) fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {
         let lost = self.lost_now();
         let releases: Vec<_> = self.into_guards().into_iter().rev().map(AnyGuard::release).collect();
         async move {

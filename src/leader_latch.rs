@@ -515,7 +515,7 @@ impl Leadership {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
         self.term.when_lost()
     }
 

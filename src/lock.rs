@@ -425,7 +425,7 @@ macro_rules! lock_methods {
             pub fn acquire(
                 &self,
                 timeout: std::time::Duration,
-            ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static {
+            ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static + use<> {
                 let budget = $crate::lock::within(&self.path_lock, timeout);
                 let location = std::panic::Location::caller();
                 let ask = $crate::engine::path_lock::Ask::new($kind, budget, location);
@@ -464,7 +464,7 @@ macro_rules! lock_methods {
             pub fn acquire_until(
                 &self,
                 deadline: std::time::Instant,
-            ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static {
+            ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static + use<> {
                 let budget = $crate::lock::until(&self.path_lock, deadline);
                 let location = std::panic::Location::caller();
                 let ask = $crate::engine::path_lock::Ask::new($kind, budget, location);
@@ -525,7 +525,7 @@ macro_rules! lock_methods {
                 &self,
                 wait: std::time::Duration,
                 lease: std::time::Duration,
-            ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static {
+            ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static + use<> {
                 let budget = $crate::lock::within(&self.path_lock, wait);
                 let location = std::panic::Location::caller();
                 let ask = $crate::engine::path_lock::Ask::new($kind, budget, location);
@@ -564,7 +564,9 @@ macro_rules! lock_methods {
             /// # }
             /// ```
             #[track_caller]
-            pub fn lock(&self) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static {
+            pub fn lock(
+                &self,
+            ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static + use<> {
                 let budget = $crate::engine::path_lock::Budget::Forever;
                 let location = std::panic::Location::caller();
                 let ask = $crate::engine::path_lock::Ask::new($kind, budget, location);
@@ -616,7 +618,7 @@ macro_rules! lock_methods {
             #[doc(alias = "tryAcquire")]
             pub fn try_lock(
                 &self,
-            ) -> impl Future<Output = Result<$guard, crate::TryLockError>> + Send + 'static {
+            ) -> impl Future<Output = Result<$guard, crate::TryLockError>> + Send + 'static + use<> {
                 let location = std::panic::Location::caller();
                 let hold = $crate::lock::try_lock(std::sync::Arc::clone(&self.path_lock), $kind, location);
                 async move { hold.await.map($guard::new) }

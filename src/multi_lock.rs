@@ -229,7 +229,7 @@ impl InterProcessMultiLock {
     pub fn acquire(
         &self,
         timeout: Duration,
-    ) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static {
+    ) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static + use<> {
         self.ask(self.budget(|path_lock| lock::within(path_lock, timeout)), None, Location::caller())
     }
 
@@ -264,7 +264,7 @@ impl InterProcessMultiLock {
     pub fn acquire_until(
         &self,
         deadline: Instant,
-    ) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static {
+    ) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static + use<> {
         self.ask(self.budget(|path_lock| lock::until(path_lock, deadline)), None, Location::caller())
     }
 
@@ -302,7 +302,7 @@ impl InterProcessMultiLock {
         &self,
         wait: Duration,
         lease: Duration,
-    ) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static {
+    ) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static + use<> {
         let budget = self.budget(|path_lock| lock::within(path_lock, wait));
         self.ask(budget, Some(lease), Location::caller())
     }
@@ -333,7 +333,9 @@ impl InterProcessMultiLock {
     /// # }
     /// ```
     #[track_caller]
-    pub fn lock(&self) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static {
+    pub fn lock(
+        &self,
+    ) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static + use<> {
         self.ask(Budget::Forever, None, Location::caller())
     }
 
@@ -372,7 +374,9 @@ impl InterProcessMultiLock {
     /// ```
     #[track_caller]
     #[doc(alias = "tryAcquire")]
-    pub fn try_lock(&self) -> impl Future<Output = Result<MultiLockGuard, TryLockError>> + Send + 'static {
+    pub fn try_lock(
+        &self,
+    ) -> impl Future<Output = Result<MultiLockGuard, TryLockError>> + Send + 'static + use<> {
         let mut ask = Ask::new(Kind::Exclusive, self.budget(lock::at_once), Location::caller());
         let (members, as_given) = (self.members.clone(), Arc::clone(&self.as_given));
         async move {
@@ -453,7 +457,7 @@ impl InterProcessMultiLock {
         budget: Budget,
         lease: Option<Duration>,
         location: &'static Location<'static>,
-    ) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static {
+    ) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static + use<> {
         // Each member is asked for as its own kind.
         let mut ask = Ask { lease, ..Ask::new(Kind::Exclusive, budget, location) };
         let (members, as_given) = (self.members.clone(), Arc::clone(&self.as_given));
@@ -668,7 +672,7 @@ impl MultiLockGuard {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
         self.guards.lost()
     }
 
@@ -957,7 +961,7 @@ impl MultiLockGuard {
     /// # }
     /// ```
     #[doc(alias = "makeRevocable")]
-    pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.guards.revoked()
     }
 
@@ -1031,7 +1035,7 @@ impl MultiLockGuard {
     /// # }
     /// ```
     #[doc(alias = "unlock")]
-    pub fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static {
+    pub fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {
         self.guards.release()
     }
 

@@ -283,7 +283,7 @@ impl PersistentNode {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn close(self) -> impl Future<Output = Result<(), PersistentNodeError>> + Send + 'static {
+    pub fn close(self) -> impl Future<Output = Result<(), PersistentNodeError>> + Send + 'static + use<> {
         let Self { client, wanted, closed, .. } = self;
         drop(wanted);
         async move {

@@ -205,7 +205,7 @@ impl InterProcessSemaphore {
     pub fn acquire(
         &self,
         timeout: Duration,
-    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static {
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
         self.acquire_many(1, timeout)
     }
 
@@ -237,7 +237,7 @@ impl InterProcessSemaphore {
     pub fn acquire_until(
         &self,
         deadline: Instant,
-    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static {
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
         self.acquire_many_until(1, deadline)
     }
 
@@ -279,7 +279,7 @@ impl InterProcessSemaphore {
         &self,
         n: u32,
         timeout: Duration,
-    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static {
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
         self.acquire_within(n, within(&self.path_lock, timeout), Location::caller())
     }
 
@@ -311,7 +311,7 @@ impl InterProcessSemaphore {
         &self,
         n: u32,
         deadline: Instant,
-    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static {
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
         self.acquire_within(n, until(&self.path_lock, deadline), Location::caller())
     }
 
@@ -320,7 +320,7 @@ impl InterProcessSemaphore {
         n: u32,
         budget: Budget,
         location: &'static Location<'static>,
-    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static {
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
         let ask = Ask::new(Kind::Exclusive, budget, location);
         let path_lock = Arc::clone(&self.path_lock);
         async move { acquire(path_lock, n, ask).await }
@@ -358,7 +358,7 @@ impl InterProcessSemaphore {
         &self,
         wait: Duration,
         lease: Duration,
-    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static {
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
         self.acquire_many_for(1, wait, lease)
     }
 
@@ -398,7 +398,7 @@ impl InterProcessSemaphore {
         n: u32,
         wait: Duration,
         lease: Duration,
-    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static {
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
         let ask = Ask::new(Kind::Exclusive, within(&self.path_lock, wait), Location::caller());
         let path_lock = Arc::clone(&self.path_lock);
         async move {
@@ -444,7 +444,7 @@ impl InterProcessSemaphore {
     #[doc(alias = "tryAcquire")]
     pub fn try_acquire(
         &self,
-    ) -> impl Future<Output = Result<SemaphorePermit, TryLockError>> + Send + 'static {
+    ) -> impl Future<Output = Result<SemaphorePermit, TryLockError>> + Send + 'static + use<> {
         self.try_acquire_many(1)
     }
 
@@ -477,7 +477,7 @@ impl InterProcessSemaphore {
     pub fn try_acquire_many(
         &self,
         n: u32,
-    ) -> impl Future<Output = Result<SemaphorePermit, TryLockError>> + Send + 'static {
+    ) -> impl Future<Output = Result<SemaphorePermit, TryLockError>> + Send + 'static + use<> {
         let mut ask = Ask::new(Kind::Exclusive, at_once(&self.path_lock), Location::caller());
         let path_lock = Arc::clone(&self.path_lock);
         async move {
@@ -1289,7 +1289,7 @@ impl SemaphorePermit {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
         self.set.lost()
     }
 
@@ -1505,7 +1505,7 @@ impl SemaphorePermit {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.set.revoked()
     }
 
@@ -1538,7 +1538,7 @@ impl SemaphorePermit {
     /// ```
     #[doc(alias = "returnLease")]
     #[doc(alias = "returnAll")]
-    pub fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static {
+    pub fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {
         self.set.release()
     }
 

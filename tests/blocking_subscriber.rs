@@ -20,9 +20,9 @@ use zookeeper_test_server::{Direction, Server};
 const TIMEOUT: Duration = Duration::from_secs(6);
 
 /// What the client's own thread is called.
-const SESSION_THREAD: &str = "zookeeper-recipes";
+const SESSION_THREAD: &str = "zk-session";
 /// What the thread is called that tells of calls and holds. It is blocked too.
-const WATCH_THREAD: &str = "zookeeper-watch";
+const WATCH_THREAD: &str = "zk-watch";
 
 /// Whether no other threads have logged.
 fn only_ours(threads: &BTreeSet<String>) -> bool {

@@ -302,7 +302,7 @@ fn watch_for_panics() {
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if std::thread::current().name() == Some("zookeeper-recipes") {
+            if std::thread::current().name() == Some("zk-session") {
                 PANICS.fetch_add(1, Ordering::SeqCst);
             }
             before(info);

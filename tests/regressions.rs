@@ -98,7 +98,7 @@ fn session_panics() -> Vec<String> {
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            if thread::current().name() == Some("zookeeper-recipes") {
+            if thread::current().name() == Some("zk-session") {
                 PANICS.lock().unwrap_or_else(PoisonError::into_inner).push(panic.to_string());
             }
             usual(panic);

@@ -6,6 +6,8 @@
 mod architecture;
 #[path = "surface/docs.rs"]
 mod docs;
+#[path = "surface/shapes.rs"]
+mod shapes;
 
 use std::error::Error;
 use std::fmt::{Debug, Display};

@@ -25,7 +25,7 @@ use zookeeper_recipes::{
 use zookeeper_test_server::{Match, Op};
 
 /// What the thread that tells is called.
-const WATCH_THREAD: &str = "zookeeper-watch";
+const WATCH_THREAD: &str = "zk-watch";
 
 type Fields = BTreeMap<String, String>;
 

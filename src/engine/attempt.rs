@@ -224,7 +224,7 @@ impl Attempt {
         mut self,
         begun: Option<Box<Begun>>,
         cancelled: oneshot::Receiver<Ticket>,
-    ) -> impl Future<Output = ()> + Send + 'static {
+    ) -> impl Future<Output = ()> + Send + 'static + use<> {
         async move {
             let mut stop = Stop::new(self.ask.budget, cancelled);
             stop.ask_before(self.ask.budget, &self.path_lock);

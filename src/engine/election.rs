@@ -240,7 +240,7 @@ impl Term {
     }
 
     /// Waits until the term is over. Keeps neither the session nor the client.
-    pub(crate) fn when_lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+    pub(crate) fn when_lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
         let path = self.path().into();
         let (mut given_up, lost) = (self.given_up.subscribe(), self.hold.when_lost());
         async move {

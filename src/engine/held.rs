@@ -279,7 +279,7 @@ impl Held {
     }
 
     /// Waits until the lock is lost or its session ends. Keeps neither the session nor the client.
-    pub(crate) fn when_lost(self: &Arc<Self>) -> impl Future<Output = LostReason> + Send + 'static {
+    pub(crate) fn when_lost(self: &Arc<Self>) -> impl Future<Output = LostReason> + Send + 'static + use<> {
         let mut state = self.state.subscribe();
         let session = self.session.upgrade();
         let ended = session.as_deref().map(Session::ended);

@@ -162,7 +162,7 @@ impl Hold {
     }
 
     /// Waits until the lock is lost. Keeps neither the session nor the client.
-    pub(crate) fn when_lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+    pub(crate) fn when_lost(&self) -> impl Future<Output = LostReason> + Send + 'static + use<> {
         waker::contain(self.held.when_lost())
     }
 
@@ -192,7 +192,9 @@ impl Hold {
 
     /// Releases the lock, and waits until the node is deleted. Cleanup does the work, so dropping the future
     /// does not stop it.
-    pub(crate) fn release(mut self) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static {
+    pub(crate) fn release(
+        mut self,
+    ) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {
         let (done, result) = oneshot::channel();
         self.release_once(Some(done));
         // Kept until the result: if this is the last handle, its drop closes the client before the deletion.

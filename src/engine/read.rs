@@ -94,7 +94,7 @@ fn lost(hold: &Hold, reason: LostReason) -> ReadError {
 }
 
 /// Waits until one of the holds is lost. Borrows nothing.
-fn when_lost(holds: &[&Hold]) -> impl Future<Output = ()> + Send + 'static {
+fn when_lost(holds: &[&Hold]) -> impl Future<Output = ()> + Send + 'static + use<> {
     let mut losses: Vec<_> = holds.iter().map(|hold| Box::pin(hold.when_lost())).collect();
     async move {
         std::future::poll_fn(|context| {

@@ -25,7 +25,7 @@ use crate::session::observer::{Observer, TARGET};
 const MOST: usize = 65_536;
 
 /// The thread's name. Linux shows at most fifteen characters.
-const NAME: &str = "zookeeper-watch";
+const NAME: &str = "zk-watch";
 
 /// An observed call, from its beginning until what it was granted is over.
 #[derive(Debug)]

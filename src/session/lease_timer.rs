@@ -40,7 +40,7 @@ pub(super) trait Leased: Send + Sync {
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// The thread's name. Linux shows at most fifteen characters.
-const NAME: &str = "zookeeper-lease";
+const NAME: &str = "zk-lease";
 
 static LEASES: Leases = Leases { armed: Mutex::new(Armed::new()), changed: Condvar::new() };
 

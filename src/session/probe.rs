@@ -29,6 +29,8 @@ pub(super) const MAX_ANSWER_BYTES: usize = 512;
 /// The most threads of the process that ask. The lookup of a host name may take longer than the window and
 /// cannot be stopped: if it hangs, each further try to connect would leave more threads behind.
 const MAX_THREADS: usize = 4 * MAX_SERVERS;
+/// The name of each. Linux shows at most fifteen characters.
+const NAME: &str = "zk-probe";
 
 /// How a server is asked by TLS: by its host, over a connection, until a deadline. Returns the answer, and
 /// whether the server has closed the connection; or why there was no handshake, as far as that is known. Absent
@@ -80,7 +82,7 @@ pub(super) async fn ask_before(
         };
         // Not `spawn_blocking`: a runtime waits for such threads when it shuts down, and panics if it can
         // start no more.
-        if let Err(error) = thread::Builder::new().name("zookeeper-probe".to_owned()).spawn(asking) {
+        if let Err(error) = thread::Builder::new().name(NAME.to_owned()).spawn(asking) {
             tracing::debug!(%error, "no thread could be started to ask a server");
         }
     }

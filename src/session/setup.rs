@@ -61,6 +61,9 @@ pub(crate) struct Setup {
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The name of a client's thread. Linux shows at most fifteen characters.
+const NAME: &str = "zk-session";
+
 impl Default for Setup {
     fn default() -> Self {
         Self {
@@ -236,7 +239,7 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
             supervise(shared, first, Some(dialer), cleanup, lease).await;
         });
     };
-    thread::Builder::new().name("zookeeper-recipes".to_owned()).spawn(run).map_err(failed)?;
+    thread::Builder::new().name(NAME.to_owned()).spawn(run).map_err(failed)?;
     Ok(core)
 }
 

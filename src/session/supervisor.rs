@@ -186,7 +186,7 @@ pub(crate) fn supervise(
     dialer: Option<Dialer>,
     cleanup: Cleanup,
     lease: LeaseOptions,
-) -> impl Future<Output = ()> + Send + 'static {
+) -> impl Future<Output = ()> + Send + 'static + use<> {
     // Outside of the future: a task whose runtime shuts down may be dropped before its first poll.
     let close = CloseOnDrop(Arc::clone(&shared));
     async move {

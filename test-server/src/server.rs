@@ -324,12 +324,14 @@ impl Builder {
             tick: self.tick,
             sweep: self.container_check_interval,
         };
-        let thread = std::thread::Builder::new()
-            .name("zookeeper-test-server".to_owned())
-            .spawn(move || runtime.block_on(main.run()))?;
+        let thread =
+            std::thread::Builder::new().name(NAME.to_owned()).spawn(move || runtime.block_on(main.run()))?;
         Ok(Server { shared, addr, control, handle, thread: Some(thread) })
     }
 }
+
+/// The thread's name. Linux shows at most fifteen characters.
+const NAME: &str = "zk-test-server";
 
 /// How many connections may wait to be accepted: as many as the standard library allows.
 const BACKLOG: u32 = 128;

@@ -6,10 +6,10 @@ use super::architecture::public_names;
 use super::{files_below, read, sources};
 
 /// A public item with the documentation above it.
-struct Item {
-    file: PathBuf,
+pub(super) struct Item {
+    pub(super) file: PathBuf,
     /// The line of its declaration, up to its body.
-    declaration: String,
+    pub(super) declaration: String,
     docs: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ impl Item {
         !examples(&self.docs).is_empty()
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         format!("{}: {}", self.file.display(), self.declaration)
     }
 }
@@ -52,7 +52,7 @@ fn documentation(line: &str) -> Option<&str> {
 }
 
 /// All public types, traits and methods. A method that a macro makes for several types counts once.
-fn items() -> Vec<Item> {
+pub(super) fn items() -> Vec<Item> {
     let exported = public_names();
     sources().iter().flat_map(|file| items_of(file, &exported)).collect()
 }

@@ -166,7 +166,7 @@ static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 fn remember_panics() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        if std::thread::current().name() == Some("zookeeper-recipes") {
+        if std::thread::current().name() == Some("zk-session") {
             PANICS.lock().unwrap().push(panic.to_string());
         }
         usual(panic);

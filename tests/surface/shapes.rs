@@ -1,0 +1,237 @@
+//! What users write around the futures that borrow nothing: a future that outlives the lock or the guard that
+//! made it. Most of it only has to compile.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use test_support::in_process::{connect, session, start};
+use test_support::{SOON, within};
+use zookeeper_recipes::{
+    AcquireError, AnyGuard, BuildError, Client, GroupMember, InterProcessFairLock, InterProcessMultiLock,
+    InterProcessMutex, InterProcessReadLock, InterProcessSemaphore, InterProcessWriteLock, LeaderSelector,
+    Leadership, LockGuard, Lost, MultiLockGuard, PersistentNode, ReadGuard, SemaphorePermit, WriteGuard,
+};
+
+use super::docs::items;
+
+/// A function for each method, in which the future outlives the value that made it, and the list of them.
+macro_rules! outlives {
+    ($($file:literal: $($type:ty),+ => $method:ident $arguments:tt;)+) => {
+        const OUTLIVES: &[(&str, &str)] = &[$(($file, stringify!($method))),+];
+
+        #[expect(dead_code, reason = "they are compiled, not run")]
+        fn futures_that_outlive() {
+            $($({
+                fn future(made: $type) -> impl Future + Send + 'static {
+                    made.$method $arguments
+                }
+                let _ = future;
+            })+)+
+        }
+    };
+}
+
+outlives! {
+    "src/lock.rs": InterProcessMutex, InterProcessFairLock => lock();
+    "src/lock.rs": InterProcessReadLock, InterProcessWriteLock => lock();
+    "src/lock.rs": InterProcessMutex, InterProcessFairLock => try_lock();
+    "src/lock.rs": InterProcessReadLock, InterProcessWriteLock => try_lock();
+    "src/lock.rs": InterProcessMutex, InterProcessFairLock, InterProcessReadLock => acquire(SOON);
+    "src/lock.rs": InterProcessMutex, InterProcessFairLock => acquire_until(Instant::now());
+    "src/lock.rs": InterProcessMutex, InterProcessWriteLock => acquire_for(SOON, SOON);
+    "src/fair_lock.rs": InterProcessFairLock => enqueue();
+    "src/multi_lock.rs": InterProcessMultiLock => lock();
+    "src/multi_lock.rs": InterProcessMultiLock => try_lock();
+    "src/multi_lock.rs": InterProcessMultiLock => acquire(SOON);
+    "src/multi_lock.rs": InterProcessMultiLock => acquire_until(Instant::now());
+    "src/multi_lock.rs": InterProcessMultiLock => acquire_for(SOON, SOON);
+    "src/multi_lock.rs": MultiLockGuard => lost();
+    "src/multi_lock.rs": MultiLockGuard => revoked();
+    "src/multi_lock.rs": MultiLockGuard => release();
+    "src/semaphore.rs": InterProcessSemaphore => acquire(SOON);
+    "src/semaphore.rs": InterProcessSemaphore => acquire_until(Instant::now());
+    "src/semaphore.rs": InterProcessSemaphore => acquire_for(SOON, SOON);
+    "src/semaphore.rs": InterProcessSemaphore => acquire_many(2, SOON);
+    "src/semaphore.rs": InterProcessSemaphore => acquire_many_until(2, Instant::now());
+    "src/semaphore.rs": InterProcessSemaphore => acquire_many_for(2, SOON, SOON);
+    "src/semaphore.rs": InterProcessSemaphore => try_acquire();
+    "src/semaphore.rs": InterProcessSemaphore => try_acquire_many(2);
+    "src/semaphore.rs": SemaphorePermit => lost();
+    "src/semaphore.rs": SemaphorePermit => revoked();
+    "src/semaphore.rs": SemaphorePermit => release();
+    "src/guard.rs": LockGuard, ReadGuard, WriteGuard, AnyGuard => lost();
+    "src/guard.rs": LockGuard, ReadGuard, WriteGuard, AnyGuard => revoked();
+    "src/guard.rs": LockGuard, ReadGuard, WriteGuard, AnyGuard => release();
+    "src/leader_selector.rs": LeaderSelector => lead(|_| async {});
+    "src/leader_latch.rs": Leadership => lost();
+    "src/group_member.rs": GroupMember => close();
+    "src/persistent_node.rs": PersistentNode => close();
+}
+
+/// A new method whose future captures what it need not, or that no shape above is of, fails here.
+#[test]
+fn futures_that_borrow_nothing_say_so_and_are_compiled() {
+    let mut found = BTreeSet::new();
+    for item in items() {
+        let Some((name, future)) = item.declaration.split_once("-> impl Future<") else { continue };
+        let is_bound = future.contains("'static") || future.contains("use<");
+        // The future of a method that takes its work borrows what the work borrows.
+        if !is_bound && name.contains("work: impl Future<") {
+            continue;
+        }
+        assert!(future.contains("use<"), "{} captures what it was made from: + use<>", item.name());
+        let name =
+            name.split("fn ").nth(1).and_then(|name| name.split(['(', '<']).next()).unwrap_or_default();
+        found.insert((item.file.display().to_string(), name.to_owned()));
+    }
+    let compiled: BTreeSet<_> =
+        OUTLIVES.iter().map(|(file, name)| ((*file).to_owned(), (*name).to_owned())).collect();
+    assert_eq!(found, compiled);
+}
+
+/// Locks of which only the futures stay.
+#[tokio::test]
+async fn locks_of_an_iterator_are_asked_for_at_once() {
+    let server = start();
+    let client = connect(&server).await;
+    let asked: Result<Vec<_>, BuildError> =
+        (0..3).map(|sku| Ok(InterProcessMutex::new(&client, &format!("/inventory/{sku}"))?.lock())).collect();
+    let mut guards = Vec::new();
+    for granted in asked.unwrap() {
+        guards.push(within("the grant", granted).await.unwrap());
+    }
+    assert!(guards.iter().all(LockGuard::is_held));
+}
+
+/// Of the form of `tower::Service`: the future borrows nothing of the service.
+trait Service<R> {
+    type Answer;
+    type Future: Future<Output = Self::Answer>;
+
+    fn call(&mut self, request: R) -> Self::Future;
+}
+
+struct Locked<S> {
+    client: Client,
+    inner: S,
+}
+
+impl<S> Service<String> for Locked<S>
+where
+    S: Service<String>,
+    S::Future: Send + 'static,
+    S::Answer: Send + 'static,
+{
+    type Answer = Result<S::Answer, AcquireError>;
+    type Future = Pin<Box<dyn Future<Output = Self::Answer> + Send>>;
+
+    fn call(&mut self, request: String) -> Self::Future {
+        let granted = InterProcessMutex::new(&self.client, &request).map(|mutex| mutex.acquire(SOON));
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let guard = granted.unwrap().await?;
+            let answer = answer.await;
+            drop(guard);
+            Ok(answer)
+        })
+    }
+}
+
+struct Length;
+
+impl Service<String> for Length {
+    type Answer = usize;
+    type Future = std::future::Ready<usize>;
+
+    fn call(&mut self, request: String) -> Self::Future {
+        std::future::ready(request.len())
+    }
+}
+
+#[tokio::test]
+async fn a_layer_of_a_service_acquires_a_lock_for_each_request() {
+    let server = start();
+    let mut service = Locked { client: connect(&server).await, inner: Length };
+    let answer = within("the answer", service.call("/orders/4711".to_owned())).await;
+    assert_eq!(answer.unwrap(), 12);
+}
+
+struct Job {
+    guard: LockGuard,
+}
+
+impl Job {
+    fn lost(self) -> impl Future<Output = Lost> + Send + use<> {
+        self.guard.lost()
+    }
+}
+
+/// The guard is released, and the future goes on to wait for the end of the session.
+#[tokio::test]
+async fn the_loss_is_waited_for_without_the_guard() {
+    let server = start();
+    let client = connect(&server).await;
+    let guard = within("the grant", InterProcessMutex::new(&client, "/jobs").unwrap().lock()).await.unwrap();
+    let lost = Job { guard }.lost();
+    within("the release", client.flush(Duration::from_secs(10))).await.unwrap();
+    assert!(server.expire_session(session(&client)));
+    assert_eq!(within("the end of the session", lost).await.path(), "/jobs");
+}
+
+/// The names of the threads of this library, by the file that starts them.
+const THREADS: [(&str, &str); 5] = [
+    ("src/session/setup.rs", "zk-session"),
+    ("src/session/lease_timer.rs", "zk-lease"),
+    ("src/session/journal.rs", "zk-watch"),
+    ("src/session/probe.rs", "zk-probe"),
+    ("test-server/src/server.rs", "zk-test-server"),
+];
+
+/// Linux cuts names of threads off after fifteen bytes, so that `top` and a core dump show another one.
+#[test]
+fn names_of_threads_are_whole_and_documented() {
+    let page = super::read("ARCHITECTURE.md");
+    let mut found = BTreeSet::new();
+    for file in super::sources().into_iter().chain(super::files_below("test-server/src")) {
+        let text = super::read(&file);
+        let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let starts = text.matches("thread::Builder::new()").count();
+        assert_eq!(
+            starts + text.matches("thread::spawn(").count(),
+            usize::from(starts > 0),
+            "{}",
+            file.display()
+        );
+        if starts > 0 {
+            let name = text.split("\nconst NAME: &str = \"").nth(1).and_then(|rest| rest.split('"').next());
+            let name = name.unwrap_or_else(|| panic!("{} gives its thread no `NAME`", file.display()));
+            assert!(name.len() <= 15, "{name}");
+            let is_ours = file.starts_with("src");
+            assert!(!is_ours || page.contains(&format!("`{name}`")), "ARCHITECTURE.md does not have {name}");
+            found.insert((file.display().to_string(), name.to_owned()));
+        }
+    }
+    assert_eq!(found, THREADS.map(|(file, name)| (file.to_owned(), name.to_owned())).into());
+}
+
+/// As `top -H` shows them.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn threads_show_their_names() {
+    let server = start();
+    let client = connect(&server).await;
+    let mutex = InterProcessMutex::new(&client, "/jobs").unwrap();
+    let guard = within("the grant", mutex.lock()).await.unwrap();
+    let names: BTreeSet<String> = std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        // A thread of another test may be gone by now.
+        .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok())
+        .map(|name| name.trim_end().to_owned())
+        .collect();
+    for name in ["zk-session", "zk-lease", "zk-test-server"] {
+        assert!(names.contains(name), "{name}: {names:?}");
+    }
+    guard.release().await.unwrap();
+}
