@@ -12,6 +12,7 @@ use crate::error::{BuildError, InspectError, LeadError};
 use crate::guard::while_held;
 use crate::options::{Acl, Parents};
 use crate::protocol::node_name::Dialect;
+use crate::session::log;
 use crate::shown::Quoted;
 use crate::token::FencingToken;
 
@@ -207,7 +208,7 @@ impl LeaderSelector {
                 match output {
                     Ok(output) => return Ok(output),
                     Err(lost) => {
-                        tracing::info!(path = lost.path(), %lost, ?released, "a leader's work was dropped");
+                        log::info!(path = lost.path(), %lost, ?released, "a leader's work was dropped");
                     }
                 }
             }

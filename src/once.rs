@@ -15,6 +15,7 @@ use crate::guard::LockGuard;
 use crate::mutex::InterProcessMutex;
 use crate::path::LockPath;
 use crate::protocol::once;
+use crate::session::log;
 use crate::shown::Quoted;
 use crate::token::FencingToken;
 use crate::transaction::{Stored, Transaction, get_data};
@@ -336,7 +337,7 @@ impl OnceBuilder {
 /// Releases the lock. What the record says does not depend on how that ends.
 async fn release(guard: LockGuard) {
     if let Err(error) = guard.release().await {
-        tracing::debug!(%error, "the lock of a job was lost before its release");
+        log::debug!(%error, "the lock of a job was lost before its release");
     }
 }
 

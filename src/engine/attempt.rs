@@ -41,6 +41,7 @@ use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Queue;
 use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
+use crate::session::log;
 use crate::session::note::How;
 use crate::session::running::Running;
 use crate::session::tickets::Ticket;
@@ -712,7 +713,7 @@ async fn wait<T>(seat: Seat<'_>, work: impl Future<Output = T>, stop: &mut Stop)
         end = stop.wait() => Err(End::from(end)),
         _ = seat.session.ended() => {
             let path = seat.path_lock.path().user();
-            tracing::debug!(path, session = seat.session.number(), "again in the next session");
+            log::debug!(path, session = seat.session.number(), "again in the next session");
             Err(End::Again)
         }
     }

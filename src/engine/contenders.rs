@@ -17,6 +17,7 @@ use crate::path::LockPath;
 use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::queue::Queue;
 use crate::session::ask::Unanswered;
+use crate::session::log;
 
 /// How many nodes are read at a time: a long queue does not put itself before the heartbeat
 /// (docs/protocol.md#request-window).
@@ -142,7 +143,7 @@ pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender)
         match deleted.await.map_err(|why| break_error(path_lock, contender, why))? {
             Deleted::Done => {
                 let (path, node) = (path.as_str(), node.as_str());
-                tracing::warn!(path, node, owner = %contender, "a contender's node was deleted by `break_lock`");
+                log::warn!(path, node, owner = %contender, "a contender's node was deleted by `break_lock`");
                 return Ok(true);
             }
             Deleted::NotThere => return Ok(was_there.load(Ordering::Relaxed)),

@@ -11,6 +11,7 @@ use crate::engine::revoke::MARKER;
 use crate::protocol::convert::{ConvertEvent, ConvertRequest, Created};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::session::clock;
+use crate::session::log;
 use crate::session::zk_session::{Handle, Session};
 
 /// How often a node that another client writes to is read before it is deleted. Without a limit, a client
@@ -116,7 +117,7 @@ impl<'a> ConversionRequests<'a> {
                 Some(WrittenNode { path: path.to_owned(), version: -1, reads: MAX_READS })
             }
             Err(error) => {
-                tracing::debug!(path, %error, "what another client wrote to a lock node is read again");
+                log::debug!(path, %error, "what another client wrote to a lock node is read again");
                 before
             }
         };

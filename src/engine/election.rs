@@ -17,6 +17,7 @@ use crate::path::NodePath;
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
 use crate::session::core::Core;
+use crate::session::log;
 use crate::session::retry::clean_up_pause;
 use crate::session::waker::{self, contain_panic};
 use crate::token::FencingToken;
@@ -185,7 +186,7 @@ pub(crate) async fn until_leading(
                 if !error.is_retryable() {
                     return Err(error);
                 }
-                tracing::warn!(path = path_lock.path().user(), %error, "a participant joins its election again");
+                log::warn!(path = path_lock.path().user(), %error, "a participant joins its election again");
                 let pause = clean_up_pause(failures);
                 failures = failures.saturating_add(1);
                 ask = first;
@@ -278,7 +279,7 @@ impl Term {
         let idle =
             tokio::time::timeout(self.hold.session().timeout(), working.wait_for(|working| *working == 0));
         if idle.await.is_err() {
-            tracing::warn!(path = self.path(), "a leader's work was not dropped within the session timeout");
+            log::warn!(path = self.path(), "a leader's work was not dropped within the session timeout");
         }
     }
 }
@@ -448,9 +449,7 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
         let hold = match leading {
             Ok(hold) => hold,
             Err(error) => {
-                contain_panic(|| {
-                    tracing::error!(path = path_lock.path().user(), %error, "a participant has left its election");
-                });
+                log::error!(path = path_lock.path().user(), %error, "a participant has left its election");
                 return shared.set(Status::Left(Some(error)));
             }
         };

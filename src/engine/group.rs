@@ -10,6 +10,7 @@ use crate::path::LockPath;
 use crate::protocol::failure::{FailureKind, Refusal};
 use crate::session::ask::Unanswered;
 use crate::session::core::{Core, NoSession};
+use crate::session::log;
 use crate::session::watches::{WatchUse, changed};
 use crate::session::zk_session::Handle;
 
@@ -148,7 +149,7 @@ impl Group {
                     // Of all the others this client may know.
                     Err(zk::Error::NoAuth) => {
                         let path = self.directory.user();
-                        tracing::warn!(path, name, "a member of a group is left out: its ACL needs READ");
+                        log::warn!(path, name, "a member of a group is left out: its ACL needs READ");
                     }
                     Err(error) => return Err(error),
                 }

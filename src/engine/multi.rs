@@ -26,6 +26,7 @@ use crate::error::{AcquireError, LostReason, TryLockError};
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::multi::{kept, of_use};
 use crate::session::core::Core;
+use crate::session::log;
 use crate::session::tickets::Ticket;
 use crate::session::zk_session::Session;
 
@@ -492,7 +493,7 @@ impl Acquisition {
         stop: &mut Stop,
     ) -> Result<(), GivenUp> {
         let path = path_lock.path().user();
-        tracing::debug!(path, %reason, "a member of a multi-lock was lost while others were waited for");
+        log::debug!(path, %reason, "a member of a multi-lock was lost while others were waited for");
         if let Some(mut flight) = flight {
             // What comes of it is to be left to cleanup first: it is no live contender.
             let stopped = tokio::select! {

@@ -16,6 +16,7 @@ use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::once::{are_too_many, is_of, to_prune};
 use crate::session::ask::Unanswered;
 use crate::session::core::Core;
+use crate::session::log;
 use crate::session::zk_session::SessionGone;
 
 /// How many records are looked at, at most, to find the oldest.
@@ -170,7 +171,7 @@ impl Records {
         let old = match session.request(|handle| async move { self.old(&handle, keep).await }).await {
             Ok(Ok(old)) => old,
             Ok(Err(error)) => {
-                tracing::debug!(path, %error, "old records of a job are left to the next run");
+                log::debug!(path, %error, "old records of a job are left to the next run");
                 session.judge(&error);
                 return;
             }
@@ -195,7 +196,7 @@ impl Records {
                     deletions.remove(index);
                 }
                 Err(error) => {
-                    tracing::debug!(path, %error, "old records of a job are left to the next run");
+                    log::debug!(path, %error, "old records of a job are left to the next run");
                     return;
                 }
             }

@@ -22,6 +22,7 @@ use crate::protocol::local_queue::{Census, Limit};
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
 use crate::session::core::Core;
+use crate::session::log;
 use crate::session::nodes::NodeOwner;
 use crate::session::note::CallNumber;
 
@@ -440,7 +441,7 @@ impl PathLock {
         let [foreign_child, ..] = queue.foreign_children() else { return };
         if !self.foreign_reported.swap(true, Ordering::Relaxed) {
             let (path, count) = (self.path.user(), queue.foreign_children().len());
-            tracing::warn!(
+            log::warn!(
                 path,
                 foreign_child,
                 count,

@@ -17,6 +17,7 @@ use crate::protocol::failure::{Failure, FailureKind, Refusal};
 use crate::protocol::persistent_node::{Owner, PersistentNodeState, owner};
 use crate::session::clock;
 use crate::session::core::{Core, NoSession};
+use crate::session::log;
 use crate::session::retry::clean_up_pause;
 use crate::session::running::Running;
 use crate::session::waker::contain_panic;
@@ -559,7 +560,7 @@ impl Stay<'_> {
                         PersistentNodeError::NoAuth { .. } | PersistentNodeError::Rejected { .. }
                     )
                 }) {
-                    tracing::warn!(path = self.node.path.user(), error = %refused, "a node is not there");
+                    log::warn!(path = self.node.path.user(), error = %refused, "a node is not there");
                 }
                 self.node.tell_refused(self.generation, refused);
                 Next::Rest(self.session.lease().heartbeat_interval())
@@ -616,7 +617,7 @@ async fn withdraw(node: &Node, session: &Session, created: bool) -> Result<(), P
                     FailureKind::Refused(_) => {
                         let error = node.refused(&failure);
                         let path = node.path.user();
-                        tracing::error!(path, %error, "a node could not be deleted and stays until its session ends");
+                        log::error!(path, %error, "a node could not be deleted and stays until its session ends");
                         return Err(error);
                     }
                     _ => {}

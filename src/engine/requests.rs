@@ -24,6 +24,7 @@ use crate::session::cleanup::{Item, Orphan};
 use crate::session::clock;
 use crate::session::core::Core;
 use crate::session::directory_watches::Setting;
+use crate::session::log;
 use crate::session::watches::{WatchUse, changed};
 use crate::session::window::Slot;
 use crate::session::zk_session::{Session, SessionGone, answers};
@@ -408,7 +409,7 @@ pub(super) fn delete_late_creates(
 ) {
     for late in session.find_late_creates(directory, children) {
         let path = directory.user();
-        tracing::debug!(path, node = late, "a create came through after it was given up");
+        log::debug!(path, node = late, "a create came through after it was given up");
         path_lock.client().cleanup().submit(Item {
             session: Arc::clone(session),
             directory: directory.clone(),

@@ -12,6 +12,7 @@ use crate::error::{InspectError, RevokeError};
 use crate::path::{LockPath, NodePath};
 use crate::session::ask::Unanswered;
 use crate::session::core::Core;
+use crate::session::log;
 use crate::session::watches::{WatchUse, changed};
 use crate::session::zk_session::Session;
 
@@ -67,7 +68,7 @@ pub(crate) async fn revocation_requested(
             Ok(false) => {}
             Ok(true) => held.request_revocation(),
             Err(error) => {
-                tracing::debug!(path, %error, "whether revocation was requested is checked again");
+                log::debug!(path, %error, "whether revocation was requested is checked again");
                 tokio::select! {
                     () = tokio::time::sleep(period) => {}
                     _ = &mut ended => return false,

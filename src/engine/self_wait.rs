@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::path_lock::{Ask, Budget, PathLock};
+use crate::session::log;
 
 /// How long a call waits for a hold of its own client before the log says so.
 const AFTER: Duration = Duration::from_secs(1);
@@ -32,7 +33,7 @@ pub(crate) fn watch(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Arc<()>> {
         match holder.filter(|_| still_waits.strong_count() > 0) {
             Some(holder) => {
                 let (path, held_at) = (path_lock.path().user(), holder.location);
-                tracing::warn!(
+                log::warn!(
                     path,
                     %held_at,
                     %asked_at,

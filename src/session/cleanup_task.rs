@@ -18,6 +18,7 @@ use crate::protocol::node_name::id;
 use crate::session::cleanup::{CleanupQueue, Item, Orphan, finish};
 use crate::session::deletion::{HandOver, delete, delete_after, hand_over, persist};
 use crate::session::journal;
+use crate::session::log;
 use crate::session::tickets::Ticket;
 use crate::session::zk_session::Session;
 
@@ -126,7 +127,7 @@ async fn settle_together(items: Rest) -> Rest {
                     // A later list of the directory may show it.
                     session.remember_unknown_create(&directory, id);
                     let path = directory.user();
-                    tracing::error!(path, id, %source, "whether a lock node was created could not be found out");
+                    log::error!(path, id, %source, "whether a lock node was created could not be found out");
                 }
                 drop(item.until_gone.take());
                 finish(item.done, Err(error.clone()));
@@ -160,7 +161,7 @@ async fn work(item: Item) {
     let Item { session, directory, orphan, number: _, until_gone, done } = item;
     let result = settle(&session, &directory, &orphan).await;
     if let Err(ReleaseError::Refused { node, source, .. }) = &result {
-        tracing::error!(node = node.as_str(), error = %source, "a lock node could not be deleted and stays until its session ends");
+        log::error!(node = node.as_str(), error = %source, "a lock node could not be deleted and stays until its session ends");
     }
     if let (Ok(()), Orphan::Node(name)) = (&result, &orphan) {
         journal::orphan_deleted(&directory, name);

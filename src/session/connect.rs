@@ -8,6 +8,7 @@ use zookeeper_client as zk;
 use crate::error::{ConnectError, ServerFailures};
 use crate::protocol::server_timeout::{ServerTimeout, effective};
 use crate::session::earlier::{Earlier, Ending};
+use crate::session::log;
 use crate::session::probe::{Handshake, ask_before};
 use crate::session::retry::RetryPolicy;
 use crate::session::servers::Servers;
@@ -93,7 +94,7 @@ impl Dialer {
                 Ok(exchanged)
             }
             Err(error) => {
-                tracing::debug!(%error, "no second session, with another server timeout: the first one is kept");
+                log::debug!(%error, "no second session, with another server timeout: the first one is kept");
                 (self.granted, self.server_timeout) = before;
                 Ok(handle)
             }
@@ -187,7 +188,7 @@ impl Dialer {
             };
             let pause = if error.is_retryable() { self.retry.pause(retry, start.elapsed()) } else { None };
             let Some(pause) = pause else { return Err(error) };
-            tracing::warn!(%error, ?pause, "no session yet");
+            log::warn!(%error, ?pause, "no session yet");
             tokio::time::sleep(pause).await;
             retry += 1;
             // A session is established by a write, and slow commits may be why this one was not.

@@ -22,6 +22,7 @@ use crate::path::LockPath;
 use crate::protocol::failure::FailureKind;
 #[cfg(feature = "metrics")]
 use crate::protocol::labels::Labels;
+use crate::session::log;
 
 /// What all handles of one client share. Its drop closes the client.
 #[derive(Debug)]
@@ -243,7 +244,7 @@ impl Core {
     /// Creates missing directories as ordinary nodes from now on, since the servers do not know containers.
     pub(crate) fn make_no_containers(&self) {
         if !self.no_containers.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
+            log::warn!(
                 "the servers do not know containers: missing directories are created as ordinary nodes from now on, and stay"
             );
         }

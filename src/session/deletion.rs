@@ -11,6 +11,7 @@ use crate::session::ask::{Repetition, Unanswered};
 use crate::session::cleanup::lost;
 use crate::session::clock;
 use crate::session::journal;
+use crate::session::log;
 use crate::session::nodes::RefusedOrphan;
 use crate::session::window::Window;
 use crate::session::zk_session::{Handle, Session, SessionGone};
@@ -117,7 +118,7 @@ pub(super) async fn hand_over(
         }
         Err(zk::MultiWriteError::RequestFailed { source }) => source,
     };
-    tracing::debug!(path = own, %error, "not handed over");
+    log::debug!(path = own, %error, "not handed over");
     match session.judge(&error) {
         FailureKind::SessionGone => over(session, directory),
         FailureKind::Refused(_) | FailureKind::NotNow | FailureKind::NoNode => Ok(HandOver::NotDone),

@@ -8,6 +8,7 @@ use zookeeper_client as zk;
 
 use crate::protocol::moment::Moment;
 use crate::session::clock;
+use crate::session::log;
 use crate::session::zk_session::Session;
 
 /// The pause after a try to take up a session.
@@ -111,7 +112,7 @@ async fn end(mut ending: Ending, connector: zk::Connector, servers: String) {
         match tokio::time::timeout(timeout, take_up(&ending, &connector, &servers)).await {
             Ok(true) => return,
             Ok(false) => {
-                tracing::debug!(session_id = %ending.info.id(), "an earlier session is left to expire");
+                log::debug!(session_id = %ending.info.id(), "an earlier session is left to expire");
                 return tokio::time::sleep(timeout).await;
             }
             // A server that hears the client and is not heard renews the session with each try, and has to be given
@@ -140,7 +141,7 @@ async fn take_up(ending: &Ending, connector: &zk::Connector, servers: &str) -> b
             Err(zk::Error::SessionExpired) => return true,
             // The first is another session, which its drop closes: this server takes none up.
             Ok(_) | Err(zk::Error::AuthFailed) => return false,
-            Err(error) => tracing::debug!(%error, "an earlier session could not be ended yet"),
+            Err(error) => log::debug!(%error, "an earlier session could not be ended yet"),
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -21,6 +21,7 @@ use crate::protocol::moment::Moment;
 use crate::session::clock;
 use crate::session::holds::HeldNode;
 use crate::session::journal;
+use crate::session::log;
 use crate::session::zk_session::{Session, answers};
 
 /// The request that renews the leases of a client's locks: its answer proves that the servers keep the
@@ -175,7 +176,7 @@ fn on_reply(session: &Session, sent: Moment, reply: Result<(), zk::Error>) {
         Ok(()) => session.lease().renewed(sent),
         Err(error) => {
             let failure = session.judge(&error);
-            tracing::debug!(session = session.number(), %error, ?failure, "no heartbeat");
+            log::debug!(session = session.number(), %error, ?failure, "no heartbeat");
         }
     }
 }
@@ -235,7 +236,7 @@ async fn commit(session: &Arc<Session>) {
                     }
                     // Its ACL does not allow the check, so whether it exists is unknown. It is checked again
                     // next time.
-                    error => tracing::debug!(node = failed.path, %error, "a held node cannot be checked"),
+                    error => log::debug!(node = failed.path, %error, "a held node cannot be checked"),
                 }
                 if let Some(missing) = missing(session, &nodes).await {
                     missing.into_iter().for_each(deleted);
@@ -300,7 +301,7 @@ async fn missing<'a>(session: &Session, nodes: &'a [Checked]) -> Option<Vec<&'a 
         Ok(_) => Vec::new(),
         Err(error) => {
             let failure = session.judge(&error);
-            tracing::debug!(session = session.number(), %error, ?failure, "held nodes cannot be read together");
+            log::debug!(session = session.number(), %error, ?failure, "held nodes cannot be read together");
             Vec::new()
         }
     };

@@ -20,6 +20,7 @@ use crate::error::LostReason;
 use crate::path::LockPath;
 use crate::session::note::{CallNumber, Context, End, Granted, Note, Subject};
 use crate::session::observer::{Observer, TARGET};
+use crate::session::waker::contain_panic;
 
 /// How many notes may wait before no more calls are observed.
 const MOST: usize = 65_536;
@@ -176,7 +177,9 @@ pub(super) fn session_ended(reason: LostReason) {
 
 /// Returns whether a subscriber wants to be told of locks. Without one this is a load and a comparison.
 fn is_traced() -> bool {
-    tracing::enabled!(target: TARGET, Level::DEBUG)
+    let mut wanted = false;
+    contain_panic(|| wanted = tracing::enabled!(target: TARGET, Level::DEBUG));
+    wanted
 }
 
 /// Returns whether there may be anybody to tell.

@@ -7,13 +7,14 @@ use zookeeper_client as zk;
 
 use crate::error::LostReason;
 use crate::protocol::failure::{Failure, FailureKind, Refusal};
+use crate::session::log;
 use crate::session::zk_session::{Session, cause};
 
 impl Session {
     /// Returns what an error of the client library means for the request that got it, with the error.
     pub(crate) fn failure(&self, error: zk::Error) -> Failure {
         let kind = self.judge(&error);
-        tracing::debug!(%error, ?kind, "request failed");
+        log::debug!(%error, ?kind, "request failed");
         Failure { kind, cause: cause(error) }
     }
 

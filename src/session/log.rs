@@ -1,138 +1,34 @@
-//! The log of one session.
+//! The macros by which the library logs: those of `tracing`, with the panics of the subscriber contained.
 //!
-//! A tracing subscriber may block. It must not block a holder that asks its guard, nor a thread that has yet
-//! to tell a loss. So events are only noted where they happen, and logged later on the session's thread.
+//! A line calls the tracing subscriber, which is foreign code and may panic. The task that logs may be in the
+//! middle of what no other task finishes: a create that was sent, a session that is being replaced. So a panic
+//! costs the line and nothing else (docs/protocol.md#contained-lines). The fields of a line are formatted within it too,
+//! and only if the subscriber wants the line.
+//!
+//! No other file logs by the macros of `tracing`, but the [observer](crate::session::observer), which contains
+//! spans in the same way.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use tokio::sync::Notify;
-
-use crate::error::LostReason;
-use crate::session::holds::HeldLock;
-use crate::session::journal;
-use crate::session::waker::contain_panic;
-
-/// The name of the event of a loss.
-const LOST: &str = "lock.lost";
-
-/// The events of one session that are to be logged.
-#[derive(Debug)]
-pub(crate) struct SessionLog {
-    number: u64,
-    session_id: i64,
-    unlogged: Mutex<Unlogged>,
-    news: Notify,
+macro_rules! contained {
+    ($level:ident, $($line:tt)*) => {
+        $crate::session::waker::contain_panic(|| ::tracing::$level!($($line)*))
+    };
 }
 
-#[derive(Debug, Default)]
-struct Unlogged {
-    lost: VecDeque<(Arc<dyn HeldLock>, LostReason)>,
-    /// Whether the end of the session was requested, by closing the client.
-    expected: bool,
-    task_died: bool,
-    ended: Option<LostReason>,
+macro_rules! debug_ {
+    ($($line:tt)*) => { $crate::session::log::contained!(debug, $($line)*) };
 }
 
-/// One entry of the log.
-enum Entry {
-    Lost(Arc<dyn HeldLock>, LostReason),
-    /// Released by the close of the client.
-    Closed(Arc<dyn HeldLock>),
-    TaskDied,
-    Ended(LostReason),
+macro_rules! info_ {
+    ($($line:tt)*) => { $crate::session::log::contained!(info, $($line)*) };
 }
 
-impl SessionLog {
-    pub(super) fn new(number: u64, session_id: i64) -> Self {
-        Self { number, session_id, unlogged: Mutex::default(), news: Notify::new() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Unlogged> {
-        self.unlogged.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes the loss of a lock.
-    pub(crate) fn lost(&self, lock: Arc<dyn HeldLock>, reason: LostReason) {
-        self.lock().lost.push_back((lock, reason));
-    }
-
-    /// Notes that the task that serves the session has died.
-    pub(super) fn task_died(&self) {
-        self.lock().task_died = true;
-    }
-
-    /// Notes the end of the session.
-    pub(super) fn ended(&self, reason: LostReason) {
-        self.lock().ended = Some(reason);
-    }
-
-    /// Notes that the end of the session is requested, so that the loss of its locks is not logged as a
-    /// warning.
-    pub(crate) fn expect_end(&self) {
-        self.lock().expected = true;
-    }
-
-    /// Wakes the task that waits for [`news`](Self::news).
-    pub(crate) fn tell(&self) {
-        self.news.notify_one();
-    }
-
-    /// Waits until there is something to log, or a lost lock keeps its node, also if that came before this
-    /// call.
-    pub(crate) async fn news(&self) {
-        self.news.notified().await;
-    }
-
-    /// Logs each noted event once. Called on the session's thread only. If a tracing subscriber panics, that
-    /// entry is lost, but not the task that logs, on which the session and all its locks depend.
-    pub(crate) fn write(&self) {
-        loop {
-            // A statement of its own, so that the mutex is not held while the entry is logged.
-            let next = self.lock().next();
-            let Some(entry) = next else { return };
-            contain_panic(|| self.write_entry(&entry));
-        }
-    }
-
-    fn write_entry(&self, entry: &Entry) {
-        let (session, session_id) = (self.number, format_args!("{:#x}", self.session_id));
-        match entry {
-            Entry::Lost(lock, reason) => {
-                let path = lock.directory().user();
-                tracing::warn!(name: LOST, path, node = &*lock.node(), session, %reason, "lock lost");
-            }
-            Entry::Closed(lock) => {
-                let path = lock.directory().user();
-                tracing::debug!(
-                    name: LOST,
-                    path,
-                    node = &*lock.node(),
-                    session,
-                    "lock lost: the client was closed while it was held"
-                );
-            }
-            Entry::TaskDied => {
-                tracing::error!(session, session_id, "the task that serves the session has died");
-            }
-            Entry::Ended(reason) => {
-                journal::session_ended(*reason);
-                tracing::info!(name: "session.ended", session, session_id, %reason, "session over");
-            }
-        }
-    }
+macro_rules! warn_ {
+    ($($line:tt)*) => { $crate::session::log::contained!(warn, $($line)*) };
 }
 
-impl Unlogged {
-    /// Returns the next entry. The end of the session is the last one.
-    fn next(&mut self) -> Option<Entry> {
-        if let Some((lock, reason)) = self.lost.pop_front() {
-            let closed = self.expected && reason == LostReason::Closed;
-            return Some(if closed { Entry::Closed(lock) } else { Entry::Lost(lock, reason) });
-        }
-        if std::mem::take(&mut self.task_died) {
-            return Some(Entry::TaskDied);
-        }
-        self.ended.take().map(Entry::Ended)
-    }
+macro_rules! error_ {
+    ($($line:tt)*) => { $crate::session::log::contained!(error, $($line)*) };
 }
+
+// Renamed, since `warn` is an attribute of the language.
+pub(crate) use {contained, debug_ as debug, error_ as error, info_ as info, warn_ as warn};

@@ -15,7 +15,7 @@ pub(crate) mod journal;
 mod judge;
 pub(crate) mod lease;
 mod lease_timer;
-mod log;
+pub(crate) mod log;
 #[cfg(feature = "metrics")]
 mod metrics;
 pub(crate) mod nodes;
@@ -27,6 +27,7 @@ pub(crate) mod running;
 #[cfg(feature = "sasl-digest-md5")]
 mod sasl;
 mod servers;
+mod session_log;
 pub(crate) mod setup;
 pub(crate) mod supervisor;
 pub(crate) mod tickets;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use crate::error::{ServerFailure, ServerFailureKind};
+use crate::session::log;
 use crate::session::servers::{Address, Servers};
 
 /// The longest time for which the servers are asked.
@@ -83,7 +84,7 @@ pub(super) async fn ask_before(
         // Not `spawn_blocking`: a runtime waits for such threads when it shuts down, and panics if it can
         // start no more.
         if let Err(error) = thread::Builder::new().name(NAME.to_owned()).spawn(asking) {
-            tracing::debug!(%error, "no thread could be started to ask a server");
+            log::debug!(%error, "no thread could be started to ask a server");
         }
     }
     drop(sender);

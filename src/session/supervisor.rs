@@ -17,6 +17,7 @@ use crate::session::connect::Dialer;
 use crate::session::earlier::Ending;
 use crate::session::heartbeat::{self, Heartbeat};
 use crate::session::journal;
+use crate::session::log;
 use crate::session::waker::contain_panic;
 use crate::session::zk_session::Session;
 
@@ -121,7 +122,7 @@ impl Shared {
         let (number, id) = (session.number(), session.session_id());
         let timeout = session.timeout();
         journal::session_began();
-        tracing::info!(
+        log::info!(
             name: "session.began",
             session = number,
             session_id = format_args!("{id:#x}"),
@@ -325,7 +326,7 @@ async fn watch_session(
             connections.disconnected(now, last_renewal, session.is_wanted());
             if state == zk::SessionState::SyncConnected && !connections.connected(now, last_renewal) {
                 let id = session.session_id();
-                tracing::warn!(
+                log::warn!(
                     session = session.number(),
                     session_id = format_args!("{id:#x}"),
                     "connection after connection was given up before a write was answered: the next session waits longer for its servers"
@@ -386,7 +387,7 @@ async fn dial_on(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Opti
         let error = match dialer.dial_by_policy().await {
             Ok(handle) => return Some(handle),
             Err(error @ ConnectError::AuthFailed { .. }) => {
-                tracing::error!(%error, "the client is closed");
+                log::error!(%error, "the client is closed");
                 return None;
             }
             Err(error) => error,
@@ -395,9 +396,9 @@ async fn dial_on(shared: &Shared, dialer: &mut Dialer, rounds: &mut u64) -> Opti
         // What is wrong with the client's own options does not change.
         let goes_on = error.is_retryable();
         if goes_on {
-            tracing::warn!(%error, "no session yet; it is asked for again");
+            log::warn!(%error, "no session yet; it is asked for again");
         } else {
-            tracing::error!(%error, "no session; the next call that needs one tries again");
+            log::error!(%error, "no session; the next call that needs one tries again");
         }
         shared.phase.send_replace(Phase::Down { round: *rounds, error });
         tokio::select! {

@@ -483,6 +483,17 @@ fn only_the_engine_and_the_session_speak_zookeeper() {
     );
 }
 
+/// A subscriber may panic, which costs a line of `src/session/log.rs` and nothing else
+/// (docs/protocol.md#contained-lines).
+#[test]
+fn nothing_is_logged_but_by_lines_that_contain_a_panic() {
+    // The macros, and what has spans, which the observer contains.
+    let allowed = ["log", "journal", "note", "observer"].map(|name| format!("src/session/{name}.rs"));
+    let is_meant = |file: &str| !allowed.iter().any(|allowed| allowed == file);
+    let found = forbidden(is_meant, |segments| segments.first().is_some_and(|first| first == "tracing"));
+    assert_none(&found, "The library logs by the macros of src/session/log.rs, not by those of tracing.");
+}
+
 /// What a receiver lends, its sender waits for: here, the session's thread (docs/protocol.md#no-lock-across-await).
 #[test]
 fn no_channel_is_public() {
