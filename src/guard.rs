@@ -386,7 +386,12 @@ impl<M: Mode> LockGuard<M> {
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<M> {
         let lost = self.hold.when_lost();
         let path = self.path().into();
-        async move { Lost { path, reason: lost.await } }
+        // Not kept: it keeps the cleanup.
+        let held = Arc::downgrade(self.hold.held());
+        async move {
+            let reason = lost.await;
+            Lost { path: held.upgrade().map_or(path, |held| held.lost_path()), reason }
+        }
     }
 
     /// Runs `work` while the lock is held, and returns its output.
@@ -586,7 +591,7 @@ impl<M: Mode> LockGuard<M> {
     }
 
     fn as_lost(&self, reason: LostReason) -> Lost {
-        Lost { path: self.path().into(), reason }
+        Lost { path: self.hold.held().lost_path(), reason }
     }
 
     /// Returns the fencing token of this grant, by which a resource can refuse former holders.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::engine::held::Held;
 use crate::engine::multi::{BoxedFuture, first};
 use crate::error::{Lost, ReadError, ReleaseError};
 use crate::guard::{AnyGuard, LockState, while_held};
@@ -16,7 +17,10 @@ pub(crate) struct GuardSet {
 }
 
 impl GuardSet {
+    /// Makes these guards one.
     pub(crate) fn new(guards: Vec<AnyGuard>) -> Self {
+        let holds: Vec<_> = guards.iter().map(|guard| guard.hold().held()).collect();
+        Held::bind(&holds);
         Self { guards }
     }
 

@@ -45,9 +45,10 @@ const MAX_MEMBERS: usize = 1_000;
 ///
 /// # One loss is the loss of all
 /// The members are locks of their own, and other processes see each as the lock that it is: a node of this
-/// client in the queue of each. The [guard](MultiLockGuard) is lost with the first of them that is lost. A
-/// member that is lost while others are still waited for gives up the rest, and all are acquired anew within
-/// the deadline.
+/// client in the queue of each. The [guard](MultiLockGuard) is lost with the first of them that is lost. The
+/// other members are released too: at once if a lease is over, and after any other loss when the guard is
+/// dropped, at the latest a session timeout after the last renewal. A member that is lost while others are still
+/// waited for gives up the rest, and all are acquired anew within the deadline.
 ///
 /// # Not an `InterProcessLock`
 /// It does not implement [`InterProcessLock`], whose guard has one node, one token and one path.

@@ -965,7 +965,8 @@ impl InterProcessSemaphoreBuilder {
 /// Each is held by an ephemeral node at the servers ([`nodes`](Self::nodes)). Dropping the value returns its
 /// permits in the background; [`release`](Self::release) does the same and returns the outcome. It can be sent
 /// to other threads and tasks. **The loss of one permit is the loss of all** that are in one value: what its
-/// holder relied on was all of them.
+/// holder relied on was all of them. The others are returned too: at once if a lease is over, and after any
+/// other loss when the value is dropped, at the latest a session timeout after the last renewal.
 ///
 /// What it proves, and what it does not, is what a [`LockGuard`](crate::LockGuard) proves.
 ///
@@ -1092,6 +1093,8 @@ impl SemaphorePermit {
     }
 
     /// Adds the permits of `other` to these.
+    ///
+    /// If a permit of either value is lost, all permits are lost.
     ///
     /// # Errors
     /// `other`, unchanged, if it was acquired by another client or from another semaphore.

@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use test_support::in_process::{Barrier, calm, connect, queue_at, session, start_empty, timed_out, until};
+use test_support::in_process::{
+    Barrier, calm, connect, connect_for, queue_at, session, start_empty, timed_out, until,
+};
 use test_support::{Random, SOON, within};
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
@@ -386,6 +388,28 @@ async fn the_loss_of_one_is_the_loss_of_all() {
     assert!(matches!(&error, ReleaseError::Lost(lost) if lost.path() == B), "{error}");
     client.flush(SOON).await.unwrap();
     assert_empty(&server);
+}
+
+/// Without the caller: its guard is kept.
+#[tokio::test]
+async fn the_end_of_one_releases_all() {
+    let server = start_empty();
+    let client = calm(&server).await;
+    let guard = hold(&client, &[A, B, C]).await;
+    assert_eq!(guard.extend(Duration::ZERO).unwrap_err().reason(), LostReason::LeaseOver);
+    within("the releases", client.flush(SOON)).await.unwrap();
+    assert_empty(&server);
+    drop(guard);
+    // After a deletion by hand the holder has time to stop: until the servers might have deleted the others.
+    let client = connect_for(&server, Duration::from_secs(4)).await;
+    let guard = hold(&client, &[A, B, C]).await;
+    server.delete(&guard.nodes()[1]).unwrap();
+    let lost = within("the loss", guard.lost()).await;
+    assert_eq!((lost.path(), lost.reason()), (B, LostReason::NodeDeleted));
+    assert_eq!((queue_at(&server, A).len(), queue_at(&server, C).len()), (1, 1));
+    until(&server, "the releases", |view| view.children(A).is_empty() && view.children(C).is_empty()).await;
+    let error = within("the release", guard.release()).await.unwrap_err();
+    assert!(matches!(&error, ReleaseError::Lost(lost) if lost.path() == B), "{error}");
 }
 
 #[tokio::test]

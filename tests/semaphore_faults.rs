@@ -655,6 +655,53 @@ async fn a_lease_that_another_process_deletes_is_the_loss_of_all_in_one_permit()
     assert_eq!(server.children(LEASES).len(), 3);
 }
 
+/// The holder has set the end, so that nothing waits: neither for the others nor for the drop of the value.
+#[tokio::test]
+async fn a_lease_that_is_over_returns_all_permits_of_its_value() {
+    let server = start();
+    let client = calm(&server).await;
+    let semaphore = semaphore(&client, 6);
+    let none_left = |what| until(&server, what, |view| view.children(LEASES).is_empty());
+    let three = acquired(&semaphore, 3).await;
+    assert_eq!(three.extend(Duration::ZERO).unwrap_err().reason(), LostReason::LeaseOver);
+    within("the returns", client.flush(SOON)).await.unwrap();
+    none_left("the return of three by hand").await;
+    // Of several that were merged, the first that is over ends all.
+    let mut merged = acquired(&semaphore, 2).await;
+    let short = within("the permit", semaphore.acquire_for(SOON, Duration::from_secs(1))).await.unwrap();
+    merged.merge(short).unwrap();
+    assert_eq!(within("the end", merged.lost()).await.reason(), LostReason::LeaseOver);
+    none_left("the return of what was merged").await;
+    // What was lost before takes with it what it is merged with, and not what was split off.
+    let mut whole = acquired(&semaphore, 3).await;
+    let split = whole.split(1).unwrap();
+    whole.merge(three).unwrap();
+    assert!(!whole.is_held() && split.is_held());
+    let left = split.nodes()[0].name().to_owned();
+    until(&server, "the return of what was lost", move |view| view.children(LEASES) == [left.as_str()]).await;
+    assert!(!merged.is_held());
+}
+
+/// The holder has time to stop, as after any loss that it has not chosen, and no longer.
+#[tokio::test]
+async fn the_permits_beside_one_that_was_deleted_by_hand_are_returned_in_time() {
+    let server = start();
+    let client = connect_for(&server, Duration::from_secs(4)).await;
+    let value = acquired(&semaphore(&client, 3), 3).await;
+    server.delete(&value.nodes()[1]).unwrap();
+    assert_eq!(within("the loss", value.lost()).await.reason(), LostReason::NodeDeleted);
+    assert_eq!(server.children(LEASES).len(), 2, "its holder may still be at work");
+    until(&server, "the return of the others", |view| view.children(LEASES).is_empty()).await;
+    assert!(!value.is_held());
+    // Dropped, the next is returned at once.
+    let value = acquired(&semaphore(&client, 3), 2).await;
+    server.delete(&value.nodes()[0]).unwrap();
+    within("the loss", value.lost()).await;
+    drop(value);
+    client.flush(SOON).await.unwrap();
+    assert_eq!(server.children(LEASES).len(), 0);
+}
+
 /// A limit that shrinks lets no more in until enough are returned, and ends those that ask for more.
 #[tokio::test]
 async fn a_limit_that_shrinks() {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::engine::bond::{Bond, Bound};
 use crate::engine::shared_queue::Place;
 use crate::error::{Lost, LostReason};
 use crate::path::LockPath;
@@ -76,6 +77,8 @@ pub(crate) struct Held {
     had: AtomicBool,
     /// Unset if its node is deleted when it is released.
     room: OnceLock<Weak<dyn InRoom>>,
+    /// The other holds of the same value.
+    bound: Bound,
     /// What is told of it, once a caller has it.
     life: HoldLife,
 }
@@ -111,6 +114,7 @@ impl Held {
             revocation_requested: AtomicBool::new(false),
             had: AtomicBool::new(false),
             room,
+            bound: Bound::default(),
             life: HoldLife::default(),
         })
     }
@@ -196,6 +200,35 @@ impl Held {
     /// Has the session look after it no longer.
     pub(super) fn let_go(self: &Arc<Self>, session: &Arc<Session>) {
         session.look_after(&self.as_held_lock());
+    }
+
+    /// Makes these holds one value of their holder: from here on the loss of one is the loss of all
+    /// (docs/protocol.md#one-value). What they were bound to before, they are not any longer.
+    pub(crate) fn bind(all: &[&Arc<Self>]) {
+        let bond = (all.len() > 1)
+            .then(|| Bond::new(all.iter().map(|held| Arc::downgrade(&held.as_held_lock())).collect()));
+        for held in all {
+            held.bound.set(bond.clone());
+        }
+        // Checked after that: the loss of one before has not told the others.
+        for held in all {
+            let lost = held.state.borrow().lost();
+            if let Some(reason) = lost {
+                held.lose_others(reason);
+            }
+        }
+    }
+
+    /// Tells the other holds of the same value that this one is lost.
+    fn lose_others(&self, reason: LostReason) {
+        let Some(session) = self.session.upgrade() else { return };
+        let Some(event) = HoldEvent::of_others(reason, session.lease().kept_until()) else { return };
+        self.bound.tell(self.directory.user(), &event);
+    }
+
+    /// Returns the path of the lock that was lost: of several that are one value, that of the first.
+    pub(crate) fn lost_path(&self) -> Arc<str> {
+        self.bound.first_lost().unwrap_or_else(|| self.directory.user().into())
     }
 
     fn as_held_lock(self: &Arc<Self>) -> Arc<dyn HeldLock> {
@@ -443,9 +476,11 @@ impl Held {
                 | HoldEvent::GraceOver
                 | HoldEvent::LeaseOver { .. }
                 | HoldEvent::Extend { .. }
+                | HoldEvent::OtherLost { .. }
         );
         let _pending = deletes.then(|| self.cleanup.ticket(self.number));
         let is_release = matches!(event, HoldEvent::Release { .. });
+        let is_of_other = matches!(event, HoldEvent::OtherLost { .. });
         let missing = match &event {
             HoldEvent::NodeDeleted { node } => Some(Arc::clone(node)),
             _ => None,
@@ -484,12 +519,16 @@ impl Held {
             let lock = self.as_held_lock();
             session.look_after(&lock);
             if let Some(reason) = lost {
-                session.log().lost(lock, reason);
+                // The node of this one is not deleted: the log names the one that is.
+                if !(is_of_other && reason == LostReason::NodeDeleted) {
+                    session.log().lost(lock, reason);
+                }
                 session.log().tell();
             }
         }
-        if lost.is_some() {
+        if let Some(reason) = lost {
             self.state.send_modify(|_| {});
+            self.lose_others(reason);
         }
         let Some(session) = session else {
             // Nothing can be deleted any more, and no caller may wait for that.
@@ -511,7 +550,7 @@ impl Held {
         if let Some(reason) = report {
             if let Some(done) = done.take() {
                 // An error means that the release was cancelled, and its result has no receiver.
-                let _ = done.send(Err(Lost { path: self.directory.user().into(), reason }.into()));
+                let _ = done.send(Err(Lost { path: self.lost_path(), reason }.into()));
             }
         }
         if let Some(Deletion { node, hand_over, place }) = delete {

@@ -4,6 +4,7 @@
 pub(crate) mod admission;
 mod ask_first;
 pub(crate) mod attempt;
+mod bond;
 mod cancel;
 pub(crate) mod contenders;
 pub(crate) mod convert;

@@ -86,11 +86,11 @@ pub(crate) async fn get_data(holds: &[&Hold], path: LockPath) -> Result<Option<R
 /// Returns the loss of a lock whose client has ended.
 pub(crate) fn closed(hold: &Hold) -> Lost {
     let reason = hold.lost().unwrap_or(LostReason::Closed);
-    Lost { path: hold.directory().user().into(), reason }
+    Lost { path: hold.held().lost_path(), reason }
 }
 
 fn lost(hold: &Hold, reason: LostReason) -> ReadError {
-    Lost { path: hold.directory().user().into(), reason }.into()
+    Lost { path: hold.held().lost_path(), reason }.into()
 }
 
 /// Waits until one of the holds is lost. Borrows nothing.

@@ -97,7 +97,7 @@ fn lost(hold: &Hold) -> Option<TransactionError> {
 }
 
 fn lost_by(hold: &Hold, reason: LostReason) -> TransactionError {
-    TransactionError::Lost(Lost { path: hold.directory().user().into(), reason })
+    TransactionError::Lost(Lost { path: hold.held().lost_path(), reason })
 }
 
 fn unknown(hold: &Hold, error: zk::Error) -> TransactionError {

@@ -134,6 +134,9 @@ pub(crate) enum HoldEvent {
     SessionEnded(LostReason),
     /// The servers have said that this node does not exist.
     NodeDeleted { node: Arc<str> },
+    /// Another hold of the same value is lost, and the value with it. The node of this one is kept until then,
+    /// or deleted at once.
+    OtherLost { reason: LostReason, until: Option<Moment> },
     /// The time for which its node was kept is over.
     GraceOver,
     /// Its client has ended, and its conversion with it.
@@ -155,6 +158,23 @@ pub(crate) enum HoldEvent {
     EndExchange,
     /// The exchange has happened: one transaction has deleted the node.
     Exchanged,
+}
+
+impl HoldEvent {
+    /// Returns the event of the other holds of one value when one is lost; `None` if the session tells each of
+    /// them. As after an expired lease, their holder has time to stop, until the servers might have deleted their
+    /// nodes by themselves; not if the holder has chosen the end itself.
+    pub(crate) fn of_others(reason: LostReason, kept_until: Moment) -> Option<Self> {
+        let until = match reason {
+            LostReason::SessionExpired | LostReason::SessionReplaced | LostReason::Closed => return None,
+            LostReason::LeaseOver => None,
+            LostReason::NodeDeleted
+            | LostReason::LeaseExpired
+            | LostReason::GivenUp
+            | LostReason::NotConverted => Some(kept_until),
+        };
+        Some(Self::OtherLost { reason, until })
+    }
 }
 
 /// What has to be done after an event.
@@ -335,6 +355,15 @@ impl<P> HoldState<P> {
                     effects.free = self.place.take();
                 }
             }
+            HoldEvent::OtherLost { reason, until } => match (self.stage, until) {
+                (Stage::Held, Some(until)) => effects.lost = self.lose(reason, Leftover::Kept { until }),
+                (Stage::Held, None) => {
+                    effects.lost = self.lose(reason, Leftover::None);
+                    effects.delete = Some(self.deletion(false));
+                }
+                (Stage::Converting, _) => effects.lost = self.lose(reason, Leftover::OfConversion),
+                (Stage::Lost(..) | Stage::Released | Stage::Head | Stage::Exchanging, _) => {}
+            },
             HoldEvent::GraceOver => {
                 if let Stage::Lost(reason, Leftover::Kept { .. }) = self.stage {
                     self.stage = Stage::Lost(reason, Leftover::None);
@@ -540,6 +569,35 @@ mod tests {
     fn delete(hand_over: bool, place: Option<Place>) -> Effects<Place> {
         let delete = Some(Deletion { node: "own".into(), hand_over, place });
         Effects { delete, ..Effects::default() }
+    }
+
+    #[test]
+    fn what_comes_of_the_loss_of_another_hold_of_the_value() {
+        use LostReason::{LeaseExpired, LeaseOver, NodeDeleted, SessionExpired};
+        let of_others = |reason| HoldEvent::of_others(reason, UNTIL);
+        assert_eq!(of_others(SessionExpired), None, "the session tells each");
+        let at_once = of_others(LeaseOver).unwrap();
+        let later = of_others(NodeDeleted).unwrap();
+        let gone = Effects { lost: Some(LeaseOver), ..delete(false, Some(Place)) };
+        assert_eq!(after(&[]).on(at_once.clone()), gone);
+        let mut kept = after(&[]);
+        assert_eq!(kept.on(later.clone()), lost(NodeDeleted));
+        assert_eq!(kept.care(), Care::Keep { until: UNTIL });
+        assert_eq!(kept.on(HoldEvent::GraceOver), delete(false, Some(Place)));
+        // The conversion has the nodes.
+        for event in [&at_once, &later] {
+            let mut converting = after(&[HoldEvent::BeginConversion]);
+            assert!(converting.on(event.clone()).lost.is_some());
+            assert_eq!(converting.care(), WATCH);
+            // What is lost or released already stays as it is.
+            for before in [expired(), release(), deleted("own")] {
+                assert_eq!(after(&[before]).on(event.clone()), Effects::default());
+            }
+        }
+        assert_eq!(
+            of_others(LeaseExpired),
+            Some(HoldEvent::OtherLost { reason: LeaseExpired, until: Some(UNTIL) })
+        );
     }
 
     #[test]
@@ -768,6 +826,8 @@ mod tests {
             reason.clone().prop_map(HoldEvent::SessionEnded),
             node.clone().prop_map(deleted),
             Just(HoldEvent::GraceOver),
+            proptest::option::of(Just(UNTIL))
+                .prop_map(|until| HoldEvent::OtherLost { reason: LostReason::NodeDeleted, until }),
             Just(HoldEvent::ClientEnded),
             (lease, moment.clone()).prop_map(|(lease, now)| HoldEvent::Release { lease, now }),
             moment.clone().prop_map(over),

@@ -1,0 +1,55 @@
+//! Several holds that are one value of their holder (docs/protocol.md#one-value).
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use crate::protocol::hold::HoldEvent;
+use crate::session::holds::HeldLock;
+
+/// The holds of one value. Weak, because each has this.
+#[derive(Debug)]
+pub(super) struct Bond {
+    /// Empty once one is lost: the others are told once.
+    holds: Mutex<Vec<Weak<dyn HeldLock>>>,
+    /// The path of the lock that was lost first.
+    first_lost: OnceLock<Arc<str>>,
+}
+
+impl Bond {
+    pub(super) fn new(holds: Vec<Weak<dyn HeldLock>>) -> Arc<Self> {
+        Arc::new(Self { holds: Mutex::new(holds), first_lost: OnceLock::new() })
+    }
+}
+
+/// What a hold is bound to; nothing if it is a value by itself.
+#[derive(Debug, Default)]
+pub(super) struct Bound(Mutex<Option<Arc<Bond>>>);
+
+impl Bound {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Bond>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set(&self, bond: Option<Arc<Bond>>) {
+        // Dropped outside of the mutex.
+        let _before = std::mem::replace(&mut *self.lock(), bond);
+    }
+
+    /// Tells all holds of the value, once, that the one of this path is lost.
+    pub(super) fn tell(&self, path: &str, event: &HoldEvent) {
+        let Some(bond) = self.lock().clone() else { return };
+        let holds = std::mem::take(&mut *bond.holds.lock().unwrap_or_else(PoisonError::into_inner));
+        if holds.is_empty() {
+            return;
+        }
+        // Before the others are told: whoever finds one of them lost says which was the first.
+        bond.first_lost.get_or_init(|| path.into());
+        for hold in holds.iter().filter_map(Weak::upgrade) {
+            hold.on(event.clone());
+        }
+    }
+
+    /// Returns the path of the hold of the value that was lost first; `None` if none was.
+    pub(super) fn first_lost(&self) -> Option<Arc<str>> {
+        self.lock().as_ref().and_then(|bond| bond.first_lost.get().cloned())
+    }
+}
