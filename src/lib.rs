@@ -276,6 +276,13 @@ pub use tls::TlsOptions;
 pub use token::{FencingToken, ReadToken, Token};
 pub use transaction::{NodeVersion, Stored, Transaction};
 
+/// What a simulation takes the place of; see `simulation/README.md`.
+#[cfg(simulation)]
+#[doc(hidden)]
+pub mod simulation {
+    pub use crate::session::simulated::{Host, set_current};
+}
+
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/redisson.md")]
 pub mod from_redisson {}

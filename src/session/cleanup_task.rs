@@ -15,6 +15,7 @@ use zookeeper_client as zk;
 use crate::error::ReleaseError;
 use crate::path::LockPath;
 use crate::protocol::node_name::id;
+use crate::session::background::here;
 use crate::session::cleanup::{CleanupQueue, Item, Orphan, finish};
 use crate::session::deletion::{HandOver, delete, delete_after, hand_over, persist};
 use crate::session::journal;
@@ -64,7 +65,7 @@ pub(crate) async fn run(mut items: CleanupQueue) {
                     Err(error) => (error.id(), Rest::new()),
                 };
                 for (item, ticket) in found {
-                    working.spawn(alone(item, ticket));
+                    working.spawn(here(alone(item, ticket)));
                 }
                 let Some(group) = settling.remove(&task) else { continue };
                 let more = waiting.remove(&group).unwrap_or_default();
@@ -73,7 +74,7 @@ pub(crate) async fn run(mut items: CleanupQueue) {
         };
         if !more.is_empty() {
             waiting.insert(group.clone(), Rest::new());
-            let task = working.spawn(settle_together(more)).id();
+            let task = working.spawn(here(settle_together(more))).id();
             settling.insert(task, group);
         }
     }
@@ -88,7 +89,7 @@ fn begin(working: &mut JoinSet<Rest>, item: Item, ticket: Ticket) {
     let begun = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut first)));
     // After a panic of a tracing subscriber the drop of the item tells its receiver.
     if matches!(begun, Ok(Poll::Pending)) {
-        working.spawn(work);
+        working.spawn(here(work));
     }
 }
 

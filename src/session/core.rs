@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use zookeeper_client as zk;
 
 use super::ask::{Repetition, Unanswered};
+use super::background::Handle;
 use super::cleanup::Cleanup;
 use super::deletion::delete_orphans;
 use super::retry::RetryPolicy;

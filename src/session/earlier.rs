@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 use zookeeper_client as zk;
 
 use crate::protocol::moment::Moment;
+use crate::session::background::here;
 use crate::session::clock;
 use crate::session::log;
 use crate::session::zk_session::Session;
@@ -66,7 +67,7 @@ impl Earlier {
     pub(super) fn end(&mut self, ending: Ending, connector: zk::Connector, servers: &str) {
         // Those that have ended.
         while self.ending.try_join_next().is_some() {}
-        self.ending.spawn(end(ending, connector, servers.to_owned()));
+        self.ending.spawn(here(end(ending, connector, servers.to_owned())));
     }
 
     /// Ends the session that was the current one. If no server is in reach, that begins with

@@ -18,6 +18,7 @@ use zookeeper_client as zk;
 
 use crate::protocol::hold::HoldEvent;
 use crate::protocol::moment::Moment;
+use crate::session::background::here;
 use crate::session::clock;
 use crate::session::holds::HeldNode;
 use crate::session::journal;
@@ -103,7 +104,7 @@ pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
             at_once = false;
             sent = Some(clock::now());
             let session = Arc::clone(&session);
-            heartbeats.spawn(async move { send(&session, heartbeat).await });
+            heartbeats.spawn(here(async move { send(&session, heartbeat).await }));
             continue;
         }
         let wait = if by_clock {

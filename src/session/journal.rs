@@ -11,13 +11,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use tracing::{Level, Span};
 
 use crate::error::LostReason;
 use crate::path::LockPath;
+use crate::session::background;
 use crate::session::note::{CallNumber, Context, End, Granted, Note, Subject};
 use crate::session::observer::{Observer, TARGET};
 use crate::session::waker::contain_panic;
@@ -268,7 +268,7 @@ impl State {
     fn has_thread(&mut self) -> bool {
         let process = std::process::id();
         if self.runs_in != Some(process) {
-            let started = thread::Builder::new().name(NAME.to_owned()).spawn(|| JOURNAL.run());
+            let started = background::run_blocking(NAME, || JOURNAL.run());
             self.runs_in = started.is_ok().then_some(process);
         }
         self.runs_in.is_some()

@@ -18,12 +18,14 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use crate::protocol::moment::Moment;
-use crate::session::clock;
+use crate::session::background::OfProcess;
+use crate::session::{background, clock};
 
 /// What the thread watches: the lease of a session.
 pub(super) trait Leased: Send + Sync {
@@ -42,17 +44,17 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The thread's name. Linux shows at most fifteen characters.
 const NAME: &str = "zk-lease";
 
-static LEASES: Leases = Leases { armed: Mutex::new(Armed::new()), changed: Condvar::new() };
+static LEASES: OfProcess<Leases> = OfProcess::new();
 
+#[derive(Default)]
 struct Leases {
     armed: Mutex<Armed>,
-    changed: Condvar,
+    changed: Notify,
 }
 
 /// The leases that the thread watches.
+#[derive(Default)]
 struct Armed {
-    /// The process in which the thread runs: a forked child has none of its parent's threads.
-    runs_in: Option<u32>,
     /// The sessions in which locks are held. Weak, because a session ends with its last handle or guard.
     sessions: Vec<Weak<dyn Leased>>,
     /// How many sessions and earlier ends have been added, so that one that is added while the thread is
@@ -62,33 +64,15 @@ struct Armed {
     wakes_at: Option<Moment>,
 }
 
-impl Armed {
-    const fn new() -> Self {
-        Self { runs_in: None, sessions: Vec::new(), additions: 0, wakes_at: None }
-    }
-
-    /// Returns whether this process has no such thread yet. Forgets the sessions of a parent process: they
-    /// are the parent's, and other threads may have been changing them during the fork.
-    fn is_without_thread(&mut self, process: u32) -> bool {
-        let without = self.runs_in != Some(process);
-        if without {
-            self.sessions.clear();
-        }
-        without
-    }
-}
-
 /// Starts the thread, unless it is running. Called for each new client, so that a client of a forked child
-/// has it too. (A fork while another thread holds the mutex would leave it locked in the child; it is held
-/// for microseconds.)
+/// has it too.
 pub(super) fn start() -> io::Result<()> {
-    let mut armed = LEASES.lock();
-    let process = std::process::id();
-    if armed.is_without_thread(process) {
-        thread::Builder::new().name(NAME.to_owned()).spawn(|| LEASES.run())?;
-        armed.runs_in = Some(process);
-    }
-    Ok(())
+    LEASES.start(|| {
+        let leases = Arc::new(Leases::default());
+        let watched = Arc::clone(&leases);
+        background::start(NAME, async move { watched.run().await })?;
+        Ok(leases)
+    })
 }
 
 /// Watches the lease of a session from its first hold until no lock is held in it.
@@ -98,37 +82,41 @@ pub(super) fn start() -> io::Result<()> {
 /// when the thread wakes, within T/6 and [`LONGEST_SLEEP`]. Its guard reads the clock and reports the loss at
 /// once.
 pub(super) fn arm(session: &Arc<dyn Leased>) {
-    let mut armed = LEASES.lock();
+    // Started with the client.
+    let Some(leases) = LEASES.get() else { return };
+    let mut armed = leases.lock();
     if !armed.sessions.iter().any(|known| ptr::addr_eq(known.as_ptr(), Arc::as_ptr(session))) {
         armed.sessions.push(Arc::downgrade(session));
         armed.additions += 1;
         drop(armed);
-        LEASES.changed.notify_one();
+        leases.changed.notify_one();
     }
 }
 
 /// Has the thread look at the clock no later than at this moment: a caller has set the end of a lease. Wakes
 /// it only if it would sleep longer, so a lease of more than [`LONGEST_SLEEP`] costs nothing.
 pub(super) fn wake_by(moment: Moment) {
-    let mut armed = LEASES.lock();
+    let Some(leases) = LEASES.get() else { return };
+    let mut armed = leases.lock();
     // One that should be awake by now may have slept through a sleep of the machine.
     let in_time = armed.wakes_at.is_some_and(|wakes_at| wakes_at <= moment && clock::now() < wakes_at);
     if !in_time {
         armed.additions += 1;
         drop(armed);
-        LEASES.changed.notify_one();
+        leases.changed.notify_one();
     }
 }
 
 impl Leases {
     fn lock(&self) -> MutexGuard<'_, Armed> {
+        // Poisoned or not, the state is consistent.
         self.armed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self) {
+    async fn run(&self) {
         let mut forget = true;
         loop {
-            let (sessions, additions) = self.wait_for_holds(forget);
+            let (sessions, additions) = self.wait_for_holds(forget).await;
             let mut sleep = LONGEST_SLEEP;
             for session in sessions {
                 // This calls wakers of other executors, and may drop the last reference to a session. A panic
@@ -137,38 +125,46 @@ impl Leases {
                 let told = catch_unwind(AssertUnwindSafe(move || session.tell_time()));
                 sleep = sleep.min(told.unwrap_or_default());
             }
-            let mut armed = self.lock();
-            armed.wakes_at = Some(clock::now().plus(sleep));
-            let woken = self.changed.wait_timeout_while(armed, sleep, |armed| armed.additions == additions);
-            // Poisoned or not, the state is consistent.
-            let (mut armed, timeout) = woken.unwrap_or_else(PoisonError::into_inner);
-            armed.wakes_at = None;
+            self.lock().wakes_at = Some(clock::now().plus(sleep));
             // Not when another session has its first hold: of sessions that take turns with a lock, each grant
             // would wake this thread, to forget the session that has just released it.
-            forget = timeout.timed_out();
+            forget = tokio::time::timeout(sleep, self.wait_for_more(additions)).await.is_err();
+            self.lock().wakes_at = None;
+        }
+    }
+
+    /// Waits until a session or an earlier end is added.
+    async fn wait_for_more(&self, additions: u64) {
+        while self.lock().additions == additions {
+            self.changed.notified().await;
         }
     }
 
     /// Waits until a lock is held in any session. Returns the sessions in which one is, or was until now.
     /// Forgets those in which none is, if so wanted.
-    fn wait_for_holds(&self, forget: bool) -> (Vec<Arc<dyn Leased>>, u64) {
-        let mut armed = self.lock();
+    async fn wait_for_holds(&self, forget: bool) -> (Vec<Arc<dyn Leased>>, u64) {
         loop {
-            // All are returned, whether a lock is held or not: this may be the last reference to a session,
-            // which must not be dropped under the mutex.
-            let mut sessions = Vec::new();
-            // Under the mutex: a thread that adds the first hold of a session calls `arm` after that.
-            armed.sessions.retain(|session| {
-                let Some(session) = session.upgrade() else { return false };
-                let watched = !forget || session.is_watched();
-                sessions.push(session);
-                watched
-            });
+            let (sessions, additions) = self.holds(forget);
             if !sessions.is_empty() {
-                return (sessions, armed.additions);
+                return (sessions, additions);
             }
-            armed = self.changed.wait(armed).unwrap_or_else(PoisonError::into_inner);
+            self.changed.notified().await;
         }
+    }
+
+    fn holds(&self, forget: bool) -> (Vec<Arc<dyn Leased>>, u64) {
+        let mut armed = self.lock();
+        // All are returned, whether a lock is held or not: this may be the last reference to a session,
+        // which must not be dropped under the mutex.
+        let mut sessions = Vec::new();
+        // Under the mutex: a thread that adds the first hold of a session calls `arm` after that.
+        armed.sessions.retain(|session| {
+            let Some(session) = session.upgrade() else { return false };
+            let watched = !forget || session.is_watched();
+            sessions.push(session);
+            watched
+        });
+        (sessions, armed.additions)
     }
 }
 
@@ -192,24 +188,12 @@ mod tests {
     }
 
     #[test]
-    fn a_forked_child_starts_a_thread_of_its_own_and_leaves_the_parents_sessions_alone() {
-        let mut armed = Armed::new();
-        assert!(armed.is_without_thread(1));
-        armed.runs_in = Some(1);
-        armed.sessions.push(Weak::<Nothing>::new());
-        assert!(!armed.is_without_thread(1));
-        assert_eq!(armed.sessions.len(), 1);
-        assert!(armed.is_without_thread(2));
-        assert_eq!(armed.sessions.len(), 0);
-    }
-
-    #[test]
     fn a_session_whose_lock_is_released_is_forgotten_at_the_next_look_by_the_clock_only() {
-        let leases = Leases { armed: Mutex::new(Armed::new()), changed: Condvar::new() };
+        let leases = Leases::default();
         let session: Arc<dyn Leased> = Arc::new(Nothing);
         leases.lock().sessions.push(Arc::downgrade(&session));
         for (forget, left) in [(false, 1), (true, 0)] {
-            assert_eq!(leases.wait_for_holds(forget).0.len(), 1);
+            assert_eq!(leases.holds(forget).0.len(), 1);
             assert_eq!(leases.lock().sessions.len(), left);
         }
     }
@@ -221,8 +205,9 @@ mod tests {
         let mutex = InterProcessMutex::new(&client, "/locks/a").unwrap();
         let guard = mutex.lock().await.unwrap();
         let session = client.core.live().unwrap();
+        let leases = LEASES.get().unwrap();
         let is_watched_now =
-            || LEASES.lock().sessions.iter().any(|known| ptr::addr_eq(known.as_ptr(), Arc::as_ptr(&session)));
+            || leases.lock().sessions.iter().any(|known| ptr::addr_eq(known.as_ptr(), Arc::as_ptr(&session)));
         assert!(is_watched_now());
         server.expire_session(session.session_id());
         guard.lost().await;

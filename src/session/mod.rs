@@ -1,6 +1,8 @@
 //! Sessions: establishes them, watches the current one, renews its lease, and cleans up its orphans.
 
 pub(crate) mod ask;
+#[cfg(not(simulation))]
+pub(crate) mod background;
 pub(crate) mod cleanup;
 mod cleanup_task;
 pub(crate) mod clock;
@@ -29,6 +31,8 @@ mod sasl;
 mod servers;
 mod session_log;
 pub(crate) mod setup;
+#[cfg(simulation)]
+pub(crate) mod simulated;
 pub(crate) mod supervisor;
 pub(crate) mod tickets;
 #[cfg(feature = "tls")]
@@ -38,3 +42,6 @@ pub(crate) mod waker;
 pub(crate) mod watches;
 pub(crate) mod window;
 pub(crate) mod zk_session;
+
+#[cfg(simulation)]
+pub(crate) use simulated as background;

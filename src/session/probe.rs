@@ -8,12 +8,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
 use crate::error::{ServerFailure, ServerFailureKind};
+use crate::session::background;
 use crate::session::log;
 use crate::session::servers::{Address, Servers};
 
@@ -83,7 +83,7 @@ pub(super) async fn ask_before(
         };
         // Not `spawn_blocking`: a runtime waits for such threads when it shuts down, and panics if it can
         // start no more.
-        if let Err(error) = thread::Builder::new().name(NAME.to_owned()).spawn(asking) {
+        if let Err(error) = background::run_blocking(NAME, asking) {
             log::debug!(%error, "no thread could be started to ask a server");
         }
     }

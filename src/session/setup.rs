@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread;
 use std::time::Duration;
 
-use tokio::runtime::{self, Handle};
 use tokio::sync::{oneshot, watch};
 use zookeeper_client as zk;
 
+use super::background::{self, Handle};
 use super::cleanup::Cleanup;
 use super::cleanup_task;
 use super::connect::Dialer;
@@ -187,14 +186,44 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
     let given = dialer.servers().given().to_owned();
     let failed = |error| ConnectError::Setup { servers: given.clone(), source: Arc::new(error) };
     lease_timer::start().map_err(failed)?;
-    // IO only where tokio has been compiled with it: for a zookeeper-client that uses tokio's sockets.
-    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let shared = Shared::new();
     let (cleanup, queue) = Cleanup::new();
-    let core = Arc::new(Core {
-        shared: Arc::clone(&shared),
-        runtime: runtime.handle().clone(),
-        cleanup: cleanup.clone(),
+    let lease = setup.lease;
+    let (supervised, cleaned) = (Arc::clone(&shared), cleanup.clone());
+    // A thread of its own, as Java's client has: a blocked executor must not lose the lock
+    // (docs/protocol.md#session-thread).
+    let run = async move {
+        let first = match connected {
+            None => None,
+            Some(connected) => {
+                let mut stop = supervised.stop.subscribe();
+                let dialled = tokio::select! {
+                    dialled = dialer.dial() => dialled,
+                    _ = stop.wait_for(|stop| *stop) => return,
+                };
+                match dialled {
+                    Ok(handle) => {
+                        // Before the caller is told, since it may need the session at once.
+                        let session = Session::new(1, handle, lease.margin);
+                        supervised.begin(&session);
+                        // If the caller has left, the core has been dropped, and the supervisor closes the
+                        // session.
+                        let _ = connected.send(Ok(()));
+                        Some(session)
+                    }
+                    // The caller may have left, and the error is for no one else.
+                    Err(error) => return drop(connected.send(Err(error))),
+                }
+            }
+        };
+        background::spawn(cleanup_task::run(queue));
+        supervise(supervised, first, Some(dialer), cleaned, lease).await;
+    };
+    let runtime = background::start(NAME, run).map_err(failed)?;
+    Ok(Arc::new(Core {
+        shared,
+        runtime,
+        cleanup,
         retry: setup.retry,
         connect_timeout: setup.connect_timeout,
         namespace,
@@ -206,41 +235,7 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
         labels: Labels::new(&setup.metrics_prefixes),
         holders: watch::Sender::default(),
         drain: Drain::default(),
-    });
-    let lease = setup.lease;
-    // A thread of its own, as Java's client has: a blocked executor must not lose the lock
-    // (docs/protocol.md#session-thread).
-    let run = move || {
-        runtime.block_on(async move {
-            let first = match connected {
-                None => None,
-                Some(connected) => {
-                    let mut stop = shared.stop.subscribe();
-                    let dialled = tokio::select! {
-                        dialled = dialer.dial() => dialled,
-                        _ = stop.wait_for(|stop| *stop) => return,
-                    };
-                    match dialled {
-                        Ok(handle) => {
-                            // Before the caller is told, since it may need the session at once.
-                            let session = Session::new(1, handle, lease.margin);
-                            shared.begin(&session);
-                            // If the caller has left, the core has been dropped, and the supervisor closes the
-                            // session.
-                            let _ = connected.send(Ok(()));
-                            Some(session)
-                        }
-                        // The caller may have left, and the error is for no one else.
-                        Err(error) => return drop(connected.send(Err(error))),
-                    }
-                }
-            };
-            tokio::spawn(cleanup_task::run(queue));
-            supervise(shared, first, Some(dialer), cleanup, lease).await;
-        });
-    };
-    thread::Builder::new().name(NAME.to_owned()).spawn(run).map_err(failed)?;
-    Ok(core)
+    }))
 }
 
 /// Returns the name of this host, as `uname -n` prints it.

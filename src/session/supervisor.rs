@@ -11,6 +11,7 @@ use crate::error::{ConnectError, LostReason};
 use crate::protocol::hold::HoldEvent;
 use crate::protocol::lease::Margin;
 use crate::protocol::server_timeout::ConnectionHistory;
+use crate::session::background;
 use crate::session::cleanup::Cleanup;
 use crate::session::clock;
 use crate::session::connect::Dialer;
@@ -226,7 +227,7 @@ async fn run(
         let server_timeout = dialer.as_ref().map(Dialer::server_timeout);
         let connections =
             server_timeout.map(|timeout| ConnectionHistory::new(timeout, session.timeout(), began));
-        let mut heartbeat = tokio::spawn(heartbeat::run(Arc::clone(&session), lease.heartbeat));
+        let mut heartbeat = background::spawn(heartbeat::run(Arc::clone(&session), lease.heartbeat));
         let end = tokio::select! {
             // The heartbeat ends with the session, so how the session ended is asked first.
             biased;

@@ -8,15 +8,15 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::io::{self, AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::Instant;
 
 use crate::counters::{LogKind, Op};
 use crate::fault::{Asked, Cell, Hit, Loss};
+use crate::listener::{Listener, Stream};
 use crate::server::{Direction, Shared};
 use crate::signal::{Signal, lock};
 use crate::state::{Ask, State};
@@ -281,25 +281,22 @@ enum Inbound {
 }
 
 /// Serves a connection until its socket is closed and its last request has been processed.
-pub(crate) async fn serve(mut stream: TcpStream, conn: Arc<Conn>, shared: Arc<Shared>) {
+pub(crate) async fn serve<L: Listener>(stream: L::Stream, conn: Arc<Conn>, shared: Arc<Shared>) {
     let (to_processor, from_reader) = mpsc::channel(MAX_QUEUED);
     let socket = async {
-        // Otherwise Nagle's algorithm would delay events.
-        let _ = stream.set_nodelay(true);
-        let (read, write) = stream.split();
+        let (mut read, mut write) = io::split(stream);
         let end = tokio::select! {
             biased;
             end = conn.killed() => end,
-            end = write_all(write, &conn, &shared) => end,
+            end = write_all(&mut write, &conn, &shared) => end,
             end = conn.expired(&shared) => end,
-            end = read_all(read, &conn, &shared, to_processor) => end,
+            end = read_all(&mut read, &conn, &shared, to_processor) => end,
         };
         shared.change(|state| state.disconnect(&conn));
+        let mut stream = read.unsplit(write);
         match end {
-            End::Gone | End::Expired => {}
-            End::Reset => {
-                let _ = stream.set_zero_linger();
-            }
+            End::Gone | End::Expired => drop(stream),
+            End::Reset => L::reset(stream),
             End::Fin => {
                 // The system resets a connection that is closed with unread bytes.
                 let _ = stream.shutdown().await;
@@ -308,19 +305,18 @@ pub(crate) async fn serve(mut stream: TcpStream, conn: Arc<Conn>, shared: Arc<Sh
                 let _ = tokio::time::timeout(DRAIN, drained).await;
             }
         }
-        drop(stream);
     };
     tokio::join!(socket, process_all(from_reader, &conn, &shared));
 }
 
-async fn write_all(mut write: WriteHalf<'_>, conn: &Conn, shared: &Shared) -> End {
+async fn write_all<S: Stream>(write: &mut WriteHalf<S>, conn: &Conn, shared: &Shared) -> End {
     let mut batch = Vec::new();
     loop {
         let item = conn.next_out().await;
         shared.until_flows(conn, Direction::ToClient).await;
         match item {
             Out::Held(cell) => cell.until_end().await,
-            Out::Due(at) => tokio::time::sleep_until(at.into()).await,
+            Out::Due(at) => tokio::time::sleep_until(at).await,
             Out::End(end) => return end,
             Out::Silence => std::future::pending().await,
             Out::Frame(frame, replied) => {
@@ -360,8 +356,8 @@ async fn write_all(mut write: WriteHalf<'_>, conn: &Conn, shared: &Shared) -> En
 
 type ToProcessor = mpsc::Sender<(Inbound, OwnedSemaphorePermit)>;
 
-async fn read_all(
-    mut read: ReadHalf<'_>,
+async fn read_all<S: Stream>(
+    read: &mut ReadHalf<S>,
     conn: &Arc<Conn>,
     shared: &Shared,
     to_processor: ToProcessor,
@@ -398,7 +394,7 @@ async fn read_all(
                 };
                 conn.set_session(connect.session);
             }
-            if let Some(end) = stalled(&mut read, &mut input, conn, shared, max_frame).await {
+            if let Some(end) = stalled(read, &mut input, conn, shared, max_frame).await {
                 return end;
             }
             dead |= conn.deaf.load(Ordering::Acquire);
@@ -415,7 +411,7 @@ async fn read_all(
                 return End::Gone;
             };
             dead |= to_processor.send((inbound, permit)).await.is_err();
-            if let Some(end) = greeted(&mut read, &mut input, conn, &to_processor, max_frame).await {
+            if let Some(end) = greeted(read, &mut input, conn, &to_processor, max_frame).await {
                 return end;
             }
             if dead {
@@ -428,7 +424,7 @@ async fn read_all(
             input = Input { bytes: Vec::new(), start: 0 };
             connected = true;
         }
-        if let Some(end) = input.fill(&mut read).await {
+        if let Some(end) = input.fill(read).await {
             return end;
         }
     }
@@ -436,8 +432,8 @@ async fn read_all(
 
 /// Waits while bytes to the server are stalled, and reads on, to notice if the client closes the connection.
 /// Returns how it was closed in that case.
-async fn stalled(
-    read: &mut ReadHalf<'_>,
+async fn stalled<S: Stream>(
+    read: &mut ReadHalf<S>,
     input: &mut Input,
     conn: &Conn,
     shared: &Shared,
@@ -458,8 +454,8 @@ async fn stalled(
 
 /// Waits until the connect is accepted, as ZooKeeper does: the requests behind it belong to the session that
 /// is granted. Returns how the connection was closed, if it was.
-async fn greeted(
-    read: &mut ReadHalf<'_>,
+async fn greeted<S: Stream>(
+    read: &mut ReadHalf<S>,
     input: &mut Input,
     conn: &Conn,
     to_processor: &ToProcessor,
@@ -491,7 +487,7 @@ impl Input {
     }
 
     /// Reads the bytes that are available; returns how the connection was closed, if it was.
-    async fn fill(&mut self, read: &mut ReadHalf<'_>) -> Option<End> {
+    async fn fill<S: Stream>(&mut self, read: &mut ReadHalf<S>) -> Option<End> {
         if self.start > 0 {
             self.bytes.drain(..self.start);
             self.start = 0;
@@ -529,11 +525,11 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
     *lock(&conn.last) = (opcode, xid);
     let (number, known) = shared.change(|state| {
         let (number, session) = (state.next_request(), conn.session());
-        let now = state.now();
+        let heard_at = state.heard_at();
         // What reaches an isolated member does not reach the others, who expire the session.
         let heard = !state.is_isolated(session);
         if heard && state.sessions.get(session).is_some_and(|known| known.connection == Some(conn.id)) {
-            state.sessions.touch(session, now);
+            state.sessions.touch(session, heard_at);
         }
         state.counters.count(session, op);
         let path = body.as_ref().map_or("", Request::path);

@@ -38,19 +38,22 @@
 //! | choose the requests that a fault strikes | [`Match`] |
 //! | end a session, or a connection | [`Server::expire_session`], [`Server::cut`] |
 //! | break the network | [`Server::stall`], [`Server::refuse_connections`], [`Server::isolate`] |
+//! | bend its clock | [`Builder::clock_rate`], [`Builder::touch_interval`] |
 //! | restart the server | [`Server::stop`], [`Server::restart`], [`Server::advance_epoch`] |
 //! | look at nodes, sessions and watches | [`Server::node`], [`Server::sessions`], [`Server::watches_on`] |
 //! | count requests and notifications | [`Server::counters`], [`Counters`] |
 //! | wait for a condition without polling | [`Server::wait_until`], [`View`] |
 //!
 //! The server runs on a thread and a runtime of its own. A test that blocks its executor does not stop it,
-//! and it can be started outside of a runtime.
+//! and it can be started outside of a runtime. [`Builder::serve`] runs it on the current runtime instead,
+//! with connections of any kind, where tokio's paused clock is its clock too.
 
 mod connection;
 mod counters;
 mod digest;
 mod error;
 mod fault;
+mod listener;
 mod server;
 mod sessions;
 mod signal;
@@ -65,6 +68,7 @@ mod words;
 pub use counters::{Counters, LogEntry, LogKind, Op};
 pub use error::ServerError;
 pub use fault::{Fault, Gate, Hit, Loss, Match};
+pub use listener::Listener;
 pub use server::{Builder, CreateMode, Cut, Direction, Server};
 pub use state::{Isolation, Version};
 pub use tree::NodeKind;

@@ -1,17 +1,16 @@
-//! The server's thread and its handle.
+//! The server's main task and its handle.
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::{self, Handle};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior};
 
@@ -19,6 +18,7 @@ use crate::connection::{self, Conn, End};
 use crate::counters::{Counters, LogEntry};
 use crate::error::ServerError;
 use crate::fault::{Action, Fault, Gate, Loss, Match};
+use crate::listener::{Listener, Tcp};
 use crate::signal::{Signal, lock};
 use crate::state::{Config, Isolation, State, Version};
 use crate::txn::{Effect, Who};
@@ -167,12 +167,24 @@ impl Shared {
     }
 }
 
-/// A command from the handle to the thread.
-#[derive(Debug)]
+/// A command from the handle to the server, with what is called when it is done.
 enum Control {
-    Stop(std_mpsc::Sender<()>),
-    Listen(std_mpsc::Sender<io::Result<()>>),
+    Stop(Box<dyn FnOnce(()) + Send>),
+    Listen(Box<dyn FnOnce(io::Result<()>) + Send>),
     Quit,
+}
+
+/// Returns a channel that needs no runtime to be waited for.
+fn blocking<T: Send + 'static>() -> (Box<dyn FnOnce(T) + Send>, std_mpsc::Receiver<T>) {
+    let (done, waits) = std_mpsc::channel();
+    // Dropping the receiver is no error: its owner has stopped waiting.
+    (Box::new(move |outcome| drop(done.send(outcome))), waits)
+}
+
+/// Returns a channel that tasks wait for.
+fn waking<T: Send + 'static>() -> (Box<dyn FnOnce(T) + Send>, oneshot::Receiver<T>) {
+    let (done, waits) = oneshot::channel();
+    (Box::new(move |outcome| drop(done.send(outcome))), waits)
 }
 
 /// Configures and starts a [`Server`].
@@ -195,6 +207,8 @@ enum Control {
 ///     .container_check_interval(Duration::from_secs(1))
 ///     .zookeeper_version(Version::V3_9)
 ///     .max_frame(64 * 1024)
+///     .clock_rate(1.1)
+///     .touch_interval(Duration::from_millis(25))
 ///     .port(0)
 ///     .start()?;
 ///
@@ -216,6 +230,8 @@ pub struct Builder {
     version: Version,
     max_frame: usize,
     port: u16,
+    clock_rate: f64,
+    touch_interval: Duration,
 }
 
 impl Default for Builder {
@@ -228,6 +244,8 @@ impl Default for Builder {
             version: Version::default(),
             max_frame: 0xf_ffff,
             port: 0,
+            clock_rate: 1.0,
+            touch_interval: Duration::ZERO,
         }
     }
 }
@@ -276,11 +294,55 @@ impl Builder {
         self
     }
 
-    /// Starts the server. It accepts connections when this returns.
+    /// Has the server's clock, by which sessions and TTLs expire, run faster (above 1) or slower than the
+    /// clients'; 1 by default, and from 0.01 to 100.
+    pub fn clock_rate(mut self, rate: f64) -> Self {
+        self.clock_rate = if rate.is_finite() { rate.clamp(0.01, 100.0) } else { 1.0 };
+        self
+    }
+
+    /// Sets how often the leader is told which sessions are alive; at once by default. ZooKeeper's members
+    /// tell it every half tick: if that fails after a write, the session expires earlier than its timeout
+    /// after the write.
+    pub fn touch_interval(mut self, interval: Duration) -> Self {
+        self.touch_interval = interval;
+        self
+    }
+
+    /// Starts the server on a thread of its own. It accepts connections when this returns.
     ///
     /// # Errors
     /// If the port cannot be bound, or the thread cannot be started.
-    pub fn start(mut self) -> io::Result<Server> {
+    pub fn start(self) -> io::Result<Server> {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let (mut server, main) = {
+            let _entered = runtime.enter();
+            let tcp = Tcp::bind(self.port)?;
+            self.parts(tcp, runtime.handle().clone())?
+        };
+        let thread =
+            std::thread::Builder::new().name(NAME.to_owned()).spawn(move || runtime.block_on(main.run()))?;
+        server.thread = Some(thread);
+        Ok(server)
+    }
+
+    /// Starts the server on the current runtime, with connections of any kind. [`port`](Self::port) has no
+    /// effect.
+    ///
+    /// The server makes progress while the runtime does: a task that blocks its thread stops the server too.
+    /// Use [`Server::stop_async`] and [`Server::restart_async`]; the methods that block would wait for
+    /// themselves. Dropping the [`Server`] ends it as soon as the runtime runs its tasks.
+    ///
+    /// # Errors
+    /// If the listener has no address, or there is no runtime. See [`Listener`] for an example.
+    pub fn serve(self, listener: impl Listener) -> io::Result<Server> {
+        let runtime = Handle::try_current().map_err(io::Error::other)?;
+        let (server, main) = self.parts(listener, runtime.clone())?;
+        runtime.spawn(main.run());
+        Ok(server)
+    }
+
+    fn parts<L: Listener>(mut self, listener: L, handle: Handle) -> io::Result<(Server, Main<L>)> {
         // Long enough for any test, and no arithmetic on it overflows.
         const LONG: Duration = Duration::from_secs(60 * 60 * 24 * 365);
         self.tick = self.tick.min(LONG);
@@ -295,9 +357,10 @@ impl Builder {
             max_timeout,
             version: self.version,
             max_frame: self.max_frame,
+            clock_rate: self.clock_rate,
+            touch_interval: self.touch_interval,
         };
-        let listener = bind(self.port)?;
-        let addr = listener.local_addr()?;
+        let addr = listener.addr()?;
         let shared = Arc::new(Shared {
             max_frame: config.max_frame,
             state: Mutex::new(State::new(config)),
@@ -307,65 +370,35 @@ impl Builder {
             any_stall: AtomicBool::new(false),
             port: AtomicU16::new(addr.port()),
         });
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
-        let listener = {
-            let _entered = handle.enter();
-            TcpListener::from_std(listener)?
-        };
         let (control, commands) = mpsc::unbounded_channel();
         let main = Main {
             shared: Arc::clone(&shared),
             commands,
-            addr,
-            listener: Some(listener),
-            kept: None,
+            listener,
+            listens: true,
             connections: JoinSet::new(),
             tick: self.tick,
             sweep: self.container_check_interval,
         };
-        let thread =
-            std::thread::Builder::new().name(NAME.to_owned()).spawn(move || runtime.block_on(main.run()))?;
-        Ok(Server { shared, addr, control, handle, thread: Some(thread) })
+        Ok((Server { shared, addr, control, handle, thread: None }, main))
     }
 }
 
 /// The thread's name. Linux shows at most fifteen characters.
 const NAME: &str = "zk-test-server";
 
-/// How many connections may wait to be accepted: as many as the standard library allows.
-const BACKLOG: u32 = 128;
-
-fn bind(port: u16) -> io::Result<StdListener> {
-    let listener = StdListener::bind((Ipv4Addr::LOCALHOST, port))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
-/// Takes a port on which nothing listens any more; its connections may linger.
-fn keep(addr: SocketAddr) -> io::Result<TcpSocket> {
-    let socket = TcpSocket::new_v4()?;
-    socket.set_reuseaddr(true)?;
-    socket.bind(addr)?;
-    Ok(socket)
-}
-
-#[derive(Debug)]
-struct Main {
+struct Main<L> {
     shared: Arc<Shared>,
     commands: mpsc::UnboundedReceiver<Control>,
-    addr: SocketAddr,
-    /// `None` while the server is stopped.
-    listener: Option<TcpListener>,
-    /// Bound, so that the port is given to no other server meanwhile, and to no client's connection. It does
-    /// not listen, so connections are refused.
-    kept: Option<TcpSocket>,
+    listener: L,
+    /// Whether the server is not stopped.
+    listens: bool,
     connections: JoinSet<()>,
     tick: Duration,
     sweep: Duration,
 }
 
-impl Main {
+impl<L: Listener> Main<L> {
     async fn run(mut self) {
         let (mut tick, mut sweep) = (every(self.tick), every(self.sweep));
         loop {
@@ -373,31 +406,29 @@ impl Main {
                 command = self.commands.recv() => match command {
                     None | Some(Control::Quit) => return,
                     Some(Control::Stop(done)) => {
-                        if self.listener.take().is_some() {
-                            self.kept = keep(self.addr)
-                                .inspect_err(|error| tracing::debug!(%error, "the port is not kept"))
-                                .ok();
-                        }
+                        self.listener.stop();
+                        self.listens = false;
                         self.connections.shutdown().await;
                         self.shared.change(State::disconnect_all);
-                        let _ = done.send(());
+                        done(());
                     }
                     Some(Control::Listen(done)) => {
-                        let outcome = self.listen().map(|listener| self.listener = Some(listener));
+                        let outcome = self.listener.restart();
+                        self.listens = outcome.is_ok();
                         self.shared.change(|state| {
                             let now = state.now();
                             state.sessions.renew_all(now);
                         });
-                        let _ = done.send(outcome);
+                        done(outcome);
                     }
                 },
-                accepted = accept(self.listener.as_ref()) => self.accepted(accepted).await,
-                _ = tick.tick(), if self.listener.is_some() => {
+                accepted = self.listener.accept(), if self.listens => self.accepted(accepted).await,
+                _ = tick.tick(), if self.listens => {
                     if self.shared.with(State::tick) {
                         self.shared.changed.raise();
                     }
                 }
-                _ = sweep.tick(), if self.listener.is_some() => {
+                _ = sweep.tick(), if self.listens => {
                     self.shared.change(State::sweep);
                 }
                 Some(_) = self.connections.join_next() => {}
@@ -405,20 +436,13 @@ impl Main {
         }
     }
 
-    /// Listens on the server's port again.
-    fn listen(&mut self) -> io::Result<TcpListener> {
-        match self.kept.take() {
-            Some(socket) => socket.listen(BACKLOG),
-            None => TcpListener::from_std(bind(self.addr.port())?),
-        }
-    }
-
-    async fn accepted(&mut self, accepted: io::Result<(TcpStream, SocketAddr)>) {
+    async fn accepted(&mut self, accepted: io::Result<(L::Stream, SocketAddr)>) {
         match accepted {
             Ok((stream, peer)) => {
                 let conn = self.shared.change(|state| (!state.refusing).then(|| state.register(peer)));
                 if let Some(conn) = conn {
-                    self.connections.spawn(connection::serve(stream, conn, Arc::clone(&self.shared)));
+                    let shared = Arc::clone(&self.shared);
+                    self.connections.spawn(connection::serve::<L>(stream, conn, shared));
                 }
             }
             // The process is out of file descriptors, or the client is gone already: try again a little
@@ -435,13 +459,6 @@ fn every(period: Duration) -> Interval {
     let mut interval = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
     interval
-}
-
-async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
-    match listener {
-        Some(listener) => listener.accept().await,
-        None => std::future::pending().await,
-    }
 }
 
 /// A ZooKeeper server in this process, on a thread of its own. Dropping it shuts it down.
@@ -554,9 +571,21 @@ impl Server {
     /// # }
     /// ```
     pub fn stop(&self) {
-        let (done, stopped) = std_mpsc::channel();
+        let (done, stopped) = blocking();
         if self.control.send(Control::Stop(done)).is_ok() {
             let _ = stopped.recv();
+        }
+    }
+
+    /// Stops as [`stop`](Self::stop) does, without blocking the thread: for a server that
+    /// [serves](Builder::serve) on the current runtime.
+    ///
+    /// # Cancel safety
+    /// The server stops although the future is dropped, if that was polled.
+    pub async fn stop_async(&self) {
+        let (done, stopped) = waking();
+        if self.control.send(Control::Stop(done)).is_ok() {
+            let _ = stopped.await;
         }
     }
 
@@ -567,10 +596,24 @@ impl Server {
     /// If the port cannot be listened on. A server that was stopped keeps it.
     pub fn restart(&self) -> io::Result<()> {
         self.stop();
-        let (done, listening) = std_mpsc::channel();
-        let gone = || io::Error::other("the server's thread has ended");
-        self.control.send(Control::Listen(done)).map_err(|_| gone())?;
-        listening.recv().unwrap_or_else(|_| Err(gone()))
+        let (done, listening) = blocking();
+        self.control.send(Control::Listen(done)).map_err(|_| ended())?;
+        listening.recv().unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Listens again as [`restart`](Self::restart) does, without blocking the thread: for a server that
+    /// [serves](Builder::serve) on the current runtime.
+    ///
+    /// # Errors
+    /// If the listener cannot be restarted.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the server stopped, or listening.
+    pub async fn restart_async(&self) -> io::Result<()> {
+        self.stop_async().await;
+        let (done, listening) = waking();
+        self.control.send(Control::Listen(done)).map_err(|_| ended())?;
+        listening.await.unwrap_or_else(|_| Err(ended()))
     }
 
     /// Returns the sessions, in the order of their ids.
@@ -1071,6 +1114,10 @@ impl Server {
         let condition = || self.shared.with(|state| condition(View { state }));
         self.shared.changed.until_blocking(condition, timeout)
     }
+}
+
+fn ended() -> io::Error {
+    io::Error::other("the server has ended")
 }
 
 /// A task that is aborted with its owner.

@@ -2,10 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::atomic::{AtomicI64, Ordering};
-
-/// The number of servers that were started in this process.
-static SERVERS: AtomicI64 = AtomicI64::new(0);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
@@ -27,10 +23,10 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Takes the first id from the wall clock, as ZooKeeper does, so that two servers do not share ids.
-    /// Servers of one process differ even if they start in the same millisecond.
-    pub(crate) fn new(tick_ms: u64, wall_ms: i64) -> Self {
-        let moment = wall_ms.wrapping_add(SERVERS.fetch_add(1, Ordering::Relaxed));
+    /// Takes a random first id, so that two servers do not share ids, also of one process and one millisecond.
+    /// ZooKeeper takes it from the wall clock.
+    pub(crate) fn new(tick_ms: u64) -> Self {
+        let moment = i64::from_be_bytes(RandomState::new().build_hasher().finish().to_be_bytes());
         let next_id = (moment << 24 >> 8) & 0x00ff_ffff_ffff_ffff | 1 << 56;
         Self { by_id: BTreeMap::new(), tick_ms: tick_ms.max(1), next_id, frozen: false }
     }
@@ -106,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_session_expires_within_one_tick_after_its_timeout() {
-        let mut sessions = Sessions::new(50, 1);
+        let mut sessions = Sessions::new(50);
         for heard in [0, 1, 49, 50, 51, 99] {
             let id = sessions.create(100, heard);
             let at = sessions.get(id).map_or(0, |session| session.expires_at);
@@ -119,14 +115,13 @@ mod tests {
 
     #[test]
     fn servers_of_one_millisecond_do_not_share_ids() {
-        let ids: std::collections::HashSet<i64> =
-            (0..100).map(|_| Sessions::new(50, 1_700_000_000_000).create(1, 0)).collect();
+        let ids: std::collections::HashSet<i64> = (0..100).map(|_| Sessions::new(50).create(1, 0)).collect();
         assert_eq!(ids.len(), 100);
     }
 
     #[test]
     fn ids_are_positive_and_passwords_differ() {
-        let mut sessions = Sessions::new(50, 1_700_000_000_000);
+        let mut sessions = Sessions::new(50);
         let (a, b) = (sessions.create(1, 0), sessions.create(1, 0));
         assert!(a > 0 && b > 0 && a != b);
         assert_ne!(sessions.get(a).map(|s| s.password), sessions.get(b).map(|s| s.password));

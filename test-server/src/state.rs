@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
 
 use crate::connection::{Conn, End, HARD_OUT};
 use crate::counters::{Counters, Log, LogEntry, LogKind, Op};
@@ -110,6 +112,10 @@ pub(crate) struct Config {
     pub(crate) max_timeout: Duration,
     pub(crate) version: Version,
     pub(crate) max_frame: usize,
+    /// How fast its clock is.
+    pub(crate) clock_rate: f64,
+    /// How often the leader is told which sessions are alive.
+    pub(crate) touch_interval: Duration,
 }
 
 /// A request whose header has been read.
@@ -218,7 +224,7 @@ impl State {
             sessions: if config.version.is_keeper() {
                 Sessions::counted(ms(config.tick))
             } else {
-                Sessions::new(ms(config.tick), wall_ms())
+                Sessions::new(ms(config.tick))
             },
             watches: Watches::new(config.version == Version::V3_8),
             plan: Plan::default(),
@@ -236,7 +242,14 @@ impl State {
 
     /// Returns the milliseconds since the server started, the clock of sessions and TTLs.
     pub(crate) fn now(&self) -> u64 {
-        ms(self.started.elapsed())
+        ms(self.started.elapsed().mul_f64(self.config.clock_rate))
+    }
+
+    /// Returns the moment from which the timeout of a session counts whose request arrives now: that of the
+    /// last report to the leader.
+    pub(crate) fn heard_at(&self) -> u64 {
+        let now = self.now();
+        now - now.checked_rem(ms(self.config.touch_interval)).unwrap_or_default()
     }
 
     /// Returns the next transaction's stamp.
@@ -798,7 +811,7 @@ impl State {
         path: &str,
         error: i32,
     ) {
-        let (zxid, at) = (self.zxid, Instant::now());
+        let (zxid, at) = (self.zxid, Instant::now().into_std());
         let path = beginning(path).to_owned();
         self.log.push(LogEntry { n: 0, request, session, op, opcode, path, zxid, error, at, kind });
     }

@@ -508,6 +508,28 @@ fn no_channel_is_public() {
     }
 }
 
+/// A simulation has its own in place of `background.rs`, so nothing else may start what it could not see.
+#[test]
+fn threads_and_runtimes_are_started_in_one_place() {
+    let begins =
+        ["thread::spawn", "thread::Builder", "new_current_thread", "new_multi_thread", "Runtime::new"];
+    for path in sources() {
+        if ["src/session/background.rs", "src/session/simulated.rs"].contains(&path.to_str().unwrap()) {
+            continue;
+        }
+        assert_without(&path, &begins);
+        assert_without(
+            &path,
+            &["tokio::spawn", "task::spawn", "spawn_blocking", "Handle::current", "LocalSet"],
+        );
+        // A set's tasks are handed to it by `background::here`.
+        if code(&path).contains("JoinSet") {
+            let spawns = code(&path).replace(".spawn(here(", "");
+            assert!(!spawns.contains(".spawn("), "{} spawns without `background::here`", path.display());
+        }
+    }
+}
+
 /// A source file without its comments and unit tests.
 fn code(path: &Path) -> String {
     let text = read(path);

@@ -1,0 +1,164 @@
+//! Where a server's connections come from.
+
+use std::future::Future;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+/// A stream of bytes in both directions, to one client.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A source of connections, for [`Builder::serve`](crate::Builder::serve).
+///
+/// ```
+/// use std::io;
+/// use std::net::SocketAddr;
+/// use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+/// use tokio::sync::mpsc;
+/// use zookeeper_test_server::{Listener, Server};
+///
+/// /// Connections in memory.
+/// struct Pipes(mpsc::Receiver<DuplexStream>);
+///
+/// impl Listener for Pipes {
+///     type Stream = DuplexStream;
+///
+///     fn addr(&self) -> io::Result<SocketAddr> {
+///         Ok(([127, 0, 0, 1], 2181).into())
+///     }
+///
+///     async fn accept(&mut self) -> io::Result<(DuplexStream, SocketAddr)> {
+///         let stream = self.0.recv().await.ok_or(io::ErrorKind::BrokenPipe)?;
+///         Ok((stream, ([127, 0, 0, 1], 40000).into()))
+///     }
+///
+///     fn stop(&mut self) {}
+///
+///     fn restart(&mut self) -> io::Result<()> {
+///         Ok(())
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (dial, pipes) = mpsc::channel(1);
+/// let _server = Server::builder().serve(Pipes(pipes))?;
+/// let (mut client, stream) = tokio::io::duplex(64 * 1024);
+/// dial.send(stream).await?;
+///
+/// client.write_all(b"ruok").await?;
+/// let mut answer = String::new();
+/// client.read_to_string(&mut answer).await?;
+/// assert_eq!(answer, "imok");
+/// # Ok(())
+/// # }
+/// ```
+pub trait Listener: Send + 'static {
+    /// A connection to a client.
+    type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
+
+    /// Returns the address on which clients connect.
+    ///
+    /// # Errors
+    /// If there is none.
+    fn addr(&self) -> io::Result<SocketAddr>;
+
+    /// Waits for the next connection, and returns it with the client's address. Not called while it is
+    /// [stopped](Self::stop).
+    ///
+    /// # Errors
+    /// If the connection could not be accepted. The server tries again a little later.
+    ///
+    /// # Cancel safety
+    /// Dropping the future must lose no connection.
+    fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr)>> + Send;
+
+    /// Refuses connections from here on.
+    fn stop(&mut self);
+
+    /// Accepts connections again.
+    ///
+    /// # Errors
+    /// If that is impossible. The server stays stopped.
+    fn restart(&mut self) -> io::Result<()>;
+
+    /// Closes a connection by a reset, where the transport has one; drops it by default.
+    fn reset(stream: Self::Stream) {
+        drop(stream);
+    }
+}
+
+/// How many connections may wait to be accepted: as many as the standard library allows.
+const BACKLOG: u32 = 128;
+
+/// TCP on a port of 127.0.0.1.
+#[derive(Debug)]
+pub(crate) struct Tcp {
+    addr: SocketAddr,
+    /// `None` while the server is stopped.
+    listener: Option<TcpListener>,
+    /// Bound, so that the port is given to no other server meanwhile, and to no client's connection. It does
+    /// not listen, so connections are refused.
+    kept: Option<TcpSocket>,
+}
+
+impl Tcp {
+    /// Listens on a port, in the current runtime.
+    pub(crate) fn bind(port: u16) -> io::Result<Self> {
+        let listener = listen(port)?;
+        Ok(Self { addr: listener.local_addr()?, listener: Some(listener), kept: None })
+    }
+}
+
+fn listen(port: u16) -> io::Result<TcpListener> {
+    let listener = StdListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+/// Takes a port on which nothing listens any more; its connections may linger.
+fn keep(addr: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    Ok(socket)
+}
+
+impl Listener for Tcp {
+    type Stream = TcpStream;
+
+    fn addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.addr)
+    }
+
+    async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+        let Some(listener) = &self.listener else { return std::future::pending().await };
+        let (stream, peer) = listener.accept().await?;
+        // Otherwise Nagle's algorithm would delay events.
+        let _ = stream.set_nodelay(true);
+        Ok((stream, peer))
+    }
+
+    fn stop(&mut self) {
+        if self.listener.take().is_some() {
+            self.kept =
+                keep(self.addr).inspect_err(|error| tracing::debug!(%error, "the port is not kept")).ok();
+        }
+    }
+
+    fn restart(&mut self) -> io::Result<()> {
+        self.listener = Some(match self.kept.take() {
+            Some(socket) => socket.listen(BACKLOG)?,
+            None => listen(self.addr.port())?,
+        });
+        Ok(())
+    }
+
+    fn reset(stream: TcpStream) {
+        let _ = stream.set_zero_linger();
+    }
+}
