@@ -169,8 +169,8 @@ fn seen(
         Ok(limit) => decode(limit.as_ref()),
         Err(error) => return Answer::No(unreadable(semaphore, session.failure(error))),
     };
-    let leaving = leases.iter().filter(|name| session.is_leaving(&semaphore.leases.child(name))).count();
-    Answer::Is(Seen { leases, leaving, limit })
+    let leaving = session.leaving_of(&semaphore.leases, &leases).len();
+    Answer::Is(Seen { leases: leases.into(), leaving, limit })
 }
 
 fn unreadable(semaphore: &SemaphoreOptions, failure: Failure) -> Failure {

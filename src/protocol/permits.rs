@@ -15,6 +15,8 @@
 //! 4. However it ends without a grant, the outcome has what may be left: leases by name, and the ids of creates
 //!    whose outcome is unknown.
 
+use std::sync::Arc;
+
 use crate::protocol::acquire::{IfBusy, Orphans};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::node_name;
@@ -81,8 +83,9 @@ pub(crate) enum PermitsEvent {
 /// What a look shows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Seen {
-    /// The names of all children of the directory of leases; none if it does not exist.
-    pub(crate) leases: Vec<String>,
+    /// The names of all children of the directory of leases; none if it does not exist. Shared, because there may
+    /// be thousands.
+    pub(crate) leases: Arc<[String]>,
     /// How many of them this client is deleting.
     pub(crate) leaving: usize,
     pub(crate) limit: LimitNode,
@@ -384,10 +387,15 @@ pub(crate) fn lease_beginning(id: &str, slot: u32, limit: u32) -> String {
 
 /// Returns the slot of a lease, and the limit under which it was taken; `None` for those of other clients.
 pub(crate) fn slot_of(name: &str) -> Option<(u32, u32)> {
-    let (before, number) = name.rsplit_once("-lease-")?;
-    let (before, limit) = before.rsplit_once("-of-")?;
-    let (_, slot) = before.rsplit_once("-slot-")?;
-    number.parse::<i32>().ok()?;
+    // By single characters from the end, because a grant does this for each lease.
+    let (before, number) = name.rsplit_once('-')?;
+    // A negative number has a sign of its own.
+    let before = before.strip_suffix('-').unwrap_or(before).strip_suffix("-lease")?;
+    let (before, limit) = before.rsplit_once('-')?;
+    let (before, slot) = before.strip_suffix("-of")?.rsplit_once('-')?;
+    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) || !before.ends_with("-slot") {
+        return None;
+    }
     Some((slot.parse().ok()?, limit.parse().ok()?))
 }
 
@@ -402,15 +410,16 @@ pub(crate) fn other_limit(leases: &[String], stated: u32) -> Option<(u32, &str)>
 /// Returns the smallest slots that none of these leases has. As there are fewer leases than the limit by at
 /// least `wanted`, all of these slots are below the limit.
 fn free_slots(leases: &[String], wanted: u32) -> Vec<u32> {
-    let mut taken: Vec<u32> = leases.iter().filter_map(|name| slot_of(name)).map(|(slot, _)| slot).collect();
-    taken.sort_unstable();
-    let mut taken = taken.into_iter().peekable();
     let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-    let free = |slot: &u32| {
-        while taken.next_if(|taken| taken < slot).is_some() {}
-        taken.peek() != Some(slot)
-    };
-    (0..u32::MAX).filter(free).take(wanted).collect()
+    // Of that many numbers at least `wanted` are free.
+    let mut taken = vec![false; leases.len().saturating_add(wanted)];
+    for (slot, _) in leases.iter().filter_map(|name| slot_of(name)) {
+        let slot = usize::try_from(slot).ok().and_then(|slot| taken.get_mut(slot));
+        if let Some(slot) = slot {
+            *slot = true;
+        }
+    }
+    (0..).zip(taken).filter(|(_, taken)| !taken).map(|(slot, _)| slot).take(wanted).collect()
 }
 
 #[cfg(test)]
@@ -432,7 +441,7 @@ mod tests {
     }
 
     fn seen_with(leases: &[String], limit: LimitNode) -> PermitsEvent {
-        PermitsEvent::Looked(Answer::Is(Seen { leases: leases.to_vec(), leaving: 0, limit }))
+        PermitsEvent::Looked(Answer::Is(Seen { leases: leases.into(), leaving: 0, limit }))
     }
 
     fn take(slots: &[u32], limit: u32) -> PermitsStep {
@@ -504,7 +513,7 @@ mod tests {
     fn a_try_is_not_refused_for_leases_that_are_going() {
         let (mut taking, _) = Taking::new(1, 1, IfBusy::Fail);
         let leases = vec![lease(1, 0, 1)];
-        let going = Seen { leases: leases.clone(), leaving: 1, limit: LimitNode::Missing };
+        let going = Seen { leases: leases.clone().into(), leaving: 1, limit: LimitNode::Missing };
         let watch = PermitsStep::Do(PermitsRequest::Look { watch: true, limit_exists: false });
         assert_eq!(taking.on(PermitsEvent::Looked(Answer::Is(going))), watch);
         assert_eq!(*ended(&taking.on(seen(&leases))), NoPermits::WouldBlock);
@@ -600,7 +609,19 @@ mod tests {
     #[test]
     fn names_of_other_clients_have_no_slot() {
         assert_eq!(slot_of(&lease(1, 7, 9)), Some((7, 9)));
-        for other in ["", "_c_x-lease-0000000001", "x-slot-1-of-2-lease-", "x-slot-a-of-2-lease-0000000001"] {
+        assert_eq!(slot_of(&format!("{}-2147483648", lease_beginning(&id(1), 7, 9))), Some((7, 9)));
+        let others = [
+            "",
+            "_c_x-lease-0000000001",
+            "x-slot-1-of-2-lease-",
+            "x-slot-1-of-2-lease--",
+            "x-slot-1-of-2-lock-0000000001",
+            "x-slot-a-of-2-lease-0000000001",
+            "x-slot--1-of-2-lease-0000000001",
+            "x-1-of-2-lease-0000000001",
+            "slot-1-of-2-lease-0000000001",
+        ];
+        for other in others {
             assert_eq!(slot_of(other), None, "{other}");
         }
     }

@@ -1,6 +1,6 @@
 //! The nodes of one session that exist as far as is known: the owner of each, and which are to be deleted.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -45,6 +45,8 @@ pub(super) struct Nodes {
 struct KnownNodes {
     /// By server path.
     all: HashMap<String, Node>,
+    /// How many of them are to be deleted.
+    leaving: usize,
     /// Those of them that the servers refuse to delete.
     refused: BTreeMap<String, RefusedOrphan>,
 }
@@ -88,12 +90,32 @@ impl Nodes {
 
     /// Notes that a node, if it exists, is to be deleted.
     pub(super) fn leave(&self, path: String) {
-        self.change(|state| state.all.entry(path).or_default().leaving = true);
+        self.change(|state| {
+            let was_leaving = std::mem::replace(&mut state.all.entry(path).or_default().leaving, true);
+            state.leaving += usize::from(!was_leaving);
+        });
     }
 
     /// Returns whether a node is to be deleted, and so is no live contender.
     pub(super) fn is_leaving(&self, path: &str) -> bool {
         self.lock().all.get(path).is_some_and(|node| node.leaving)
+    }
+
+    /// Returns those of the children of a directory that are to be deleted. Of thousands that are not, the mutex
+    /// is taken once, and nothing is looked up if none is.
+    pub(super) fn leaving_of<'a>(&self, directory: &LockPath, children: &'a [String]) -> HashSet<&'a str> {
+        let state = self.lock();
+        if state.leaving == 0 {
+            return HashSet::new();
+        }
+        let mut path = directory.child("");
+        let beginning = path.len();
+        let is_leaving = |name: &&str| {
+            path.truncate(beginning);
+            path.push_str(name);
+            state.all.get(&path).is_some_and(|node| node.leaving)
+        };
+        children.iter().map(String::as_str).filter(is_leaving).collect()
     }
 
     /// Notes that the servers refuse to delete a node, if it exists.
@@ -118,7 +140,10 @@ impl Nodes {
     pub(super) fn gone(&self, path: &str, how: Gone<'_>) {
         let node = self.change(|state| {
             state.refused.remove(path);
-            state.all.remove(path)
+            let node = state.all.remove(path);
+            let was_leaving = node.as_ref().is_some_and(|node| node.leaving);
+            state.leaving = state.leaving.saturating_sub(usize::from(was_leaving));
+            node
         });
         // The drop of the rest of the node wakes the waiting tasks.
         let owner = node.and_then(|node| node.owner);

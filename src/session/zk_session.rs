@@ -5,6 +5,7 @@
 //! session is used in a later one: CURATOR-498 and CURATOR-604 are what happens otherwise
 //! (docs/protocol.md#one-session).
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -380,6 +381,11 @@ impl Session {
     /// Returns whether a node of this client is to be deleted, and so is no live contender.
     pub(crate) fn is_leaving(&self, path: &str) -> bool {
         self.nodes.is_leaving(path)
+    }
+
+    /// Returns those of the children of a directory that are nodes of this client to be deleted.
+    pub(crate) fn leaving_of<'a>(&self, directory: &LockPath, children: &'a [String]) -> HashSet<&'a str> {
+        self.nodes.leaving_of(directory, children)
     }
 
     /// Notes that the servers refuse to delete a node of this client, if it exists.
