@@ -250,7 +250,7 @@ impl InterProcessSemaphore {
     /// - [`AcquireError::TooManyPermits`] if `n` is more than the limit: at once, or if the limit has become
     ///   smaller, when the call is the first in the queue.
     /// - [`AcquireError::ZeroPermits`] if `n` is zero.
-    /// - [`AcquireError::Rejected`] if the transaction for that many would be larger than ZooKeeper accepts,
+    /// - [`AcquireError::TooManyAtOnce`] if the transaction for that many would be larger than ZooKeeper accepts,
     ///   which starts at about 4,000 permits without [data](InterProcessSemaphoreBuilder::data).
     /// - See [`acquire`](Self::acquire) for the other variants.
     ///
@@ -452,6 +452,7 @@ impl InterProcessSemaphore {
     ///
     /// # Errors
     /// - [`AcquireError::TooManyPermits`] if `n` is more than the limit.
+    /// - [`AcquireError::TooManyAtOnce`] if one request has no room for that many.
     /// - See [`try_acquire`](Self::try_acquire) for the other variants.
     ///
     /// # Cancel safety

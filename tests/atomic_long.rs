@@ -13,7 +13,7 @@ use zookeeper_recipes::{
     Acl, AtomicLongError, BuildError, Client, DistributedAtomicLong, InterProcessMutex,
     InterProcessReadWriteLock, Permissions, RetryPolicy,
 };
-use zookeeper_test_server::{CreateMode, Gate, Isolation, Loss, Match, NodeKind, Op, Server, View};
+use zookeeper_test_server::{CreateMode, Cut, Gate, Isolation, Loss, Match, NodeKind, Op, Server, View};
 
 const PATH: &str = "/shop/orders";
 
@@ -643,6 +643,28 @@ async fn the_time_under_the_mutex_is_bounded() {
     held.release().await.unwrap();
     server.clear_faults();
     assert_eq!(within("the id", counter(SOON).next()).await.unwrap(), 11, "nothing was written before");
+}
+
+/// Others were seen before the mutex was held, and none since.
+#[tokio::test]
+async fn an_outage_under_the_mutex_is_no_contention() {
+    let server = start_at(10);
+    let client = calm(&server).await;
+    let time = Duration::from_secs(2);
+    let counter = DistributedAtomicLong::builder(&client, PATH).lock_timeout(time).build().unwrap();
+    always_lose(&server, 5);
+    let id = session(&client);
+    let read = server.hold_request(Match::op(Op::GetData).path(PATH).session(id).nth(5));
+    let change = tokio::spawn(async move { counter.add(1).await });
+    within("the read under the mutex", read.wait_hit()).await;
+    // Longer than the time: time is what is tested.
+    tokio::time::sleep(time).await;
+    assert!(server.cut(id, Cut::Fin));
+    let error = within("the end", change).await.unwrap().unwrap_err();
+    assert!(matches!(error, AtomicLongError::Connection { .. }), "{error}");
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(source.contains("no answer to the read or the write of the counter within"), "{source}");
+    assert_eq!(value(&server), 10);
 }
 
 #[tokio::test]

@@ -483,6 +483,27 @@ async fn a_try_dropped_at_every_point() {
     }
 }
 
+/// What the look before the transaction has shown is known, although the transaction is not answered.
+#[tokio::test]
+async fn a_member_that_a_look_has_shown_is_busy_at_the_deadline() {
+    let server = start_empty();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let held = within("the lock", InterProcessMutex::new(&other, B).unwrap().lock()).await.unwrap();
+    let multi = InterProcessMultiLock::of_mutexes(&client, PATHS).unwrap();
+    // One that has found a member busy looks first the next time.
+    let error = within("the end", multi.acquire(Duration::from_millis(500))).await.unwrap_err();
+    assert!(matches!(&error, AcquireError::TimedOut { path, .. } if path == B), "{error}");
+    within("the clean-up", client.flush(SOON)).await.unwrap();
+    let gate = server.hold_reply(Match::op(Op::Multi).session(session(&client)).path_prefix("/multi/"));
+    let attempt = tokio::spawn(multi.acquire(Duration::from_secs(2)));
+    within("the transaction", gate.wait_hit()).await;
+    let error = within("the end", attempt).await.unwrap().unwrap_err();
+    let AcquireError::TimedOut { path, ahead: 1, first, .. } = &error else { panic!("{error}") };
+    assert_eq!((path.as_str(), first.as_deref()), (B, Some(held.node().as_str())));
+    gate.release();
+    within("the clean-up", client.flush(SOON)).await.unwrap();
+}
+
 /// A try waits for the servers for the connect timeout, not for that long for each member.
 #[tokio::test]
 async fn a_try_has_one_deadline_for_all_members() {

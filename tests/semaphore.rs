@@ -146,6 +146,35 @@ async fn what_cannot_be_is_said() {
     nothing_queues(&server).await;
 }
 
+/// The limit is what counts first. Below it the error says how many one request has room for.
+#[tokio::test]
+async fn permits_that_one_request_has_no_room_for_are_said_to_be_too_many() {
+    let server = start_empty();
+    let client = calm(&server).await;
+    let small = semaphore(&client, 10);
+    for n in [5_000, u32::MAX] {
+        let error = within("the answer", small.acquire_many(n, SOON)).await.unwrap_err();
+        assert!(
+            matches!(error, AcquireError::TooManyPermits { limit: 10, asked, .. } if asked == n),
+            "{error}"
+        );
+        let error = within("the answer", small.try_acquire_many(n)).await.unwrap_err();
+        assert!(matches!(error, TryLockError::Acquire(AcquireError::TooManyPermits { .. })), "{error}");
+    }
+    let large =
+        InterProcessSemaphore::builder(&client, "/large", 100).data(vec![b'x'; 100_000]).build().unwrap();
+    let error = within("the answer", large.acquire_many(100, SOON)).await.unwrap_err();
+    let AcquireError::TooManyAtOnce { most, asked: 100, .. } = &error else { panic!("{error}") };
+    assert!(error.to_string().contains(&format!("{:?}", "/large")) && !error.is_retryable(), "{error}");
+    assert_eq!(server.children("/large").len(), 0, "nothing was created for it");
+    let permit = within("the permits", large.acquire_many(*most, SOON)).await.unwrap();
+    assert_eq!(permit.num_permits(), *most);
+    // The limit that is stored counts, not the one that is stated.
+    small.set_permits(6_000).await.unwrap();
+    let error = within("the answer", small.acquire_many(5_000, SOON)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TooManyAtOnce { .. }), "{error}");
+}
+
 #[tokio::test]
 async fn permits_are_divided_and_joined() {
     let server = start_empty();

@@ -1,12 +1,13 @@
 //! What becomes of a semaphore's permits when something fails: every point of an acquire with every way of
 //! stopping it, lost replies, nodes deleted by other processes, limits that change, permits of other clients.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
 use test_support::in_process::{self, calm, calm_with, connect_as, connect_for, session, until};
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
+use zookeeper_client as zk;
 use zookeeper_recipes::{
     Acl, AcquireError, Client, ConnectionState, InspectError, InterProcessSemaphore, LostReason, RetryPolicy,
     SemaphorePermit, SetPermitsError, TryLockError,
@@ -985,6 +986,76 @@ async fn a_limit_that_may_not_be_read_or_written_is_named() {
         assert!(error.to_string().contains(&format!("{named:?} needs WRITE")), "{error}");
     }
     assert_eq!(semaphore.participants().await.unwrap(), [""; 0], "the leases may be listed");
+}
+
+/// The lock node is deleted in one directory, and the leases are created in the other.
+#[tokio::test]
+async fn a_transaction_that_is_refused_names_the_directory_that_refuses_it() {
+    for (directory, denied) in [(LOCKS, zk::Permission::DELETE), (LEASES, zk::Permission::CREATE)] {
+        let server = in_process::start_empty();
+        let raw = within("a session", zk::Client::connect(&server.connect_string())).await.unwrap();
+        for path in [PATH, LOCKS, LEASES] {
+            let all =
+                [zk::Permission::READ, zk::Permission::WRITE, zk::Permission::CREATE, zk::Permission::DELETE];
+            let granted = all.into_iter().filter(|one| path != directory || *one != denied);
+            let granted = granted.fold(zk::Permission::NONE, |all, one| all | one);
+            let acls = [zk::Acl::new(granted, zk::AuthId::anyone())];
+            let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
+            within("the directory", raw.create(path, b"", &mode)).await.unwrap();
+        }
+        let client = calm(&server).await;
+        let error = within("the refusal", semaphore(&client, 2).acquire(SOON)).await.unwrap_err();
+        assert!(matches!(&error, AcquireError::NoAuth { node, .. } if node == directory), "{error:?}");
+        assert!(
+            error.to_string().contains(&format!("{directory:?} needs CREATE, DELETE and READ")),
+            "{error}"
+        );
+    }
+}
+
+/// The first look shows who has the permits, and it is answered. That the second is not changes nothing.
+#[tokio::test]
+async fn a_full_semaphore_is_busy_from_the_first_look_on() {
+    let server = start();
+    let (holder, client) = (calm(&server).await, calm(&server).await);
+    let held = acquired(&semaphore(&holder, 2), 2).await;
+    let looks = Match::op(Op::GetChildren).path(LEASES).session(session(&client));
+    let second = server.hold_reply(looks.nth(1));
+    let attempt = tokio::spawn(semaphore(&client, 2).acquire(Duration::from_secs(2)));
+    within("the second look", second.wait_hit()).await;
+    let error = within("the end", attempt).await.unwrap().unwrap_err();
+    let first = held.nodes().into_iter().next();
+    assert!(
+        matches!(&error, AcquireError::TimedOut { ahead: 2, first: node, .. } if *node == first),
+        "{error:?}"
+    );
+    second.release();
+}
+
+/// A head that waits was seen, but whether it still does is what the try asks.
+#[tokio::test]
+async fn a_try_whose_look_is_not_answered_is_no_busy_semaphore() {
+    let server = start();
+    let (holder, waiter) = (calm(&server).await, calm(&server).await);
+    let held = acquired(&semaphore(&holder, 3), 1).await;
+    let large = at_head(&server, &waiter, 3, 3).await;
+    let time = Duration::from_secs(2);
+    let builder = Client::builder().connect_timeout(time).session_timeout(in_process::HOUR);
+    let client = connect_as(builder.retry_policy(in_process::eager()), &server).await;
+    let lists = Match::op(Op::GetChildren).path(LOCKS).session(session(&client));
+    // After that of the node of its own.
+    let second = server.hold_reply(lists.nth(1).always());
+    let attempt = tokio::spawn(semaphore(&client, 3).try_acquire());
+    within("the look", second.wait_hit()).await;
+    let error = within("the end", attempt).await.unwrap().unwrap_err();
+    let TryLockError::Acquire(error @ AcquireError::Connection { .. }) = &error else { panic!("{error}") };
+    let source = std::error::Error::source(error).unwrap().to_string();
+    assert!(source.contains("no answer to the list of the lock's directory within"), "{source}");
+    second.release();
+    // And with an answer it is.
+    let error = within("the answer", semaphore(&client, 3).try_acquire()).await.unwrap_err();
+    assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
+    drop((held, large));
 }
 
 /// A server that closes the connection at the transaction must not be asked for ever.

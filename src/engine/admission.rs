@@ -7,9 +7,9 @@ use tokio::sync::oneshot;
 use super::look::look_before_try;
 use super::observe;
 use super::path_lock::{Admission, Ask, Budget, PathLock};
-use super::progress::Ahead;
 use super::shared_queue::Place;
 use crate::error::{AcquireError, TryLockError};
+use crate::protocol::late::Ahead;
 use crate::protocol::local_queue::{Arrival, Newcomer, Notice, Wish};
 use crate::protocol::node_name::Kind;
 

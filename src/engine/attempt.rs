@@ -22,9 +22,9 @@ use crate::engine::look::{
     InTheWay, Subject, in_the_way, look_before_try, no_auth, orphaned, refused_in, unusable_directory,
 };
 use crate::engine::observe;
-use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
+use crate::engine::path_lock::{Admission, Ask, PathLock};
 use crate::engine::pending::Pending;
-use crate::engine::progress::{Ahead, ProgressSender, WaitsFor};
+use crate::engine::progress::ProgressSender;
 use crate::engine::requests::{self, UnderWay};
 use crate::engine::seat::Seat;
 use crate::engine::shared_queue::Place;
@@ -36,6 +36,7 @@ use crate::protocol::acquire::{
 };
 use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::hold::HoldState;
+use crate::protocol::late::{Ahead, WaitsFor};
 use crate::protocol::local_queue::Notice;
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Queue;
@@ -418,7 +419,7 @@ impl Attempt {
             }
             End::Granted(hold) => (None, Ok(hold)),
             End::Denied(error) => (ticket(), Err(error)),
-            End::OutOfTime => (ticket(), Err(self.out_of_time().into())),
+            End::OutOfTime => (ticket(), Err(self.out_of_time())),
         };
         if let Some(reply) = self.reply.take() {
             // If the caller has left, a hold comes back here, and its drop releases the lock.
@@ -492,7 +493,7 @@ impl Attempt {
             AcquireRequest::Watch { predecessor } | AcquireRequest::WatchKept { predecessor } => {
                 let may_be_kept = matches!(request, AcquireRequest::WatchKept { .. });
                 here.subject = Subject::Node(predecessor.as_str().into());
-                let ahead = self.progress.get().ahead;
+                let ahead = self.progress.ahead();
                 let behind = Box::pin(requests::watch(seat, own, predecessor, may_be_kept));
                 self.wait_behind(here, own, ahead, behind).await
             }
@@ -535,7 +536,7 @@ impl Attempt {
         }
         self.progress.set_node(own);
         if !std::mem::replace(&mut here.queued, true) {
-            observe::queued(self.ask.call, own, || self.progress.get().ahead.map(|ahead| ahead.count));
+            observe::queued(self.ask.call, own, || self.progress.ahead().map(|ahead| ahead.count));
         }
         let refused = refused_in(path_lock.path(), session, &mut here.refusals);
         let event = async {
@@ -549,7 +550,7 @@ impl Attempt {
                     };
                     if gone {
                         // The list that follows shows which contenders are left.
-                        let left = self.progress.get().ahead.and_then(Ahead::without_one);
+                        let left = self.progress.ahead().and_then(Ahead::without_one);
                         self.saw_ahead(here.place, left);
                     }
                     event
@@ -660,15 +661,10 @@ impl Attempt {
         })
     }
 
-    /// Returns the error at the deadline: `TimedOut` if a live contender was seen ahead, otherwise what was
-    /// not answered.
-    fn out_of_time(&self) -> AcquireError {
-        let (progress, waited) = (self.progress.get(), self.started.elapsed());
-        match self.ask.budget {
-            Budget::Until { asked, .. } => self.path_lock.late(progress, self.ask.kind, asked, waited),
-            // A try is answered by the servers, or not.
-            Budget::Try { .. } | Budget::Forever => self.path_lock.no_answer(progress.waits_for, waited),
-        }
+    /// Returns the error at the deadline.
+    fn out_of_time(&self) -> TryLockError {
+        let (waiting, waited) = (self.progress.get().waiting, self.started.elapsed());
+        self.path_lock.out_of_time(self.path_lock.path(), waiting, self.ask.kind, self.ask.budget, waited)
     }
 
     /// Records the live contenders ahead by the last list, `None` if that may have changed: for the caller,
@@ -679,7 +675,7 @@ impl Attempt {
     }
 
     fn if_busy(&self) -> IfBusy {
-        if_busy(self.ask.budget)
+        self.ask.budget.if_busy()
     }
 }
 
@@ -716,14 +712,6 @@ async fn wait<T>(seat: Seat<'_>, work: impl Future<Output = T>, stop: &mut Stop)
             log::debug!(path, session = seat.session.number(), "again in the next session");
             Err(End::Again)
         }
-    }
-}
-
-/// Returns whether a call with this budget waits for other contenders.
-pub(super) fn if_busy(budget: Budget) -> IfBusy {
-    match budget {
-        Budget::Try { .. } => IfBusy::Fail,
-        Budget::Until { .. } | Budget::Forever => IfBusy::Wait,
     }
 }
 

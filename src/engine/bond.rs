@@ -41,7 +41,7 @@ impl Bound {
         if holds.is_empty() {
             return;
         }
-        // Before the others are told: whoever finds one of them lost says which was the first.
+        // Before the others are told: a task that finds one of them lost says which was the first.
         bond.first_lost.get_or_init(|| path.into());
         for hold in holds.iter().filter_map(Weak::upgrade) {
             hold.on(event.clone());

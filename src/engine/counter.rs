@@ -14,10 +14,12 @@ use crate::engine::room;
 use crate::error::{AcquireError, AtomicLongError, Cause};
 use crate::options::{Acl, Parents};
 use crate::path::LockPath;
+use crate::protocol::acquire::IfBusy;
 use crate::protocol::counter::{
     Change, Changing, CounterEvent, CounterOutcome, CounterRequest, CounterStep, Seen, Unusable, value_of,
 };
 use crate::protocol::failure::{Failure, FailureKind, Refusal};
+use crate::protocol::late::{Ahead, Late, NoAnswer, Waiting, WaitsFor};
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
 use crate::session::ask::{Repetition, Unanswered};
@@ -87,6 +89,8 @@ impl Counter {
             error: None,
             hold: None,
             deadline: None,
+            waiting: Waiting::default(),
+            asked: false,
         };
         match self.client().run_while_polled(work.run(change)).await {
             Some(result) => result,
@@ -229,6 +233,10 @@ struct Work {
     /// The mutex, once it is held. It is released by its drop; the changes are atomic without it.
     hold: Option<Hold>,
     deadline: Option<Instant>,
+    /// What it has seen of others since it has the mutex.
+    waiting: Waiting,
+    /// Whether it has asked for anything since then.
+    asked: bool,
 }
 
 impl Work {
@@ -245,8 +253,14 @@ impl Work {
             let event = match request {
                 CounterRequest::Lock => self.lock(started).await?,
                 _ if changing.begins_under_mutex() && self.is_late() => CounterEvent::OutOfTime,
-                request => self.ask(&mut repetition, request, changing.changes_the_value()).await,
+                request => {
+                    self.asked = true;
+                    self.ask(&mut repetition, request, changing.changes_the_value()).await
+                }
             };
+            if matches!(event, CounterEvent::BadVersion | CounterEvent::NoNode | CounterEvent::Exists) {
+                self.waiting.saw(Some(Ahead { count: 1, first: None }));
+            }
             if !matches!(event, CounterEvent::Lost | CounterEvent::NotDone) {
                 // Only failures in a row count.
                 repetition = Repetition::new(*counter.client().retry());
@@ -264,6 +278,12 @@ impl Work {
             CounterOutcome::Unusable(unusable) => Err(counter.unusable(unusable)),
             CounterOutcome::VersionsUsedUp => Err(AtomicLongError::VersionsUsedUp { path }),
             CounterOutcome::Contended => Err(AtomicLongError::Contended { path, waited: started.elapsed() }),
+            CounterOutcome::OutOfTime => Err(match self.waiting.late(IfBusy::Wait, || None) {
+                Late::Busy(_) => AtomicLongError::Contended { path, waited: started.elapsed() },
+                Late::NoAnswer(waits_for) => {
+                    counter.connection(Arc::new(NoAnswer { waits_for, waited: started.elapsed() }))
+                }
+            }),
             CounterOutcome::Unknown => Err(counter.unknown(self.last_cause())),
             CounterOutcome::Failed => match self.error {
                 Some(error) => Err(error),
@@ -276,8 +296,10 @@ impl Work {
         self.last_failure.clone().unwrap_or_else(|| cause(zk::Error::ConnectionLoss))
     }
 
+    /// Returns whether no other try is to be begun. The first is in any case: the wait for the mutex may have taken
+    /// all the time, and others that had it are not in the way any more.
     fn is_late(&self) -> bool {
-        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        self.asked && self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     /// Acquires the mutex.
@@ -293,7 +315,9 @@ impl Work {
         let held = room::acquire(mutex, Ask::new(Kind::Exclusive, budget, location)).await;
         match held.map_err(|error| error.timed_out(asked, started.elapsed())) {
             Ok(hold) => {
-                (self.hold, self.deadline) = (Some(hold), deadline);
+                (self.hold, self.deadline, self.asked) = (Some(hold), deadline, false);
+                self.waiting.saw(None);
+                self.waiting.waits_for(WaitsFor::Counter);
                 Ok(CounterEvent::Locked)
             }
             Err(AcquireError::TimedOut { .. }) => {

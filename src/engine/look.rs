@@ -8,11 +8,11 @@ use zookeeper_client as zk;
 
 use crate::engine::ask_first;
 use crate::engine::path_lock::PathLock;
-use crate::engine::progress::Ahead;
 use crate::engine::requests::{list, list_alone};
 use crate::error::{AcquireError, InspectError};
 use crate::path::{LockPath, NodePath};
 use crate::protocol::failure::{FailureKind, Refusal};
+use crate::protocol::late::Ahead;
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::{Listing, Queue, Unusable};
 use crate::session::ask::Unanswered;

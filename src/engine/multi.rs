@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::engine::attempt::{self, Begun, if_busy};
+use crate::engine::attempt::{self, Begun};
 use crate::engine::cancel::CancelOnDrop;
 use crate::engine::hold::Hold;
 use crate::engine::look::InTheWay;
 use crate::engine::multi_requests::{Reserved, create_together, fit_together, look};
 use crate::engine::path_lock::{Admission, Ask, Budget, Member, PathLock};
-use crate::engine::progress::WaitsFor;
 use crate::engine::stop::{Stop, Stopped};
 use crate::error::{AcquireError, LostReason, TryLockError};
 use crate::protocol::acquire::IfBusy;
+use crate::protocol::late::{Ahead, Waiting, WaitsFor};
 use crate::protocol::multi::{kept, of_use};
 use crate::session::core::Core;
 use crate::session::log;
@@ -141,6 +141,7 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
             Admission::Again => members.in_order.len(),
         },
         one_by_one: false,
+        busy: None,
         deletions: Deletions::default(),
     };
     members.client.spawn(async move {
@@ -193,6 +194,8 @@ struct Acquisition {
     /// nodes of several together, and its own error says why, or one of them may only be kept
     /// (docs/protocol.md#kept-node).
     one_by_one: bool,
+    /// The member that was busy by the last look at several, and who was ahead there.
+    busy: Option<(usize, Ahead)>,
     deletions: Deletions,
 }
 
@@ -269,7 +272,7 @@ impl Acquisition {
     async fn acquire_all(&mut self, stop: &mut Stop) -> Result<Holds, GivenUp> {
         let members = Arc::clone(&self.members.in_order);
         // A node that is only kept makes way for that of an attempt, which waits for that shortly.
-        self.one_by_one = if_busy(self.ask.budget) == IfBusy::Fail && self.look_before_try(stop).await?;
+        self.one_by_one = self.ask.budget.if_busy() == IfBusy::Fail && self.look_before_try(stop).await?;
         let mut holds = Holds::default();
         let mut losses = Losses::new();
         let mut begun = VecDeque::new();
@@ -344,6 +347,7 @@ impl Acquisition {
         losses: &mut Losses,
         stop: &mut Stop,
     ) -> Result<VecDeque<Begun>, GivenUp> {
+        self.busy = None;
         let members = Arc::clone(&self.members.in_order);
         let rest = members.get(from..).unwrap_or_default();
         let rest = rest.get(..fit_together(rest)).unwrap_or_default();
@@ -357,21 +361,20 @@ impl Acquisition {
             return Ok(VecDeque::new());
         }
         let look_first = self.members.was_busy();
-        let ready = async {
-            let count = match look_first {
-                true => {
-                    let ways = look(&session, rest, false).await;
-                    of_use(ways.iter().map(|way| matches!(way, InTheWay::Nothing)), rest.len())
-                }
-                false => rest.len(),
-            };
-            (count, session.windows().creates.slot().await)
-        };
-        let (count, slot) = tokio::select! {
+        let looks = async { if look_first { look(&session, rest, false).await } else { Vec::new() } };
+        let ways = tokio::select! {
             biased;
             end = stop.wait() => return Err(self.stopped(end, from, WaitsFor::List).into()),
             (path_lock, reason) = first(losses.iter_mut()) => return Err(Why::Lost(path_lock, reason).into()),
-            ready = ready => ready,
+            ways = looks => ways,
+        };
+        let count = of_use(ways.iter().map(|way| matches!(way, InTheWay::Nothing)), rest.len());
+        self.busy = (from..).zip(ways).find_map(|(index, way)| Some((index, way.ahead()?)));
+        let slot = tokio::select! {
+            biased;
+            end = stop.wait() => return Err(self.stopped(end, from, WaitsFor::List).into()),
+            (path_lock, reason) = first(losses.iter_mut()) => return Err(Why::Lost(path_lock, reason).into()),
+            slot = session.windows().creates.slot() => slot,
         };
         let Some(reserved) = self.reserve(from, rest.get(..count).unwrap_or_default(), &session) else {
             return Ok(VecDeque::new());
@@ -384,7 +387,7 @@ impl Acquisition {
         // Those that are given up have places in cleanup.
         self.tried = self.tried.max(from + reserved.len());
         let (tell, mut flight) = oneshot::channel();
-        let create = create_together(session, reserved, if_busy(self.ask.budget), slot, running);
+        let create = create_together(session, reserved, self.ask.budget.if_busy(), slot, running);
         // A task of its own, because what is under way is waited for, whatever becomes of this.
         self.members.client.spawn(async move { drop(tell.send(create.await)) });
         let begun = tokio::select! {
@@ -399,6 +402,8 @@ impl Acquisition {
             // An error means that the client has ended.
             begun = &mut flight => begun.unwrap_or_default(),
         };
+        // From here on each attempt knows who is ahead of it.
+        self.busy = None;
         self.one_by_one = begun.is_empty();
         let mut begun = VecDeque::from(begun);
         let kept = kept(begun.iter().map(Begun::is_first));
@@ -459,9 +464,19 @@ impl Acquisition {
     /// Returns why a wait for the servers has ended: the caller has left, or the deadline has passed.
     fn stopped(&self, end: Stopped, index: usize, waits_for: WaitsFor) -> Why {
         let (waited, members) = (self.started.elapsed(), &self.members.in_order);
+        let (index, ahead) = match self.busy.clone() {
+            Some((busy, ahead)) => (busy, Some(ahead)),
+            None => (index, None),
+        };
         match (end, members.get(index)) {
             (Stopped::CallerGone(ticket), _) => Why::CallerGone(ticket),
-            (_, Some(Member { path_lock, .. })) => Why::Denied(path_lock.no_answer(waits_for, waited).into()),
+            (_, Some(Member { path_lock, kind })) => {
+                let mut waiting = Waiting::default();
+                waiting.waits_for(waits_for);
+                waiting.saw(ahead);
+                let budget = self.ask.budget;
+                Why::Denied(path_lock.out_of_time(path_lock.path(), waiting, *kind, budget, waited))
+            }
             // Not expected: there is such a member.
             (_, None) => Why::Denied(self.members.closed()),
         }
@@ -492,6 +507,7 @@ impl Acquisition {
         flight: Option<Flight>,
         stop: &mut Stop,
     ) -> Result<(), GivenUp> {
+        self.busy = None;
         let path = path_lock.path().user();
         log::debug!(path, %reason, "a member of a multi-lock was lost while others were waited for");
         if let Some(mut flight) = flight {

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use crate::contender::{Contender, Process};
 use crate::engine::first_seen::FirstSeen;
 use crate::engine::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
-use crate::engine::progress::{Ahead, NoAnswer, Progress, WaitsFor};
 use crate::engine::registry::Registry;
 use crate::engine::shared_queue::SharedQueue;
 use crate::engine::shared_readers::SharedReaders;
 use crate::engine::shared_room::{Holder, SharedRoom};
 use crate::error::{AcquireError, BuildError, Holding, LocalHolder, Lost, LostReason, TryLockError};
 use crate::path::LockPath;
+use crate::protocol::acquire::IfBusy;
+use crate::protocol::late::{Ahead, Late, NoAnswer, Waiting};
 use crate::protocol::local_queue::{Census, Limit};
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
@@ -42,6 +43,16 @@ pub(crate) enum Budget {
         asked: Duration,
     },
     Forever,
+}
+
+impl Budget {
+    /// Returns whether a call with this budget waits for other contenders.
+    pub(crate) fn if_busy(self) -> IfBusy {
+        match self {
+            Self::Try { .. } => IfBusy::Fail,
+            Self::Until { .. } | Self::Forever => IfBusy::Wait,
+        }
+    }
 }
 
 /// Whether an attempt asks for a place for the first time.
@@ -334,54 +345,52 @@ impl PathLock {
         self.holder_for(kind).map(|holder| holder.as_local())
     }
 
-    /// Returns the error of a wait for other contenders that has timed out.
-    pub(crate) fn timed_out(
-        &self,
-        kind: Kind,
-        asked: Duration,
-        waited: Duration,
-        ahead: Ahead,
-    ) -> AcquireError {
-        AcquireError::TimedOut {
-            path: self.path.user().to_owned(),
-            timeout: asked,
-            waited,
-            ahead: ahead.count,
-            first: ahead.first.map(|name| self.path.user_child(&name)),
-            held_by: self.held_by(),
-            holder: self.holder_for(kind).map(|holder| holder.as_local()),
-        }
-    }
-
-    /// Returns the error of an attempt that was not granted in time: `TimedOut` if a live contender is known
-    /// to be ahead, otherwise what was not answered.
+    /// Returns the error of a call that was not granted within `asked`, of which it has `waited`.
     pub(crate) fn late(
         &self,
-        progress: Progress,
+        waiting: Waiting,
         kind: Kind,
         asked: Duration,
         waited: Duration,
     ) -> AcquireError {
-        match progress.ahead.or_else(|| self.own_ahead(kind)) {
-            Some(ahead) => self.timed_out(kind, asked, waited, ahead),
-            None => self.no_answer(progress.waits_for, waited),
-        }
+        let budget = Budget::Until { deadline: Instant::now(), asked };
+        self.out_of_time(&self.path, waiting, kind, budget, waited).timed_out(asked, waited)
     }
 
-    /// Returns the error of a wait for the servers' answer.
-    pub(crate) fn no_answer(&self, waits_for: WaitsFor, waited: Duration) -> AcquireError {
-        let path = self.path.user().to_owned();
-        AcquireError::Connection { path, source: Arc::new(NoAnswer { waits_for, waited }) }
+    /// Returns the error of a call whose time is over. The nodes that it has seen are in `directory`.
+    pub(super) fn out_of_time(
+        &self,
+        directory: &LockPath,
+        waiting: Waiting,
+        kind: Kind,
+        budget: Budget,
+        waited: Duration,
+    ) -> TryLockError {
+        match waiting.late(budget.if_busy(), || self.own_ahead(kind)) {
+            Late::Busy(ahead) => match (budget, self.would_block_in(directory, kind, ahead)) {
+                (Budget::Until { asked, .. }, busy) => busy.timed_out(asked, waited).into(),
+                (Budget::Try { .. } | Budget::Forever, busy) => busy,
+            },
+            Late::NoAnswer(waits_for) => {
+                let path = self.path.user().to_owned();
+                AcquireError::Connection { path, source: Arc::new(NoAnswer { waits_for, waited }) }.into()
+            }
+        }
     }
 
     /// Returns the error of a try that has found other contenders.
     pub(crate) fn would_block(&self, kind: Kind, ahead: Ahead) -> TryLockError {
+        self.would_block_in(&self.path, kind, ahead)
+    }
+
+    /// Returns the same where their nodes are in another directory than the queue's.
+    pub(super) fn would_block_in(&self, directory: &LockPath, kind: Kind, ahead: Ahead) -> TryLockError {
         TryLockError::WouldBlock {
             path: self.path.user().to_owned(),
             ahead: ahead.count,
-            first: ahead.first.map(|name| self.path.user_child(&name)),
+            first: ahead.first.map(|name| directory.user_child(&name)),
             held_by: self.held_by(),
-            holder: self.holder_for(kind).map(|holder| holder.as_local()),
+            holder: self.local_holder(kind),
         }
     }
 

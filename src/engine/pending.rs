@@ -13,8 +13,9 @@ use crate::engine::cancel::CancelOnDrop;
 use crate::engine::hold::Hold;
 use crate::engine::look;
 use crate::engine::path_lock::PathLock;
-use crate::engine::progress::{Ahead, ProgressReceiver};
+use crate::engine::progress::ProgressReceiver;
 use crate::error::{AcquireError, TryLockError};
+use crate::protocol::late::Ahead;
 use crate::protocol::node_name::Kind;
 use crate::session::tickets::Ticket;
 
@@ -153,19 +154,18 @@ impl Pending {
 
     /// Returns the live contenders that it is known to wait for: in the queue, or for a place.
     pub(crate) fn ahead(&self) -> Option<Ahead> {
-        if let Some(ahead) = self.progress.get().ahead {
-            return Some(ahead);
+        if let Some(ahead) = self.progress.get().waiting.ahead() {
+            return Some(ahead.clone());
         }
         let waits = self.path_lock.queue().with(|queue| queue.waits_for_place(self.cancel.number()));
         let count = self.path_lock.census().in_the_way(Kind::Exclusive).now;
         (waits && count > 0).then_some(Ahead { count, first: None })
     }
 
-    /// Returns the error of an attempt that is not granted in time: with the contenders ahead, or with what
-    /// was not answered.
+    /// Returns the error of an attempt that is not granted within `asked`, of which it has `waited`.
     pub(crate) fn late(&self, kind: Kind, asked: Duration, waited: Duration) -> AcquireError {
-        let progress = self.progress.get();
-        self.path_lock.late(progress, kind, asked, waited)
+        let waiting = self.progress.get().waiting;
+        self.path_lock.late(waiting, kind, asked, waited)
     }
 
     /// Returns the error of an attempt that the end of the client has stopped.

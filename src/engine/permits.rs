@@ -10,7 +10,6 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use thiserror::Error;
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
@@ -26,15 +25,15 @@ use crate::engine::look::{Subject, no_auth_in, participants, refused_in};
 use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::Pending;
-use crate::engine::progress::{Ahead, WaitsFor};
 use crate::engine::requests::{answer, make_directories, meaning, new_id, to_library};
 use crate::engine::shared_queue::SharedQueue;
 use crate::engine::stop::{Stop, Stopped};
-use crate::error::{AcquireError, LostReason, TryLockError};
+use crate::error::{AcquireError, InspectError, LostReason, TryLockError};
 use crate::path::LockPath;
 use crate::protocol::acquire::{IfBusy, Orphans};
 use crate::protocol::failure::{Answer, Failure, FailureKind, Refusal};
 use crate::protocol::hold::HoldState;
+use crate::protocol::late::{Ahead, Waiting, WaitsFor};
 use crate::protocol::local_queue::Gone;
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
@@ -69,17 +68,6 @@ const TIMES_IN_ORDER: u32 = 8;
 /// The most bytes of one transaction. ZooKeeper closes the connection at a request over 1 MiB.
 const MAX_BYTES: usize = 1_000_000;
 
-/// The transaction for so many permits would be larger than ZooKeeper accepts.
-#[derive(Debug, Error)]
-#[error(
-    "one transaction for {wanted} permits would have {bytes} bytes, and ZooKeeper refuses requests over 1 MiB: \
-     acquire fewer at once, or with less data"
-)]
-struct TooLarge {
-    wanted: u32,
-    bytes: usize,
-}
-
 /// Tries to acquire this many permits, once. Dropping the future cancels the attempt, which then cleans up.
 pub(crate) async fn acquire(
     path_lock: Arc<PathLock>,
@@ -98,12 +86,8 @@ pub(crate) async fn acquire(
         // Not expected: a semaphore's path lock has them.
         return Err(AcquireError::Closed { path: path() }.into());
     };
-    let bytes = bytes_of(path_lock, &semaphore, wanted);
-    if bytes > MAX_BYTES {
-        return Err(
-            AcquireError::Rejected { path: path(), source: Arc::new(TooLarge { wanted, bytes }) }.into()
-        );
-    }
+    let most = most_at_once(path_lock, &semaphore);
+    let fits = wanted <= most;
     let (reply, granted) = oneshot::channel();
     let (cancel, cancelled) = oneshot::channel();
     let client = path_lock.client();
@@ -113,23 +97,28 @@ pub(crate) async fn acquire(
     numbers.end = in_order.start;
     let mut attempt = PermitsAttempt {
         path_lock: Arc::clone(path_lock),
-        semaphore,
         wanted,
         ask,
         numbers,
         in_order,
         started: Instant::now(),
         reply: Some(reply),
-        ahead: None,
-        waits_for: WaitsFor::Session,
-        subject: Subject::Directory,
+        waiting: Waiting::default(),
+        subject: (semaphore.leases.clone(), Subject::Directory),
+        semaphore,
     };
     // Before the task runs, so that attempts queue in the order of the calls.
     let pending = match ask.budget {
         Budget::Try { .. } => None,
-        Budget::Until { .. } | Budget::Forever => Some(attempt.queue(ask.admission)),
+        Budget::Until { .. } | Budget::Forever => fits.then(|| attempt.queue(ask.admission)),
     };
-    client.spawn(async move { attempt.run(pending, Stop::new(ask.budget, cancelled)).await });
+    client.spawn(async move {
+        let stop = Stop::new(ask.budget, cancelled);
+        match fits {
+            true => attempt.run(pending, stop).await,
+            false => attempt.refuse(most, stop).await,
+        }
+    });
     let mut cancel = CancelOnDrop::new(cancel, client.cleanup(), number);
     let result = tokio::select! {
         biased;
@@ -144,13 +133,13 @@ pub(crate) async fn acquire(
     result.unwrap_or_else(|| Err(path_lock.client().why_ended(path_lock.path()).into()))
 }
 
-/// Returns about how many bytes the transaction has.
-fn bytes_of(path_lock: &PathLock, semaphore: &SemaphoreOptions, wanted: u32) -> usize {
+/// Returns about how many permits one transaction can take.
+fn most_at_once(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> u32 {
     let options = path_lock.options();
     let acl: usize = options.acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + 12).sum();
     // The name of a lease has at most eighty bytes, and the header of an operation less than fifty.
     let each = semaphore.leases.server().len() + path_lock.most_data() + acl + 130;
-    each.saturating_mul(usize::try_from(wanted).unwrap_or(usize::MAX))
+    u32::try_from(MAX_BYTES / each).unwrap_or(u32::MAX).max(1)
 }
 
 /// One attempt to get permits.
@@ -168,12 +157,10 @@ struct PermitsAttempt {
     started: Instant,
     /// `None` once the caller has its result, or has left.
     reply: Option<oneshot::Sender<Result<Vec<Hold>, TryLockError>>>,
-    /// The live leases that it has to wait for, by the last look at the head of the queue.
-    ahead: Option<Ahead>,
-    /// What it waits for otherwise.
-    waits_for: WaitsFor,
-    /// What the last request was about.
-    subject: Subject,
+    /// What it waits for. Has the live leases in its way, by the last look at the head of the queue.
+    waiting: Waiting,
+    /// What the last request was about, in which directory.
+    subject: (LockPath, Subject),
 }
 
 /// How an attempt, or its part at the head of the queue, ended.
@@ -272,12 +259,28 @@ impl PermitsAttempt {
         }
     }
 
+    /// Ends an attempt that asks for more permits than the `most` that one transaction can take, without queueing.
+    async fn refuse(mut self, most: u32, mut stop: Stop) {
+        self.waiting.waits_for(WaitsFor::Leases);
+        let (path, asked) = (self.path_lock.path().user().to_owned(), self.wanted);
+        let end = tokio::select! {
+            biased;
+            stopped = stop.wait() => End::Stopped(stopped),
+            limit = limit_behind_sync(&self.path_lock, &self.semaphore) => match limit {
+                Ok(limit) if asked > limit => AcquireError::TooManyPermits { path, asked, limit }.into(),
+                Ok(_) => AcquireError::TooManyAtOnce { path, asked, most }.into(),
+                Err(error) => AcquireError::from(error).into(),
+            },
+        };
+        drop(self.tell(end));
+    }
+
     async fn run(mut self, mut pending: Option<Pending>, mut stop: Stop) {
         let mut deleted = 0;
         let mut since = Instant::now();
         let end = loop {
             match self.round(pending.take(), &mut stop).await {
-                End::Again => self.waits_for = WaitsFor::Session,
+                End::Again => self.waiting.waits_for(WaitsFor::Session),
                 End::LockDeleted { waited } => {
                     // As a waiter whose node is deleted: it queues again at the end
                     // (docs/protocol.md#waiter-without-node).
@@ -303,7 +306,7 @@ impl PermitsAttempt {
                 end => break end,
             }
             // What was seen in an earlier session, or from another place, may be gone.
-            self.ahead = None;
+            self.waiting.saw(None);
             if self.reply.is_none() {
                 return;
             }
@@ -331,10 +334,7 @@ impl PermitsAttempt {
         if session.end_reason().is_some() {
             return End::Again;
         }
-        let if_busy = match self.ask.budget {
-            Budget::Try { .. } => IfBusy::Fail,
-            Budget::Until { .. } | Budget::Forever => IfBusy::Wait,
-        };
+        let if_busy = self.ask.budget.if_busy();
         let (taking, step) = Taking::new(self.wanted, self.semaphore.permits, if_busy);
         let sent = SentCreates {
             path_lock: Arc::clone(&self.path_lock),
@@ -369,21 +369,23 @@ impl PermitsAttempt {
         let mut look: Option<BoxedLook> = None;
         let mut too_many =
             Box::pin(too_many(Arc::clone(&self.path_lock), self.semaphore.clone(), self.wanted));
+        // It waits for contenders, but for the answer to a look while one is under way.
+        self.waiting.waits_for(WaitsFor::Deletion);
         loop {
             tokio::select! {
                 biased;
                 result = pending.result() => return match result {
                     Ok(hold) => Ok((hold, pending.has_waited())),
-                    Err(error) => Err(self.denied(error)),
+                    Err(error) => Err(self.denied(error, pending.ahead())),
                 },
                 stopped = stop.wait() => return Err(match stopped {
                     // It has the same deadline, and knows what was not in time.
                     Stopped::OutOfTime => match pending.result().await {
                         Ok(_) => {
-                            self.waits_for = WaitsFor::Leases;
+                            self.waiting.waits_for(WaitsFor::Leases);
                             End::Stopped(Stopped::OutOfTime)
                         }
-                        Err(error) => self.denied(error),
+                        Err(error) => self.denied(error, pending.ahead()),
                     },
                     gone @ Stopped::CallerGone(_) => End::Stopped(gone),
                 }),
@@ -394,17 +396,24 @@ impl PermitsAttempt {
                 () = &mut late, if is_try && look.is_none() => match pending.ahead() {
                     Some(ahead) => {
                         known = known.or_else(|| ahead.first.as_deref().map(str::to_owned));
+                        self.waiting.waits_for(WaitsFor::List);
                         look = Some(Box::pin(head_of(Arc::clone(&self.path_lock))));
                     }
                     // Only the servers are waited for.
                     None => late = Box::pin(tokio::time::sleep(TRY_LOOKS_EACH)),
                 },
-                head = async { look.as_mut()?.await }, if look.is_some() => {
+                head = async { Some(look.as_mut()?.await) }, if look.is_some() => {
+                    let head = match head.transpose() {
+                        Ok(head) => head.flatten(),
+                        // The servers did not say who is in the way.
+                        Err(error) => return Err(AcquireError::from(error).into()),
+                    };
                     // The same one as before is waiting for permits itself.
                     let is_served = head.is_some() && head != known;
                     if let Some(ahead) = pending.ahead().filter(|_| !is_served) {
                         return Err(End::Denied(self.path_lock.would_block(Kind::Exclusive, ahead)));
                     }
+                    self.waiting.waits_for(WaitsFor::Deletion);
                     (known, look) = (head, None);
                     late = Box::pin(tokio::time::sleep(TRY_QUEUES_FOR));
                 }
@@ -413,12 +422,13 @@ impl PermitsAttempt {
     }
 
     /// Returns how the attempt ends if it does not get to the head of the queue.
-    fn denied(&self, error: TryLockError) -> End {
+    fn denied(&mut self, error: TryLockError, ahead: Option<Ahead>) -> End {
         End::Denied(match (self.ask.budget, error) {
-            (
-                Budget::Try { .. },
-                TryLockError::Acquire(AcquireError::TimedOut { path, ahead, first, held_by, holder, .. }),
-            ) => TryLockError::WouldBlock { path, ahead, first, held_by, holder },
+            // Of an attempt that waits; this one does not.
+            (Budget::Try { .. }, TryLockError::Acquire(AcquireError::TimedOut { .. })) => {
+                self.waiting.saw(ahead.or(Some(Ahead { count: 1, first: None })));
+                self.late(Arc::clone(&self.path_lock).path())
+            }
             (_, error) => error,
         })
     }
@@ -436,7 +446,7 @@ impl PermitsAttempt {
                 Err(none) => return Err(AcquireError::from(none.into_error(path_lock.path())).into()),
             },
         };
-        self.waits_for = WaitsFor::Leases;
+        self.waiting.waits_for(WaitsFor::Leases);
         let seen = wait(&session, stop, look(&path_lock, &semaphore, &session)).await?;
         let Answer::Is(seen) = seen else { return Ok(()) };
         if self.judge(&session, &seen).is_none() {
@@ -516,10 +526,10 @@ impl PermitsAttempt {
     async fn request(&mut self, head: &mut AtHead<'_>, request: PermitsRequest) -> Result<PermitsEvent, End> {
         let (path_lock, session) = (Arc::clone(&self.path_lock), Arc::clone(&head.session));
         let semaphore = self.semaphore.clone();
-        self.subject = Subject::Directory;
+        self.subject = (semaphore.leases.clone(), Subject::Directory);
         match request {
             PermitsRequest::Look { watch, limit_exists } => {
-                self.waits_for = WaitsFor::Leases;
+                self.waiting.waits_for(WaitsFor::Leases);
                 head.watches = None;
                 let looked = async {
                     if watch {
@@ -531,13 +541,17 @@ impl PermitsAttempt {
                 let (looked, watches) = wait(&session, head.stop, Box::pin(looked)).await?;
                 head.watches = watches;
                 if let Answer::Is(seen) = &looked {
+                    // Known from here on, whatever becomes of the next request.
+                    let is_busy = free(seen.limit(self.semaphore.permits), seen.leases.len()) < self.wanted;
+                    let ahead = is_busy.then(|| self.live_leases(&session, seen)).flatten();
+                    self.waiting.saw(ahead);
                     head.seen = Some(seen.clone());
                 }
                 Ok(PermitsEvent::Looked(looked))
             }
             PermitsRequest::MakeLeases => {
-                self.waits_for = WaitsFor::Parents;
-                self.subject = Subject::Parent;
+                self.waiting.waits_for(WaitsFor::Parents);
+                self.subject.1 = Subject::Parent;
                 let made = session.request(|handle| async move {
                     make_directories(&path_lock, &semaphore.leases, &handle).await
                 });
@@ -548,7 +562,7 @@ impl PermitsAttempt {
                 if !head.taking.is_open() && !head.hold.held().begin_exchange() {
                     return Err(self.lock_lost(head));
                 }
-                self.waits_for = WaitsFor::Permits;
+                self.waiting.waits_for(WaitsFor::Permits);
                 let slot = wait(&session, head.stop, session.windows().creates.slot()).await?;
                 let node = head.hold.node();
                 let ids: Vec<String> = take.slots.iter().map(|_| new_id(path_lock.naming())).collect();
@@ -560,12 +574,15 @@ impl PermitsAttempt {
                 });
                 let stopped = tokio::select! {
                     biased;
-                    event = &mut taken => return Ok(event),
+                    (event, directory) = &mut taken => {
+                        self.subject.0 = directory;
+                        return Ok(event);
+                    }
                     stopped = head.stop.wait() => stopped,
                 };
                 // The answer to the caller does not wait for the outcome, but what it leaves does.
                 let ticket = self.tell(End::Stopped(stopped));
-                let step = head.taking.on(taken.await);
+                let step = head.taking.on(taken.await.0);
                 if let PermitsStep::Finish(PermitsOutcome::Granted { names }) = step {
                     let holds = self.holds(&head.hold, &head.session, names);
                     head.hold.held().exchanged();
@@ -609,16 +626,15 @@ impl PermitsAttempt {
             // Not expected: it waits only for leases, whose directory exists and is watched.
             return Ok(PermitsEvent::WatchFailed(FailureKind::Unknown.into()));
         };
-        self.waits_for = WaitsFor::Deletion;
+        self.waiting.waits_for(WaitsFor::Deletion);
         let seen = head.seen.take();
-        self.ahead = seen.as_ref().and_then(|seen| self.live_leases(&session, seen));
         if let Some(seen) = &seen {
             if let Some(error) = wait(&session, head.stop, self.orphaned(&session, seen)).await? {
                 return Err(error.into());
             }
         }
         if !head.waited {
-            observe::queued(self.ask.call, None, || self.ahead.as_ref().map(|ahead| ahead.count));
+            observe::queued(self.ask.call, None, || self.waiting.ahead().map(|ahead| ahead.count));
         }
         let (directory, lost) = (self.semaphore.leases.clone(), head.hold.when_lost());
         let refused = refused_in(&directory, &session, &mut refusals);
@@ -637,7 +653,7 @@ impl PermitsAttempt {
         head.waited = true;
         if is_lease {
             // The look that follows shows which are left.
-            self.ahead = self.ahead.take().and_then(Ahead::without_one);
+            self.waiting.one_is_gone();
         }
         Ok(match meaning {
             Answer::Is(()) => PermitsEvent::Changed,
@@ -704,8 +720,8 @@ impl PermitsAttempt {
         let how = if waited { How::Event } else { How::List };
         let holds = self.holds(&lock, session, names).into_iter().map(|hold| hold.by(how)).collect();
         lock.exchanged();
-        self.ahead = None;
-        self.waits_for = WaitsFor::Renewal;
+        self.waiting.saw(None);
+        self.waiting.waits_for(WaitsFor::Renewal);
         // As every lock (docs/protocol.md#suspended).
         match wait(session, stop, session.lease().until_valid()).await {
             Ok(()) if session.end_reason().is_none() => End::Granted(holds),
@@ -722,7 +738,7 @@ impl PermitsAttempt {
         let (ticket, answer) = match end {
             End::Granted(holds) => (None, Ok(holds)),
             End::Denied(error) => (ticket(), Err(error)),
-            End::Stopped(Stopped::OutOfTime) => (ticket(), Err(self.out_of_time())),
+            End::Stopped(Stopped::OutOfTime) => (ticket(), Err(self.late(&self.semaphore.leases.clone()))),
             End::Stopped(Stopped::CallerGone(ticket)) => {
                 self.reply = None;
                 return ticket;
@@ -736,35 +752,21 @@ impl PermitsAttempt {
         ticket
     }
 
-    /// Returns the error at the deadline: `TimedOut` if live contenders were seen in the way, otherwise what
-    /// was not answered.
-    fn out_of_time(&mut self) -> TryLockError {
-        let waited = self.started.elapsed();
-        match (self.ask.budget, self.ahead.take()) {
-            (Budget::Until { asked, .. }, Some(ahead)) => AcquireError::TimedOut {
-                path: self.path_lock.path().user().to_owned(),
-                timeout: asked,
-                waited,
-                ahead: ahead.count,
-                first: ahead.first.map(|name| self.semaphore.leases.user_child(&name)),
-                held_by: None,
-                holder: self.path_lock.local_holder(Kind::Exclusive),
-            }
-            .into(),
-            _ => self.path_lock.no_answer(self.waits_for, waited).into(),
-        }
+    /// Returns the error at the deadline. The nodes that were seen are in `directory`.
+    fn late(&mut self, directory: &LockPath) -> TryLockError {
+        let waiting = std::mem::take(&mut self.waiting);
+        let (budget, waited) = (self.ask.budget, self.started.elapsed());
+        self.path_lock.out_of_time(directory, waiting, Kind::Exclusive, budget, waited)
     }
 
     /// Returns the live leases that a look shows. `None` if there are none, or those that are being deleted
     /// are alone in the way.
     fn live_leases(&self, session: &Session, seen: &Seen) -> Option<Ahead> {
-        let live = || {
-            let leases = seen.leases.iter();
-            leases.filter(|name| !session.is_leaving(&self.semaphore.leases.child(name)))
-        };
-        let number = |name: &&String| name.rsplit_once('-').map(|(_, number)| number.to_owned());
-        let first = live().min_by_key(number)?;
-        Some(Ahead { count: live().count(), first: Some(first.as_str().into()) })
+        let leaving = session.leaving_of(&self.semaphore.leases, &seen.leases);
+        let live = seen.leases.iter().filter(|name| leaving.is_empty() || !leaving.contains(name.as_str()));
+        let first = live.min_by_key(|name| name.rsplit_once('-').map(|(_, number)| number))?;
+        let count = seen.leases.len().saturating_sub(leaving.len());
+        Some(Ahead { count, first: Some(first.as_str().into()) })
     }
 
     /// Returns an error if leases of this client that the servers refuse to delete are all that is in the way,
@@ -790,14 +792,9 @@ impl PermitsAttempt {
             NoPermits::LockDeleted => return End::LockDeleted { waited: false },
             NoPermits::WouldBlock => {
                 let ahead = seen.and_then(|seen| self.live_leases(session, seen));
-                let Some(Ahead { count, first }) = ahead else { return End::Again };
-                return End::Denied(TryLockError::WouldBlock {
-                    path: path(),
-                    ahead: count,
-                    first: first.map(|name| self.semaphore.leases.user_child(&name)),
-                    held_by: None,
-                    holder: path_lock.local_holder(Kind::Exclusive),
-                });
+                let Some(ahead) = ahead else { return End::Again };
+                let leases = &self.semaphore.leases;
+                return End::Denied(path_lock.would_block_in(leases, Kind::Exclusive, ahead));
             }
             NoPermits::TooMany { limit } => {
                 AcquireError::TooManyPermits { path: path(), asked: self.wanted, limit }
@@ -812,7 +809,8 @@ impl PermitsAttempt {
             }
             NoPermits::Refused(failure) => match failure.kind {
                 FailureKind::Refused(Refusal::NoAuth) => {
-                    no_auth_in(path_lock, &self.semaphore.leases, std::mem::take(&mut self.subject)).into()
+                    let (directory, subject) = &mut self.subject;
+                    no_auth_in(path_lock, directory, std::mem::take(subject)).into()
                 }
                 // Of a sequential create with a fresh id: the sequence numbers are used up.
                 FailureKind::Refused(Refusal::NodeExists) => AcquireError::SequenceExhausted { path: path() },
@@ -833,12 +831,12 @@ async fn wait<T>(session: &Session, stop: &mut Stop, work: impl Future<Output = 
     }
 }
 
-type BoxedLook = Pin<Box<dyn Future<Output = Option<String>> + Send>>;
+type BoxedLook = Pin<Box<dyn Future<Output = Result<Option<String>, InspectError>> + Send>>;
 
-/// Returns the name of the node that is first in the queue; `None` if there is none, or no answer.
-async fn head_of(path_lock: Arc<PathLock>) -> Option<String> {
-    let queue = participants(&path_lock, None).await.ok()?;
-    queue.first().map(|node| node.name().to_owned())
+/// Returns the name of the node that is first in the queue; `None` if there is none.
+async fn head_of(path_lock: Arc<PathLock>) -> Result<Option<String>, InspectError> {
+    let queue = participants(&path_lock, None).await?;
+    Ok(queue.first().map(|node| node.name().to_owned()))
 }
 
 /// Waits until it is known that so many permits are more than the limit, which is returned. One permit never
@@ -854,7 +852,8 @@ async fn too_many(path_lock: Arc<PathLock>, semaphore: SemaphoreOptions, wanted:
     std::future::pending().await
 }
 
-/// Sends the transaction that creates the leases and deletes the lock node. The leases are created first: a
+/// Sends the transaction that creates the leases and deletes the lock node. Returns what came of it, and the
+/// directory or the node that it was about where it was refused. The leases are created first: a
 /// server that applies one operation after the other does not show the next head too few of them.
 async fn take_permits(
     path_lock: &PathLock,
@@ -863,7 +862,7 @@ async fn take_permits(
     lock: &str,
     take: &Take,
     ids: Vec<String>,
-) -> PermitsEvent {
+) -> (PermitsEvent, LockPath) {
     let beginnings = ids.iter().zip(&take.slots).map(|(id, slot)| lease_beginning(id, *slot, take.limit));
     let leases: Vec<String> = beginnings.map(|beginning| semaphore.leases.child(&beginning)).collect();
     let acls = to_library(&path_lock.options().acl);
@@ -885,6 +884,7 @@ async fn take_permits(
         put.map_err(|source| zk::MultiWriteError::RequestFailed { source })?;
         writer.commit().await
     });
+    let mut directory = &semaphore.leases;
     let outcome = match committed.await {
         Err(SessionGone) => Taken::Failed(FailureKind::SessionGone.into()),
         Ok(Ok(results)) => taken(session, leases, results, sent),
@@ -892,6 +892,11 @@ async fn take_permits(
         Ok(Err(zk::MultiWriteError::OperationFailed { index, source })) => {
             session.lease().renewed_by_check(sent, &source);
             let of_lock = index == leases.len();
+            if of_lock {
+                directory = path_lock.path();
+            } else if index > leases.len() {
+                directory = &semaphore.limit;
+            }
             match source {
                 zk::Error::NoNode if of_lock => Taken::LockGone,
                 zk::Error::NoNode | zk::Error::BadVersion if index > leases.len() => Taken::LimitChanged,
@@ -900,7 +905,7 @@ async fn take_permits(
             }
         }
     };
-    PermitsEvent::Taken { ids, outcome }
+    (PermitsEvent::Taken { ids, outcome }, directory.clone())
 }
 
 /// Returns the leases of a committed transaction.

@@ -15,11 +15,12 @@ use crate::engine::hold::Hold;
 use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::GrantReceiver;
-use crate::engine::progress::{Ahead, Progress};
+use crate::engine::progress::Progress;
 use crate::engine::shared_readers::{Joined, SharedReaders};
 use crate::engine::shared_room::{Arrived, Granted, SharedRoom, State, Waiter};
 use crate::error::TryLockError;
 use crate::path::LockPath;
+use crate::protocol::late::Ahead;
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
 use crate::protocol::room::{Late, Patience, Position};
@@ -177,7 +178,7 @@ impl State {
 
     /// Returns the live contenders before the attempt under way, if they are known.
     fn ahead(&self) -> Option<Ahead> {
-        self.progress()?.ahead
+        self.progress()?.waiting.ahead().cloned()
     }
 }
 
@@ -405,15 +406,15 @@ impl Task {
         };
         drop(cancelled);
         for Late { waiter, before } in late {
-            let mut progress = progress.clone().unwrap_or_default();
-            let known = progress.ahead.take().or_else(|| path_lock.own_ahead(Kind::Exclusive));
+            let mut waiting = progress.as_ref().map(|progress| progress.waiting.clone()).unwrap_or_default();
+            let known = waiting.ahead().cloned().or_else(|| path_lock.own_ahead(Kind::Exclusive));
             // Others of this room have had the lock meanwhile, also if none of them has it at this moment.
             let others = (grants > waiter.grants).then_some(Ahead { count: 0, first: None });
-            progress.ahead = known.or(others).map(|ahead| {
+            waiting.saw(known.or(others).map(|ahead| {
                 let count = ahead.count.saturating_add(before).max(1);
                 Ahead { count, ..ahead }
-            });
-            let error = path_lock.late(progress, Kind::Exclusive, waiter.asked, waiter.began.elapsed());
+            }));
+            let error = path_lock.late(waiting, Kind::Exclusive, waiter.asked, waiter.began.elapsed());
             self.fail(waiter, &error.into());
         }
     }

@@ -348,6 +348,24 @@ pub enum AcquireError {
         /// The limit.
         limit: u32,
     },
+    /// The permits are too many for one call, although the limit of the semaphore allows them: one transaction takes
+    /// all of them, and ZooKeeper refuses requests over 1 MiB. Acquire fewer at once and
+    /// [merge](crate::SemaphorePermit::merge) them, or use less
+    /// [data](crate::InterProcessSemaphoreBuilder::data).
+    #[error(
+        "{asked} permits were asked for at once at the semaphore {path}, and one request to ZooKeeper has room for \
+         {most}: acquire fewer at once, or with less data",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    TooManyAtOnce {
+        /// The semaphore's path.
+        path: String,
+        /// The number of permits that were asked for.
+        asked: u32,
+        /// The number of permits that one call can acquire, with this path, ACL and data.
+        most: u32,
+    },
     /// A semaphore was asked for no permits.
     #[error("no permits were asked for at the semaphore {path}: ask for one at least", path = Quoted(path))]
     #[non_exhaustive]
@@ -445,6 +463,7 @@ impl AcquireError {
             | Self::InvalidLease { path }
             | Self::Rejected { path, .. }
             | Self::TooManyPermits { path, .. }
+            | Self::TooManyAtOnce { path, .. }
             | Self::ZeroPermits { path }
             | Self::LimitMismatch { path, .. }
             | Self::InvalidLimit { path, .. }

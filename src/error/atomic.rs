@@ -39,7 +39,8 @@ use crate::shown::{Quoted, debug_as_text};
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum AtomicLongError {
-    /// No server answered for as long as the retry policy allows. The change was not made, and will not be.
+    /// No server answered for as long as the retry policy allows, or, under the mutex of a contended counter, for the
+    /// [`lock_timeout`](crate::DistributedAtomicLongBuilder::lock_timeout). The change was not made, and will not be.
     #[error("no ZooKeeper server answered a request for the counter {path}", path = Quoted(path))]
     #[non_exhaustive]
     Connection {
@@ -65,7 +66,8 @@ pub enum AtomicLongError {
         source: Cause,
     },
     /// Others changed the counter before each try, or kept the mutex, for all of the
-    /// [`lock_timeout`](crate::DistributedAtomicLongBuilder::lock_timeout); or others kept deleting it.
+    /// [`lock_timeout`](crate::DistributedAtomicLongBuilder::lock_timeout); or others kept deleting it. Time that the
+    /// servers took to answer is [`Connection`](Self::Connection).
     #[error("others kept changing the counter {path} for {waited:?}", path = Quoted(path))]
     #[non_exhaustive]
     Contended {

@@ -149,6 +149,8 @@ pub(crate) enum CounterOutcome {
     Unknown,
     /// Not written: others changed the counter before each try.
     Contended,
+    /// Not written: the time for the tries under the mutex is over.
+    OutOfTime,
     /// Not written: the last request failed.
     Failed,
 }
@@ -221,7 +223,7 @@ impl Changing {
                 let unknown = self.is_in_doubt();
                 finish(if unknown { CounterOutcome::Unknown } else { CounterOutcome::Failed })
             }
-            CounterEvent::OutOfTime => finish(CounterOutcome::Contended),
+            CounterEvent::OutOfTime => finish(CounterOutcome::OutOfTime),
             CounterEvent::Locked => {
                 self.locked = true;
                 self.ask(CounterRequest::Read { sync: false })
@@ -536,7 +538,7 @@ mod tests {
         let more = [&five[..], &[(CounterRequest::Lock, CounterEvent::Locked)], &lost.repeat(50)].concat();
         assert_eq!(after(Change::Add(1), &more), CounterStep::Do(READ));
         let late = [&more[..], &[(READ, CounterEvent::OutOfTime)]].concat();
-        assert_eq!(after(Change::Add(1), &late), finish(CounterOutcome::Contended));
+        assert_eq!(after(Change::Add(1), &late), finish(CounterOutcome::OutOfTime));
     }
 
     #[test]

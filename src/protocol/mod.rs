@@ -10,6 +10,7 @@ pub(crate) mod failure;
 pub(crate) mod hold;
 #[cfg(feature = "metrics")]
 pub(crate) mod labels;
+pub(crate) mod late;
 pub(crate) mod lease;
 pub(crate) mod local_queue;
 pub(crate) mod moment;

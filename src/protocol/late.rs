@@ -1,0 +1,182 @@
+//! What a call may say that ends without a grant: that others were in the way, or that no server answered
+//! (docs/protocol.md#live-contender). Pure.
+//!
+//! Locks, permits, multi-locks and counters note here what they have seen and what they wait for, and none of
+//! them decides by itself.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::protocol::acquire::IfBusy;
+
+/// The live contenders that another has to wait for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    pub(crate) count: usize,
+    /// The name of the first of their nodes; `None` if it is not known.
+    pub(crate) first: Option<Arc<str>>,
+}
+
+impl Ahead {
+    /// Returns the contenders that are left when one is gone; `None` if that was the last.
+    pub(crate) fn without_one(self) -> Option<Self> {
+        let count = self.count.checked_sub(1).filter(|count| *count > 0)?;
+        Some(Self { count, ..self })
+    }
+}
+
+/// What a call waits for, other than another contender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum WaitsFor {
+    #[default]
+    Session,
+    /// A place, which the deletion of any of this many nodes would free.
+    Place(usize),
+    /// A place: all are taken by live contenders that are not in the way.
+    Others,
+    Parents,
+    Create,
+    List,
+    /// The end of other contenders, or the deletion of an earlier node of this client.
+    Deletion,
+    /// A renewal of the lease.
+    Renewal,
+    /// The leases of a semaphore.
+    Leases,
+    /// The transaction by which permits are taken.
+    Permits,
+    /// The read or the write of a counter.
+    Counter,
+}
+
+impl fmt::Display for WaitsFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Session => "no session",
+            Self::Place(1) => return f.write_str("no answer to the deletion of this client's last node, which has its place"),
+            Self::Place(nodes) => {
+                return write!(f, "no answer to the deletions of {nodes} earlier nodes of this client, which have all its places");
+            }
+            Self::Others => "no answer to this client's other contenders, which have all its places",
+            Self::Parents => "no answer to the creation of the lock's directory",
+            Self::Create => "no answer to the creation of the lock node",
+            Self::List => "no answer to the list of the lock's directory",
+            Self::Deletion => "no answer to the deletion of an earlier node of this client",
+            Self::Leases => "no answer to the question how many permits are free",
+            Self::Permits => "no answer to the transaction that takes the permits",
+            Self::Renewal => "no confirmation that the servers keep the session",
+            Self::Counter => "no answer to the read or the write of the counter",
+        })
+    }
+}
+
+/// The deadline has passed, and no live contender was seen ahead.
+#[derive(Debug, thiserror::Error)]
+#[error("{waits_for} within {waited:?}")]
+pub(crate) struct NoAnswer {
+    pub(crate) waits_for: WaitsFor,
+    pub(crate) waited: Duration,
+}
+
+/// What a call has seen of others, and what it waits for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Waiting {
+    ahead: Option<Ahead>,
+    waits_for: WaitsFor,
+}
+
+/// What a call may say whose time is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Late {
+    /// These were in the way.
+    Busy(Ahead),
+    NoAnswer(WaitsFor),
+}
+
+impl Waiting {
+    /// Returns the live contenders ahead; `None` if there are none, or they are not known.
+    pub(crate) fn ahead(&self) -> Option<&Ahead> {
+        self.ahead.as_ref()
+    }
+
+    /// Notes the live contenders ahead, as a server or this client has just seen them. `None` if there are none,
+    /// or if those that were may be gone: the session has ended, the own node is another, or it is granted.
+    pub(crate) fn saw(&mut self, ahead: Option<Ahead>) {
+        self.ahead = ahead;
+    }
+
+    /// Notes that the end of one of them was told. What follows shows which are left.
+    pub(crate) fn one_is_gone(&mut self) {
+        self.ahead = self.ahead.take().and_then(Ahead::without_one);
+    }
+
+    /// Notes what is waited for from here on.
+    pub(crate) fn waits_for(&mut self, waits_for: WaitsFor) {
+        self.waits_for = waits_for;
+    }
+
+    /// Returns what the call may say at its end. `own` is a hold of the same client that is in its way, which
+    /// needs no server.
+    ///
+    /// A call that waits for others may say that they were in its way if they were seen, and neither their end
+    /// nor that of the session since; what it asks the servers at the end only shows who is left. A try waits
+    /// for answers, so that one that is missing is why it ends: others count only once it has all that it has
+    /// asked for.
+    pub(crate) fn late(self, if_busy: IfBusy, own: impl FnOnce() -> Option<Ahead>) -> Late {
+        let answered = self.waits_for == WaitsFor::Deletion;
+        match self.ahead.or_else(own) {
+            Some(ahead) if if_busy == IfBusy::Wait || answered => Late::Busy(ahead),
+            _ => Late::NoAnswer(self.waits_for),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ahead(count: usize) -> Option<Ahead> {
+        Some(Ahead { count, first: None })
+    }
+
+    fn after(ahead: Option<Ahead>, waits_for: WaitsFor) -> Waiting {
+        let mut waiting = Waiting::default();
+        waiting.saw(ahead);
+        waiting.waits_for(waits_for);
+        waiting
+    }
+
+    #[test]
+    fn only_what_was_seen_is_busy() {
+        for if_busy in [IfBusy::Wait, IfBusy::Fail] {
+            for waits_for in [WaitsFor::Session, WaitsFor::List, WaitsFor::Deletion, WaitsFor::Counter] {
+                let late = after(None, waits_for).late(if_busy, || None);
+                assert_eq!(late, Late::NoAnswer(waits_for));
+            }
+        }
+        // A look under way does not make those unseen that were seen before it.
+        let late = after(ahead(3), WaitsFor::List).late(IfBusy::Wait, || None);
+        assert_eq!(late, Late::Busy(Ahead { count: 3, first: None }));
+        // Of this client.
+        assert!(matches!(after(None, WaitsFor::List).late(IfBusy::Wait, || ahead(1)), Late::Busy(_)));
+    }
+
+    #[test]
+    fn a_try_is_not_busy_while_an_answer_is_missing() {
+        let missing = after(ahead(3), WaitsFor::List).late(IfBusy::Fail, || None);
+        assert_eq!(missing, Late::NoAnswer(WaitsFor::List));
+        let answered = after(ahead(3), WaitsFor::Deletion).late(IfBusy::Fail, || None);
+        assert_eq!(answered, Late::Busy(Ahead { count: 3, first: None }));
+    }
+
+    #[test]
+    fn those_whose_end_was_told_are_not_in_the_way() {
+        let mut waiting = after(ahead(2), WaitsFor::Deletion);
+        waiting.one_is_gone();
+        assert_eq!(waiting.ahead(), ahead(1).as_ref());
+        waiting.one_is_gone();
+        waiting.one_is_gone();
+        assert_eq!(waiting.late(IfBusy::Wait, || None), Late::NoAnswer(WaitsFor::Deletion));
+    }
+}
