@@ -338,3 +338,41 @@ async fn an_unanswered_ping_is_not_noticed_while_events_arrive() {
     let apart = started.elapsed();
     assert!(apart > client.session_timeout() * 4 / 5, "{state} after {apart:?}");
 }
+
+/// Returns when each of the first tries came to a server that gives no session, since before the first.
+async fn tries(addresses: usize, count: usize) -> Vec<Duration> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let servers = vec![listener.local_addr().unwrap().to_string(); addresses].join(",");
+    let started = Instant::now();
+    let connecting = tokio::spawn(async move {
+        drop(zk::Client::connector().with_session_timeout(Duration::from_secs(60)).connect(&servers).await);
+    });
+    let mut tries = Vec::new();
+    while tries.len() < count {
+        drop(within("a try", listener.accept()).await.unwrap());
+        tries.push(started.elapsed());
+    }
+    connecting.abort();
+    tries
+}
+
+/// `Servers::repeated` goes by this, and so does how often spare connections are tried.
+#[tokio::test]
+async fn the_pauses_between_tries_are_as_documented() {
+    // Of three addresses: as many tenths of a second before the second pass, twice as many before the third, and half
+    // tenths within a pass, each a little longer by chance.
+    let least = [0, 0, 0, 300, 350, 450, 1_050, 1_100].map(Duration::from_millis);
+    let at_most = least[7] + Duration::from_millis(2 * 100 + 3 * 50);
+    let all: JoinSet<_> = (0..5).map(|_| tries(3, least.len())).collect();
+    let all = all.join_all().await;
+    for tries in &all {
+        assert!(tries.iter().zip(&least).all(|(at, least)| at >= least), "{tries:?}");
+    }
+    // A busy machine is late for some.
+    assert!(all.iter().any(|tries| tries[7] < at_most + A_WHILE), "{all:?}");
+    // A long list: never more than a second, however long it is.
+    let least = [0; 12].map(Duration::from_millis).into_iter().chain([Duration::from_secs(1)]);
+    let tries = tries(12, 13).await;
+    assert!(tries.iter().zip(least).all(|(at, least)| *at >= least), "{tries:?}");
+    assert!(tries[11] < Duration::from_secs(1), "{tries:?}");
+}

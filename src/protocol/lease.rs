@@ -53,6 +53,20 @@ pub(crate) struct Lease {
     margin: Duration,
 }
 
+/// When spare connections are tried while the session has none (docs/protocol.md#spare-connection).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SpareTries {
+    /// How old the last renewal is at the first try.
+    pub(crate) from: Duration,
+    /// The pause between two rounds of tries.
+    pub(crate) pause: Duration,
+    /// How long one server may take to take the session up.
+    pub(crate) limit: Duration,
+}
+
+/// The least time in which a server may take a session up: three round trips, and more with TLS.
+const MIN_SPARE_LIMIT: Duration = Duration::from_millis(100);
+
 /// The state of a session's lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseState {
@@ -77,6 +91,18 @@ impl Lease {
     /// that one heartbeat can be lost and the next be answered before the lease expires.
     pub(crate) fn heartbeat_interval(&self) -> Duration {
         (self.timeout / 6).min(self.duration() / 3)
+    }
+
+    /// Returns when spare connections are tried: from a little after a heartbeat would have been sent, so that the
+    /// client library's first tries come first, and often enough to find a server that is back just before the lease
+    /// expires.
+    pub(crate) fn spare_tries(&self) -> SpareTries {
+        let duration = self.duration();
+        SpareTries {
+            from: duration * 3 / 8,
+            pause: duration / 40,
+            limit: (duration / 12).max(MIN_SPARE_LIMIT),
+        }
     }
 
     /// Returns how long the lease is valid after a renewal.
@@ -173,6 +199,33 @@ mod tests {
             let lease = Lease::new(S(30), margin);
             // The one after it still has a whole interval to be answered in.
             assert!(lease.heartbeat_interval() * 3 <= lease.duration(), "{margin:?}");
+        }
+    }
+
+    /// Servers that are back 0.45 T after they went away are found before the lease expires, wherever between two
+    /// heartbeats they went: whatever the client library does meanwhile.
+    #[test]
+    fn spare_tries_find_servers_that_are_back_in_time() {
+        // In ms, as all below; with the strict margin the lease is shorter, and so is the outage.
+        for (margin, outage) in [(Margin::Standard, 450), (Margin::Strict, 190)] {
+            for timeout in [500, 2_000, 6_000, 15_000, 30_000, 120_000] {
+                let lease = Lease::new(Duration::from_millis(timeout), margin);
+                let SpareTries { from, pause, limit } = lease.spare_tries();
+                assert!(from > lease.heartbeat_interval(), "its answer is awaited first");
+                assert!(limit > pause);
+                let tries: Vec<Duration> = (0..)
+                    .map(|round| from + pause * round)
+                    .take_while(|&since_renewal| since_renewal < lease.duration())
+                    .collect();
+                assert!(tries.len() <= 26, "of a server, in one outage: {}", tries.len());
+                for phase in 0..=20 {
+                    let back = lease.heartbeat_interval() * phase / 20
+                        + Duration::from_millis(timeout * outage / 1_000);
+                    let found = tries.iter().find(|&&since_renewal| since_renewal >= back);
+                    let left = found.map(|&found| lease.duration() - found);
+                    assert!(left > Some(lease.duration() / 200), "{margin:?} {timeout} {phase}: {left:?}");
+                }
+            }
         }
     }
 }

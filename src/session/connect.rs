@@ -8,11 +8,13 @@ use zookeeper_client as zk;
 use crate::error::{ConnectError, ServerFailures};
 use crate::protocol::server_timeout::{ServerTimeout, effective};
 use crate::session::earlier::{Earlier, Ending};
+use crate::session::heartbeat::Heartbeat;
 use crate::session::log;
 use crate::session::probe::{Handshake, ask_before};
 use crate::session::retry::RetryPolicy;
 use crate::session::servers::Servers;
-use crate::session::zk_session::cause;
+use crate::session::spare::Spare;
+use crate::session::zk_session::{Session, cause};
 
 /// Establishes sessions, and remembers what it learns about the servers.
 pub(crate) struct Dialer {
@@ -90,7 +92,7 @@ impl Dialer {
         match self.connect(right, self.connect_timeout.saturating_sub(started.elapsed())).await {
             // The first session has no nodes, and its drop closes it.
             Ok(exchanged) => {
-                self.earlier.end(Ending::new(&handle), self.connector(right), self.servers.repeated());
+                self.earlier.end(Ending::new(&handle), self.connector(right), self.repeated());
                 Ok(exchanged)
             }
             Err(error) => {
@@ -105,19 +107,30 @@ impl Dialer {
     /// with [`end_given_up`](Self::end_given_up).
     pub(super) fn end_last(&mut self, ending: Ending) {
         let connector = self.connector(self.server_timeout);
-        self.earlier.end_last(ending, connector, self.servers.repeated());
+        self.earlier.end_last(ending, connector, self.repeated());
     }
 
     /// Ends the last session if it was given up, now that a server may be in reach.
     pub(super) fn end_given_up(&mut self) {
         let connector = self.connector(self.server_timeout);
-        self.earlier.end_given_up(connector, self.servers.repeated());
+        self.earlier.end_given_up(connector, self.repeated());
     }
 
     /// Waits until the servers have confirmed the end of all earlier sessions, for at most `timeout`. Returns whether
     /// they have.
     pub(super) async fn all_ended(&mut self, timeout: Duration) -> bool {
         tokio::time::timeout(timeout, self.earlier.all_ended()).await.is_ok()
+    }
+
+    /// Returns how spare connections of the session that was established last are made.
+    pub(super) fn spare(&self, session: &Session, heartbeat: Heartbeat) -> Option<Spare> {
+        let servers = self.servers.addresses().iter().map(|address| address.given.clone()).collect();
+        Spare::new(session, self.connector(self.server_timeout), servers, heartbeat)
+    }
+
+    /// Returns the list of servers as it is given to the client library.
+    fn repeated(&self) -> String {
+        self.servers.repeated(self.granted.unwrap_or(self.session_timeout))
     }
 
     fn connector(&self, server_timeout: Duration) -> zk::Connector {
@@ -134,9 +147,10 @@ impl Dialer {
     ) -> Result<zk::Client, ConnectError> {
         let servers = || self.servers.given().to_owned();
         let connector = self.connector(server_timeout);
+        let repeated = self.repeated();
         let dialled = async {
             loop {
-                match connector.clone().connect(self.servers.repeated()).await {
+                match connector.clone().connect(&repeated).await {
                     // The library gives up after the session timeout, which may be shorter than the connect
                     // timeout.
                     Err(zk::Error::Timeout) => {}

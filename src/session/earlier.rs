@@ -64,15 +64,15 @@ impl Ending {
 
 impl Earlier {
     /// Ends a session whose handle has been dropped, so that the client library closes it.
-    pub(super) fn end(&mut self, ending: Ending, connector: zk::Connector, servers: &str) {
+    pub(super) fn end(&mut self, ending: Ending, connector: zk::Connector, servers: String) {
         // Those that have ended.
         while self.ending.try_join_next().is_some() {}
-        self.ending.spawn(here(end(ending, connector, servers.to_owned())));
+        self.ending.spawn(here(end(ending, connector, servers)));
     }
 
     /// Ends the session that was the current one. If no server is in reach, that begins with
     /// [`end_given_up`](Self::end_given_up).
-    pub(super) fn end_last(&mut self, ending: Ending, connector: zk::Connector, servers: &str) {
+    pub(super) fn end_last(&mut self, ending: Ending, connector: zk::Connector, servers: String) {
         match ending.is_confirmed() {
             Some(true) => {}
             Some(false) => self.given_up = Some(ending),
@@ -81,7 +81,7 @@ impl Earlier {
     }
 
     /// Ends the session that was given up, now that there may be servers again.
-    pub(super) fn end_given_up(&mut self, connector: zk::Connector, servers: &str) {
+    pub(super) fn end_given_up(&mut self, connector: zk::Connector, servers: String) {
         if let Some(ending) = self.given_up.take() {
             self.end(ending, connector, servers);
         }

@@ -23,7 +23,7 @@ use crate::session::clock;
 use crate::session::holds::HeldNode;
 use crate::session::journal;
 use crate::session::log;
-use crate::session::zk_session::{Session, answers};
+use crate::session::zk_session::{Handle, Session, SessionGone, answers};
 
 /// The request that renews the leases of a client's locks: its answer proves that the servers keep the
 /// session.
@@ -154,38 +154,56 @@ fn pause(session: &Session, sent: Option<Moment>, is_beating: bool) -> Duration 
 
 async fn send(session: &Arc<Session>, heartbeat: Heartbeat) {
     let sent = clock::now();
-    beat(session, heartbeat, sent).await;
+    beat(&Line { session, spare: None }, heartbeat).await;
     let took = clock::now().since(sent);
     if took > session.lease().heartbeat_interval() {
         journal::heartbeat_late(session.number(), took);
     }
 }
 
-async fn beat(session: &Arc<Session>, heartbeat: Heartbeat, sent: Moment) {
-    let reply = match heartbeat {
-        Heartbeat::Commit => return commit(session).await,
-        Heartbeat::Sync => session.request(|handle| async move { handle.sync("/").await }).await,
-        Heartbeat::Read => session.request(|handle| async move { answers(&handle).await }).await,
-    };
-    if let Ok(reply) = reply {
-        on_reply(session, sent, reply);
+/// The connection by which a heartbeat is sent.
+pub(super) struct Line<'a> {
+    pub(super) session: &'a Arc<Session>,
+    /// Another handle of the session, with a connection of its own.
+    pub(super) spare: Option<&'a zk::Client>,
+}
+
+impl Line<'_> {
+    async fn request<F: Future>(&self, work: impl FnOnce(Handle) -> F) -> Result<F::Output, SessionGone> {
+        match self.spare {
+            Some(spare) => self.session.request_by(Some(spare.clone()), work).await,
+            None => self.session.request(work).await,
+        }
+    }
+
+    /// Has the session judge the failure of a heartbeat.
+    fn failed(&self, error: &zk::Error) {
+        // The end of a spare connection is not that of the session.
+        let failure = self.spare.is_none().then(|| self.session.judge(error));
+        log::debug!(session = self.session.number(), %error, ?failure, "no heartbeat");
     }
 }
 
-fn on_reply(session: &Session, sent: Moment, reply: Result<(), zk::Error>) {
+/// Sends one heartbeat, and waits for its answer.
+pub(super) async fn beat(line: &Line<'_>, heartbeat: Heartbeat) {
+    let sent = clock::now();
+    let reply = match heartbeat {
+        Heartbeat::Commit => return commit(line).await,
+        Heartbeat::Sync => line.request(|handle| async move { handle.sync("/").await }).await,
+        Heartbeat::Read => line.request(|handle| async move { answers(&handle).await }).await,
+    };
     match reply {
-        Ok(()) => session.lease().renewed(sent),
-        Err(error) => {
-            let failure = session.judge(&error);
-            log::debug!(session = session.number(), %error, ?failure, "no heartbeat");
-        }
+        Ok(Ok(())) => line.session.lease().renewed(sent),
+        Ok(Err(error)) => line.failed(&error),
+        Err(SessionGone) => {}
     }
 }
 
 /// Checks the nodes of held locks, in as many transactions as necessary. A failed check renews the lease too,
 /// since it is a committed transaction. It names one missing node; a read that follows finds the others, or,
 /// with servers that do not know that read, one transaction for each.
-async fn commit(session: &Arc<Session>) {
+async fn commit(line: &Line<'_>) {
+    let session = line.session;
     let mut nodes = by_node(session.held_nodes());
     loop {
         // Nodes of locks that have been released or converted in the meantime need not exist.
@@ -208,7 +226,7 @@ async fn commit(session: &Arc<Session>) {
         };
         let sent = clock::now();
         let paths = &paths;
-        let reply = session.request(|handle| async move {
+        let reply = line.request(|handle| async move {
             let mut writer = handle.new_multi_writer();
             for path in paths {
                 writer
@@ -232,20 +250,18 @@ async fn commit(session: &Arc<Session>) {
                 let failed = nodes.swap_remove(index);
                 match source {
                     zk::Error::NoNode => deleted(&failed),
-                    zk::Error::SessionExpired => {
-                        session.judge(&source);
-                    }
+                    zk::Error::SessionExpired => line.failed(&source),
                     // Its ACL does not allow the check, so whether it exists is unknown. It is checked again
                     // next time.
                     error => log::debug!(node = failed.path, %error, "a held node cannot be checked"),
                 }
-                if let Some(missing) = missing(session, &nodes).await {
+                if let Some(missing) = missing(line, &nodes).await {
                     missing.into_iter().for_each(deleted);
                     nodes.clear();
                 }
             }
             Err(zk::MultiWriteError::RequestFailed { source }) => {
-                return on_reply(session, sent, Err(source));
+                return line.failed(&source);
             }
         }
         nodes.extend(rest);
@@ -282,14 +298,15 @@ fn deleted(node: &Checked) {
 ///
 /// ZooKeeper has this read since 3.6. An older server, or another product, may refuse it or close the
 /// connection: after any failure it is not sent again in this session.
-async fn missing<'a>(session: &Session, nodes: &'a [Checked]) -> Option<Vec<&'a Checked>> {
+async fn missing<'a>(line: &Line<'_>, nodes: &'a [Checked]) -> Option<Vec<&'a Checked>> {
+    let session = line.session;
     if nodes.is_empty() {
         return Some(Vec::new());
     }
     if !session.reads_together() {
         return None;
     }
-    let reply = session.request(|handle| async move {
+    let reply = line.request(|handle| async move {
         let mut reader = handle.new_multi_reader();
         for node in nodes {
             // Smaller than the data: a lock node has no children.
@@ -301,8 +318,7 @@ async fn missing<'a>(session: &Session, nodes: &'a [Checked]) -> Option<Vec<&'a 
         Ok(results) if results.len() == nodes.len() => results,
         Ok(_) => Vec::new(),
         Err(error) => {
-            let failure = session.judge(&error);
-            log::debug!(session = session.number(), %error, ?failure, "held nodes cannot be read together");
+            line.failed(&error);
             Vec::new()
         }
     };

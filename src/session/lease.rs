@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use zookeeper_client as zk;
 
-use crate::protocol::lease::{Lease, LeaseState};
+use crate::protocol::lease::{Lease, LeaseState, SpareTries};
 use crate::protocol::moment::Moment;
 use crate::session::clock::{self, Latest};
 
@@ -44,6 +44,10 @@ impl SessionLease {
 
     pub(crate) fn duration(&self) -> Duration {
         self.rule.duration()
+    }
+
+    pub(super) fn spare_tries(&self) -> SpareTries {
+        self.rule.spare_tries()
     }
 
     /// Renews the lease: a write that was sent at `sent` has been answered.

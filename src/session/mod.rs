@@ -33,6 +33,7 @@ mod session_log;
 pub(crate) mod setup;
 #[cfg(simulation)]
 pub(crate) mod simulated;
+mod spare;
 pub(crate) mod supervisor;
 pub(crate) mod tickets;
 #[cfg(feature = "tls")]

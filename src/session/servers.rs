@@ -2,17 +2,23 @@
 
 use std::fmt;
 use std::net::Ipv6Addr;
+use std::time::Duration;
 
 use crate::shown::Quoted;
 
-/// The list of servers is repeated until it has this many addresses: see [`Servers::repeated`].
-const ADDRESSES_PER_PASS: usize = 15;
+/// What the client library's pauses are multiples of: the pause before the n-th try of a pass is n halves of it, and
+/// that before the first pass but one is as many as there are addresses, up to ten.
+const PAUSE_UNIT: Duration = Duration::from_millis(100);
+
+/// A list that is longer is of no use: its pass takes more than an hour.
+const MAX_ADDRESSES: u128 = 400;
 
 /// A parsed connect string, `host:port[,host:port…][/path]`.
 #[derive(Clone)]
 pub(crate) struct Servers {
     given: String,
-    repeated: String,
+    /// The addresses without the path, as they were given.
+    hosts: String,
     namespace: String,
     addresses: Vec<Address>,
 }
@@ -97,11 +103,9 @@ impl Servers {
                 addresses.push(address);
             }
         }
-        let times = ADDRESSES_PER_PASS.div_ceil(hosts.len()).max(5);
-        let once = hosts.join(",");
         Ok(Self {
             given: given.to_owned(),
-            repeated: vec![once; times].join(","),
+            hosts: hosts.join(","),
             namespace: namespace.to_owned(),
             addresses,
         })
@@ -143,13 +147,22 @@ impl Servers {
         &self.namespace
     }
 
-    /// Returns the list of servers several times over. `zookeeper-client` pauses longer and longer after each
-    /// full pass over its list, up to many seconds, but at most 0.8 s within a pass: a long list keeps the
-    /// tries close together in the first seconds of an outage, while the lease is still valid
-    /// (docs/protocol.md#reconnect).
-    pub(crate) fn repeated(&self) -> &str {
-        &self.repeated
+    /// Returns the list of servers several times over. `zookeeper-client` pauses longer and longer after each full pass
+    /// over its list, up to many seconds, and a little longer after each try of a pass, but the first. The list is so
+    /// long that one pass takes a session timeout, and so short that the pause before it takes no more than a quarter of
+    /// that (docs/protocol.md#reconnect).
+    pub(crate) fn repeated(&self, session_timeout: Duration) -> String {
+        let times = addresses_per_pass(session_timeout).div_ceil(self.hosts.split(',').count());
+        vec![&*self.hosts; times].join(",")
     }
+}
+
+/// Returns how many addresses the list of servers has to have: with n of them the pause is n units, and the pass after
+/// it takes n²/4 units.
+fn addresses_per_pass(session_timeout: Duration) -> usize {
+    let units = session_timeout.as_millis() / PAUSE_UNIT.as_millis();
+    let n = (units / 4).min(units.saturating_mul(4).isqrt()).clamp(1, MAX_ADDRESSES);
+    usize::try_from(n).unwrap_or(1)
 }
 
 impl fmt::Debug for Servers {
@@ -186,17 +199,72 @@ mod tests {
         ] {
             let servers = Servers::parse(given).unwrap();
             assert_eq!(servers.given(), given);
-            assert!(servers.repeated().starts_with(hosts), "{given}");
+            assert!(servers.repeated(TEN_SECONDS).starts_with(hosts), "{given}");
             assert_eq!(servers.namespace(), namespace);
         }
     }
 
+    const TEN_SECONDS: Duration = Duration::from_secs(10);
+
     #[test]
-    fn the_list_is_repeated_so_that_a_pass_takes_seconds() {
-        let count = |given| Servers::parse(given).unwrap().repeated().split(',').count();
-        assert_eq!(count("a:1"), 15);
-        assert_eq!(count("a:1,b:1,c:1"), 15);
-        assert_eq!(count("a:1,b:1,c:1,d:1,e:1"), 25);
+    fn the_list_is_repeated_so_that_a_pass_takes_a_session_timeout() {
+        let count = |given, ms| {
+            let repeated = Servers::parse(given).unwrap().repeated(Duration::from_millis(ms));
+            repeated.split(',').count()
+        };
+        for (session_timeout, addresses) in [
+            (0, 1),
+            (500, 1),
+            (2_000, 5),
+            (6_000, 15),
+            (15_000, 24),
+            (30_000, 34),
+            (120_000, 69),
+            (u64::MAX, 400),
+        ] {
+            assert_eq!(count("a:1", session_timeout), addresses, "{session_timeout} ms");
+        }
+        assert_eq!(count("a:1,b:1,c:1", 500), 3);
+        assert_eq!(count("a:1,b:1,c:1", 30_000), 36);
+        assert_eq!(count("a:1,b:1,c:1,d:1,e:1", 30_000), 35);
+    }
+
+    /// When a client library whose list has `n` addresses tries servers that refuse it at once, from the loss of the
+    /// connection on, with its longest random delays: a model of `IterableEndpoints` in its `endpoint.rs`, which
+    /// `the_pauses_between_tries_are_as_documented` in `tests/upstream.rs` watches.
+    fn tries(n: u32) -> impl Iterator<Item = Duration> {
+        let ms = |ms: u32| Duration::from_millis(ms.into());
+        let mut at = Duration::ZERO;
+        (0..).flat_map(move |pass: u32| (0..n).map(move |k| (pass, k))).map(move |(pass, k)| {
+            at += match (pass, k) {
+                (0, _) => Duration::ZERO,
+                (_, 0) => ms(1_000.min(100 * n) * 2_u32.pow(pass - 1) + 100),
+                (_, k) => ms(50 * k + 50),
+            };
+            at
+        })
+    }
+
+    /// The client library is back while the session lives, whenever the servers are.
+    #[test]
+    fn the_client_library_pauses_for_no_longer_than_a_session_timeout() {
+        for (session_timeout, longest) in [
+            (500, 500),
+            (1_000, 900),
+            (2_000, 1_100),
+            (6_000, 1_100),
+            (15_000, 1_200),
+            (30_000, 1_700),
+            (120_000, 3_450),
+        ] {
+            let session_timeout = Duration::from_millis(session_timeout);
+            let n = addresses_per_pass(session_timeout);
+            let tries: Vec<Duration> = tries(u32::try_from(n).unwrap())
+                .scan(false, |is_over, at| (!std::mem::replace(is_over, at > session_timeout)).then_some(at))
+                .collect();
+            let pauses = tries.windows(2).map(|pair| pair[1] - pair[0]);
+            assert_eq!(pauses.max(), Some(Duration::from_millis(longest)), "{session_timeout:?}");
+        }
     }
 
     #[test]
@@ -210,7 +278,9 @@ mod tests {
         let servers = Servers::parse("a:1, tcp+tls://b:2,[::1]:3/shop").unwrap().by_tls().unwrap();
         assert_eq!(servers.given(), "a:1, tcp+tls://b:2,[::1]:3/shop");
         assert!(
-            servers.repeated().starts_with("tcp+tls://a:1,tcp+tls://b:2,tcp+tls://[::1]:3,tcp+tls://a:1")
+            servers
+                .repeated(TEN_SECONDS)
+                .starts_with("tcp+tls://a:1,tcp+tls://b:2,tcp+tls://[::1]:3,tcp+tls://a:1")
         );
         assert_eq!(servers.namespace(), "/shop");
         assert!(servers.addresses().iter().all(|address| address.tls));

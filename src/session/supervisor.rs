@@ -19,6 +19,7 @@ use crate::session::earlier::Ending;
 use crate::session::heartbeat::{self, Heartbeat};
 use crate::session::journal;
 use crate::session::log;
+use crate::session::spare;
 use crate::session::waker::contain_panic;
 use crate::session::zk_session::Session;
 
@@ -227,6 +228,11 @@ async fn run(
         let server_timeout = dialer.as_ref().map(Dialer::server_timeout);
         let connections =
             server_timeout.map(|timeout| ConnectionHistory::new(timeout, session.timeout(), began));
+        let spare = dialer.as_ref().and_then(|dialer| dialer.spare(&session, lease.heartbeat));
+        if let Some(spare) = spare {
+            // It ends with the session. Without it, the locks of a long outage may be lost.
+            background::spawn(spare::run(Arc::clone(&session), spare));
+        }
         let mut heartbeat = background::spawn(heartbeat::run(Arc::clone(&session), lease.heartbeat));
         let end = tokio::select! {
             // The heartbeat ends with the session, so how the session ended is asked first.

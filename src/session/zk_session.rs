@@ -133,7 +133,16 @@ impl Session {
         &self,
         work: impl FnOnce(Handle) -> F,
     ) -> Result<F::Output, SessionGone> {
-        let handle = self.handle().ok_or(SessionGone)?;
+        self.request_by(self.handle(), work).await
+    }
+
+    /// Like [`request`](Self::request), by this handle of the session, which may have a connection of its own.
+    pub(super) async fn request_by<F: Future>(
+        &self,
+        handle: Option<zk::Client>,
+        work: impl FnOnce(Handle) -> F,
+    ) -> Result<F::Output, SessionGone> {
+        let handle = handle.ok_or(SessionGone)?;
         tokio::select! {
             biased;
             answer = work(Handle(handle)) => Ok(answer),

@@ -44,40 +44,6 @@ pub(crate) async fn stay_until(moment: Instant) {
     tokio::time::sleep_until(moment.into()).await;
 }
 
-/// Watches whether this machine lets us run: what comes late while it does not is no fault of the library's.
-#[derive(Debug)]
-pub(crate) struct Steadiness {
-    longest: Arc<Mutex<Duration>>,
-    task: JoinHandle<()>,
-}
-
-impl Steadiness {
-    pub(crate) fn watch() -> Self {
-        let longest = Arc::new(Mutex::new(Duration::ZERO));
-        let seen = Arc::clone(&longest);
-        let task = tokio::spawn(async move {
-            loop {
-                let due = Instant::now() + Duration::from_millis(10);
-                stay_until(due).await;
-                let mut longest = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                *longest = longest.max(due.elapsed());
-            }
-        });
-        Self { longest, task }
-    }
-
-    /// For how long it did not, at the longest.
-    pub(crate) fn stood_still(&self) -> Duration {
-        *self.longest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Steadiness {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 /// What a holder holds. Its rival waits for the same, or for the write lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {

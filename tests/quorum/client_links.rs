@@ -4,12 +4,11 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use test_support::{Cut, Direction, Proxy, ZooKeeper};
+use test_support::{Cut, Direction, Proxy, Steadiness, ZooKeeper};
 use zookeeper_recipes::{Client, LostReason};
 
 use crate::actors::{
-    Fleet, Holder, Kind, Outcome, Rival, Steadiness, afterwards, hand_over, keeps, run, stay_until, told,
-    told_first,
+    Fleet, Holder, Kind, Outcome, Rival, afterwards, hand_over, keeps, run, stay_until, told, told_first,
 };
 use crate::ensemble::{Ensemble, TICK};
 

@@ -181,11 +181,12 @@ async fn the_loss_is_waited_for_without_the_guard() {
 }
 
 /// The names of the threads of this library, by the file that starts them.
-const THREADS: [(&str, &str); 5] = [
+const THREADS: [(&str, &str); 6] = [
     ("src/session/setup.rs", "zk-session"),
     ("src/session/lease_timer.rs", "zk-lease"),
     ("src/session/journal.rs", "zk-watch"),
     ("src/session/probe.rs", "zk-probe"),
+    ("src/session/spare.rs", "zk-spare"),
     ("test-server/src/server.rs", "zk-test-server"),
 ];
 

@@ -1,0 +1,157 @@
+//! Heartbeats by a connection of their own, while the session has none.
+//!
+//! After each pass over its servers `zookeeper-client` pauses, for up to many seconds, and nothing wakes it when a
+//! server is back. The lease does not wait for that: while locks are held and their renewal is overdue, each server
+//! is tried in turn, and the first that takes the session up gets a heartbeat (docs/protocol.md#spare-connection).
+//! The connection is closed after that, and the session stays the client library's, whose next try moves it back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use zookeeper_client as zk;
+
+use crate::protocol::lease::{LeaseState, SpareTries};
+use crate::session::background;
+use crate::session::clock;
+use crate::session::heartbeat::{Heartbeat, Line, beat};
+use crate::session::log;
+use crate::session::zk_session::Session;
+
+/// The name of the threads. Linux shows at most fifteen characters.
+const NAME: &str = "zk-spare";
+
+/// How spare connections of a session are made.
+pub(super) struct Spare {
+    connector: zk::Connector,
+    servers: Vec<String>,
+    info: zk::SessionInfo,
+    tries: SpareTries,
+    heartbeat: Heartbeat,
+}
+
+/// What came of a try.
+enum Tried {
+    NotConnected,
+    /// A heartbeat was sent, or none is wanted any more.
+    Done,
+    /// The servers answer with another session. That of ClickHouse Keeper's cannot be taken up.
+    Replaced,
+}
+
+impl Spare {
+    /// `None` if the session is gone.
+    pub(super) fn new(
+        session: &Session,
+        connector: zk::Connector,
+        servers: Vec<String>,
+        heartbeat: Heartbeat,
+    ) -> Option<Self> {
+        let info = session.handle()?.session().clone();
+        // Detached: its end must not be the session's.
+        let connector = connector.with_session(info.clone()).with_detached().with_fail_eagerly();
+        Some(Self { connector, servers, info, tries: session.lease().spare_tries(), heartbeat })
+    }
+
+    /// Tries a server, unless no heartbeat is wanted any more.
+    async fn try_one(&self, session: &Arc<Session>, server: &str) -> Tried {
+        tokio::select! {
+            biased;
+            () = unneeded(session) => Tried::Done,
+            tried = self.beat_by(session, server) => tried,
+        }
+    }
+
+    async fn beat_by(&self, session: &Arc<Session>, server: &str) -> Tried {
+        let connected = self.connector.clone().connect(server);
+        match tokio::time::timeout(self.tries.limit, connected).await {
+            Ok(Ok(handle)) if handle.session_id() == self.info.id() => {
+                // The client library ends it when the server is silent for too long.
+                beat(&Line { session, spare: Some(&handle) }, self.heartbeat).await;
+                log::debug!(session = session.number(), server, "a heartbeat by a spare connection");
+                Tried::Done
+            }
+            Ok(Ok(_)) => Tried::Replaced,
+            Ok(Err(error)) => {
+                log::debug!(session = session.number(), server, %error, "no spare connection");
+                Tried::NotConnected
+            }
+            Err(_) => Tried::NotConnected,
+        }
+    }
+}
+
+/// Sends heartbeats of a session by spare connections, until it ends.
+pub(super) async fn run(session: Arc<Session>, spare: Spare) {
+    let Some(mut states) = session.states() else { return };
+    let spare = Arc::new(spare);
+    // So that not all clients begin with the same server when it is back.
+    let mut first = usize::try_from(session.session_id().unsigned_abs()).unwrap_or_default();
+    loop {
+        let is_away = states.peek_state() == zk::SessionState::Disconnected;
+        tokio::select! {
+            biased;
+            _ = session.ended() => return,
+            _ = states.changed() => continue,
+            () = tokio::time::sleep(spare.tries.pause), if is_away => {}
+        }
+        if !is_due(&session, spare.tries.from) {
+            continue;
+        }
+        first = first.wrapping_add(1);
+        if matches!(round(&session, &spare, first).await, Tried::Replaced) {
+            return;
+        }
+    }
+}
+
+/// Tries each server once, until a heartbeat was sent.
+async fn round(session: &Arc<Session>, spare: &Arc<Spare>, first: usize) -> Tried {
+    let count = spare.servers.len();
+    for number in (0..count).map(|i| first.wrapping_add(i) % count) {
+        let (done, tried) = oneshot::channel();
+        let (session, spare) = (Arc::clone(session), Arc::clone(spare));
+        let trying = async move {
+            let Some(server) = spare.servers.get(number) else { return };
+            // The receiver is gone if the client is.
+            let _ = done.send(spare.try_one(&session, server).await);
+        };
+        // With a runtime of its own, whose end is the end of what the client library has spawned in it: that would go
+        // on and reconnect, and take the session away from its other connection later.
+        if let Err(error) = background::start(NAME, trying) {
+            log::debug!(%error, "no thread could be started for a spare connection");
+            return Tried::NotConnected;
+        }
+        // An error: it has panicked, in what the client library logs.
+        match tried.await {
+            Ok(Tried::NotConnected) | Err(_) => {}
+            Ok(tried) => return tried,
+        }
+    }
+    Tried::NotConnected
+}
+
+/// Returns whether locks are held whose lease was not renewed for this long.
+fn is_due(session: &Session, from: Duration) -> bool {
+    // The clock is read first: a renewal that comes between the two is not taken for an old one.
+    let now = clock::now();
+    session.has_active_holds()
+        && session.lease().state() != LeaseState::Expired
+        && session.lease().last_renewal().is_some_and(|renewal| now.since(renewal) >= from)
+}
+
+/// Waits until the session has a connection again, or has ended, or its lease has.
+async fn unneeded(session: &Session) {
+    let Some(mut states) = session.states() else { return };
+    let age = session.lease().last_renewal().map(|renewal| clock::now().since(renewal));
+    let left = session.lease().duration().saturating_sub(age.unwrap_or(Duration::MAX));
+    tokio::select! {
+        _ = session.ended() => {}
+        () = tokio::time::sleep(left) => {}
+        () = async {
+            while states.peek_state() == zk::SessionState::Disconnected {
+                states.changed().await;
+            }
+        } => {}
+    }
+}
