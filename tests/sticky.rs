@@ -292,6 +292,24 @@ async fn it_is_given_up_after_the_idle_time() {
     end(&server, &[&client], lock, "idle").await;
 }
 
+/// A handle for each request, whose caller leaves at any moment: what it was granted goes with the handle, before a
+/// flush that is called then returns.
+#[tokio::test]
+async fn nothing_is_kept_without_a_handle_whenever_its_caller_leaves() {
+    let server = start();
+    let client = calm(&server).await;
+    for round in 0..400 {
+        let key = format!("/keys/{round}");
+        let lock = InterProcessMutex::builder(&client, &key).sticky(LONG).build().unwrap();
+        // The time until it leaves, up to that of a grant.
+        let _ = tokio::time::timeout(Duration::from_micros(round * 10), lock.lock()).await;
+        drop(lock);
+        client.flush(SOON).await.unwrap();
+        assert_eq!(server.children(&key), [""; 0], "round {round}");
+    }
+    assert_clean(&server, "left").await;
+}
+
 /// Only from health: after an interruption, a lost session or a node deleted by hand it is acquired as any other.
 #[tokio::test]
 async fn trouble_ends_the_keeping() {

@@ -4,14 +4,15 @@
 use std::time::Duration;
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, calm, connect, granted, queue, read_write, session, start, tried, until,
+    DIRECTORY, assert_clean, calm, connect, connect_for, granted, queue, read_write, session, start, tried,
+    until,
 };
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, assert_ready, task};
 use zookeeper_recipes::{
     Client, ConnectionState, ConversionFailure, InterProcessReadWriteLock, LostReason, ReadGuard,
 };
-use zookeeper_test_server::{Cut, Op, Server};
+use zookeeper_test_server::{Cut, Match, Op, Server};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -233,6 +234,89 @@ async fn all_readers_hear_that_their_node_is_gone() {
     assert_ne!(next.node(), one.node());
     drop((one, inside, next, lock));
     clean(&server, &[&client], "gone").await;
+}
+
+/// Another hand deletes the node of two readers, without the list by which the client would hear of it at once.
+async fn deleted_unseen(server: &Server, client: &Client, reader: &ReadGuard) {
+    let list = server.fail(Match::op(Op::GetChildren).session(session(client)), -102);
+    server.delete(&reader.node()).unwrap();
+    within("the list", list.wait_hit()).await;
+}
+
+/// What one reader learns of its node by a transaction, all that are inside know at once, and without a heartbeat.
+#[tokio::test]
+async fn all_readers_hear_of_the_end_that_a_transaction_finds() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = sticky(&client);
+    let one = first(&server, &lock).await;
+    let (two, three) = (at_once(&lock), at_once(&lock));
+    let mut lost = task::spawn(three.lost());
+    assert_pending!(lost.poll());
+    deleted_unseen(&server, &client, &one).await;
+    assert!(one.is_held() && two.is_held());
+    within("the answer", one.transaction().create("/never", "").commit()).await.unwrap_err();
+    assert!(!two.is_held() && !three.is_held(), "one knows, and another does not");
+    assert_eq!(assert_ready!(lost.poll()).reason(), LostReason::NodeDeleted);
+    assert!(within("the release", two.release()).await.is_err());
+    drop((one, three, lock));
+    clean(&server, &[&client], "transaction").await;
+}
+
+/// So does a reader that joins between a heartbeat and its answer.
+#[tokio::test]
+async fn a_reader_that_joins_during_a_heartbeat_hears_what_it_finds() {
+    let server = start();
+    let client = connect_for(&server, Duration::from_secs(12)).await;
+    let lock = sticky(&client);
+    let one = first(&server, &lock).await;
+    let check = server.hold_request(Match::op(Op::Multi).session(session(&client)).path(one.node()));
+    within("a heartbeat", check.wait_hit()).await;
+    server.delete(&one.node()).unwrap();
+    // The list by which the client would hear of it is behind that check.
+    let joined = at_once(&lock);
+    assert_eq!(joined.node(), one.node());
+    check.release();
+    assert_eq!(within("the loss", one.lost()).await.reason(), LostReason::NodeDeleted);
+    assert!(!joined.is_held(), "one knows, and another does not");
+    drop((one, joined, lock));
+    clean(&server, &[&client], "joined").await;
+}
+
+/// The look that asks for writers finds that the node is gone.
+#[tokio::test]
+async fn the_look_for_writers_tells_of_the_end() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = sticky(&client);
+    let one = first(&server, &lock).await;
+    let two = at_once(&lock);
+    server.delete(&one.node()).unwrap();
+    for guard in [&one, &two] {
+        assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
+    }
+    drop((one, two, lock));
+    clean(&server, &[&client], "listed").await;
+}
+
+/// The watch for a revocation finds it too.
+#[tokio::test]
+async fn the_watch_for_a_revocation_tells_of_the_end() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = sticky(&client);
+    let one = first(&server, &lock).await;
+    let two = at_once(&lock);
+    let revoked = tokio::spawn(one.revoked());
+    let node = one.node().to_string();
+    until(&server, "the watch", move |view| view.watches_on(&node).len() == 1).await;
+    deleted_unseen(&server, &client, &one).await;
+    for guard in [&one, &two] {
+        assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
+    }
+    revoked.abort();
+    drop((one, two, lock));
+    clean(&server, &[&client], "revoked").await;
 }
 
 #[tokio::test]

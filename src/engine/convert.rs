@@ -33,7 +33,7 @@ pub(crate) async fn downgrade(hold: Hold) -> Option<ConversionOutcome> {
 /// Turns a held read lock into the write lock, if no other reader can be inside; `None` if the client has
 /// ended.
 pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
-    if hold.path_lock().readers().is_some_and(|readers| !readers.take_out(hold.held())) {
+    if !hold.held().take_out() {
         // Readers of this client are inside by the same node.
         return Some(match hold.lost() {
             Some(reason) => lost(hold, reason),

@@ -39,7 +39,7 @@ pub(super) trait InRoom: fmt::Debug + Send + Sync {
     fn over(&self, number: u64, how: Over);
 
     /// Returns whether several holds have one node, so that it is deleted with the last of them, whatever became
-    /// of it.
+    /// of it. They leave it by what ends them, each once.
     fn is_shared(&self) -> bool {
         false
     }
@@ -47,6 +47,20 @@ pub(super) trait InRoom: fmt::Debug + Send + Sync {
     /// Tells the hold that has the node by now, if it is not the one with this number, that the servers say that
     /// this node does not exist.
     fn node_deleted(&self, _told: u64, _node: Arc<str>) {}
+
+    /// Notes that the servers say that this node, which several holds share, does not exist, and tells all of them.
+    fn gone(&self, _node: &Arc<str>) {}
+
+    /// Returns whether that is known.
+    fn is_gone(&self) -> bool {
+        false
+    }
+
+    /// Takes the node out of the shared ones, for a conversion of the hold with this number. Returns `false` if other
+    /// holds share it.
+    fn take_out(&self, _hold: u64) -> bool {
+        true
+    }
 }
 
 /// How a hold is over.
@@ -75,8 +89,9 @@ pub(crate) struct Held {
     revocation_requested: AtomicBool,
     /// Whether its caller has it; before that it is granted, and may be lost unseen.
     had: AtomicBool,
-    /// Unset if its node is deleted when it is released.
-    room: OnceLock<Weak<dyn InRoom>>,
+    /// Unset if its node is deleted when it is released. Kept, so that what ends it comes to the record of who is
+    /// inside its node, whatever became of the handles.
+    room: OnceLock<Arc<dyn InRoom>>,
     /// The other holds of the same value.
     bound: Bound,
     /// What is told of it, once a caller has it.
@@ -103,7 +118,7 @@ impl Held {
         directory: LockPath,
         number: u64,
         state: HoldState<Arc<Place>>,
-        room: OnceLock<Weak<dyn InRoom>>,
+        room: OnceLock<Arc<dyn InRoom>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             directory,
@@ -188,7 +203,12 @@ impl Held {
     /// Has its node passed on when it is released.
     pub(super) fn enter(&self, room: &Arc<dyn InRoom>) {
         // It enters one room, once.
-        let _ = self.room.set(Arc::downgrade(room));
+        let _ = self.room.set(Arc::clone(room));
+    }
+
+    /// Takes its node out of the shared ones, for a conversion. Returns `false` if other holds share it.
+    pub(super) fn take_out(&self) -> bool {
+        self.room.get().is_none_or(|room| room.take_out(self.number))
     }
 
     /// Takes the node back from a hold that its caller has never had. Returns how the node is to be deleted,
@@ -253,7 +273,7 @@ impl Held {
     /// Returns how the lock was lost; `None` if it is not. Reads the clock, so that a starved task cannot
     /// hide a loss. Called by the holder, so nothing is logged here.
     pub(crate) fn lost(self: &Arc<Self>) -> Option<LostReason> {
-        let lost = self.lease_over();
+        let lost = self.lease_over().or_else(|| self.shared_node_gone());
         let session = self.session.upgrade().filter(|_| lost.is_none());
         let Some(session) = session.filter(|session| session.lease().state() == LeaseState::Expired) else {
             return lost;
@@ -274,6 +294,15 @@ impl Held {
         let now = clock::now();
         if self.state.borrow().is_lease_over(now) {
             self.apply(HoldEvent::LeaseOver { now }, None);
+        }
+        self.state.borrow().lost()
+    }
+
+    /// Returns how the lock was lost if another hold of the same node has learned that the node is gone, and its task
+    /// was paused before it could tell.
+    fn shared_node_gone(self: &Arc<Self>) -> Option<LostReason> {
+        if self.room.get().is_some_and(|room| room.is_gone()) {
+            self.node_deleted(self.name());
         }
         self.state.borrow().lost()
     }
@@ -425,6 +454,7 @@ impl Held {
 
     /// Releases the lock: has its node deleted, once. `done` receives the result.
     pub(crate) fn release(self: &Arc<Self>, done: Option<Done>) {
+        self.shared_node_gone();
         self.apply(self.release_event(), done);
     }
 
@@ -492,7 +522,11 @@ impl Held {
             None => {}
         }
         let session = self.session.upgrade();
-        let room = self.room.get().and_then(Weak::upgrade);
+        let room = self.room.get();
+        if let (Some(room), Some(node)) = (room, &gone) {
+            // First: no other hold says from here on that it is held, and no other joins.
+            room.gone(node);
+        }
         // The number of the hold with which the node leaves the room.
         let how = match (&gone, is_release) {
             (Some(_), _) => Over::Gone,
@@ -500,7 +534,7 @@ impl Held {
             (None, false) => Over::Lost,
         };
         let mut over = (is_release || lost.is_some()).then_some((self.number, how));
-        if let (Some(room), Some(session)) = (&room, &session) {
+        if let (Some(room), Some(session)) = (room, &session) {
             if let Some(deletion) = delete.take_if(|deletion| deletion.hand_over || room.is_shared()) {
                 let passed_on = room.pass_on(self, session, deletion);
                 (delete, over) = passed_on.map_or((None, None), |(deletion, number)| {
@@ -511,7 +545,7 @@ impl Held {
                 });
             }
         }
-        if let (Some(room), Some(node)) = (&room, missing.filter(|_| gone.is_none())) {
+        if let (Some(room), Some(node)) = (room, missing.filter(|_| gone.is_none())) {
             // Handed over since it was asked for. By short holds every answer would come too late.
             room.node_deleted(self.number, node);
         }
@@ -539,8 +573,10 @@ impl Held {
         };
         let mut done = done;
         if is_release && delete.is_none() && over.is_none() && report.is_none() {
-            // Passed on. An error means that the release was cancelled, and its result has no receiver.
-            done.take().map(|done| done.send(Ok(())));
+            // Passed on, or left to the others that share the node.
+            let result = self.state.borrow().lost().map_or(Ok(()), |reason| Err(self.lost_by(reason).into()));
+            // An error means that the release was cancelled, and its result has no receiver.
+            done.take().map(|done| done.send(result));
         }
         if let Some(node) = gone {
             session.disown(&self.directory.child(&node));
@@ -550,7 +586,7 @@ impl Held {
         if let Some(reason) = report {
             if let Some(done) = done.take() {
                 // An error means that the release was cancelled, and its result has no receiver.
-                let _ = done.send(Err(Lost { path: self.lost_path(), reason }.into()));
+                let _ = done.send(Err(self.lost_by(reason).into()));
             }
         }
         if let Some(Deletion { node, hand_over, place }) = delete {
@@ -568,6 +604,10 @@ impl Held {
             room.over(number, how);
         }
         !refused
+    }
+
+    fn lost_by(&self, reason: LostReason) -> Lost {
+        Lost { path: self.lost_path(), reason }
     }
 }
 

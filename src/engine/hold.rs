@@ -16,6 +16,7 @@ use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
 use crate::session::holds::HeldLock;
 use crate::session::note::How;
+use crate::session::tickets::Ticket;
 use crate::session::waker;
 use crate::session::zk_session::Session;
 
@@ -87,6 +88,11 @@ impl Hold {
     pub(crate) fn exchanged(mut self) {
         self.released = true;
         self.held.exchanged();
+    }
+
+    /// Returns a ticket of the attempt that was granted it.
+    pub(super) fn ticket(&self) -> Ticket {
+        self.path_lock.client().cleanup().ticket(self.held.number())
     }
 
     /// Notes that its caller has it: from here on a loss is told by a guard, and ends no call.

@@ -473,8 +473,13 @@ impl fmt::Debug for PathLock {
 
 impl Drop for PathLock {
     fn drop(&mut self) {
-        // No handle can use a node that is kept.
-        self.give_up_kept();
+        // No handle can use a node that is kept, from here on.
+        if let Some(room) = &self.room {
+            room.close();
+        }
+        if let Some(readers) = &self.readers {
+            readers.close_any();
+        }
         self.registry.forget(&(self.path.clone(), self.options.recipe));
     }
 }

@@ -32,7 +32,8 @@ pub(crate) async fn revocation_requested(
             return true;
         }
         let Some(session) = session.upgrade().filter(|_| !held.is_lost_or_released()) else { return false };
-        let path = directory.child(&held.name());
+        let node = held.name();
+        let path = directory.child(&node);
         let period = session.lease().heartbeat_interval();
         let watching = session.watch(&path, WatchUse::Revocation);
         let mut ended = pin!(session.ended());
@@ -68,6 +69,10 @@ pub(crate) async fn revocation_requested(
             Ok(false) => {}
             Ok(true) => held.request_revocation(),
             Err(error) => {
+                if error == zk::Error::NoNode {
+                    // Unless it has been converted in the meantime, it is lost.
+                    held.node_deleted(node);
+                }
                 log::debug!(path, %error, "whether revocation was requested is checked again");
                 tokio::select! {
                     () = tokio::time::sleep(period) => {}

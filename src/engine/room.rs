@@ -16,7 +16,7 @@ use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::GrantReceiver;
 use crate::engine::progress::Progress;
-use crate::engine::shared_readers::{Joined, SharedReaders};
+use crate::engine::shared_readers::{Joined, SharedNode};
 use crate::engine::shared_room::{Arrived, Granted, SharedRoom, State, Waiter};
 use crate::error::TryLockError;
 use crate::path::LockPath;
@@ -92,12 +92,12 @@ async fn read(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> 
     }
     let hold = attempt::start(&path_lock, ask).result().await?;
     let idle = path_lock.options().sticky.unwrap_or_default();
-    if let Some(anchor) = readers.open(hold.held(), hold.session(), hold.token()) {
+    if let Some(node) = readers.open(hold.held(), hold.session(), hold.token()) {
         let (session, directory) = (Arc::downgrade(hold.session()), path_lock.path().clone());
-        let naming = path_lock.naming();
+        let (naming, name) = (path_lock.naming(), hold.node());
         path_lock.client().spawn(async move {
-            until_writers(&readers, anchor, session, &directory, naming, idle).await;
-            readers.close(anchor);
+            until_writers(&node, &name, session, &directory, naming, idle).await;
+            node.close();
         });
     }
     Ok(hold)
@@ -106,8 +106,8 @@ async fn read(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> 
 /// Waits until a writer may want the lock, until that is not known any more, or until the open node has not been
 /// used for `idle` (docs/protocol.md#kept-read-node).
 async fn until_writers(
-    readers: &SharedReaders,
-    anchor: u64,
+    node: &SharedNode,
+    name: &str,
     session: Weak<Session>,
     directory: &LockPath,
     naming: Naming,
@@ -123,14 +123,17 @@ async fn until_writers(
         // Not kept during the wait.
         drop(session);
         let Some((queue, watcher)) = watched else { return };
+        if queue.rank(name).is_none() {
+            return node.not_listed();
+        }
         if queue.in_order(Some(Kind::Exclusive)).next().is_some() {
             return;
         }
         drop(queue);
         let mut event = std::pin::pin!(changed(watcher));
         loop {
-            let left = readers.idle_left(idle);
-            if left.is_zero() || !readers.is_open(anchor) {
+            let left = node.idle_left(idle);
+            if left.is_zero() || !node.is_open() {
                 return;
             }
             tokio::select! {
@@ -138,7 +141,7 @@ async fn until_writers(
                 _ = &mut event => break,
                 _ = valid.changed() => return,
                 _ = &mut ended => return,
-                () = readers.closed.notified() => {}
+                () = node.closed.notified() => {}
                 () = tokio::time::sleep(left.min(LONGEST)) => {}
             }
         }
@@ -360,6 +363,8 @@ impl Task {
     /// Handles the end of the attempt.
     fn ended(&mut self, result: Option<Result<Hold, TryLockError>>) {
         let Some((_, patience)) = self.result.take() else { return };
+        // Before a caller can leave with the grant on its way to it: its flush waits until that has come back.
+        let _pending = result.as_ref().and_then(|result| result.as_ref().ok()).map(Hold::ticket);
         let is_cancelled = self.room.lock().attempt.is_none();
         match result {
             // The grant came too late.

@@ -1,8 +1,8 @@
-//! The [`Readers`] of one client and read-write lock that share a read node, behind a mutex that is held for one
-//! decision at a time.
+//! The read nodes that readers of one client and read-write lock share: the [`Readers`] of each behind a mutex that
+//! is held for one decision at a time.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -16,25 +16,26 @@ use crate::session::zk_session::Session;
 /// The readers of one client and read-write lock.
 #[derive(Default)]
 pub(crate) struct SharedReaders {
+    /// The node that was opened last, which knows whether it still is.
+    last: Mutex<Option<Arc<SharedNode>>>,
+}
+
+/// A read node that readers share.
+pub(super) struct SharedNode {
     state: Mutex<State>,
-    /// Wakes the task that watches the open node, when that is closed.
+    token: (i64, u64),
+    /// Wakes the task that watches the node, when that is closed.
     pub(super) closed: Notify,
 }
 
-#[derive(Default)]
 struct State {
-    readers: Readers,
-    /// The anchor of the open node.
-    anchor: Option<Anchor>,
-}
-
-struct Anchor {
-    held: Arc<Held>,
-    token: (i64, u64),
+    readers: Readers<Weak<Held>>,
+    /// While it is open.
+    anchor: Option<Arc<Held>>,
     last_used: Instant,
 }
 
-/// Another hold of the open node.
+/// Another hold of a shared node.
 pub(super) struct Joined {
     pub(super) held: Arc<Held>,
     pub(super) session: Arc<Session>,
@@ -42,67 +43,93 @@ pub(super) struct Joined {
 }
 
 impl SharedReaders {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<SharedNode>>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the node of a granted reader shared from here on. Returns the number of its anchor; `None` if another
-    /// node is open, or the reader is over already.
+    /// Has the node of a granted reader shared from here on. `None` if another node is open, or the reader is over
+    /// already.
     pub(super) fn open(
-        self: &Arc<Self>,
+        &self,
         reader: &Arc<Held>,
         session: &Arc<Session>,
         token: (i64, u64),
-    ) -> Option<u64> {
-        let number = reader.next_number();
-        let anchor = {
-            let mut state = self.lock();
-            if !state.readers.open(reader.number(), number) {
+    ) -> Option<Arc<SharedNode>> {
+        let node = SharedNode::new(reader, token);
+        // Dropped outside of the mutexes.
+        let (_before, anchor);
+        {
+            let mut last = self.lock();
+            if last.as_ref().is_some_and(|node| node.is_open()) {
                 return None;
             }
-            reader.enter(&(Arc::clone(self) as Arc<dyn InRoom>));
-            // What ends the reader from here on comes to this, and waits for the mutex. If it has ended before,
+            let mut state = node.lock();
+            reader.enter(&(Arc::clone(&node) as Arc<dyn InRoom>));
+            // What ends the reader from here on comes to the node, and waits for the mutex. If it has ended before,
             // its node may be on its way out: no other may join it.
             if reader.is_lost_or_released() {
                 state.readers.take_out(reader.number());
                 return None;
             }
-            let held = reader.heir(session, number, None, None);
-            state.anchor = Some(Anchor { held: Arc::clone(&held), token, last_used: Instant::now() });
-            held
-        };
+            let number = reader.next_number();
+            anchor = reader.unregistered_heir(session, number, None, None);
+            state.readers.open(number, Arc::downgrade(&anchor));
+            state.anchor = Some(Arc::clone(&anchor));
+            _before = last.replace(Arc::clone(&node));
+        }
+        anchor.register(session);
         // Its session has ended before it was registered.
         if anchor.is_lost_or_released() {
-            self.close(number);
+            node.close();
         }
-        Some(number)
+        Some(node)
     }
 
-    /// Returns another hold of the open node. `None` if no node is open, or it is
-    /// not certain that the servers keep it.
+    /// Returns another hold of the open node. `None` if no node is open, or it is not certain that the servers
+    /// keep it.
     pub(super) fn join(&self, lease: Option<Duration>) -> Option<Joined> {
-        let (anchor, token) = {
-            let state = self.lock();
-            let anchor = state.anchor.as_ref()?;
-            (Arc::clone(&anchor.held), anchor.token)
-        };
+        let node = self.lock().clone()?;
+        node.join(lease)
+    }
+
+    /// Closes the open node.
+    pub(super) fn close_any(&self) {
+        let node = self.lock().clone();
+        if let Some(node) = node {
+            node.close();
+        }
+    }
+}
+
+impl SharedNode {
+    fn new(reader: &Arc<Held>, token: (i64, u64)) -> Arc<Self> {
+        let readers = Readers::new(reader.number(), Arc::downgrade(reader));
+        let state = State { readers, anchor: None, last_used: Instant::now() };
+        Arc::new(Self { state: Mutex::new(state), token, closed: Notify::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn join(&self, lease: Option<Duration>) -> Option<Joined> {
+        let anchor = self.lock().anchor.clone()?;
         let Some(session) = anchor.session().filter(|session| session.is_healthy()) else {
-            self.close(anchor.number());
+            self.close();
             return None;
         };
         let number = anchor.next_number();
-        let reader = {
+        let reader = anchor.unregistered_heir(&session, number, None, None);
+        {
             let mut state = self.lock();
-            let is_open = state.anchor.as_ref().is_some_and(|open| Arc::ptr_eq(&open.held, &anchor));
-            if !is_open || !state.readers.join(number) {
+            // The node is closed, and its end noted, under this mutex, and the reader is inside then.
+            if !state.readers.join(number, Arc::downgrade(&reader)) {
                 return None;
             }
-            if let Some(anchor) = &mut state.anchor {
-                anchor.last_used = Instant::now();
-            }
-            anchor.heir(&session, number, None, None)
-        };
-        // Its session has ended before it was registered.
+            state.last_used = Instant::now();
+        }
+        reader.register(&session);
+        // The session, or the node, has ended before it was registered.
         if reader.is_lost_or_released() {
             reader.release(None);
             return None;
@@ -111,22 +138,21 @@ impl SharedReaders {
             // What it returns, the caller finds out.
             let _ = reader.extend(lease);
         }
-        Some(Joined { held: reader, session, token })
+        Some(Joined { held: reader, session, token: self.token })
     }
 
-    /// Closes the node with this anchor, if it is open: it goes with its last reader.
-    pub(super) fn close(&self, anchor: u64) {
-        let (leaving, anchor) = {
+    /// Closes the node, if it is open: it goes with its last reader.
+    pub(super) fn close(&self) {
+        let (is_last, anchor) = {
             let mut state = self.lock();
-            let leaving = state.readers.close(anchor);
-            (leaving, if leaving == Leaving::NotShared { None } else { state.anchor.take() })
+            (state.readers.close(), state.anchor.take())
         };
-        if let Some(Anchor { held, .. }) = anchor {
-            self.closed.notify_one();
-            match leaving {
-                Leaving::Last => held.release(None),
-                Leaving::Stays | Leaving::NotShared => Self::let_go(&held),
-            }
+        let Some(anchor) = anchor else { return };
+        self.closed.notify_one();
+        if is_last {
+            anchor.release(None);
+        } else {
+            Self::let_go(&anchor);
         }
     }
 
@@ -138,46 +164,27 @@ impl SharedReaders {
         }
     }
 
-    /// Closes the open node.
-    pub(super) fn close_any(&self) {
-        let anchor = self.lock().anchor.as_ref().map(|anchor| anchor.held.number());
-        if let Some(anchor) = anchor {
-            self.close(anchor);
-        }
-    }
-
-    /// Returns whether the node with this anchor is open.
-    pub(super) fn is_open(&self, anchor: u64) -> bool {
-        self.lock().anchor.as_ref().is_some_and(|open| open.held.number() == anchor)
+    /// Returns whether further readers may share the node.
+    pub(super) fn is_open(&self) -> bool {
+        self.lock().readers.is_open()
     }
 
     /// Returns how long it is until the open node has not been used for `idle`.
     pub(super) fn idle_left(&self, idle: Duration) -> Duration {
         let state = self.lock();
-        match &state.anchor {
-            Some(anchor) if !state.readers.is_in_use() => idle.saturating_sub(anchor.last_used.elapsed()),
-            _ => idle,
-        }
+        if state.readers.is_in_use() { idle } else { idle.saturating_sub(state.last_used.elapsed()) }
     }
 
-    /// Takes a reader's node out of the shared ones, for a conversion. Returns `false` if other readers share
-    /// it.
-    pub(super) fn take_out(&self, reader: &Held) -> bool {
-        let (is_alone, anchor) = {
-            let mut state = self.lock();
-            let is_open = state.readers.anchor_of(reader.number()).is_some();
-            let is_alone = state.readers.take_out(reader.number());
-            (is_alone, if is_alone && is_open { state.anchor.take() } else { None })
-        };
-        if let Some(Anchor { held, .. }) = anchor {
-            self.closed.notify_one();
-            Self::let_go(&held);
+    /// Notes that a list of the directory does not show the node.
+    pub(super) fn not_listed(&self) {
+        let anchor = self.lock().anchor.clone();
+        if let Some(anchor) = anchor {
+            anchor.node_deleted(anchor.name());
         }
-        is_alone
     }
 }
 
-impl InRoom for SharedReaders {
+impl InRoom for SharedNode {
     fn is_shared(&self) -> bool {
         true
     }
@@ -188,42 +195,69 @@ impl InRoom for SharedReaders {
         _session: &Arc<Session>,
         deletion: Deletion<Arc<Place>>,
     ) -> Option<(Deletion<Arc<Place>>, u64)> {
-        let (leaving, anchor) = {
+        let leaving = {
             let mut state = self.lock();
-            let anchor = state.readers.anchor_of(held.number());
-            let leaving = state.readers.leave(held.number());
-            if let Some(open) = state.anchor.as_mut().filter(|_| anchor.is_some()) {
-                open.last_used = Instant::now();
-            }
-            (leaving, anchor)
+            state.last_used = Instant::now();
+            state.readers.leave(held.number())
         };
         // In doubt whether a write under it is still to come, and where another process has asked for the lock,
         // no reader joins.
-        let closes = !deletion.hand_over || held.is_revocation_requested();
-        if let Some(anchor) = anchor.filter(|_| leaving == Leaving::Stays && closes) {
-            self.close(anchor);
+        if leaving == Leaving::Stays && (!deletion.hand_over || held.is_revocation_requested()) {
+            self.close();
         }
         (leaving != Leaving::Stays).then_some((deletion, held.number()))
     }
 
+    /// A hold leaves the node by what ends its use of it, which is the deletion that it would need, or the end of
+    /// the node; here only the anchor has something to do.
     fn over(&self, number: u64, how: Over) {
-        let anchor = {
-            let state = self.lock();
-            let is_anchor = state.anchor.as_ref().is_some_and(|anchor| anchor.held.number() == number);
-            state.readers.anchor_of(number).filter(|_| how == Over::Gone || is_anchor)
+        if how == Over::Lost && self.lock().readers.is_anchor(number) {
+            self.close();
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.lock().readers.is_gone()
+    }
+
+    fn gone(&self, node: &Arc<str>) {
+        let (told, anchor) = {
+            let mut state = self.lock();
+            let told = state.readers.gone();
+            (told, state.anchor.take())
+        };
+        if anchor.is_some() {
+            self.closed.notify_one();
+        }
+        for hold in told.iter().filter_map(Weak::upgrade) {
+            hold.node_deleted(Arc::clone(node));
+        }
+    }
+
+    fn take_out(&self, hold: u64) -> bool {
+        let (is_alone, anchor) = {
+            let mut state = self.lock();
+            let is_alone = state.readers.take_out(hold);
+            (is_alone, if is_alone { state.anchor.take() } else { None })
         };
         if let Some(anchor) = anchor {
-            self.close(anchor);
+            self.closed.notify_one();
+            Self::let_go(&anchor);
         }
-        if how == Over::Released {
-            self.lock().readers.leave(number);
-        }
+        is_alone
     }
 }
 
 impl fmt::Debug for SharedReaders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedReaders").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for SharedNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without its readers, of whom there may be thousands.
+        f.debug_struct("SharedNode").finish_non_exhaustive()
     }
 }
 
@@ -235,6 +269,7 @@ mod tests {
     use zookeeper_test_server::Server;
 
     use super::*;
+    use crate::error::LostReason;
     use crate::path::LockPath;
     use crate::protocol::hold::HoldState;
     use crate::protocol::lease::Margin;
@@ -278,7 +313,7 @@ mod tests {
         let readers = Arc::new(SharedReaders::default());
         let reader = scene.reader();
         reader.release(None);
-        assert_eq!(readers.open(&reader, &scene.session, (1, 0)), None);
+        assert!(readers.open(&reader, &scene.session, (1, 0)).is_none());
         assert!(readers.join(None).is_none(), "its node is on its way out");
         assert_eq!(scene.deleted(), 1);
         // Another one opens its node.
@@ -313,6 +348,61 @@ mod tests {
         assert!(readers.join(None).is_none(), "the session is in doubt");
     }
 
+    /// The lease of one ends while it is released: two threads end it, and the node stays the other's.
+    #[tokio::test]
+    async fn a_reader_that_is_ended_twice_leaves_its_node_once() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for _ in 0..2_000 {
+            let readers = Arc::new(SharedReaders::default());
+            let reader = scene.reader();
+            let _node = readers.open(&reader, &scene.session, (1, 0)).unwrap();
+            let short = readers.join(None).unwrap().held;
+            readers.close_any();
+            let both = Barrier::new(2);
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    both.wait();
+                    let _ = short.extend(Duration::ZERO);
+                });
+                both.wait();
+                short.release(None);
+            });
+            assert_eq!(scene.deleted(), 0, "the node of another reader");
+            reader.release(None);
+            assert_eq!(scene.deleted(), 1);
+        }
+    }
+
+    /// However the threads meet: one that is inside afterwards is told.
+    #[tokio::test]
+    async fn a_reader_that_joins_while_the_node_ends_is_told_or_refused() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for _ in 0..500 {
+            let readers = Arc::new(SharedReaders::default());
+            let reader = scene.reader();
+            let node = readers.open(&reader, &scene.session, (1, 0)).unwrap();
+            let both = Barrier::new(2);
+            let joined = std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    both.wait();
+                    reader.node_deleted(reader.name());
+                });
+                both.wait();
+                readers.join(None)
+            });
+            assert_eq!(reader.lost(), Some(LostReason::NodeDeleted));
+            assert!(!node.is_open() && readers.join(None).is_none());
+            if let Some(Joined { held, .. }) = joined {
+                assert_eq!(held.lost(), Some(LostReason::NodeDeleted));
+            }
+            assert!(!scene.session.has_active_holds(), "a hold that was not told");
+            reader.release(None);
+            assert_eq!(scene.deleted(), 0, "the node is gone");
+        }
+    }
+
     /// One thread closes the node while another takes it out: the node is the reader's from then on.
     #[tokio::test]
     async fn a_node_that_is_taken_out_while_it_is_closed_is_not_deleted() {
@@ -321,15 +411,15 @@ mod tests {
         for _ in 0..500 {
             let readers = Arc::new(SharedReaders::default());
             let reader = scene.reader();
-            let anchor = readers.open(&reader, &scene.session, (1, 0)).unwrap();
+            let node = readers.open(&reader, &scene.session, (1, 0)).unwrap();
             let both = Barrier::new(2);
             std::thread::scope(|threads| {
                 threads.spawn(|| {
                     both.wait();
-                    readers.close(anchor);
+                    node.close();
                 });
                 both.wait();
-                assert!(readers.take_out(&reader));
+                assert!(reader.take_out());
             });
             assert_eq!(scene.deleted(), 0, "the node of a reader that has it alone");
             reader.release(None);

@@ -202,6 +202,20 @@ impl SharedRoom {
         }
     }
 
+    /// Keeps no node from here on, since the last handle goes. A grant that is on its way to a caller that has left is
+    /// released after this, or was before.
+    pub(super) fn close(&self) {
+        let kept = {
+            let mut state = self.lock();
+            let is_kept = state.room.close();
+            is_kept.then(|| state.kept.take()).flatten()
+        };
+        if let Some(kept) = kept {
+            kept.held.release(None);
+        }
+        self.wake.notify_one();
+    }
+
     /// Notes that there may be others that want this node: it is given up at once if it is kept, and with its
     /// release otherwise.
     pub(super) fn others_come(&self, node: u64) {
@@ -443,8 +457,15 @@ impl fmt::Debug for SharedRoom {
 
 #[cfg(test)]
 mod tests {
+    use zookeeper_client as zk;
+    use zookeeper_test_server::Server;
+
     use super::*;
     use crate::engine::progress::ProgressSender;
+    use crate::path::LockPath;
+    use crate::protocol::hold::HoldState;
+    use crate::protocol::lease::Margin;
+    use crate::protocol::node_name::Kind;
     use crate::session::cleanup::Cleanup;
 
     const FOREVER: Patience<Instant> = Patience::Until(None);
@@ -476,6 +497,33 @@ mod tests {
         let (cancel, cancelled) = oneshot::channel();
         let (_, progress) = ProgressSender::new();
         ((CancelOnDrop::new(cancel, cleanup, cleanup.number()), progress), cancelled)
+    }
+
+    /// The caller has left, and the last handle with it, while the task was paused with the grant: before the room
+    /// had the node, or after it.
+    #[tokio::test]
+    async fn a_node_is_kept_for_no_longer_than_there_is_a_handle() {
+        let server = Server::start().unwrap();
+        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+        let session = Session::new(1, handle, Margin::default());
+        session.lease().renewed(clock::now());
+        for closes_first in [true, false] {
+            let (cleanup, mut queue) = Cleanup::new();
+            let room = SharedRoom::new(None, true, watch::Sender::default());
+            arrive(&room, &cleanup);
+            room.lock().room.attempt_begins();
+            let directory = LockPath::parse("", "/lock").unwrap();
+            let state = HoldState::new("x-sticky-lock-0000000000".into(), Kind::Exclusive, None);
+            let held = Held::new(&session, &cleanup, directory, cleanup.number(), state);
+            if closes_first {
+                room.close();
+            }
+            room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()));
+            assert_eq!(room.lock().kept.is_some(), !closes_first);
+            room.close();
+            assert!(queue.try_recv().is_ok(), "a node without an owner");
+            assert!(!session.has_active_holds() && room.lock().kept.is_none());
+        }
     }
 
     /// The task was paused between its decision to start the attempt and the start.

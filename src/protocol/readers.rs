@@ -1,168 +1,254 @@
-//! The readers of one client that share a read node. Pure.
+//! The holds of one read node that readers of one client share. Pure.
 //!
+//! ```text
+//!            a writer queues, or trouble            the last one leaves
+//!      Open -----------------------------> Closed ----------------------> its node is deleted
+//!       | |                                 | |
+//!       | '--- the only one takes it out ---' '---> Taken: of one hold, shared no more
+//!       |                                   |
+//!       '--- the servers do not have it ----'-----> Gone: all that are inside are told
+//! ```
 //! A node is *open* while further readers may share it: while no writer queues, as far as a watch tells. An
 //! open node has an *anchor*, a hold that no caller has, so that it stays when no reader is inside. A node that
 //! is closed goes with its last reader (docs/protocol.md#kept-read-node).
+//!
+//! This is the only record of who is inside a node, and of its end. A hold leaves it once, by the event that
+//! ends the hold's use of the node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-/// The shared nodes of one client and read-write lock, by the numbers of their anchors.
-#[derive(Debug, Default)]
-pub(crate) struct Readers {
-    /// The holds of each node: its readers, and its anchor while it is open.
-    nodes: BTreeMap<u64, BTreeSet<u64>>,
-    open: Option<u64>,
+/// The holds of one read node, by their numbers.
+#[derive(Debug)]
+pub(crate) struct Readers<H> {
+    /// Its readers, and its anchor while it is open.
+    inside: BTreeMap<u64, H>,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Further readers may share it. It has this anchor.
+    Open { anchor: u64 },
+    /// None joins any more.
+    Closed,
+    /// It is not shared any more: one hold has it, which converts it or has it deleted.
+    Taken,
+    /// The servers have said that it does not exist.
+    Gone,
 }
 
 /// What comes of a hold that ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
-    /// Its node is still another's.
+    /// Nothing: its node is still another's, or gone, or the hold has left it before.
     Stays,
     /// It was the last of its node, which has to be deleted.
     Last,
-    /// Its node is not shared.
+    /// It has the node for itself, and its end is the node's.
     NotShared,
 }
 
-impl Readers {
-    /// Has the node of the reader with this number shared from here on, with this anchor. Returns `false` if
-    /// another node is open.
-    pub(crate) fn open(&mut self, reader: u64, anchor: u64) -> bool {
-        if self.open.is_some() {
-            return false;
-        }
-        self.nodes.insert(anchor, BTreeSet::from([reader, anchor]));
-        self.open = Some(anchor);
-        true
+impl<H> Readers<H> {
+    /// Returns the node of a granted reader, which is closed.
+    pub(crate) fn new(reader: u64, hold: H) -> Self {
+        Self { inside: BTreeMap::from([(reader, hold)]), stage: Stage::Closed }
     }
 
-    /// Adds a reader to the open node. Returns `false` if there is none.
-    pub(crate) fn join(&mut self, reader: u64) -> bool {
-        let node = self.open.and_then(|anchor| self.nodes.get_mut(&anchor));
-        node.is_some_and(|node| node.insert(reader))
+    /// Opens a node whose reader was granted the lock just now.
+    pub(crate) fn open(&mut self, anchor: u64, hold: H) {
+        self.inside.insert(anchor, hold);
+        self.stage = Stage::Open { anchor };
+    }
+
+    /// Adds a reader, if the node is open. Returns whether it is.
+    pub(crate) fn join(&mut self, reader: u64, hold: H) -> bool {
+        if self.is_open() {
+            self.inside.insert(reader, hold);
+        }
+        self.is_open()
     }
 
     /// Removes a hold, which ends.
     pub(crate) fn leave(&mut self, hold: u64) -> Leaving {
-        let mut nodes = self.nodes.iter_mut();
-        let Some((&anchor, node)) = nodes.find(|(_, node)| node.contains(&hold)) else {
+        if self.stage == Stage::Taken {
             return Leaving::NotShared;
-        };
-        node.remove(&hold);
-        let is_last = node.is_empty();
-        if hold == anchor && self.open == Some(anchor) {
-            self.open = None;
         }
-        if is_last {
-            self.nodes.remove(&anchor);
-            return Leaving::Last;
+        if self.stage == (Stage::Open { anchor: hold }) {
+            self.stage = Stage::Closed;
         }
-        Leaving::Stays
+        // One that has left already does not take the node from those that are inside.
+        match self.inside.remove(&hold) {
+            Some(_) if self.inside.is_empty() => Leaving::Last,
+            _ => Leaving::Stays,
+        }
     }
 
-    /// Closes the node with this anchor: no reader joins it any more, and the anchor has left it. Returns what
-    /// comes of that; `NotShared` if it was not open.
+    /// Closes the node, if it is open: no reader joins it any more, and the anchor has left it. Returns whether no
+    /// reader is inside: then the anchor has the node for itself.
     ///
     /// At once, and not when the anchor is released: a reader that is alone by then may have taken the node out,
     /// which is not to be deleted.
-    pub(crate) fn close(&mut self, anchor: u64) -> Leaving {
-        if self.open == Some(anchor) { self.leave(anchor) } else { Leaving::NotShared }
+    pub(crate) fn close(&mut self) -> bool {
+        let Stage::Open { anchor } = self.stage else { return false };
+        let is_last = self.leave(anchor) == Leaving::Last;
+        if is_last {
+            self.stage = Stage::Taken;
+        }
+        is_last
     }
 
-    /// Returns the anchor of the open node, if this hold is of that node.
-    pub(crate) fn anchor_of(&self, hold: u64) -> Option<u64> {
-        self.open.filter(|anchor| self.nodes.get(anchor).is_some_and(|node| node.contains(&hold)))
-    }
-
-    /// Returns whether a reader is inside by the open node.
-    pub(crate) fn is_in_use(&self) -> bool {
-        self.open.and_then(|anchor| self.nodes.get(&anchor)).is_some_and(|node| node.len() > 1)
-    }
-
-    /// Takes the node of a reader that is its only one out of the shared ones, with its anchor. Returns `false`
-    /// if others share it.
+    /// Takes the node out of the shared ones, if this reader is its only one. Returns `false` if others share it.
     pub(crate) fn take_out(&mut self, reader: u64) -> bool {
-        let mut nodes = self.nodes.iter();
-        let Some((&anchor, node)) = nodes.find(|(_, node)| node.contains(&reader)) else { return true };
-        if node.iter().any(|hold| *hold != reader && *hold != anchor) {
+        let others = self.inside.keys().filter(|hold| **hold != reader && !self.is_anchor(**hold)).count();
+        if others > 0 {
             return false;
         }
-        self.nodes.remove(&anchor);
-        self.open = self.open.filter(|open| *open != anchor);
+        if self.inside.contains_key(&reader) {
+            self.inside.clear();
+            self.stage = Stage::Taken;
+        }
         true
+    }
+
+    /// Notes that the servers have said that the node does not exist. Returns all that are inside, which have to be
+    /// told; none if this was known. From here on none joins.
+    pub(crate) fn gone(&mut self) -> Vec<H> {
+        // A hold that has taken the node out notices its end by itself.
+        if self.stage == Stage::Taken {
+            return Vec::new();
+        }
+        self.stage = Stage::Gone;
+        std::mem::take(&mut self.inside).into_values().collect()
+    }
+
+    /// Returns whether the servers have said that the node does not exist.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.stage == Stage::Gone
+    }
+
+    /// Returns whether further readers may share the node.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Open { .. })
+    }
+
+    /// Returns whether this hold is the anchor of the node.
+    pub(crate) fn is_anchor(&self, hold: u64) -> bool {
+        self.stage == (Stage::Open { anchor: hold })
+    }
+
+    /// Returns whether a reader is inside.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.inside.len() > usize::from(self.is_open())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
 
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        Joins,
+        /// The hold with this index ends; a second time, if its end is noticed by two.
+        Leaves(usize),
+        Closes,
+        /// The reader with this index converts the node.
+        TakesOut(usize),
+        Gone,
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            4 => Just(Event::Joins),
+            4 => (0..6_usize).prop_map(Event::Leaves),
+            1 => Just(Event::Closes),
+            1 => (0..6_usize).prop_map(Event::TakesOut),
+            1 => Just(Event::Gone),
+        ]
+    }
+
     proptest! {
-        /// A node is deleted once, after its last reader and its anchor, and no reader joins a closed one.
+        /// A node is deleted once, after its last reader and its anchor, or by the one that has it alone; never under
+        /// a reader, also if one leaves twice. No reader joins a closed one, and all that are inside are told of its
+        /// end.
         #[test]
         fn a_shared_read_node_goes_once_and_with_its_last_hold(
-            events in proptest::collection::vec((0..5_u8, 0..6_usize), 0..200),
+            opens in any::<bool>(),
+            events in proptest::collection::vec(event(), 0..60),
         ) {
-            let mut readers = Readers::default();
-            // The holds of each node by its anchor, and the open one.
-            let mut nodes: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-            let (mut open, mut next) = (None, 0_u64);
-            for (event, index) in events {
-                next += 2;
-                let (reader, anchor) = (next, next + 1);
-                let holds: Vec<u64> = nodes.values().flatten().copied().collect();
+            const ANCHOR: u64 = 2;
+            let mut readers = Readers::new(1, 1);
+            // Those that are inside, and all that ever were.
+            let (mut inside, mut all) = (BTreeSet::from([1]), vec![1]);
+            if opens {
+                readers.open(ANCHOR, ANCHOR);
+                inside.insert(ANCHOR);
+                all.push(ANCHOR);
+            }
+            let (mut open, mut taken_by, mut is_gone, mut deletions) = (opens, None, false, 0);
+            for (next, event) in (ANCHOR + 1..).zip(events) {
                 match event {
-                    0 => {
-                        prop_assert_eq!(readers.open(reader, anchor), open.is_none());
-                        if open.is_none() {
-                            nodes.insert(anchor, vec![reader, anchor]);
-                            open = Some(anchor);
+                    Event::Joins => {
+                        prop_assert_eq!(readers.join(next, next), open);
+                        if open {
+                            inside.insert(next);
+                            all.push(next);
                         }
                     }
-                    1 => {
-                        prop_assert_eq!(readers.join(reader), open.is_some());
-                        if let Some(open) = open {
-                            nodes.get_mut(&open).unwrap().push(reader);
+                    Event::Leaves(index) => if let Some(&hold) = all.get(index) {
+                        // Its first end is in `inside`, and any further is not.
+                        let was_inside = inside.remove(&hold);
+                        if hold == ANCHOR {
+                            open = false;
+                        }
+                        let left = readers.leave(hold);
+                        let expected = match taken_by {
+                            Some(_) => Leaving::NotShared,
+                            None if was_inside && inside.is_empty() => Leaving::Last,
+                            None => Leaving::Stays,
+                        };
+                        prop_assert_eq!(left, expected);
+                        if left == Leaving::Last {
+                            prop_assert!(!is_gone);
+                            deletions += 1;
+                        }
+                    },
+                    Event::Closes => {
+                        let was_open = std::mem::replace(&mut open, false);
+                        let is_last = was_open && inside.remove(&ANCHOR) && inside.is_empty();
+                        prop_assert_eq!(readers.close(), is_last);
+                        if is_last {
+                            taken_by = Some(ANCHOR);
                         }
                     }
-                    2 => if let Some(&hold) = holds.get(index) {
-                        let (&anchor, node) = nodes.iter_mut().find(|(_, node)| node.contains(&hold)).unwrap();
-                        node.retain(|other| *other != hold);
-                        let expected = if node.is_empty() { Leaving::Last } else { Leaving::Stays };
-                        prop_assert_eq!(readers.leave(hold), expected);
-                        prop_assert_eq!(readers.leave(hold), Leaving::NotShared);
-                        if hold == anchor && open == Some(anchor) {
-                            open = None;
-                        }
-                        nodes.retain(|_, node| !node.is_empty());
-                    },
-                    3 => if let Some(anchor) = open.take() {
-                        let node = nodes.get_mut(&anchor).unwrap();
-                        node.retain(|hold| *hold != anchor);
-                        let expected = if node.is_empty() { Leaving::Last } else { Leaving::Stays };
-                        prop_assert_eq!(readers.close(anchor), expected);
-                        prop_assert_eq!(readers.close(anchor), Leaving::NotShared);
-                        prop_assert!(!readers.join(reader));
-                        nodes.retain(|_, node| !node.is_empty());
-                    },
-                    _ => if let Some(&hold) = holds.get(index) {
-                        let (&anchor, node) = nodes.iter().find(|(_, node)| node.contains(&hold)).unwrap();
-                        let alone = node.iter().all(|other| *other == hold || *other == anchor);
-                        if hold != anchor {
-                            prop_assert_eq!(readers.take_out(hold), alone);
-                            if alone {
-                                nodes.remove(&anchor);
-                                open = open.filter(|open| *open != anchor);
-                                prop_assert_eq!(readers.leave(hold), Leaving::NotShared);
+                    Event::TakesOut(index) => {
+                        let reader = inside.iter().filter(|hold| **hold != ANCHOR).nth(index).copied();
+                        if let Some(reader) = reader {
+                            let is_alone = inside.iter().all(|hold| *hold == reader || *hold == ANCHOR);
+                            prop_assert_eq!(readers.take_out(reader), is_alone);
+                            if is_alone {
+                                inside.clear();
+                                (open, taken_by) = (false, Some(reader));
                             }
                         }
-                    },
+                    }
+                    Event::Gone => {
+                        let told: BTreeSet<_> = readers.gone().into_iter().collect();
+                        prop_assert_eq!(&told, &inside, "one is not told");
+                        inside.clear();
+                        open = false;
+                        is_gone |= taken_by.is_none();
+                    }
                 }
-                let in_use = open.is_some_and(|open| nodes[&open].len() > 1);
-                prop_assert_eq!(readers.is_in_use(), in_use);
+                prop_assert!(deletions <= 1);
+                prop_assert!(deletions == 0 || inside.is_empty(), "deleted under a reader");
+                prop_assert_eq!((readers.is_open(), readers.is_gone()), (open, is_gone));
+                prop_assert_eq!(readers.is_anchor(ANCHOR), open);
+                prop_assert_eq!(readers.is_in_use(), inside.iter().any(|hold| *hold != ANCHOR || !open));
             }
         }
     }

@@ -385,6 +385,12 @@ impl<W, D: Copy + Ord> Room<W, D> {
         self.node.as_mut().filter(|node| node.granted_to == granted_to).is_some_and(Node::give_up)
     }
 
+    /// Keeps no node from here on: no handle can use one. Returns whether one was kept, and so has to be released.
+    pub(crate) fn close(&mut self) -> bool {
+        self.sticky = false;
+        self.give_up()
+    }
+
     /// Notes that the node is kept no longer. Returns whether it was, and so has to be released.
     pub(crate) fn give_up(&mut self) -> bool {
         self.node.as_mut().filter(|node| node.is_kept).is_some_and(Node::give_up)

@@ -34,11 +34,13 @@ enum Event {
     OthersCome,
     /// A node that is kept has been so for long enough.
     Idle,
+    /// The last handle goes.
+    Closes,
     /// Time passes, more than the bound.
     Waits,
 }
 
-const EVENTS: [Event; 15] = [
+const EVENTS: [Event; 16] = [
     Event::Arrives,
     Event::Tries,
     Event::ArrivesFor,
@@ -53,6 +55,7 @@ const EVENTS: [Event; 15] = [
     Event::ArrivesInDoubt,
     Event::OthersCome,
     Event::Idle,
+    Event::Closes,
     Event::Waits,
 ];
 
@@ -273,6 +276,14 @@ impl Model {
                     self.given_up(true);
                 }
             }
+            Event::Closes => {
+                let is_kept = self.room.close();
+                assert_eq!(is_kept, self.kept.is_some());
+                self.options.sticky = false;
+                if is_kept {
+                    self.given_up(true);
+                }
+            }
             Event::Loses => {
                 if let Some(holder) = self.holder.take().or_else(|| self.kept.take()) {
                     self.room.over(holder);
@@ -285,6 +296,7 @@ impl Model {
             Event::Waits => self.now = self.now.plus(BOUNDS.time),
         }
         assert!(self.kept.is_none() || self.waiting.is_empty(), "waits for a node that is kept");
+        assert!(self.kept.is_none() || self.options.sticky, "kept although no handle can use it");
         assert_eq!(self.room.has_node(), self.holder.or(self.kept).is_some());
         // All that wait are served, by the holder or an attempt, or one is wanted.
         let is_served = self.holder.is_some() || self.attempt.is_some() || self.room.wanted().is_some();

@@ -89,7 +89,9 @@ pub(crate) async fn run(session: Arc<Session>, heartbeat: Heartbeat) {
         session.log().write();
         // An error is impossible: the session, which has the sender, lives.
         let news = live_nodes.has_changed().unwrap_or(false);
-        let has_nodes = *live_nodes.borrow_and_update() > 0;
+        // Also for a lock whose node is known to be gone, until it is lost: other writes may renew the lease, but only
+        // a heartbeat checks the node.
+        let has_nodes = *live_nodes.borrow_and_update() > 0 || session.has_active_holds();
         // The nodes of a busy client come and go thousands of times a second. They do not wake this task: while
         // there are any, or were since the last look, it looks by the clock, early enough for the heartbeat of
         // a node that has just been created.
@@ -332,9 +334,13 @@ async fn missing<'a>(line: &Line<'_>, nodes: &'a [Checked]) -> Option<Vec<&'a Ch
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::watch;
+    use zookeeper_test_server::Server;
+
     use super::*;
     use crate::path::LockPath;
     use crate::protocol::hold::Care;
+    use crate::protocol::lease::Margin;
     use crate::session::holds::HeldLock;
 
     #[derive(Debug)]
@@ -362,6 +368,72 @@ mod tests {
         }
 
         fn on(self: Arc<Self>, _event: HoldEvent) {}
+    }
+
+    /// A lock that has not been told of the end of its node.
+    #[derive(Debug)]
+    struct Held {
+        directory: LockPath,
+        told: watch::Sender<bool>,
+    }
+
+    impl HeldLock for Held {
+        fn number(&self) -> u64 {
+            1
+        }
+
+        fn directory(&self) -> &LockPath {
+            &self.directory
+        }
+
+        fn node(&self) -> Arc<str> {
+            "node".into()
+        }
+
+        fn is_held_by(&self, _node: &str) -> bool {
+            true
+        }
+
+        fn care(&self) -> Care {
+            Care::Watch { lease_end: None }
+        }
+
+        fn on(self: Arc<Self>, event: HoldEvent) {
+            if matches!(event, HoldEvent::NodeDeleted { .. }) {
+                self.told.send_replace(true);
+            }
+        }
+    }
+
+    /// Whatever is known of the session's nodes, and although other writes renew the lease.
+    #[tokio::test]
+    async fn a_lock_that_is_held_is_checked_although_the_session_has_no_nodes() {
+        let server = Server::start().unwrap();
+        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+        let session = Session::new(1, handle, Margin::default());
+        session.lease().renewed(clock::now());
+        let beats = tokio::spawn(run(Arc::clone(&session), Heartbeat::Commit));
+        // Looks at a session without nodes first.
+        tokio::task::yield_now().await;
+        let directory = LockPath::parse("", "/lock").unwrap();
+        let held = Arc::new(Held { directory, told: watch::Sender::new(false) });
+        session.look_after(&(Arc::<Held>::clone(&held) as Arc<dyn HeldLock>));
+        let mut told = held.told.subscribe();
+        let writes = async {
+            loop {
+                session.lease().renewed(clock::now());
+                // The pace of the other writes.
+                tokio::time::sleep(session.lease().heartbeat_interval() / 10).await;
+            }
+        };
+        let checked = async {
+            tokio::select! {
+                told = told.wait_for(|told| *told) => drop(told.unwrap()),
+                () = writes => {}
+            }
+        };
+        tokio::time::timeout(session.timeout() * 2, checked).await.expect("a heartbeat checks the node");
+        beats.abort();
     }
 
     #[test]
