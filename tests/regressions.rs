@@ -1131,6 +1131,22 @@ async fn close_confirms_no_session_that_only_the_client_has_given_up() {
     }
 }
 
+/// The same of a session that is borrowed: its nodes are still there, and keep others out.
+#[tokio::test]
+async fn close_confirms_no_borrowed_session_that_only_the_client_library_has_given_up() {
+    let server = server();
+    server.freeze_expiry(true);
+    let owner = owned_session(&server, ms(1_500)).await;
+    let client = Client::from_session(owner.clone()).unwrap();
+    let guard = hold(&client).await;
+    server.stop();
+    until_state(&client, ConnectionState::Closed).await;
+    let closed = within("the close", client.close()).await;
+    assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
+    server.restart().unwrap();
+    assert!(server.exists(&guard.node()), "it keeps others out");
+}
+
 /// The servers come back: they would keep its nodes for a session timeout more.
 #[tokio::test]
 async fn a_session_that_only_the_client_has_given_up_is_closed_when_there_are_servers_again() {

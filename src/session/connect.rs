@@ -119,7 +119,7 @@ impl Dialer {
     /// Waits until the servers have confirmed the end of all earlier sessions, for at most `timeout`. Returns whether
     /// they have.
     pub(super) async fn all_ended(&mut self, timeout: Duration) -> bool {
-        tokio::time::timeout(timeout, self.earlier.all_ended()).await.is_ok()
+        tokio::time::timeout(timeout, self.earlier.all_ended()).await == Ok(true)
     }
 
     /// Returns how spare connections of the session that was established last are made.

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
 
@@ -20,6 +21,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Earlier {
     /// A task for each, until the servers have confirmed its end.
     ending: JoinSet<()>,
+    /// Whether such a task has panicked: the end of its session is never confirmed.
+    has_panicked: bool,
+    /// Whether these ends are waited for: a task in its pause asks once more.
+    is_awaited: watch::Sender<bool>,
     /// The last session, if the client library has given it up by its own clock: there is no server to ask.
     given_up: Option<Ending>,
 }
@@ -49,7 +54,7 @@ impl Ending {
     }
 
     /// Returns whether the servers have confirmed the end of the session; `None` if it has not ended.
-    fn is_confirmed(&self) -> Option<bool> {
+    pub(super) fn is_confirmed(&self) -> Option<bool> {
         match self.states.peek_state() {
             zk::SessionState::Closed => Some(true),
             // Not by its own clock, which counts 7/5 of the timeout from a later moment.
@@ -66,8 +71,11 @@ impl Earlier {
     /// Ends a session whose handle has been dropped, so that the client library closes it.
     pub(super) fn end(&mut self, ending: Ending, connector: zk::Connector, servers: String) {
         // Those that have ended.
-        while self.ending.try_join_next().is_some() {}
-        self.ending.spawn(here(end(ending, connector, servers)));
+        while let Some(ended) = self.ending.try_join_next() {
+            self.has_panicked |= ended.is_err();
+        }
+        let awaited = self.is_awaited.subscribe();
+        self.ending.spawn(here(end(ending, connector, servers, awaited)));
     }
 
     /// Ends the session that was the current one. If no server is in reach, that begins with
@@ -87,14 +95,23 @@ impl Earlier {
         }
     }
 
-    /// Waits until the servers have confirmed the end of all these sessions.
-    pub(super) async fn all_ended(&mut self) {
-        while self.ending.join_next().await.is_some() {}
+    /// Waits until the servers have confirmed the end of all these sessions. Returns `false` if they never will.
+    pub(super) async fn all_ended(&mut self) -> bool {
+        self.is_awaited.send_replace(true);
+        while let Some(ended) = self.ending.join_next().await {
+            self.has_panicked |= ended.is_err();
+        }
+        !self.has_panicked
     }
 }
 
 /// Ends a session, however long that takes.
-async fn end(mut ending: Ending, connector: zk::Connector, servers: String) {
+async fn end(
+    mut ending: Ending,
+    connector: zk::Connector,
+    servers: String,
+    mut awaited: watch::Receiver<bool>,
+) {
     let limit = ending.timeout.saturating_mul(2);
     let closing = async {
         loop {
@@ -109,7 +126,9 @@ async fn end(mut ending: Ending, connector: zk::Connector, servers: String) {
         return;
     }
     let timeout = ending.timeout;
+    let mut was_awaited = false;
     loop {
+        was_awaited |= *awaited.borrow();
         match tokio::time::timeout(timeout, take_up(&ending, &connector, &servers)).await {
             Ok(true) => return,
             Ok(false) => {
@@ -118,7 +137,13 @@ async fn end(mut ending: Ending, connector: zk::Connector, servers: String) {
             }
             // A server that hears the client and is not heard renews the session with each try, and has to be given
             // the time to expire it.
-            Err(_) => tokio::time::sleep(timeout.saturating_mul(2)).await,
+            Err(_) => {
+                tokio::select! {
+                    () = tokio::time::sleep(timeout.saturating_mul(2)) => {}
+                    // `close` waits for no more than T. An error: the client is gone, and this task with it.
+                    _ = awaited.wait_for(|awaited| *awaited), if !was_awaited => {}
+                }
+            }
         }
     }
 }
@@ -145,5 +170,20 @@ async fn take_up(ending: &Ending, connector: &zk::Connector, servers: &str) -> b
             Err(error) => log::debug!(%error, "an earlier session could not be ended yet"),
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_confirms_no_end() {
+        let mut earlier = Earlier::default();
+        earlier.ending.spawn(async {});
+        assert!(earlier.all_ended().await);
+        earlier.ending.spawn(async { panic!("in a tracing subscriber") });
+        assert!(!earlier.all_ended().await);
+        assert!(!earlier.all_ended().await, "whenever it is asked");
     }
 }

@@ -264,7 +264,10 @@ async fn run(
                 return shared.close(CloseReason::AuthFailed, false);
             }
             (SessionEnd::Ended | SessionEnd::Stalled, None) => {
-                return shared.close(CloseReason::Closed, true);
+                // The client library may have given it up by its own clock, and this client's nodes live on.
+                let ending = ending.map(|ending| ending.of(&session));
+                let confirmed = ending.and_then(|ending| ending.is_confirmed()) == Some(true);
+                return shared.close(CloseReason::Closed, confirmed || session.nodes().is_empty());
             }
             // Not confirmed: the session and this client's nodes may live on. Most likely its runtime is
             // shutting down.
