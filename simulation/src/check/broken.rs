@@ -1,0 +1,55 @@
+//! Who holds a lock by a node that another process has deleted is told of it.
+//!
+//! Such a holder may stand beside the next: the servers do not know it any more, and it is told with its next
+//! heartbeat. So it is no violation of exclusion, but one not to be told.
+
+use std::collections::BTreeMap;
+
+/// The deleted nodes, and when they were deleted, in milliseconds.
+#[derive(Debug, Default)]
+pub struct Broken(BTreeMap<String, u64>);
+
+impl Broken {
+    pub fn deleted(&mut self, node: &str, now: u64) {
+        self.0.entry(node.to_owned()).or_insert(now);
+    }
+
+    /// Since when one of these nodes is deleted.
+    pub fn since(&self, nodes: &[String]) -> Option<u64> {
+        nodes.iter().filter_map(|node| self.0.get(node)).min().copied()
+    }
+
+    /// A guard with these nodes, granted at `granted`, says whether it is held; it is to be told within a limit.
+    pub fn look(
+        &self,
+        now: u64,
+        nodes: &[String],
+        granted: u64,
+        is_held: bool,
+        limit: u64,
+    ) -> Result<(), String> {
+        match self.since(nodes) {
+            Some(deleted) if is_held && now > deleted.max(granted) + limit => {
+                Err(format!("holds {nodes:?} {} ms after that was deleted", now - deleted))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_that_is_not_told_of_its_nodes_end_is_a_violation() {
+        let node = ["/a".to_owned()];
+        let mut broken = Broken::default();
+        broken.look(1_000, &node, 0, true, 10).unwrap();
+        broken.deleted("/a", 1_000);
+        broken.look(1_010, &node, 0, true, 10).unwrap();
+        broken.look(1_011, &node, 0, false, 10).unwrap();
+        broken.look(1_011, &node, 0, true, 10).unwrap_err();
+        broken.look(1_011, &node, 1_005, true, 10).unwrap();
+    }
+}

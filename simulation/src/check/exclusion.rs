@@ -1,0 +1,128 @@
+//! No two are inside who exclude each other, by their guards' own clocks.
+//!
+//! A guard goes from held to lost and never back, so an overlap begins with a grant, and the moment of a grant is
+//! the one to look. Guards of a machine that has crashed do not count: nobody acts on them.
+
+/// A guard, or what stands for one.
+pub trait Guard {
+    /// Whether somebody who asks it may act on the lock.
+    fn is_held(&self) -> bool;
+    /// What it is, for a report.
+    fn show(&self) -> String;
+}
+
+/// How many may be inside beside one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// Nobody else.
+    Exclusive,
+    /// Any number of others that share.
+    Shared,
+    /// So many permits in all.
+    Permits(u32),
+}
+
+#[derive(Debug)]
+struct Entry<G> {
+    who: u64,
+    share: Share,
+    permits: u32,
+    guard: G,
+}
+
+/// The guards of one path.
+#[derive(Debug)]
+pub struct Exclusion<G>(Vec<Entry<G>>);
+
+impl<G> Default for Exclusion<G> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<G: Guard> Exclusion<G> {
+    /// A caller is granted so many permits.
+    pub fn enter(&mut self, who: u64, share: Share, permits: u32, guard: G) -> Result<(), String> {
+        let held = guard.is_held();
+        let beside = |entry: &&Entry<G>| match (share, entry.share) {
+            (Share::Shared, Share::Shared) => false,
+            _ => entry.guard.is_held(),
+        };
+        let others: Vec<&Entry<G>> = self.0.iter().filter(|_| held).filter(beside).collect();
+        let inside = permits + others.iter().map(|entry| entry.permits).sum::<u32>();
+        let wrong = match share {
+            Share::Permits(limit) => inside > limit,
+            Share::Exclusive | Share::Shared => !others.is_empty(),
+        };
+        let shown: Vec<String> =
+            others.iter().map(|entry| format!("{} with {}", entry.who, entry.guard.show())).collect();
+        let text = format!("{who} with {} is inside beside {}", guard.show(), shown.join(" and "));
+        self.0.push(Entry { who, share, permits, guard });
+        if wrong { Err(text) } else { Ok(()) }
+    }
+
+    /// A caller has given its guard back, or was told that it is lost.
+    pub fn leave(&mut self, who: u64) {
+        self.0.retain(|entry| entry.who != who);
+    }
+
+    /// The guards that have not been given back.
+    pub fn guards(&self) -> impl Iterator<Item = (u64, &G)> {
+        self.0.iter().map(|entry| (entry.who, &entry.guard))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    impl Guard for Rc<Cell<bool>> {
+        fn is_held(&self) -> bool {
+            self.get()
+        }
+
+        fn show(&self) -> String {
+            "a guard".to_owned()
+        }
+    }
+
+    fn guard() -> Rc<Cell<bool>> {
+        Rc::new(Cell::new(true))
+    }
+
+    #[test]
+    fn two_who_exclude_each_other_are_a_violation() {
+        for (first, second, fine) in [
+            (Share::Exclusive, Share::Exclusive, false),
+            (Share::Shared, Share::Exclusive, false),
+            (Share::Exclusive, Share::Shared, false),
+            (Share::Shared, Share::Shared, true),
+        ] {
+            let mut inside = Exclusion::default();
+            inside.enter(1, first, 1, guard()).unwrap();
+            assert_eq!(inside.enter(2, second, 1, guard()).is_ok(), fine, "{first:?} {second:?}");
+        }
+    }
+
+    #[test]
+    fn one_who_was_told_or_has_left_is_not_inside() {
+        let mut inside = Exclusion::default();
+        let lost = guard();
+        inside.enter(1, Share::Exclusive, 1, Rc::clone(&lost)).unwrap();
+        lost.set(false);
+        inside.enter(2, Share::Exclusive, 1, guard()).unwrap();
+        inside.leave(2);
+        inside.enter(3, Share::Exclusive, 1, guard()).unwrap();
+    }
+
+    #[test]
+    fn a_permit_too_many_is_a_violation() {
+        let mut inside = Exclusion::default();
+        inside.enter(1, Share::Permits(3), 2, guard()).unwrap();
+        inside.enter(2, Share::Permits(3), 1, guard()).unwrap();
+        inside.enter(3, Share::Permits(3), 1, guard()).unwrap_err();
+    }
+}

@@ -1,0 +1,43 @@
+//! How long before the next grant a holder has been told of its loss.
+
+use std::collections::BTreeMap;
+
+/// The losses of each path that no grant has followed, and the least margin so far, in milliseconds.
+#[derive(Debug, Default)]
+pub struct Margins {
+    told: BTreeMap<usize, u64>,
+    pub least: Option<u64>,
+}
+
+impl Margins {
+    /// A holder of a path is told of the end of its lease.
+    pub fn lost(&mut self, place: usize, now: u64) {
+        self.told.insert(place, now);
+    }
+
+    /// The next is granted.
+    pub fn granted(&mut self, place: usize, now: u64) {
+        if let Some(told) = self.told.remove(&place) {
+            let margin = now.saturating_sub(told);
+            self.least = Some(self.least.map_or(margin, |least| least.min(margin)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_of_all_is_kept() {
+        let mut margins = Margins::default();
+        margins.granted(0, 5);
+        assert_eq!(margins.least, None);
+        for (lost, granted) in [(10, 40), (50, 70), (80, 180)] {
+            margins.lost(0, lost);
+            margins.granted(1, lost);
+            margins.granted(0, granted);
+        }
+        assert_eq!(margins.least, Some(20));
+    }
+}

@@ -1,0 +1,8 @@
+//! What has to be true in every world, a file each. A checker is told what happens, and answers what is wrong.
+
+pub mod broken;
+pub mod exclusion;
+pub mod margin;
+pub mod panics;
+pub mod tokens;
+pub mod told;

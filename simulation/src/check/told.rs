@@ -1,0 +1,64 @@
+//! Who is told of a loss does not hold the lock, and who does not hold it is told soon, unless the process is
+//! frozen.
+
+use std::collections::BTreeMap;
+
+/// How long it may take from the moment at which a guard answers that it is lost until its `lost()` ends, in
+/// milliseconds: the grain of the timers, and of the looks.
+const SOON: u64 = 100;
+
+/// Since when guards have been found to be lost.
+#[derive(Debug, Default)]
+pub struct Told(BTreeMap<u64, u64>);
+
+impl Told {
+    /// A guard whose caller waits for its loss, and could be told of it, says whether it is held.
+    pub fn look(&mut self, now: u64, who: u64, is_held: bool, frozen: bool) -> Result<(), String> {
+        if is_held || frozen {
+            self.0.remove(&who);
+            return Ok(());
+        }
+        let since = *self.0.entry(who).or_insert(now);
+        if now - since <= SOON {
+            return Ok(());
+        }
+        self.0.remove(&who);
+        Err(format!("{who} has not been told of its loss for {} ms", now - since))
+    }
+
+    /// The caller has been told.
+    pub fn told(&mut self, who: u64, is_held: bool) -> Result<(), String> {
+        self.0.remove(&who);
+        if is_held { Err(format!("{who} was told that its lock is lost, and holds it")) } else { Ok(()) }
+    }
+
+    /// The caller does not wait any more.
+    pub fn left(&mut self, who: u64) {
+        self.0.remove(&who);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_who_is_not_told_is_a_violation_and_so_is_one_who_is_told_wrongly() {
+        let mut told = Told::default();
+        told.look(0, 1, true, false).unwrap();
+        told.look(10, 1, false, false).unwrap();
+        told.look(10 + SOON, 1, false, false).unwrap();
+        told.look(11 + SOON, 1, false, false).unwrap_err();
+        told.told(2, false).unwrap();
+        told.told(2, true).unwrap_err();
+    }
+
+    #[test]
+    fn a_frozen_process_cannot_be_told() {
+        let mut told = Told::default();
+        told.look(0, 1, false, true).unwrap();
+        told.look(1000, 1, false, true).unwrap();
+        told.look(1000, 1, false, false).unwrap();
+        told.look(1001 + SOON, 1, false, false).unwrap_err();
+    }
+}

@@ -1,0 +1,218 @@
+//! The life of a world: machines start, things break, all heals, and nothing may be left.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use simnet::host::{self, Host};
+use simnet::net::{Latency, Net};
+use simnet::{Rng, interpose};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use zookeeper_recipes::Client;
+use zookeeper_test_server::{Op, Server};
+
+use crate::check::panics;
+use crate::glue::{PORT, Port};
+use crate::plan::Plan;
+use crate::world::{Machine, Report, World, lock, path};
+use crate::{callers, faults, glue};
+
+/// The machines that run, and their callers.
+pub struct Machines {
+    world: Arc<World>,
+    net: Arc<Net>,
+    rng: Mutex<Rng>,
+    all: Mutex<Vec<Arc<Machine>>>,
+    callers: Mutex<JoinSet<()>>,
+}
+
+impl Machines {
+    /// Starts a machine, with a client and its callers.
+    async fn start(&self) {
+        let number = self.world.number();
+        let name = format!("c{number}");
+        let process = Host::new(number);
+        let (session, executor) = (process.thread(), process.thread());
+        let plan = &self.world.plan;
+        let builder = Client::builder().session_timeout(plan.session_timeout).margin(plan.margin).name(&name);
+        let servers = format!("{name}:{PORT}");
+        let client = host::on(&session, async move { builder.connect_lazy(&servers) }).await;
+        let machine = Arc::new(Machine {
+            number,
+            link: self.net.link(&name),
+            client: client.expect("the options are valid"),
+            process,
+            executor,
+            is_dead: AtomicBool::new(false),
+            thawed: AtomicU64::new(0),
+        });
+        for _ in 0..plan.callers {
+            let rng = lock(&self.rng).fork();
+            let work = callers::work(Arc::clone(&self.world), Arc::clone(&machine), rng);
+            lock(&self.callers).spawn(host::on(&machine.executor, work));
+        }
+        lock(&self.all).push(machine);
+    }
+
+    pub fn pick(&self, rng: &mut Rng) -> Arc<Machine> {
+        Arc::clone(rng.pick(&lock(&self.all)))
+    }
+
+    /// Has a machine crash, and starts another.
+    pub async fn crash(&self, rng: &mut Rng) {
+        let machine = {
+            let mut all = lock(&self.all);
+            let which = rng.range(0, all.len() as u64) as usize;
+            all.swap_remove(which)
+        };
+        self.world.fault("crash", || machine.number.to_string());
+        machine.is_dead.store(true, Ordering::Relaxed);
+        machine.link.die();
+        if rng.one_in(2) {
+            machine.link.reset();
+        }
+        drop(machine);
+        self.start().await;
+    }
+}
+
+/// Runs a world to its end.
+async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
+    let net = Net::current();
+    if plan.far {
+        net.set_latency(Latency { min: 1, max: 60, spike: 20, most: 2_000 });
+    }
+    let builder = Server::builder()
+        .tick(plan.session_timeout / 10)
+        .min_session_timeout(Duration::from_millis(1))
+        .max_session_timeout(Duration::from_secs(3600))
+        .clock_rate(plan.clock_rate)
+        .touch_interval(plan.touch_interval);
+    let server = Arc::new(builder.serve(Port::open()).expect("the simulation has a runtime"));
+    let world = Arc::new(World::new(plan, trace));
+    let plan = &world.plan;
+    world.say(|| format!("{plan:?}"));
+    let machines = Machines {
+        world: Arc::clone(&world),
+        net: Arc::clone(&net),
+        rng: Mutex::new(rng.fork()),
+        all: Mutex::default(),
+        callers: Mutex::default(),
+    };
+    for _ in 0..plan.clients {
+        machines.start().await;
+    }
+    let looks = {
+        let world = Arc::clone(&world);
+        tokio::spawn(async move {
+            loop {
+                sleep(Duration::from_millis(500)).await;
+                world.look();
+            }
+        })
+    };
+    if plan.sweep_ms > 0 {
+        let (server, period) = (Arc::downgrade(&server), Duration::from_millis(plan.sweep_ms));
+        tokio::spawn(async move {
+            loop {
+                sleep(period).await;
+                let Some(server) = server.upgrade() else { return };
+                server.sweep_containers();
+            }
+        });
+    }
+    faults::make(&world, &server, &net, &machines, &mut rng).await;
+
+    // Everything works from here on, and has to come to an end.
+    let patience = plan.session_timeout * 6 + Duration::from_secs(120);
+    world.stopped.send_replace(true);
+    let mut left = std::mem::take(&mut *lock(&machines.callers));
+    let ended = timeout(patience, async { while left.join_next().await.is_some() {} });
+    if ended.await.is_err() {
+        world.violation(&format!("{} callers do not end", left.len()));
+    }
+    drop(left);
+    let all = std::mem::take(&mut *lock(&machines.all));
+    callers::all_can_lock(&world, &all, patience).await;
+    leave_nothing(&world, &server, &all, patience).await;
+    looks.abort();
+
+    drop((machines, all));
+    let mut report = std::mem::take(&mut *lock(&world.report));
+    report.violations.extend(panics::seen().into_iter().map(|text| format!("seed {}: {text}", plan.seed)));
+    report.virtual_ms = world.now();
+    report.least_margin_ms = world.least_margin();
+    report.connects = server.counters().requests(Op::Connect);
+    let log = server.log();
+    let mut hasher = DefaultHasher::new();
+    log.iter().for_each(|entry| format!("{entry:?}").hash(&mut hasher));
+    report.log = (log.last().map_or(0, |entry| entry.n), hasher.finish());
+    report.messages = net.messages.load(Ordering::Relaxed);
+    report.random_numbers = interpose::randoms();
+    report
+}
+
+/// Closes the clients: no node and no session is left.
+async fn leave_nothing(world: &World, server: &Server, machines: &[Arc<Machine>], patience: Duration) {
+    let plan = &world.plan;
+    for machine in machines {
+        match timeout(patience, machine.client.flush(patience)).await {
+            Ok(Ok(())) => {}
+            other => world.violation(&format!("{} is not flushed: {other:?}", machine.number)),
+        }
+    }
+    // Nodes that sticky locks keep go after a while, and those of the dead with their sessions.
+    sleep(plan.session_timeout * 3 + Duration::from_secs(10)).await;
+    for place in 0..plan.paths {
+        let path = path(place);
+        // A semaphore has directories, with contenders below.
+        let below = |name: &String| {
+            let inner = format!("{path}/{name}");
+            server.children(&inner).into_iter().map(move |node| format!("{inner}/{node}")).collect::<Vec<_>>()
+        };
+        let nodes: Vec<String> = match plan.kind {
+            crate::plan::Kind::Semaphore => server.children(&path).iter().flat_map(below).collect(),
+            _ => server.children(&path),
+        };
+        if !nodes.is_empty() {
+            world.violation(&format!("left in {path}: {nodes:?}"));
+        }
+    }
+    for (index, machine) in machines.iter().enumerate() {
+        let closing = async {
+            if index % 2 == 0 {
+                machine.client.close().await.map_err(|error| error.to_string())
+            } else {
+                machine.client.drain(patience).await.map_err(|error| error.to_string())
+            }
+        };
+        match timeout(patience, closing).await {
+            Ok(Ok(())) => {}
+            other => world.violation(&format!("{} is not closed: {other:?}", machine.number)),
+        }
+    }
+    sleep(plan.session_timeout * 3).await;
+    let sessions = server.sessions();
+    if !sessions.is_empty() {
+        world.violation(&format!("{} sessions left: {sessions:?}", sessions.len()));
+    }
+}
+
+/// Runs a plan in a world of its own.
+pub fn play(plan: Plan, trace: bool) -> Report {
+    let seed = plan.seed;
+    glue::install();
+    let before = move || {
+        fastrand::seed(seed);
+        panics::watch();
+    };
+    let outcome = simnet::run(seed, before, move |rng| live(plan, trace, rng));
+    outcome.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+        Report { violations: vec![format!("seed {seed}: {text}")], ..Report::default() }
+    })
+}

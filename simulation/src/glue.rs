@@ -1,0 +1,83 @@
+//! What the library and the test server are given by the simulation: threads, and connections in memory.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::task::Context;
+
+use simnet::host;
+use simnet::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+use zookeeper_recipes::simulation;
+use zookeeper_test_server::Listener;
+
+#[derive(Debug)]
+struct Thread(Arc<host::Host>);
+
+impl simulation::Host for Thread {
+    fn process(&self) -> u64 {
+        self.0.process()
+    }
+
+    fn thread(&self) -> Arc<dyn simulation::Host> {
+        Arc::new(Self(self.0.thread()))
+    }
+
+    fn poll(&self, context: &mut Context<'_>, task: &mut dyn FnMut(&mut Context<'_>)) {
+        host::poll_on(&self.0, context, task);
+    }
+
+    fn adopt(&self, task: AbortHandle) {
+        self.0.adopt(task);
+    }
+
+    fn end(&self) {
+        self.0.end();
+    }
+}
+
+/// Has the library find the simulated threads.
+pub fn install() {
+    simulation::set_current(|| Some(Arc::new(Thread(host::current()?))));
+}
+
+/// The port on which clients reach the server.
+pub const PORT: u16 = 2181;
+
+#[derive(Debug)]
+pub struct Port(Option<TcpListener>);
+
+impl Port {
+    pub fn open() -> Self {
+        Self(Some(TcpListener::bind(PORT)))
+    }
+}
+
+impl Listener for Port {
+    type Stream = TcpStream;
+
+    fn addr(&self) -> io::Result<SocketAddr> {
+        Ok((Ipv4Addr::LOCALHOST, PORT).into())
+    }
+
+    async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+        match &self.0 {
+            Some(listener) => listener.accept().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn stop(&mut self) {
+        self.0 = None;
+    }
+
+    fn restart(&mut self) -> io::Result<()> {
+        self.0 = Some(TcpListener::bind(PORT));
+        Ok(())
+    }
+
+    fn reset(mut stream: TcpStream) {
+        // Its drop sends the reset.
+        let _ = stream.set_zero_linger();
+    }
+}

@@ -1,0 +1,84 @@
+//! What a world is like: all of it follows from the seed.
+
+use std::time::Duration;
+
+use simnet::Rng;
+use zookeeper_recipes::Margin;
+
+/// What is at all paths of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Mutex,
+    Fair,
+    ReadWrite,
+    Semaphore,
+}
+
+/// The sizes, options and times of a world.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    pub kind: Kind,
+    pub clients: u64,
+    /// The callers of each client.
+    pub callers: u64,
+    pub paths: usize,
+    pub session_timeout: Duration,
+    /// How long there are faults.
+    pub time: Duration,
+    /// The server's clock, and how late its leader hears of sessions.
+    pub clock_rate: f64,
+    pub touch_interval: Duration,
+    pub margin: Margin,
+    pub handoff: bool,
+    pub sticky: bool,
+    /// Whether each call makes its own handle.
+    pub fresh_handles: bool,
+    /// The most permits of a semaphore.
+    pub permits: u32,
+    /// The longest usual hold, and the longest pause between two calls, in milliseconds.
+    pub hold_ms: u64,
+    pub pause_ms: u64,
+    /// How often containers are swept beside the faults; 0 is never.
+    pub sweep_ms: u64,
+    /// How often nodes of contenders are deleted by another process; once in so many faults, and 0 is never.
+    pub broken: u64,
+    /// Whether links are long: up to 60 ms, and 2 s now and then.
+    pub far: bool,
+}
+
+impl Plan {
+    pub fn of(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x5eed);
+        let session_timeout = Duration::from_secs(*rng.pick(&[4, 10, 30]));
+        let kinds = [Kind::Mutex, Kind::Mutex, Kind::Fair, Kind::ReadWrite, Kind::ReadWrite, Kind::Semaphore];
+        let (drifts, lags) = (rng.one_in(3), rng.one_in(3));
+        Self {
+            seed,
+            kind: *rng.pick(&kinds),
+            clients: rng.range(2, 5),
+            callers: rng.range(1, 5),
+            paths: rng.range(1, 4) as usize,
+            session_timeout,
+            time: session_timeout * 30,
+            // The standard margin is a sixth of the timeout, and allows for this.
+            clock_rate: if drifts { *rng.pick(&[0.9, 1.05, 1.1]) } else { 1.0 },
+            touch_interval: if lags { session_timeout / 20 } else { Duration::ZERO },
+            margin: if rng.one_in(4) { Margin::Strict } else { Margin::Standard },
+            handoff: rng.one_in(4),
+            sticky: rng.one_in(3),
+            fresh_handles: rng.one_in(3),
+            permits: *rng.pick(&[2, 2, 5]),
+            hold_ms: *rng.pick(&[5, 50, 1000]),
+            pause_ms: *rng.pick(&[1, 30, 3_000]),
+            sweep_ms: *rng.pick(&[0, 0, 400]),
+            broken: *rng.pick(&[0, 0, 4]),
+            far: rng.one_in(3),
+        }
+    }
+
+    /// The session timeout in milliseconds.
+    pub fn timeout_ms(&self) -> u64 {
+        self.session_timeout.as_millis() as u64
+    }
+}
