@@ -259,7 +259,11 @@ impl InterProcessReadWriteLockBuilder {
     ///
     /// The price: each time a contender of another process comes or goes, this client sends one list, so it is
     /// for sets of readers that seldom change. [`try_upgrade`](ReadGuard::try_upgrade) is refused while other
-    /// guards share the node. `idle` is longer than zero.
+    /// guards share the node. If only read nodes of other clients are in the way that may have no reader, it waits up
+    /// to 100 ms for them before it is refused.
+    ///
+    /// Readers of this client that wait for a writer share one node too, and have the lock together when it is their
+    /// turn. `idle` is longer than zero.
     ///
     /// # Examples
     /// ```

@@ -1,7 +1,7 @@
 //! Readers of one client that share a read node while no writer queues.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use test_support::in_process::{
     DIRECTORY, assert_clean, calm, connect, connect_for, granted, queue, read_write, session, start, tried,
@@ -10,7 +10,8 @@ use test_support::in_process::{
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, assert_ready, task};
 use zookeeper_recipes::{
-    Client, ConnectionState, ConversionFailure, InterProcessReadWriteLock, LostReason, ReadGuard,
+    AcquireError, Client, ConnectionState, ConversionFailure, InterProcessReadWriteLock, LostReason,
+    ReadGuard,
 };
 use zookeeper_test_server::{Cut, Match, Op, Server};
 
@@ -178,6 +179,108 @@ async fn an_upgrade_is_never_beside_a_reader() {
     assert_ne!(beside.node(), reader.node());
     drop((reader, beside, lock));
     clean(&server, &[&client], "upgrade").await;
+}
+
+/// Readers that wait behind a writer share one node, and all have the lock when it is its turn: also before a writer
+/// that has come since.
+#[tokio::test]
+async fn readers_that_wait_together_share_a_node() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let lock = sticky(&client);
+    let writer = read_write::write(&other).await;
+    server.reset_counters();
+    let waiting: Vec<_> = (0..50).map(|_| tokio::spawn(lock.read_lock().lock())).collect();
+    until(&server, "their node", |view| view.children(DIRECTORY).len() == 2).await;
+    let late = within("the end of the time", lock.read_lock().acquire(Duration::from_millis(50))).await;
+    match late.unwrap_err() {
+        AcquireError::TimedOut { ahead, first, .. } => assert_eq!((ahead, first), (1, Some(writer.node()))),
+        error => panic!("{error}"),
+    }
+    let next = tokio::spawn(read_write::lock(&other).write_lock().lock());
+    until(&server, "the next writer", |view| view.children(DIRECTORY).len() == 3).await;
+    // One leaves.
+    let mut waiting = waiting.into_iter();
+    waiting.next().unwrap().abort();
+    writer.release().await.unwrap();
+    let mut inside = Vec::new();
+    for reader in waiting {
+        inside.push(granted(reader).await);
+    }
+    let node = inside[0].node();
+    assert!(inside.iter().all(|guard| guard.is_held() && guard.node() == node));
+    assert_eq!(server.counters().requests_of(session(&client), Op::Create), 1);
+    assert!(!next.is_finished());
+    drop(inside);
+    granted(next).await.release().await.unwrap();
+    // When all have left, their node goes too.
+    let writer = read_write::write(&other).await;
+    let waiting: Vec<_> = (0..5).map(|_| tokio::spawn(lock.read_lock().lock())).collect();
+    until(&server, "their node", |view| view.children(DIRECTORY).len() == 2).await;
+    for reader in &waiting {
+        reader.abort();
+    }
+    until(&server, "the end of their node", |view| view.children(DIRECTORY).len() == 1).await;
+    drop((writer, lock));
+    clean(&server, &[&client, &other], "together").await;
+}
+
+/// A node that no reader is inside by is given up to an upgrade, of its own client or another.
+#[tokio::test]
+async fn a_node_that_is_only_kept_is_given_up_to_an_upgrade() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (lock, theirs) = (sticky(&client), sticky(&other));
+    drop(first(&server, &theirs).await);
+    let reader = within("the grant", lock.read_lock().lock()).await.unwrap();
+    assert_eq!(queue(&server).len(), 2);
+    // As often as a busy machine needs more time than an upgrade has.
+    let mut upgrade = within("the answer", reader.try_upgrade()).await;
+    while let Err(refused) = upgrade {
+        upgrade = within("the answer", refused.into_guard().try_upgrade()).await;
+    }
+    assert_eq!(queue(&server).len(), 1);
+    drop(upgrade);
+    client.flush(SOON).await.unwrap();
+    // Its own, beside a node that a writer has closed.
+    let reader = first(&server, &lock).await;
+    let writer = tokio::spawn(read_write::lock(&other).write_lock().lock());
+    until(&server, "the writer", |view| view.children(DIRECTORY).len() == 2).await;
+    writer.abort();
+    until(&server, "the end of the writer", |view| view.children(DIRECTORY).len() == 1).await;
+    let second = loop {
+        // Until the client has seen the writer.
+        let second = within("the grant", lock.read_lock().lock()).await.unwrap();
+        if second.node() != reader.node() {
+            break second;
+        }
+    };
+    drop(second);
+    let mut upgrade = within("the answer", reader.try_upgrade()).await;
+    while let Err(refused) = upgrade {
+        upgrade = within("the answer", refused.into_guard().try_upgrade()).await;
+    }
+    assert_eq!(queue(&server).len(), 1);
+    drop((upgrade, lock, theirs));
+    clean(&server, &[&client, &other], "given up").await;
+}
+
+/// Beside a reader of another client an upgrade waits shortly, and is refused.
+#[tokio::test]
+async fn an_upgrade_is_refused_beside_a_reader_of_another_client() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let (lock, theirs) = (sticky(&client), sticky(&other));
+    let inside = first(&server, &theirs).await;
+    let reader = within("the grant", lock.read_lock().lock()).await.unwrap();
+    let began = Instant::now();
+    let refused = within("the answer", reader.try_upgrade()).await.unwrap_err();
+    assert!(matches!(refused.reason(), ConversionFailure::Contended), "{refused}");
+    assert!(began.elapsed() >= Duration::from_millis(100), "{:?}", began.elapsed());
+    let reader = refused.into_guard();
+    assert!(reader.is_held() && inside.is_held() && queue(&server).len() == 2);
+    drop((reader, inside, lock, theirs));
+    clean(&server, &[&client, &other], "refused").await;
 }
 
 /// The end of one reader's lease is not the end of the others.

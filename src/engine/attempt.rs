@@ -49,8 +49,9 @@ use crate::session::tickets::Ticket;
 use crate::session::window::Slot;
 use crate::session::zk_session::Session;
 
-/// How long a try waits behind nodes that their owners may only keep: for two flights, and their attention.
-const GIVEN_UP_WITHIN: Duration = Duration::from_millis(100);
+/// How long a try or an upgrade waits behind nodes that their owners may only keep: for two flights, and their
+/// attention.
+pub(super) const GIVEN_UP_WITHIN: Duration = Duration::from_millis(100);
 
 /// Starts an attempt to get the lock. Dropping the result cancels the attempt, which then cleans up.
 ///

@@ -5,9 +5,12 @@
 //! nothing, and what the hold has become is released by its drop.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::oneshot;
+use zookeeper_client as zk;
 
+use crate::engine::attempt::GIVEN_UP_WITHIN;
 use crate::engine::convert_requests::ConversionRequests;
 use crate::engine::hold::Hold;
 use crate::engine::look::unusable_directory;
@@ -20,7 +23,8 @@ use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Unusable;
 use crate::session::cleanup::{Done, Item, Orphan};
 use crate::session::retry::clean_up_pause;
-use crate::session::zk_session::SessionGone;
+use crate::session::watches::{WatchUse, changed};
+use crate::session::zk_session::{Session, SessionGone};
 
 /// A hold after a conversion, or as it was with the reason.
 pub(crate) type ConversionOutcome = Result<Hold, (Hold, ConversionFailure)>;
@@ -39,6 +43,10 @@ pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
             Some(reason) => lost(hold, reason),
             None => Err((hold, ConversionFailure::Contended)),
         });
+    }
+    if let Some(readers) = hold.path_lock().readers() {
+        // Another node that no reader may be inside: its own watch would hear of the upgrade later.
+        readers.close_any();
     }
     start(hold, Kind::Exclusive).await.ok()
 }
@@ -81,6 +89,7 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
     };
     let mut unfinished = Unfinished { hold: hold.without_release(), own, new, finished: false };
     let mut requests = ConversionRequests::new(&path_lock, &session);
+    let mut awaits_until = None;
     let converted = loop {
         let event = match step {
             ConvertStep::Finish(converted) => break converted,
@@ -90,6 +99,13 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
                     Ok(event) => event,
                     Err(SessionGone) => break Converted::SessionGone,
                 }
+            }
+            ConvertStep::Await { node } => {
+                let until = *awaits_until.get_or_insert_with(|| Instant::now() + GIVEN_UP_WITHIN);
+                let given_up = until_changed(&session, path_lock.path().child(&node));
+                let in_time = Instant::now() < until;
+                let waited = tokio::time::timeout_at(until.into(), given_up);
+                ConvertEvent::Awaited { is_late: !(in_time && waited.await.unwrap_or(false)) }
             }
             ConvertStep::Pause { failures } => {
                 let pause = clean_up_pause(failures);
@@ -104,6 +120,21 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
     let outcome = finish(hold, &unfinished.own, kind, converted).await;
     unfinished.finished = true;
     outcome
+}
+
+/// Waits until something has happened to a node. Returns `false` if that cannot be known.
+async fn until_changed(session: &Session, path: String) -> bool {
+    let Some(_watching) = session.watch(&path, WatchUse::Queue) else { return false };
+    let path = &path;
+    let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
+    match set {
+        Ok(Ok((_, _, watcher))) => {
+            changed(watcher).await;
+            true
+        }
+        Ok(Err(error)) => error == zk::Error::NoNode,
+        Err(SessionGone) => false,
+    }
 }
 
 /// Determines the node by which the lock is held from now on, and has the other deleted.

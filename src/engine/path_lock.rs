@@ -207,7 +207,10 @@ impl PathLock {
         let has_room = options.recipe == Recipe::Mutex && (sticky || options.hand_off.is_some());
         let room = has_room.then(|| SharedRoom::new(options.hand_off, sticky, client.holders()));
         let shares = options.recipe == Recipe::ReadWriteLock && sticky;
-        let readers = shares.then(Arc::<SharedReaders>::default);
+        let readers = shares.then(|| {
+            // Each of those that wait has a hold of its own.
+            SharedReaders::new(SharedRoom::new(None, false, client.holders()))
+        });
         let path_lock = Self {
             registry,
             client,

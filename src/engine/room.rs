@@ -16,7 +16,7 @@ use crate::engine::observe;
 use crate::engine::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::pending::GrantReceiver;
 use crate::engine::progress::Progress;
-use crate::engine::shared_readers::{Joined, SharedNode};
+use crate::engine::shared_readers::{Joined, SharedNode, SharedReaders};
 use crate::engine::shared_room::{Arrived, Granted, SharedRoom, State, Waiter};
 use crate::error::TryLockError;
 use crate::path::LockPath;
@@ -40,11 +40,22 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     if let Some(closed) = path_lock.client().refuses(path_lock.path()) {
         return Err(closed.into());
     }
-    let Some(room) = path_lock.room() else {
-        return match path_lock.readers() {
-            Some(_) if ask.kind == Kind::Shared => read(path_lock, ask).await,
-            _ => attempt::start(&path_lock, ask).result().await,
-        };
+    let readers = path_lock.readers().filter(|_| ask.kind == Kind::Shared);
+    if let Some(Joined { held, session, token }) = readers.and_then(|readers| readers.join(ask.lease)) {
+        return Ok(Hold::new(Arc::clone(&path_lock), session, held, token, ask.location).by(How::Shared));
+    }
+    let room = match readers {
+        // One that waits for no other asks the servers.
+        Some(_) if matches!(ask.budget, Budget::Try { .. }) => None,
+        Some(readers) => Some(readers.room()),
+        None => path_lock.room(),
+    };
+    let Some(room) = room else {
+        let hold = attempt::start(&path_lock, ask).result().await?;
+        if let Some(readers) = readers {
+            share(&path_lock, readers, &hold);
+        }
+        return Ok(hold);
     };
     let patience = match ask.budget {
         Budget::Try { .. } => Patience::Try,
@@ -55,6 +66,8 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     let at = Position::new(number, patience, ask.admission == Admission::Again);
     let (reply, told) = oneshot::channel();
     match room.arrive(at, patience, waiter(ask, reply)) {
+        // Readers do not wait for each other.
+        Arrived::Waits if readers.is_some() => observe::queued(ask.call, None, || None),
         Arrived::Waits => observe::queued(ask.call, None, || Some(room.lock().room.ahead_of_last())),
         Arrived::Busy => return Err(busy(&path_lock, room)),
         Arrived::Granted(granted, lease) => {
@@ -67,7 +80,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
         }
     }
     let _leaves = Leaves { room, at };
-    begin(&path_lock, room);
+    begin(&path_lock, room, readers);
     let told = async {
         tokio::select! {
             biased;
@@ -77,30 +90,30 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     };
     // `None` means that the task has ended with the client, or that the client is drained.
     match waker::contain(told).await {
+        Some(Ok(mut granted)) if readers.is_some() => {
+            let Some(held) = granted.take() else { return had(&path_lock, granted) };
+            let (path_lock, session) = (Arc::clone(&path_lock), Arc::clone(&granted.session));
+            Ok(Hold::new(path_lock, session, held, granted.token, ask.location).by(granted.how))
+        }
         Some(granted) => granted.and_then(|granted| had(&path_lock, granted)),
         None => Err(path_lock.client().why_ended(path_lock.path()).into()),
     }
 }
 
-/// Tries to get a read lock: by a node that readers of this client share, or else by a node of its own, which
-/// others share from then on.
-async fn read(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
-    let readers = path_lock.readers().map(Arc::clone);
-    let Some(readers) = readers else { return attempt::start(&path_lock, ask).result().await };
-    if let Some(Joined { held, session, token }) = readers.join(ask.lease) {
-        return Ok(Hold::new(path_lock, session, held, token, ask.location).by(How::Shared));
-    }
-    let hold = attempt::start(&path_lock, ask).result().await?;
-    let idle = path_lock.options().sticky.unwrap_or_default();
-    if let Some(node) = readers.open(hold.held(), hold.session(), hold.token()) {
-        let (session, directory) = (Arc::downgrade(hold.session()), path_lock.path().clone());
-        let (naming, name) = (path_lock.naming(), hold.node());
+/// Has the node of a granted reader shared from here on, and watched for writers while it is open. `None` if the reader
+/// is over already.
+fn share(path_lock: &Arc<PathLock>, readers: &SharedReaders, hold: &Hold) -> Option<Arc<SharedNode>> {
+    let node = readers.share(hold.held(), hold.session(), hold.token())?;
+    if node.is_open() {
+        let (watched, session) = (Arc::clone(&node), Arc::downgrade(hold.session()));
+        let (directory, naming, name) = (path_lock.path().clone(), path_lock.naming(), hold.node());
+        let idle = path_lock.options().sticky.unwrap_or_default();
         path_lock.client().spawn(async move {
-            until_writers(&node, &name, session, &directory, naming, idle).await;
-            node.close();
+            until_writers(&watched, &name, session, &directory, naming, idle).await;
+            watched.close();
         });
     }
-    Ok(hold)
+    Some(node)
 }
 
 /// Waits until a writer may want the lock, until that is not known any more, or until the open node has not been
@@ -198,7 +211,7 @@ impl Drop for Leaves<'_> {
 }
 
 /// Starts the room's task, or wakes it if there is something for it to do.
-fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>) {
+fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, readers: Option<&Arc<SharedReaders>>) {
     let starts = {
         let mut state = room.lock();
         match state.task_sleeps_until {
@@ -219,7 +232,9 @@ fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>) {
     if starts {
         // Made here: a runtime that shuts down may drop the task before its first poll.
         let (room, path_lock_of_task) = (Arc::clone(room), Arc::downgrade(path_lock));
-        let task = Task { room, path_lock: path_lock_of_task, result: None, watch: None, is_done: false };
+        let readers = readers.cloned();
+        let task =
+            Task { room, readers, path_lock: path_lock_of_task, result: None, watch: None, is_done: false };
         path_lock.client().spawn(task.run());
     }
 }
@@ -229,6 +244,8 @@ type Watch = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// The task of a room.
 struct Task {
     room: Arc<SharedRoom>,
+    /// The readers that wait in the room and share what is granted; `None` if they are handed it in turn, to write.
+    readers: Option<Arc<SharedReaders>>,
     path_lock: Weak<PathLock>,
     /// The result of the attempt under way, and for whom it was made.
     result: Option<(GrantReceiver, Patience<Instant>)>,
@@ -322,7 +339,7 @@ impl Task {
             // One that was cancelled may have been granted the lock, which is released here.
             self.result = None;
             self.room.attempt_over();
-            let pending = attempt::start(&path_lock, Ask::new(Kind::Exclusive, budget, location));
+            let pending = attempt::start(&path_lock, Ask::new(self.kind(), budget, location));
             let (result, cancel, progress) = pending.split();
             self.result = result.map(|result| (result, patience));
             let cancelled = self.room.lock().begun((cancel, progress));
@@ -369,7 +386,10 @@ impl Task {
         match result {
             // The grant came too late.
             result if is_cancelled => drop(result),
-            Some(Ok(hold)) if hold.lost().is_none() => self.room.granted(hold.into_granted()),
+            Some(Ok(hold)) if hold.lost().is_none() => match &self.readers {
+                Some(readers) => self.share(readers, hold),
+                None => self.room.granted(hold.into_granted()),
+            },
             // Lost before anybody had it: another attempt goes on.
             Some(Ok(hold)) => {
                 self.room.lock().room.attempt_ends();
@@ -396,6 +416,27 @@ impl Task {
         self.room.attempt_over();
     }
 
+    fn kind(&self) -> Kind {
+        if self.readers.is_some() { Kind::Shared } else { Kind::Exclusive }
+    }
+
+    /// Grants the node to all readers that wait. What is not taken goes with its last hold, or is kept.
+    fn share(&self, readers: &Arc<SharedReaders>, hold: Hold) {
+        let node = share(hold.path_lock(), readers, &hold);
+        let Some(node) = node else {
+            // Over in this moment: another attempt goes on.
+            return self.room.lock().room.attempt_ends();
+        };
+        let waiting = self.room.lock().room.granted_to_all();
+        let mut how = hold.how();
+        for waiter in waiting {
+            let Joined { held, session, token } = node.admit(hold.held(), hold.session(), waiter.lease);
+            let granted = Granted::new(held, session, token, std::mem::replace(&mut how, How::Shared));
+            // If the caller has left, the drop releases it.
+            drop(waiter.reply.send(Ok(granted)));
+        }
+    }
+
     fn fail(&self, waiter: Waiter, error: &TryLockError) {
         let _ = waiter.reply.send(Err(error.clone()));
     }
@@ -412,14 +453,16 @@ impl Task {
         drop(cancelled);
         for Late { waiter, before } in late {
             let mut waiting = progress.as_ref().map(|progress| progress.waiting.clone()).unwrap_or_default();
-            let known = waiting.ahead().cloned().or_else(|| path_lock.own_ahead(Kind::Exclusive));
+            let known = waiting.ahead().cloned().or_else(|| path_lock.own_ahead(self.kind()));
+            // Readers do not wait for each other.
+            let before = if self.readers.is_some() { 0 } else { before };
             // Others of this room have had the lock meanwhile, also if none of them has it at this moment.
             let others = (grants > waiter.grants).then_some(Ahead { count: 0, first: None });
             waiting.saw(known.or(others).map(|ahead| {
                 let count = ahead.count.saturating_add(before).max(1);
                 Ahead { count, ..ahead }
             }));
-            let error = path_lock.late(waiting, Kind::Exclusive, waiter.asked, waiter.began.elapsed());
+            let error = path_lock.late(waiting, self.kind(), waiter.asked, waiter.began.elapsed());
             self.fail(waiter, &error.into());
         }
     }

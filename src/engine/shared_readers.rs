@@ -9,15 +9,17 @@ use tokio::sync::Notify;
 
 use crate::engine::held::{Held, InRoom, Over};
 use crate::engine::shared_queue::Place;
+use crate::engine::shared_room::SharedRoom;
 use crate::protocol::hold::Deletion;
 use crate::protocol::readers::{Leaving, Readers};
 use crate::session::zk_session::Session;
 
 /// The readers of one client and read-write lock.
-#[derive(Default)]
 pub(crate) struct SharedReaders {
     /// The node that was opened last, which knows whether it still is.
     last: Mutex<Option<Arc<SharedNode>>>,
+    /// Where they wait for a node.
+    room: Arc<SharedRoom>,
 }
 
 /// A read node that readers share.
@@ -43,13 +45,22 @@ pub(super) struct Joined {
 }
 
 impl SharedReaders {
+    pub(super) fn new(room: Arc<SharedRoom>) -> Arc<Self> {
+        Arc::new(Self { last: Mutex::default(), room })
+    }
+
+    /// Returns where readers wait for a node.
+    pub(super) fn room(&self) -> &Arc<SharedRoom> {
+        &self.room
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<Arc<SharedNode>>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the node of a granted reader shared from here on. `None` if another node is open, or the reader is over
-    /// already.
-    pub(super) fn open(
+    /// Has the node of a granted reader shared from here on: opens it, unless another is open. `None` if the reader is
+    /// over already.
+    pub(super) fn share(
         &self,
         reader: &Arc<Held>,
         session: &Arc<Session>,
@@ -60,9 +71,7 @@ impl SharedReaders {
         let (_before, anchor);
         {
             let mut last = self.lock();
-            if last.as_ref().is_some_and(|node| node.is_open()) {
-                return None;
-            }
+            let other_is_open = last.as_ref().is_some_and(|node| node.is_open());
             let mut state = node.lock();
             reader.enter(&(Arc::clone(&node) as Arc<dyn InRoom>));
             // What ends the reader from here on comes to the node, and waits for the mutex. If it has ended before,
@@ -70,6 +79,10 @@ impl SharedReaders {
             if reader.is_lost_or_released() {
                 state.readers.take_out(reader.number());
                 return None;
+            }
+            if other_is_open {
+                drop(state);
+                return Some(node);
             }
             let number = reader.next_number();
             anchor = reader.unregistered_heir(session, number, None, None);
@@ -139,6 +152,28 @@ impl SharedNode {
             let _ = reader.extend(lease);
         }
         Some(Joined { held: reader, session, token: self.token })
+    }
+
+    /// Returns another hold, for a reader that waited for the node with this one, which is inside: also if the node is
+    /// closed by now, since they all were before the writer that has come. It is lost if the node is gone.
+    pub(super) fn admit(&self, with: &Held, session: &Arc<Session>, lease: Option<Duration>) -> Joined {
+        let number = with.next_number();
+        let reader = with.unregistered_heir(session, number, None, None);
+        let is_there = {
+            let mut state = self.lock();
+            state.last_used = Instant::now();
+            state.readers.admit(number, Arc::downgrade(&reader))
+        };
+        if is_there {
+            reader.register(session);
+        } else {
+            reader.node_deleted(reader.name());
+        }
+        if let Some(lease) = lease {
+            // What it returns, the caller finds out.
+            let _ = reader.extend(lease);
+        }
+        Joined { held: reader, session: Arc::clone(session), token: self.token }
     }
 
     /// Closes the node, if it is open: it goes with its last reader.
@@ -265,6 +300,7 @@ impl fmt::Debug for SharedNode {
 mod tests {
     use std::sync::Barrier;
 
+    use tokio::sync::watch;
     use zookeeper_client as zk;
     use zookeeper_test_server::Server;
 
@@ -276,6 +312,10 @@ mod tests {
     use crate::protocol::node_name::Kind;
     use crate::session::cleanup::{Cleanup, CleanupQueue};
     use crate::session::clock;
+
+    fn shared() -> Arc<SharedReaders> {
+        SharedReaders::new(SharedRoom::new(None, false, watch::Sender::default()))
+    }
 
     /// A session with a valid lease, and what is left to its cleanup.
     struct Scene {
@@ -310,15 +350,15 @@ mod tests {
     async fn a_reader_that_is_over_already_is_joined_by_nobody() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
-        let readers = Arc::new(SharedReaders::default());
+        let readers = shared();
         let reader = scene.reader();
         reader.release(None);
-        assert!(readers.open(&reader, &scene.session, (1, 0)).is_none());
+        assert!(readers.share(&reader, &scene.session, (1, 0)).is_none());
         assert!(readers.join(None).is_none(), "its node is on its way out");
         assert_eq!(scene.deleted(), 1);
         // Another one opens its node.
         let reader = scene.reader();
-        assert!(readers.open(&reader, &scene.session, (1, 0)).is_some());
+        assert!(readers.share(&reader, &scene.session, (1, 0)).is_some());
         let joined = readers.join(None).unwrap();
         readers.close_any();
         reader.release(None);
@@ -332,9 +372,9 @@ mod tests {
     async fn a_reader_joins_neither_in_doubt_of_the_session_nor_of_a_write() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
-        let readers = Arc::new(SharedReaders::default());
+        let readers = shared();
         let reader = scene.reader();
-        assert!(readers.open(&reader, &scene.session, (1, 0)).is_some());
+        assert!(readers.share(&reader, &scene.session, (1, 0)).is_some());
         let beside = readers.join(None).unwrap();
         reader.begin_write();
         reader.release(None);
@@ -344,7 +384,7 @@ mod tests {
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         // Never renewed.
         scene.session = Session::new(2, handle, Margin::default());
-        assert!(readers.open(&scene.reader(), &scene.session, (2, 0)).is_some());
+        assert!(readers.share(&scene.reader(), &scene.session, (2, 0)).is_some());
         assert!(readers.join(None).is_none(), "the session is in doubt");
     }
 
@@ -354,9 +394,9 @@ mod tests {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         for _ in 0..2_000 {
-            let readers = Arc::new(SharedReaders::default());
+            let readers = shared();
             let reader = scene.reader();
-            let _node = readers.open(&reader, &scene.session, (1, 0)).unwrap();
+            let _node = readers.share(&reader, &scene.session, (1, 0)).unwrap();
             let short = readers.join(None).unwrap().held;
             readers.close_any();
             let both = Barrier::new(2);
@@ -380,9 +420,9 @@ mod tests {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         for _ in 0..500 {
-            let readers = Arc::new(SharedReaders::default());
+            let readers = shared();
             let reader = scene.reader();
-            let node = readers.open(&reader, &scene.session, (1, 0)).unwrap();
+            let node = readers.share(&reader, &scene.session, (1, 0)).unwrap();
             let both = Barrier::new(2);
             let joined = std::thread::scope(|threads| {
                 threads.spawn(|| {
@@ -409,9 +449,9 @@ mod tests {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         for _ in 0..500 {
-            let readers = Arc::new(SharedReaders::default());
+            let readers = shared();
             let reader = scene.reader();
-            let node = readers.open(&reader, &scene.session, (1, 0)).unwrap();
+            let node = readers.share(&reader, &scene.session, (1, 0)).unwrap();
             let both = Barrier::new(2);
             std::thread::scope(|threads| {
                 threads.spawn(|| {

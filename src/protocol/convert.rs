@@ -1,7 +1,8 @@
 //! The conversion of a held write lock into a read lock, and back, as a state machine. Pure.
 //!
 //! Its [task](crate::engine::convert) carries out each [`ConvertStep`] and returns its [`ConvertEvent`],
-//! until the step is [`ConvertStep::Finish`]. A conversion never waits for other contenders.
+//! until the step is [`ConvertStep::Finish`]. A conversion waits for no other contender, but shortly for read nodes
+//! that may have no reader (docs/protocol.md#upgrade).
 //!
 //! # Invariants
 //! 1. **A downgrade is one transaction**, which creates a read node with the number of the write node and
@@ -37,6 +38,10 @@ pub(crate) enum ConvertStep {
     Pause {
         failures: u32,
     },
+    /// Wait until something has happened to this read node, which its owner may give up, for a short time in all.
+    Await {
+        node: String,
+    },
     Finish(Converted),
 }
 
@@ -68,6 +73,11 @@ pub(crate) enum ConvertEvent {
     Deleted(Answer<()>),
     /// Of [`ConvertStep::Pause`].
     Retry,
+    /// Of [`ConvertStep::Await`].
+    Awaited {
+        /// Whether the time for that is over.
+        is_late: bool,
+    },
 }
 
 /// The outcome of a create.
@@ -181,7 +191,10 @@ impl Conversion {
     /// Handles the result of the last step. Returns the next step.
     pub(crate) fn on(&mut self, event: ConvertEvent) -> ConvertStep {
         match event {
-            ConvertEvent::Retry => self.ask(),
+            ConvertEvent::Retry | ConvertEvent::Awaited { is_late: false } => self.ask(),
+            ConvertEvent::Awaited { is_late: true } => {
+                self.go_on(ConversionPhase::Retreat(NotConverted::Contended))
+            }
             ConvertEvent::Created(made @ (Created::Done { .. } | Created::Exists)) => {
                 match (&self.phase, made) {
                     (ConversionPhase::Downgrade, _) => self.done(),
@@ -213,6 +226,8 @@ impl Conversion {
                         self.go_on(ConversionPhase::Retreat(NotConverted::Unusable(unusable)))
                     }
                     (_, Upgrade::Alone) => self.weigh(queue, 0),
+                    // The write node tells its owner, who deletes it unless a reader is inside.
+                    (_, Upgrade::Kept { node }) => ConvertStep::Await { node },
                     (_, Upgrade::Contended | Upgrade::Gone) => {
                         self.go_on(ConversionPhase::Retreat(NotConverted::Contended))
                     }

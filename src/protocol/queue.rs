@@ -54,10 +54,12 @@ pub(crate) enum Position<'a> {
 }
 
 /// Whether a reader that has created a write node beside its read node has become the writer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Upgrade {
     /// No other contender can hold the lock.
     Alone,
+    /// Only read nodes are in the way that their owners may keep without a reader; `node` is the first of them.
+    Kept { node: String },
     /// Another reader may hold the lock.
     Contended,
     /// The list does not show both nodes.
@@ -159,17 +161,18 @@ impl Queue {
         if self.rank(read).is_none() || self.rank(write).is_none() {
             return Upgrade::Gone;
         }
-        let mut writer: Option<i32> = None;
+        let (mut writer, mut kept) = (None::<i32>, None::<&str>);
         for other in self.contenders.iter().filter(|other| other.name != read && other.name != write) {
             match other.kind {
                 Kind::Exclusive if other.is_upgrade => return Upgrade::Contended,
                 // In order, so the first writer has the lowest number.
                 Kind::Exclusive => writer = writer.or(Some(other.sequence)),
                 Kind::Shared if writer.is_some_and(|writer| writer < other.sequence) => {}
+                Kind::Shared if self.naming.may_be_kept(&other.name) => kept = kept.or(Some(&other.name)),
                 Kind::Shared => return Upgrade::Contended,
             }
         }
-        Upgrade::Alone
+        kept.map_or(Upgrade::Alone, |node| Upgrade::Kept { node: node.to_owned() })
     }
 
     /// Returns all contenders but the two nodes of an upgrade, in order. After [`Upgrade::Alone`] all of them

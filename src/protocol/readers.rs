@@ -68,6 +68,16 @@ impl<H> Readers<H> {
         self.is_open()
     }
 
+    /// Adds a reader that waited for the node with the one that was granted it, and is inside still. Returns `false`
+    /// if it is gone.
+    pub(crate) fn admit(&mut self, reader: u64, hold: H) -> bool {
+        let is_there = !self.inside.is_empty();
+        if is_there {
+            self.inside.insert(reader, hold);
+        }
+        is_there
+    }
+
     /// Removes a hold, which ends.
     pub(crate) fn leave(&mut self, hold: u64) -> Leaving {
         if self.stage == Stage::Taken {
@@ -153,6 +163,8 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Event {
         Joins,
+        /// One that waited with the first.
+        Admitted,
         /// The hold with this index ends; a second time, if its end is noticed by two.
         Leaves(usize),
         Closes,
@@ -164,6 +176,7 @@ mod tests {
     fn event() -> impl Strategy<Value = Event> {
         prop_oneof![
             4 => Just(Event::Joins),
+            1 => Just(Event::Admitted),
             4 => (0..6_usize).prop_map(Event::Leaves),
             1 => Just(Event::Closes),
             1 => (0..6_usize).prop_map(Event::TakesOut),
@@ -195,6 +208,14 @@ mod tests {
                     Event::Joins => {
                         prop_assert_eq!(readers.join(next, next), open);
                         if open {
+                            inside.insert(next);
+                            all.push(next);
+                        }
+                    }
+                    Event::Admitted => {
+                        let is_there = !inside.is_empty();
+                        prop_assert_eq!(readers.admit(next, next), is_there);
+                        if is_there {
                             inside.insert(next);
                             all.push(next);
                         }

@@ -273,6 +273,12 @@ impl<W, D: Copy + Ord> Room<W, D> {
         self.take_first()
     }
 
+    /// Handles the grant of a node that all that wait share, and this room does not have. Returns them.
+    pub(crate) fn granted_to_all(&mut self) -> Vec<W> {
+        self.attempt = false;
+        self.take_all()
+    }
+
     /// Handles the failure of the attempt. Returns those for which it was made: they waited when it began. For
     /// those that have come since another is made, which has its time and its tries from the beginning.
     pub(crate) fn failed(&mut self, patience: Patience<D>) -> Vec<W> {
