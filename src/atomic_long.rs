@@ -105,7 +105,7 @@ impl DistributedAtomicLong {
     /// # }
     /// ```
     #[track_caller]
-    pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
+    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
 
@@ -127,10 +127,10 @@ impl DistributedAtomicLong {
     /// # }
     /// ```
     #[track_caller]
-    pub fn builder(client: &Client, path: &str) -> DistributedAtomicLongBuilder {
+    pub fn builder(client: &Client, path: impl AsRef<str>) -> DistributedAtomicLongBuilder {
         DistributedAtomicLongBuilder {
             client: client.clone(),
-            path: path.to_owned(),
+            path: path.as_ref().to_owned(),
             acl: None,
             parents: Parents::default(),
             lock_path: None,

@@ -87,7 +87,7 @@ impl InterProcessFairLock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
+    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
 
@@ -106,10 +106,10 @@ impl InterProcessFairLock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn builder(client: &Client, path: &str) -> InterProcessFairLockBuilder {
+    pub fn builder(client: &Client, path: impl AsRef<str>) -> InterProcessFairLockBuilder {
         InterProcessFairLockBuilder {
             client: client.clone(),
-            path: path.to_owned(),
+            path: path.as_ref().to_owned(),
             asked: RequestedOptions::default(),
         }
     }
@@ -237,7 +237,7 @@ impl InterProcessFairLockBuilder {
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "dropping the place leaves the queue"]
+#[must_use = "dropping the place leaves the queue: bind it to `_place`, not to `_`"]
 pub struct QueuedLock {
     path_lock: Arc<PathLock>,
     pending: Pending,

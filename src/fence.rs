@@ -202,13 +202,20 @@ fn numbers(token: Token) -> (i64, u64) {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "the fencing token {token} of a {} is older than {highest} of a {}: the lock was given away in between",
+    "the fencing token {} of a {} is older than {} of a {}: the lock was given away in between",
+    shown(*token),
     kind(token),
+    shown(*highest),
     kind(highest)
 )]
 pub struct Fenced {
     token: Token,
     highest: Token,
+}
+
+/// The numbers alone: the kind is said in words.
+fn shown(token: Token) -> FencingToken {
+    FencingToken::from_parts(token.zxid(), token.counter())
 }
 
 fn kind(token: &Token) -> &'static str {

@@ -40,7 +40,7 @@ use crate::state_watch::StateWatch;
 /// # }
 /// ```
 #[doc(alias = "membership")]
-#[must_use = "dropping it leaves the group"]
+#[must_use = "dropping it leaves the group: bind it to `_member`, not to `_`"]
 pub struct GroupMember {
     node: PersistentNode,
     group: Group,
@@ -70,7 +70,13 @@ impl GroupMember {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn new(client: &Client, path: &str, id: &str, data: impl Into<Vec<u8>>) -> Result<Self, BuildError> {
+    pub fn new(
+        client: &Client,
+        path: impl AsRef<str>,
+        id: impl AsRef<str>,
+        data: impl Into<Vec<u8>>,
+    ) -> Result<Self, BuildError> {
+        let (path, id) = (path.as_ref(), id.as_ref());
         let directory = LockPath::parse(client.core.namespace(), path)?;
         let member = format!("{path}/{id}");
         if id.is_empty() || id.contains('/') {

@@ -66,7 +66,7 @@ use crate::transaction::{Stored, Transaction, get_data};
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "dropping the guard releases the lock at once"]
+#[must_use = "dropping the guard releases the lock at once: bind it to `_guard`, not to `_`"]
 #[clippy::has_significant_drop]
 #[doc(alias = "MutexGuard")]
 #[doc(alias = "OwnedMutexGuard")]
@@ -577,8 +577,8 @@ impl<M: Mode> LockGuard<M> {
     /// # }
     /// ```
     #[doc(alias = "getData")]
-    pub async fn get_data(&self, path: &str) -> Result<Option<Stored>, ReadError> {
-        get_data(&[&*self.hold], path).await
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<Stored>, ReadError> {
+        get_data(&[&*self.hold], path.as_ref()).await
     }
 
     /// Returns the loss, if the lock is lost by the clock.

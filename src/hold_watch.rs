@@ -101,8 +101,8 @@ impl HoldWatch {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn held(&self, path: &str) -> Option<Holding> {
-        let held = holdings::held(&self.core, &self.path_locks, path);
+    pub async fn held(&self, path: impl AsRef<str>) -> Option<Holding> {
+        let held = holdings::held(&self.core, &self.path_locks, path.as_ref());
         let mut states = self.core.watch_state();
         tokio::select! {
             biased;
@@ -139,8 +139,8 @@ impl HoldWatch {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn released(&self, path: &str) {
-        holdings::released(&self.core, &self.path_locks, Some(path), || {}).await;
+    pub async fn released(&self, path: impl AsRef<str>) {
+        holdings::released(&self.core, &self.path_locks, Some(path.as_ref()), || {}).await;
     }
 }
 

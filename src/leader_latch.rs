@@ -82,7 +82,7 @@ use crate::transaction::{Stored, Transaction, get_data_in};
 /// ```
 #[derive(Clone)]
 #[doc(alias = "leader election")]
-#[must_use = "dropping the latch leaves the election"]
+#[must_use = "dropping the latch leaves the election: bind it to `_latch`, not to `_`"]
 pub struct LeaderLatch {
     path_lock: Arc<PathLock>,
     member: Arc<Member>,
@@ -111,7 +111,7 @@ impl LeaderLatch {
     /// # }
     /// ```
     #[track_caller]
-    pub fn start(client: &Client, path: &str) -> Result<Self, BuildError> {
+    pub fn start(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
         Self::builder(client, path).start()
     }
 
@@ -130,10 +130,10 @@ impl LeaderLatch {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn builder(client: &Client, path: &str) -> LeaderLatchBuilder {
+    pub fn builder(client: &Client, path: impl AsRef<str>) -> LeaderLatchBuilder {
         LeaderLatchBuilder {
             client: client.clone(),
-            path: path.to_owned(),
+            path: path.as_ref().to_owned(),
             asked: RequestedOptions::default(),
         }
     }
@@ -585,8 +585,8 @@ impl Leadership {
     /// # }
     /// ```
     #[doc(alias = "getData")]
-    pub async fn get_data(&self, path: &str) -> Result<Option<Stored>, ReadError> {
-        get_data_in(&self.term, path).await
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<Stored>, ReadError> {
+        get_data_in(&self.term, path.as_ref()).await
     }
 
     /// Returns the path of the leader's node, without the client's namespace.

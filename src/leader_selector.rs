@@ -120,7 +120,7 @@ impl LeaderSelector {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
+    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
 
@@ -139,10 +139,10 @@ impl LeaderSelector {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn builder(client: &Client, path: &str) -> LeaderSelectorBuilder {
+    pub fn builder(client: &Client, path: impl AsRef<str>) -> LeaderSelectorBuilder {
         LeaderSelectorBuilder {
             client: client.clone(),
-            path: path.to_owned(),
+            path: path.as_ref().to_owned(),
             asked: RequestedOptions::default(),
         }
     }

@@ -199,6 +199,7 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `metrics` | metrics of locks for a recorder of the `metrics` crate: [`observability`] |
+//! | `serde` | `serde::Serialize` and `serde::Deserialize` of the fencing tokens, as the text that they print |
 //! | `tls` | `ClientBuilder::tls` and `TlsOptions`: TLS and mutual TLS, by rustls |
 //! | `sasl-digest-md5` | `ClientBuilder::sasl_digest`: a user and a password of the servers' JAAS configuration |
 //! | `sasl-gssapi` | Kerberos, by a connector of `zookeeper-client` with that feature ([`ClientBuilder::connector`]); links the system's libgssapi |
@@ -214,6 +215,7 @@ mod fence;
 mod group_member;
 mod guard;
 mod guard_set;
+mod guards;
 mod hold_watch;
 mod leader_latch;
 mod leader_selector;
@@ -251,6 +253,7 @@ pub use fair_lock::{InterProcessFairLock, InterProcessFairLockBuilder, QueuedLoc
 pub use fence::{FenceGate, Fenced};
 pub use group_member::{GroupMember, GroupWatch};
 pub use guard::{AnyGuard, LockGuard, LockState, ReadGuard, WriteGuard};
+pub use guards::Guard;
 pub use hold_watch::HoldWatch;
 pub use leader_latch::{LeaderLatch, LeaderLatchBuilder, Leadership, LeadershipState, Participant};
 pub use leader_selector::{LeaderSelector, LeaderSelectorBuilder};
@@ -273,7 +276,7 @@ pub use session::supervisor::ConnectionState;
 pub use state_watch::StateWatch;
 #[cfg(feature = "tls")]
 pub use tls::TlsOptions;
-pub use token::{FencingToken, ReadToken, Token};
+pub use token::{FencingToken, ParseTokenError, ReadToken, Token};
 pub use transaction::{NodeVersion, Stored, Transaction};
 
 /// What a simulation takes the place of; see `simulation/README.md`.

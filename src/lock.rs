@@ -23,7 +23,11 @@ use crate::protocol::node_name::Kind;
 /// futures need no `Box`, and errors name the caller's line, which through this trait is a line of this
 /// library.
 ///
-/// The trait is sealed: only the locks of this crate implement it. An implementation elsewhere could not make
+/// References to locks, and locks in a `Box` or an `Arc`, are locks, too. With the trait in scope, `lock()` of an
+/// `Arc<InterProcessMutex>` is the trait's, and returns an [`AnyGuard`]; no lock needs an `Arc`, since its clones
+/// are handles of the same lock.
+///
+/// The trait is sealed: only the locks of this crate, and pointers to them, implement it. An implementation elsewhere could not make
 /// a guard, and a sealed trait can gain methods in a minor version. To add something to a lock (metrics,
 /// logging), wrap the lock or the call.
 ///
@@ -71,6 +75,36 @@ use crate::protocol::node_name::Kind;
 ///
 /// let lock = InterProcessReadWriteLock::new(&client, "/cache/prices")?;
 /// assert_eq!(crowd(&lock.read_lock()).await?, 0);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Shared, as a value of a type that is not named:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use std::sync::Arc;
+/// use zookeeper_recipes::{InterProcessLock, InterProcessMutex};
+///
+/// struct Nightly<L> {
+///     lock: L,
+/// }
+///
+/// impl<L: InterProcessLock> Nightly<L> {
+///     async fn is_running(&self) -> bool {
+///         self.lock.is_locked().await.unwrap_or(true)
+///     }
+/// }
+///
+/// let lock: Arc<dyn InterProcessLock> = Arc::new(InterProcessMutex::new(&client, "/jobs/nightly")?);
+/// let nightly = Nightly { lock: Arc::clone(&lock) };
+/// assert!(!nightly.is_running().await);
+/// let guard = lock.lock().await?;
+/// assert!(nightly.is_running().await);
+/// # guard.release().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -201,6 +235,80 @@ pub trait InterProcessLock: sealed::Sealed + fmt::Debug + Send + Sync {
     /// Returns the path of the lock, as it was given.
     fn path(&self) -> &str;
 }
+
+/// Implements the trait for a pointer to a lock, by the lock that it points to.
+macro_rules! pointers {
+    ($($pointer:ty),+) => {
+        $(
+            impl<T: InterProcessLock + ?Sized> sealed::Sealed for $pointer {
+                fn member(&self, inside: sealed::Inside) -> sealed::OneLock {
+                    (**self).member(inside)
+                }
+            }
+
+            #[async_trait]
+            impl<T: InterProcessLock + ?Sized> InterProcessLock for $pointer {
+                async fn acquire(&self, timeout: Duration) -> Result<AnyGuard, AcquireError> {
+                    (**self).acquire(timeout).await
+                }
+
+                async fn acquire_until(&self, deadline: Instant) -> Result<AnyGuard, AcquireError> {
+                    (**self).acquire_until(deadline).await
+                }
+
+                async fn acquire_for(
+                    &self,
+                    wait: Duration,
+                    lease: Duration,
+                ) -> Result<AnyGuard, AcquireError> {
+                    (**self).acquire_for(wait, lease).await
+                }
+
+                async fn lock(&self) -> Result<AnyGuard, AcquireError> {
+                    (**self).lock().await
+                }
+
+                async fn try_lock(&self) -> Result<AnyGuard, TryLockError> {
+                    (**self).try_lock().await
+                }
+
+                async fn participants(&self) -> Result<Vec<NodePath>, InspectError> {
+                    (**self).participants().await
+                }
+
+                async fn queue(&self) -> Result<Vec<Contender>, InspectError> {
+                    (**self).queue().await
+                }
+
+                async fn holders(&self) -> Result<Vec<Contender>, InspectError> {
+                    (**self).holders().await
+                }
+
+                async fn is_locked(&self) -> Result<bool, InspectError> {
+                    (**self).is_locked().await
+                }
+
+                async fn queue_len(&self) -> Result<usize, InspectError> {
+                    (**self).queue_len().await
+                }
+
+                async fn break_lock(&self, contender: &Contender) -> Result<bool, BreakError> {
+                    (**self).break_lock(contender).await
+                }
+
+                fn is_acquired_in_this_process(&self) -> bool {
+                    (**self).is_acquired_in_this_process()
+                }
+
+                fn path(&self) -> &str {
+                    (**self).path()
+                }
+            }
+        )+
+    };
+}
+
+pointers!(&T, Box<T>, Arc<T>);
 
 pub(crate) mod sealed {
     use crate::engine::path_lock::Member;

@@ -127,7 +127,43 @@ impl InterProcessMultiLock {
     /// # }
     /// ```
     pub fn new(locks: &[&dyn InterProcessLock]) -> Result<Self, BuildError> {
-        Self::of(locks.iter().map(|lock| lock.member(Inside(())).0).collect())
+        Self::of(locks)
+    }
+
+    /// Creates a multi-lock of all locks of an iterator, without any I/O.
+    ///
+    /// The items are locks of one type, or references to them, or `Arc<dyn InterProcessLock>`, of several types.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use std::sync::Arc;
+    /// use zookeeper_recipes::{
+    ///     InterProcessFairLock, InterProcessLock, InterProcessMultiLock, InterProcessReadWriteLock,
+    /// };
+    ///
+    /// let prices = InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// let stock = InterProcessReadWriteLock::new(&client, "/cache/stock")?;
+    /// let both = InterProcessMultiLock::of([&prices, &stock].map(|lock| lock.read_lock()))?;
+    /// both.lock().await?.release().await?;
+    ///
+    /// let locks: Vec<Arc<dyn InterProcessLock>> = vec![
+    ///     Arc::new(prices.write_lock()),
+    ///     Arc::new(InterProcessFairLock::new(&client, "/tickets/hall-1")?),
+    /// ];
+    /// let mixed = InterProcessMultiLock::of(&locks)?; // or of(locks)
+    /// assert_eq!(mixed.paths(), ["/cache/prices", "/tickets/hall-1"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn of(locks: impl IntoIterator<Item = impl InterProcessLock>) -> Result<Self, BuildError> {
+        Self::of_members(locks.into_iter().map(|lock| lock.member(Inside(())).0).collect())
     }
 
     /// Creates a multi-lock of the mutexes at these paths, without any I/O.
@@ -158,10 +194,10 @@ impl InterProcessMultiLock {
         use crate::lock::sealed::Sealed;
 
         let mutex = |path: P| Ok(InterProcessMutex::new(client, path.as_ref())?.member(Inside(())).0);
-        Self::of(paths.into_iter().map(mutex).collect::<Result<_, BuildError>>()?)
+        Self::of_members(paths.into_iter().map(mutex).collect::<Result<_, BuildError>>()?)
     }
 
-    fn of(given: Vec<Member>) -> Result<Self, BuildError> {
+    fn of_members(given: Vec<Member>) -> Result<Self, BuildError> {
         let Some(first) = given.first() else { return Err(BuildError::NoMembers) };
         if given.len() > MAX_MEMBERS {
             return Err(BuildError::TooManyMembers { members: given.len(), max: MAX_MEMBERS });
@@ -550,7 +586,7 @@ impl fmt::Debug for InterProcessMultiLock {
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "dropping the guard releases the locks at once"]
+#[must_use = "dropping the guard releases the locks at once: bind it to `_guard`, not to `_`"]
 #[clippy::has_significant_drop]
 pub struct MultiLockGuard {
     /// In the order in which they were acquired.
@@ -566,6 +602,11 @@ impl MultiLockGuard {
             Kind::Exclusive => LockGuard::<Exclusive>::new(hold).into(),
         };
         Self { guards: GuardSet::new(holds.into_vec().into_iter().map(guard).collect()), as_given }
+    }
+
+    /// Returns the loss, if a member is lost by the clock.
+    pub(crate) fn lost_now(&self) -> Option<Lost> {
+        self.guards.lost_now()
     }
 
     fn given(&self) -> impl Iterator<Item = &AnyGuard> {
@@ -646,7 +687,7 @@ impl MultiLockGuard {
     /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.guards.lost_now().is_none()
+        self.lost_now().is_none()
     }
 
     /// Returns a future that resolves when the first member is lost; the error names it.
@@ -905,8 +946,8 @@ impl MultiLockGuard {
     /// # }
     /// ```
     #[doc(alias = "getData")]
-    pub async fn get_data(&self, path: &str) -> Result<Option<Stored>, ReadError> {
-        self.guards.get_data(path).await
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<Stored>, ReadError> {
+        self.guards.get_data(path.as_ref()).await
     }
 
     /// Returns the fencing tokens of the members, in the order in which these were given.

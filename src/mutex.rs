@@ -108,7 +108,7 @@ impl InterProcessMutex {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
+    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
 
@@ -127,10 +127,10 @@ impl InterProcessMutex {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn builder(client: &Client, path: &str) -> InterProcessMutexBuilder {
+    pub fn builder(client: &Client, path: impl AsRef<str>) -> InterProcessMutexBuilder {
         InterProcessMutexBuilder {
             client: client.clone(),
-            path: path.to_owned(),
+            path: path.as_ref().to_owned(),
             asked: RequestedOptions::default(),
         }
     }

@@ -71,11 +71,11 @@ use crate::transaction::{Stored, Transaction, get_data};
 #[doc(alias = "scheduler")]
 #[doc(alias = "ShedLock")]
 #[doc(alias = "idempotency")]
-pub fn once(client: &Client, path: &str, occasion: &str) -> OnceBuilder {
+pub fn once(client: &Client, path: impl AsRef<str>, occasion: impl AsRef<str>) -> OnceBuilder {
     OnceBuilder {
         client: client.clone(),
-        path: path.to_owned(),
-        occasion: occasion.to_owned(),
+        path: path.as_ref().to_owned(),
+        occasion: occasion.as_ref().to_owned(),
         keep: DEFAULT_KEEP,
         wait: None,
     }
@@ -408,8 +408,8 @@ impl OnceRun {
     ///
     /// # Cancel safety
     /// It only reads.
-    pub async fn get_data(&self, path: &str) -> Result<Option<Stored>, ReadError> {
-        get_data(&[&self.hold], path).await
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<Stored>, ReadError> {
+        get_data(&[&self.hold], path.as_ref()).await
     }
 
     /// Has writes to ZooKeeper committed in the transaction of the record: they take effect if, and only if,

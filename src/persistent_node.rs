@@ -64,7 +64,7 @@ use crate::state_watch::StateWatch;
 /// ```
 #[doc(alias = "PersistentEphemeralNode")]
 #[doc(alias = "service discovery")]
-#[must_use = "dropping it deletes the node"]
+#[must_use = "dropping it deletes the node: bind it to `_node`, not to `_`"]
 pub struct PersistentNode {
     node: Arc<Node>,
     client: Arc<Core>,
@@ -96,7 +96,7 @@ impl PersistentNode {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn new(client: &Client, path: &str, data: impl Into<Vec<u8>>) -> Result<Self, BuildError> {
+    pub fn new(client: &Client, path: impl AsRef<str>, data: impl Into<Vec<u8>>) -> Result<Self, BuildError> {
         Self::builder(client, path, data).create()
     }
 
@@ -118,10 +118,14 @@ impl PersistentNode {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn builder(client: &Client, path: &str, data: impl Into<Vec<u8>>) -> PersistentNodeBuilder {
+    pub fn builder(
+        client: &Client,
+        path: impl AsRef<str>,
+        data: impl Into<Vec<u8>>,
+    ) -> PersistentNodeBuilder {
         PersistentNodeBuilder {
             client: client.clone(),
-            path: path.to_owned(),
+            path: path.as_ref().to_owned(),
             data: data.into(),
             protected: false,
             acl: None,

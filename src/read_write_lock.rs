@@ -93,7 +93,7 @@ impl InterProcessReadWriteLock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
+    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
 
@@ -112,10 +112,10 @@ impl InterProcessReadWriteLock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn builder(client: &Client, path: &str) -> InterProcessReadWriteLockBuilder {
+    pub fn builder(client: &Client, path: impl AsRef<str>) -> InterProcessReadWriteLockBuilder {
         InterProcessReadWriteLockBuilder {
             client: client.clone(),
-            path: path.to_owned(),
+            path: path.as_ref().to_owned(),
             asked: RequestedOptions::default(),
         }
     }

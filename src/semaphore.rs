@@ -136,7 +136,7 @@ impl InterProcessSemaphore {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn new(client: &Client, path: &str, permits: u32) -> Result<Self, BuildError> {
+    pub fn new(client: &Client, path: impl AsRef<str>, permits: u32) -> Result<Self, BuildError> {
         Self::builder(client, path, permits).build()
     }
 
@@ -156,10 +156,10 @@ impl InterProcessSemaphore {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn builder(client: &Client, path: &str, permits: u32) -> InterProcessSemaphoreBuilder {
+    pub fn builder(client: &Client, path: impl AsRef<str>, permits: u32) -> InterProcessSemaphoreBuilder {
         InterProcessSemaphoreBuilder {
             client: client.clone(),
-            path: path.to_owned(),
+            path: path.as_ref().to_owned(),
             asked: RequestedOptions { permits: Some(permits), ..RequestedOptions::default() },
         }
     }
@@ -987,7 +987,7 @@ impl InterProcessSemaphoreBuilder {
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "dropping the permit returns it at once"]
+#[must_use = "dropping the permit returns it at once: bind it to `_permit`, not to `_`"]
 #[clippy::has_significant_drop]
 #[doc(alias = "OwnedSemaphorePermit")]
 #[doc(alias = "Lease")]
@@ -996,6 +996,11 @@ pub struct SemaphorePermit {
 }
 
 impl SemaphorePermit {
+    /// Returns the loss, if a permit is lost by the clock.
+    pub(crate) fn lost_now(&self) -> Option<Lost> {
+        self.set.lost_now()
+    }
+
     fn new(holds: Vec<Hold>) -> Self {
         let guards = holds.into_iter().map(|hold| AnyGuard::from(LockGuard::<Exclusive>::new(hold)));
         Self { set: GuardSet::new(guards.collect()) }
@@ -1263,7 +1268,7 @@ impl SemaphorePermit {
     /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.set.lost_now().is_none()
+        self.lost_now().is_none()
     }
 
     /// Returns a future that resolves when a permit is lost.
@@ -1428,8 +1433,8 @@ impl SemaphorePermit {
     /// # }
     /// ```
     #[doc(alias = "getData")]
-    pub async fn get_data(&self, path: &str) -> Result<Option<Stored>, ReadError> {
-        self.set.get_data(path).await
+    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<Stored>, ReadError> {
+        self.set.get_data(path.as_ref()).await
     }
 
     /// Sets the lease: the permits are lost when it is over, `lease` from now. Also starts one if there was

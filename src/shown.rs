@@ -60,16 +60,25 @@ pub(crate) fn debug(name: &str, error: &dyn Error, f: &mut fmt::Formatter<'_>) -
     f.write_str(")")
 }
 
-/// `Debug` for errors: their messages.
+/// `Debug` for errors: their messages, after the name of the type and of the variant.
 macro_rules! debug_as_text {
-    ($($error:ident),* $(,)?) => {
-        $(
-            impl std::fmt::Debug for $error {
-                fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                    $crate::shown::debug(stringify!($error), self, f)
-                }
+    ($error:ident { $($variant:ident),+ $(,)? }) => {
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                // Without a wildcard: a new variant has to be listed.
+                let name = match self {
+                    $(Self::$variant { .. } => concat!(stringify!($error), "::", stringify!($variant)),)+
+                };
+                $crate::shown::debug(name, self, f)
             }
-        )*
+        }
+    };
+    ($error:ident) => {
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                $crate::shown::debug(stringify!($error), self, f)
+            }
+        }
     };
 }
 

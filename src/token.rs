@@ -3,6 +3,57 @@
 use std::array::TryFromSliceError;
 use std::fmt;
 use std::num::TryFromIntError;
+use std::str::FromStr;
+
+use crate::shown::{Quoted, Short};
+
+/// The error of parsing a token: the text is not what a token prints.
+///
+/// # Examples
+/// ```
+/// use zookeeper_recipes::{FencingToken, ParseTokenError};
+///
+/// let error: ParseTokenError = "9.0".parse::<FencingToken>().unwrap_err();
+/// assert_eq!(error.to_string(), "\"9.0\" is no fencing token");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} is no fencing token", Quoted(.text))]
+pub struct ParseTokenError {
+    text: String,
+}
+
+impl ParseTokenError {
+    fn new(text: &str) -> Self {
+        Self { text: Short(text).to_string() }
+    }
+}
+
+/// Reads the numbers of a token: only in the form in which they are printed.
+fn numbers(text: &str) -> Option<(i64, u64)> {
+    // A number before it may have a sign.
+    let (zxid, counter) = text.rsplit_once('-')?;
+    let numbers = (zxid.parse().ok()?, counter.parse().ok()?);
+    (format!("{}-{}", numbers.0, numbers.1) == text).then_some(numbers)
+}
+
+/// Implements the traits of serde by `Display` and `FromStr`.
+#[cfg(feature = "serde")]
+macro_rules! travels {
+    ($token:ident) => {
+        impl serde::Serialize for $token {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $token {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
 
 /// What the tokens of readers and of writers have in common, apart from their types.
 macro_rules! token {
@@ -123,9 +174,25 @@ macro_rules! token {
 
         impl fmt::Display for $token {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{}.{}", self.zxid, self.counter)
+                write!(f, "{}-{}", self.zxid, self.counter)
             }
         }
+
+        impl FromStr for $token {
+            type Err = ParseTokenError;
+
+            /// Parses what [`Display`](fmt::Display) prints: the two numbers with a `-` in between.
+            ///
+            /// # Errors
+            /// [`ParseTokenError`] if the text is anything else.
+            fn from_str(text: &str) -> Result<Self, ParseTokenError> {
+                let (zxid, counter) = numbers(text).ok_or_else(|| ParseTokenError::new(text))?;
+                Ok(Self { zxid, counter })
+            }
+        }
+
+        #[cfg(feature = "serde")]
+        travels!($token);
     };
 }
 
@@ -165,6 +232,19 @@ token! {
     ///
     /// let bytes: [u8; 16] = token.into();
     /// assert_eq!(FencingToken::try_from(bytes.as_slice())?, token);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Sending a token
+    /// As text, in a header or a message: the numbers with a `-` in between. This form does not change, and does
+    /// not sort like the token. With the feature `serde` the tokens are serialized as this text, in every format.
+    ///
+    /// ```
+    /// use zookeeper_recipes::FencingToken;
+    ///
+    /// let token = FencingToken::from_parts(9, 0);
+    /// assert_eq!(token.to_string(), "9-0");
+    /// assert_eq!("9-0".parse::<FencingToken>()?, token);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -244,7 +324,8 @@ token! {
 /// The fencing token of a guard whose kind is known only at run time ([`AnyGuard`](crate::AnyGuard)).
 ///
 /// It has no order: what a token is compared with depends on its kind
-/// ([`FenceGate::check`](crate::FenceGate::check)).
+/// ([`FenceGate::check`](crate::FenceGate::check)). As text it has its kind before the numbers: `write-9-0` or
+/// `read-9-0`.
 ///
 /// # Examples
 /// ```
@@ -316,11 +397,35 @@ impl From<ReadToken> for Token {
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Write(token) => token.fmt(f),
-            Self::Read(token) => token.fmt(f),
+            Self::Write(token) => write!(f, "{WRITE}{token}"),
+            Self::Read(token) => write!(f, "{READ}{token}"),
         }
     }
 }
+
+/// What a token prints before its numbers if its kind is known only at run time.
+const WRITE: &str = "write-";
+const READ: &str = "read-";
+
+impl FromStr for Token {
+    type Err = ParseTokenError;
+
+    /// Parses what [`Display`](fmt::Display) prints: `write-` or `read-`, and the numbers.
+    ///
+    /// # Errors
+    /// [`ParseTokenError`] if the text is anything else.
+    fn from_str(text: &str) -> Result<Self, ParseTokenError> {
+        let token = match (text.strip_prefix(WRITE), text.strip_prefix(READ)) {
+            (Some(write), _) => write.parse().ok().map(Self::Write),
+            (None, Some(read)) => read.parse().ok().map(Self::Read),
+            (None, None) => None,
+        };
+        token.ok_or_else(|| ParseTokenError::new(text))
+    }
+}
+
+#[cfg(feature = "serde")]
+travels!(Token);
 
 #[cfg(test)]
 mod tests {
@@ -336,6 +441,40 @@ mod tests {
         assert_eq!(<(i64, i64)>::from(large), (9, i64::MAX));
     }
 
+    #[test]
+    fn only_texts_of_tokens_are_parsed() {
+        assert_eq!("9-0".parse(), Ok(FencingToken::from_parts(9, 0)));
+        assert_eq!("-9-0".parse(), Ok(FencingToken::from_parts(-9, 0)));
+        assert_eq!("read-9-2".parse(), Ok(Token::Read(ReadToken::from_parts(9, 2))));
+        for text in
+            ["", "9", "-", "9-", "-9", "9.0", "9--1", "+9-0", "09-0", "9-+0", " 9-0", "9-0\n", "write-9-0"]
+        {
+            let error = text.parse::<FencingToken>().unwrap_err();
+            assert_eq!(error.to_string(), format!("{text:?} is no fencing token"));
+            assert!(text.parse::<ReadToken>().is_err());
+            assert_eq!(text.parse::<Token>().is_ok(), text == "write-9-0");
+        }
+        let long = "9-0".repeat(10_000).parse::<Token>().unwrap_err();
+        assert!(format!("{long} {long:?}").chars().count() < 400);
+    }
+
+    /// A number of JSON would lose digits.
+    #[cfg(feature = "serde")]
+    #[test]
+    fn tokens_travel_as_their_texts() {
+        let (write, read) = (FencingToken::from_parts(i64::MAX, 3), ReadToken::from_parts(9, 0));
+        let sent = serde_json::to_string(&(write, read, Token::Read(read))).unwrap();
+        assert_eq!(sent, r#"["9223372036854775807-3","9-0","read-9-0"]"#);
+        let received: (FencingToken, ReadToken, Token) = serde_json::from_str(&sent).unwrap();
+        assert_eq!(received, (write, read, Token::Read(read)));
+        let received: FencingToken = serde_json::from_reader(r#""9-0""#.as_bytes()).unwrap();
+        assert_eq!(received, FencingToken::from_parts(9, 0));
+        let error = serde_json::from_str::<FencingToken>("9.0").unwrap_err();
+        assert!(error.to_string().contains("expected a string"), "{error}");
+        let error = serde_json::from_str::<FencingToken>(r#""9.0""#).unwrap_err();
+        assert!(error.to_string().contains("\"9.0\" is no fencing token"), "{error}");
+    }
+
     proptest! {
         #[test]
         fn bytes_round_trip_and_sort_like_the_token(a: (i64, u64), b: (i64, u64)) {
@@ -346,6 +485,23 @@ mod tests {
             prop_assert_eq!(read.to_be_bytes(), a.to_be_bytes());
             prop_assert_eq!(ReadToken::from_be_bytes(read.to_be_bytes()), read);
             prop_assert_eq!(ReadToken::try_from(<[u8; 16]>::from(read).as_slice()).unwrap(), read);
+        }
+
+        #[test]
+        fn texts_round_trip(a: (i64, u64), text in ".{0,20}") {
+            let (write, read) = (FencingToken::from_parts(a.0, a.1), ReadToken::from_parts(a.0, a.1));
+            prop_assert_eq!(write.to_string().parse::<FencingToken>().unwrap(), write);
+            prop_assert_eq!(read.to_string().parse::<ReadToken>().unwrap(), read);
+            for token in [Token::from(write), Token::from(read)] {
+                prop_assert_eq!(token.to_string().parse::<Token>().unwrap(), token);
+                // As an argument of a program, or in JavaScript, it is no number.
+                prop_assert!(token.to_string().parse::<f64>().is_err());
+            }
+            prop_assert!(write.to_string().parse::<f64>().is_err());
+            // There is one text for a token.
+            if let Ok(token) = text.parse::<FencingToken>() {
+                prop_assert_eq!(token.to_string(), text);
+            }
         }
 
         #[test]

@@ -116,9 +116,9 @@ impl<'a> Transaction<'a> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn create(self, path: &str, data: impl Into<Vec<u8>>) -> Self {
+    pub fn create(self, path: impl AsRef<str>, data: impl Into<Vec<u8>>) -> Self {
         let data = data.into();
-        self.with(path, |path| Operation::Create { path, data })
+        self.with(path.as_ref(), |path| Operation::Create { path, data })
     }
 
     /// Sets the data of a node that has `version`.
@@ -143,9 +143,14 @@ impl<'a> Transaction<'a> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn set_data(self, path: &str, data: impl Into<Vec<u8>>, version: impl Into<NodeVersion>) -> Self {
+    pub fn set_data(
+        self,
+        path: impl AsRef<str>,
+        data: impl Into<Vec<u8>>,
+        version: impl Into<NodeVersion>,
+    ) -> Self {
         let (data, version) = (data.into(), version.into().required());
-        self.with(path, |path| Operation::SetData { path, data, version })
+        self.with(path.as_ref(), |path| Operation::SetData { path, data, version })
     }
 
     /// Deletes a node that has `version` and no children.
@@ -165,9 +170,9 @@ impl<'a> Transaction<'a> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn delete(self, path: &str, version: impl Into<NodeVersion>) -> Self {
+    pub fn delete(self, path: impl AsRef<str>, version: impl Into<NodeVersion>) -> Self {
         let version = version.into().required();
-        self.with(path, |path| Operation::Delete { path, version })
+        self.with(path.as_ref(), |path| Operation::Delete { path, version })
     }
 
     /// Requires that a node exists and has `version`; writes nothing to it.
@@ -190,9 +195,9 @@ impl<'a> Transaction<'a> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn check(self, path: &str, version: impl Into<NodeVersion>) -> Self {
+    pub fn check(self, path: impl AsRef<str>, version: impl Into<NodeVersion>) -> Self {
         let version = version.into().required();
-        self.with(path, |path| Operation::Check { path, version })
+        self.with(path.as_ref(), |path| Operation::Check { path, version })
     }
 
     fn with(mut self, path: &str, operation: impl FnOnce(LockPath) -> Operation) -> Self {

@@ -1,5 +1,6 @@
 //! An election: its participants queue as the contenders of a lock do, and the first of them leads.
 
+use std::fmt;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -56,6 +57,17 @@ pub enum LeadershipState {
     Suspended(FencingToken),
     /// It has left the election: it was closed, its client was closed, or the servers refuse what it needs.
     Closed,
+}
+
+impl fmt::Display for LeadershipState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Follower => f.write_str("follower"),
+            Self::Leader(token) => write!(f, "leader with the token {token}"),
+            Self::Suspended(token) => write!(f, "suspended leader with the token {token}"),
+            Self::Closed => f.write_str("closed"),
+        }
+    }
 }
 
 /// A participant of an election, as its node shows it.

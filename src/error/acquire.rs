@@ -554,4 +554,24 @@ impl TryLockError {
     }
 }
 
-debug_as_text!(AcquireError, TryLockError);
+debug_as_text!(AcquireError {
+    TimedOut,
+    Connection,
+    NoAuth,
+    Orphaned,
+    MixedRecipes,
+    SequenceExhausted,
+    TooManyWaiters,
+    TooManyWatches,
+    NodeDeleted,
+    LeaseOver,
+    InvalidLease,
+    Rejected,
+    TooManyPermits,
+    ZeroPermits,
+    LimitMismatch,
+    InvalidLimit,
+    AuthFailed,
+    Closed
+});
+debug_as_text!(TryLockError { WouldBlock, Acquire });

@@ -220,4 +220,17 @@ impl AtomicLongError {
     }
 }
 
-debug_as_text!(AtomicLongError);
+debug_as_text!(AtomicLongError {
+    Connection,
+    Unknown,
+    Contended,
+    Overflow,
+    NotACounter,
+    NotPersistent,
+    VersionsUsedUp,
+    NoAuth,
+    Rejected,
+    Mutex,
+    AuthFailed,
+    Closed
+});

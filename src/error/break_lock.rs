@@ -134,4 +134,4 @@ impl BreakError {
     }
 }
 
-debug_as_text!(BreakError);
+debug_as_text!(BreakError { OtherLock, NoAuth, Refused, Connection, Closed });

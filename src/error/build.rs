@@ -198,4 +198,15 @@ impl BuildError {
     }
 }
 
-debug_as_text!(InvalidPath, BuildError);
+debug_as_text!(InvalidPath);
+debug_as_text!(BuildError {
+    InvalidPath,
+    InvalidOption,
+    ConflictingOptions,
+    MixedRecipes,
+    NoMembers,
+    TooManyMembers,
+    DuplicateMember,
+    OtherClient,
+    LimitMismatch
+});

@@ -371,4 +371,17 @@ impl ConnectError {
     }
 }
 
-debug_as_text!(ConnectError, ServerFailures);
+debug_as_text!(ConnectError {
+    TimedOut,
+    InvalidConnectString,
+    InvalidNamespace,
+    InvalidName,
+    AuthFailed,
+    NoCredentials,
+    InvalidCredentials,
+    InvalidTls,
+    Setup,
+    SessionEnded,
+    NoRuntime
+});
+debug_as_text!(ServerFailures);

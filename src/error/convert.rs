@@ -158,8 +158,8 @@ impl ConversionFailure {
 
 impl<G: fmt::Debug> fmt::Debug for ConversionError<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ConversionError({self}: {}, {:?})", self.reason, self.guard)
+        write!(f, "ConversionError({self}: {:?}, {:?})", self.reason, self.guard)
     }
 }
 
-debug_as_text!(ConversionFailure);
+debug_as_text!(ConversionFailure { WouldDeadlock, Contended, Lost, MixedRecipes, Rejected });

@@ -148,4 +148,4 @@ impl DrainError {
     }
 }
 
-debug_as_text!(DrainError);
+debug_as_text!(DrainError { StillHeld, NotClosed });

@@ -203,4 +203,14 @@ impl From<InspectError> for TryLockError {
     }
 }
 
-debug_as_text!(InspectError);
+debug_as_text!(InspectError {
+    Connection,
+    NoAuth,
+    MixedRecipes,
+    SequenceExhausted,
+    LimitMismatch,
+    InvalidLimit,
+    Rejected,
+    AuthFailed,
+    Closed
+});

@@ -64,4 +64,4 @@ impl LeadError {
     }
 }
 
-debug_as_text!(LeadError);
+debug_as_text!(LeadError { Left, Acquire });

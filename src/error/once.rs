@@ -126,4 +126,4 @@ impl OnceError {
     }
 }
 
-debug_as_text!(OnceError);
+debug_as_text!(OnceError { Build, Acquire, Read, Lost, Failed, NotRecorded, Unknown });

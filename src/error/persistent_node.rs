@@ -131,4 +131,12 @@ impl PersistentNodeError {
     }
 }
 
-debug_as_text!(PersistentNodeError);
+debug_as_text!(PersistentNodeError {
+    TimedOut,
+    Connection,
+    NoAuth,
+    Rejected,
+    DataTooLarge,
+    AuthFailed,
+    Closed
+});

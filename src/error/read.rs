@@ -93,4 +93,4 @@ impl ReadError {
     }
 }
 
-debug_as_text!(ReadError);
+debug_as_text!(ReadError { Lost, InvalidPath, Connection, NoAuth, Rejected });

@@ -117,4 +117,4 @@ impl ReleaseError {
     }
 }
 
-debug_as_text!(ReleaseError);
+debug_as_text!(ReleaseError { Lost, Refused, TimedOut, SessionNotClosed });

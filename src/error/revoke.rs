@@ -84,4 +84,4 @@ impl RevokeError {
     }
 }
 
-debug_as_text!(RevokeError);
+debug_as_text!(RevokeError { InvalidPath, Connection, Refused, Closed });

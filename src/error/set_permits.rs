@@ -159,4 +159,12 @@ impl SetPermitsError {
     }
 }
 
-debug_as_text!(SetPermitsError);
+debug_as_text!(SetPermitsError {
+    ZeroPermits,
+    TooManyPermits,
+    Connection,
+    NoAuth,
+    Rejected,
+    AuthFailed,
+    Closed
+});

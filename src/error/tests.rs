@@ -448,7 +448,7 @@ fn optional_turns_busy_into_an_answer_and_nothing_else() {
 fn errors_in_a_log_are_one_line_with_their_sources() {
     for (error, _) in acquire_errors() {
         let shown = assert_brief(&error);
-        assert!(shown.starts_with("AcquireError(") && shown.contains(&error.to_string()), "{shown}");
+        assert!(shown.starts_with("AcquireError::") && shown.contains(&error.to_string()), "{shown}");
         if let Some(source) = error.source() {
             assert!(shown.contains(&source.to_string()), "{shown}");
         }

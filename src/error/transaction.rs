@@ -113,4 +113,4 @@ impl TransactionError {
     }
 }
 
-debug_as_text!(TransactionError);
+debug_as_text!(TransactionError { Lost, Rejected, Unknown, InvalidPath, TooLarge });

@@ -31,6 +31,7 @@
 //! (docs/protocol.md#lost-lock-keeps-its-node). *Suspended* is not a state of the hold but of the lease at
 //! the moment of the question.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +74,16 @@ pub enum LockState {
     Suspended,
     /// The lock is lost: another process may hold it. Final for this guard.
     Lost(LostReason),
+}
+
+impl fmt::Display for LockState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held => f.write_str("held"),
+            Self::Suspended => f.write_str("suspended"),
+            Self::Lost(reason) => write!(f, "lost: {reason}"),
+        }
+    }
 }
 
 /// The state of one hold. `P` is its place: the right to have a node in the queue.

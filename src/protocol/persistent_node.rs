@@ -1,5 +1,7 @@
 //! Whose the node at a path of our choice is (docs/protocol.md#persistent-node).
 
+use std::fmt;
+
 /// Where the node of this client is, as its user is told.
 ///
 /// # Examples
@@ -39,6 +41,18 @@ pub enum PersistentNodeState {
     Refused,
     /// The node was closed, or its client was.
     Closed,
+}
+
+impl fmt::Display for PersistentNodeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("absent"),
+            Self::Present => f.write_str("present"),
+            Self::Conflict => f.write_str("conflict"),
+            Self::Refused => f.write_str("refused"),
+            Self::Closed => f.write_str("closed"),
+        }
+    }
 }
 
 /// Whose node it is.

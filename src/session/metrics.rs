@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-use crate::session::note::Subject;
+use crate::session::note::{How, Subject};
 
 const WAIT: &str = "zookeeper_recipes_lock_wait_seconds";
 const HOLD: &str = "zookeeper_recipes_lock_hold_seconds";
@@ -24,11 +24,30 @@ const SESSIONS_ENDED: &str = "zookeeper_recipes_sessions_ended_total";
 const HEARTBEATS_LATE: &str = "zookeeper_recipes_heartbeats_late_total";
 const MISSED: &str = "zookeeper_recipes_observer_missed_total";
 
+/// By what locks are granted.
+const HOW: [How; 7] =
+    [How::List, How::Succession, How::Event, How::HandedOver, How::Memory, How::Kept, How::Shared];
+
+/// Why a call was not granted its lock.
+const NOT_GRANTED_REASONS: [&str; 6] = ["busy", "timed_out", "cancelled", "connection", "closed", "refused"];
+
+/// How a lock was lost, and how a session ended.
+const LOST_REASONS: [&str; 8] = [
+    "session_expired",
+    "session_replaced",
+    "node_deleted",
+    "lease_expired",
+    "lease_over",
+    "closed",
+    "not_converted",
+    "given_up",
+];
+
 /// The labels of metrics of locks: there are as many as recipes and prefixes, whatever the paths are.
-fn labels(subject: &Subject, recipe: &'static str) -> Vec<::metrics::Label> {
+fn labels(prefix: &Arc<str>, recipe: &'static str) -> Vec<::metrics::Label> {
     vec![
         ::metrics::Label::from_static_parts("recipe", recipe),
-        ::metrics::Label::new("prefix", Arc::clone(&subject.prefix)),
+        ::metrics::Label::new("prefix", Arc::clone(prefix)),
     ]
 }
 
@@ -45,34 +64,51 @@ pub(super) struct Gauges(HashMap<(&'static str, Arc<str>), (i64, i64)>);
 impl Gauges {
     /// Tells the numbers after this change.
     pub(super) fn change(&mut self, subject: &Subject, recipe: &'static str, change: (i64, i64)) {
+        let known = self.0.len();
         let (waiting, held) = self.0.entry((recipe, Arc::clone(&subject.prefix))).or_default();
         *waiting += change.0;
         *held += change.1;
         #[expect(clippy::cast_precision_loss, reason = "so many do not fit into memory")]
         let (waiting, held) = (*waiting as f64, *held as f64);
-        gauge!(WAITING, labels(subject, recipe)).set(waiting);
-        gauge!(HELD, labels(subject, recipe)).set(held);
+        let labels = labels(&subject.prefix, recipe);
+        // After the count: the recorder may panic.
+        if self.0.len() > known {
+            begin_at_zero(&labels);
+        }
+        gauge!(WAITING, labels.clone()).set(waiting);
+        gauge!(HELD, labels).set(held);
     }
+}
+
+/// Tells of all counters of locks with these labels, so that the first event is a change: a rate is not computed
+/// of a series that begins with it.
+fn begin_at_zero(labels: &[::metrics::Label]) {
+    let begin = |name: &'static str, key: &'static str, value: &'static str| {
+        counter!(name, with(labels.to_vec(), key, value)).increment(0);
+    };
+    HOW.iter().for_each(|how| begin(GRANTS, "how", how.label()));
+    NOT_GRANTED_REASONS.iter().for_each(|reason| begin(NOT_GRANTED, "reason", reason));
+    LOST_REASONS.iter().for_each(|reason| begin(LOSSES, "reason", reason));
 }
 
 pub(super) fn queued(subject: &Subject, ahead: usize) {
     let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
-    histogram!(QUEUE_AHEAD, labels(subject, subject.recipe)).record(f64::from(ahead));
+    histogram!(QUEUE_AHEAD, labels(&subject.prefix, subject.recipe)).record(f64::from(ahead));
 }
 
 pub(super) fn granted(subject: &Subject, how: &'static str, waited: Duration) {
-    let labels = labels(subject, subject.recipe);
+    let labels = labels(&subject.prefix, subject.recipe);
     histogram!(WAIT, labels.clone()).record(waited.as_secs_f64());
     counter!(GRANTS, with(labels, "how", how)).increment(1);
 }
 
 pub(super) fn not_granted(subject: &Subject, reason: &'static str) {
-    counter!(NOT_GRANTED, with(labels(subject, subject.recipe), "reason", reason)).increment(1);
+    counter!(NOT_GRANTED, with(labels(&subject.prefix, subject.recipe), "reason", reason)).increment(1);
 }
 
 /// A hold has ended, by a loss if a reason is given.
 pub(super) fn over(subject: &Subject, recipe: &'static str, lost: Option<&'static str>, held: Duration) {
-    let labels = labels(subject, recipe);
+    let labels = labels(&subject.prefix, recipe);
     histogram!(HOLD, labels.clone()).record(held.as_secs_f64());
     if let Some(reason) = lost {
         counter!(LOSSES, with(labels, "reason", reason)).increment(1);
@@ -87,9 +123,9 @@ pub(super) fn heartbeat_late() {
     counter!(HEARTBEATS_LATE).increment(1);
 }
 
-/// A session has begun: the metrics are described with each, since a recorder knows only what it is told after
-/// it was installed.
-pub(super) fn session_began() {
+/// A session has begun: the metrics are described with each, and counters begin, since a recorder knows only what
+/// it is told after it was installed.
+pub(super) fn session_began(locks: &Gauges) {
     describe_histogram!(WAIT, Unit::Seconds, "Time from the call to the grant.");
     describe_histogram!(HOLD, Unit::Seconds, "Time from the grant to the release or the loss.");
     describe_histogram!(QUEUE_AHEAD, Unit::Count, "Contenders known to be ahead when a call began to wait.");
@@ -116,6 +152,15 @@ pub(super) fn session_began() {
         "Calls and events that were not observed: the recorder is too slow."
     );
     counter!(SESSIONS_BEGUN).increment(1);
+    for counter in [ORPHANS, HEARTBEATS_LATE, MISSED] {
+        counter!(counter).increment(0);
+    }
+    for reason in LOST_REASONS {
+        counter!(SESSIONS_ENDED, "reason" => reason).increment(0);
+    }
+    for (recipe, prefix) in locks.0.keys() {
+        begin_at_zero(&labels(prefix, recipe));
+    }
 }
 
 pub(super) fn session_ended(reason: &'static str) {

@@ -201,7 +201,7 @@ impl Observer {
             }
             Note::SessionBegan => {
                 #[cfg(feature = "metrics")]
-                contain_panic(metrics::session_began);
+                contain_panic(|| metrics::session_began(&self.gauges));
             }
             #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "its log tells it"))]
             Note::SessionEnded(reason) => {

@@ -1,5 +1,6 @@
 //! The supervisor of a client's sessions: watches the state of the current one, and replaces it when it ends.
 
+use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,6 +93,18 @@ pub enum ConnectionState {
     /// The client is closed: by [`close`](crate::Client::close), by the end of a borrowed session, or because
     /// the servers refused its credentials.
     Closed,
+}
+
+impl fmt::Display for ConnectionState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connecting => f.write_str("connecting"),
+            Self::Connected => f.write_str("connected"),
+            Self::Suspended => f.write_str("suspended"),
+            Self::Lost => f.write_str("lost"),
+            Self::Closed => f.write_str("closed"),
+        }
+    }
 }
 
 /// What the supervisor shares with its client.

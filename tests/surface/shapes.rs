@@ -1,17 +1,20 @@
 //! What users write around the futures that borrow nothing: a future that outlives the lock or the guard that
 //! made it. Most of it only has to compile.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use test_support::in_process::{connect, session, start};
 use test_support::{SOON, within};
 use zookeeper_recipes::{
-    AcquireError, AnyGuard, BuildError, Client, GroupMember, InterProcessFairLock, InterProcessMultiLock,
-    InterProcessMutex, InterProcessReadLock, InterProcessSemaphore, InterProcessWriteLock, LeaderSelector,
-    Leadership, LockGuard, Lost, MultiLockGuard, PersistentNode, ReadGuard, SemaphorePermit, WriteGuard,
+    AcquireError, AnyGuard, BuildError, Client, GroupMember, Guard, InterProcessFairLock, InterProcessLock,
+    InterProcessMultiLock, InterProcessMutex, InterProcessReadLock, InterProcessSemaphore,
+    InterProcessWriteLock, LeaderSelector, Leadership, LockGuard, LockState, Lost, MultiLockGuard,
+    PersistentNode, ReadGuard, SemaphorePermit, WriteGuard,
 };
 
 use super::docs::items;
@@ -97,12 +100,130 @@ async fn locks_of_an_iterator_are_asked_for_at_once() {
     let server = start();
     let client = connect(&server).await;
     let asked: Result<Vec<_>, BuildError> =
-        (0..3).map(|sku| Ok(InterProcessMutex::new(&client, &format!("/inventory/{sku}"))?.lock())).collect();
+        (0..3).map(|sku| Ok(InterProcessMutex::new(&client, format!("/inventory/{sku}"))?.lock())).collect();
     let mut guards = Vec::new();
     for granted in asked.unwrap() {
         guards.push(within("the grant", granted).await.unwrap());
     }
     assert!(guards.iter().all(LockGuard::is_held));
+}
+
+/// A path is whatever a program has its names in.
+#[tokio::test]
+async fn paths_are_any_text() {
+    let server = start();
+    let client = connect(&server).await;
+    let path: Box<str> = "/locks/sku-42".into();
+    let mutexes = [
+        InterProcessMutex::new(&client, "/locks/sku-42"),
+        InterProcessMutex::new(&client, String::from("/locks/sku-42")),
+        InterProcessMutex::new(&client, format!("/locks/sku-{}", 42)),
+        InterProcessMutex::new(&client, Cow::from("/locks/sku-42")),
+        InterProcessMutex::new(&client, Arc::<str>::from("/locks/sku-42")),
+        InterProcessMutex::new(&client, &path),
+        InterProcessMutex::new(&client, path.clone()),
+    ];
+    for mutex in mutexes {
+        let guard = within("the grant", mutex.unwrap().lock()).await.unwrap();
+        assert!(within("the read", guard.get_data(path.clone())).await.unwrap().is_some());
+    }
+}
+
+/// Generic code takes each of these.
+async fn holds(lock: impl InterProcessLock) -> bool {
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    let holds = lock.is_acquired_in_this_process() && lock.path() == guard.path();
+    guard.release().await.unwrap();
+    holds
+}
+
+#[tokio::test]
+async fn pointers_to_locks_are_locks() {
+    let server = start();
+    let client = connect(&server).await;
+    let mutex = InterProcessMutex::new(&client, "/jobs").unwrap();
+    assert!(holds(&mutex).await);
+    assert!(holds(Box::new(mutex.clone())).await);
+    assert!(holds(Arc::new(mutex.clone())).await);
+    let shared: Arc<dyn InterProcessLock> = Arc::new(mutex.clone());
+    assert!(holds(Arc::clone(&shared)).await && holds(&shared).await && holds(&*shared).await);
+    let boxed: Box<dyn InterProcessLock> = Box::new(mutex);
+    assert!(holds(boxed).await);
+}
+
+#[tokio::test]
+async fn multi_locks_are_made_of_any_iterator_of_locks() {
+    let server = start();
+    let client = connect(&server).await;
+    let locks: Vec<InterProcessMutex> =
+        ["/b", "/a"].iter().map(|path| InterProcessMutex::new(&client, path).unwrap()).collect();
+    let fair = InterProcessFairLock::new(&client, "/c").unwrap();
+    let of_any: Vec<&dyn InterProcessLock> = locks.iter().map(|lock| lock as _).collect();
+    let shared: Vec<Arc<dyn InterProcessLock>> = vec![Arc::new(locks[0].clone()), Arc::new(fair.clone())];
+    for (multi, paths) in [
+        (InterProcessMultiLock::of(&locks), ["/b", "/a"]),
+        (InterProcessMultiLock::of(locks.clone()), ["/b", "/a"]),
+        (InterProcessMultiLock::of(locks.iter().rev()), ["/a", "/b"]),
+        (InterProcessMultiLock::new(&of_any), ["/b", "/a"]),
+        (InterProcessMultiLock::of(of_any), ["/b", "/a"]),
+        (InterProcessMultiLock::of(&shared), ["/b", "/c"]),
+        (InterProcessMultiLock::of(shared.into_iter().rev()), ["/c", "/b"]),
+    ] {
+        let guard = within("the grant", multi.unwrap().lock()).await.unwrap();
+        assert_eq!(guard.paths(), paths);
+        guard.release().await.unwrap();
+    }
+    let twice = InterProcessMultiLock::of([&fair, &fair]).unwrap_err();
+    assert!(matches!(twice, BuildError::DuplicateMember { .. }), "{twice:?}");
+    let none = InterProcessMultiLock::of(Vec::<InterProcessMutex>::new()).unwrap_err();
+    assert!(matches!(none, BuildError::NoMembers), "{none:?}");
+}
+
+/// Generic code that works under whatever it holds, and in a task.
+fn worker<G: Guard>(guard: G) -> impl Future<Output = Result<G, Lost>> + Send {
+    async move {
+        guard.while_held(tokio::task::yield_now()).await?;
+        assert!(guard.is_held() && guard.state() == LockState::Held && guard.remaining().is_none());
+        assert!(guard.get_data("/none").await.unwrap().is_none());
+        guard.extend(SOON)?;
+        assert!(guard.remaining().is_some());
+        Ok(guard)
+    }
+}
+
+#[tokio::test]
+async fn guards_of_all_kinds_are_one_trait() {
+    let server = start();
+    let client = connect(&server).await;
+    let mutex = InterProcessMutex::new(&client, "/a").unwrap();
+    let multi = InterProcessMultiLock::of_mutexes(&client, ["/b", "/c"]).unwrap();
+    let semaphore = InterProcessSemaphore::new(&client, "/d", 2).unwrap();
+    let lock = within("the grant", mutex.lock()).await.unwrap();
+    let locks = within("the grant", multi.lock()).await.unwrap();
+    let permit = within("the grant", semaphore.try_acquire()).await.unwrap();
+    let lock = tokio::spawn(worker(lock)).await.unwrap().unwrap();
+    let locks = tokio::spawn(worker(locks)).await.unwrap().unwrap();
+    let permit = tokio::spawn(worker(permit)).await.unwrap().unwrap();
+
+    let guards: Vec<Box<dyn Guard>> = vec![Box::new(lock), Box::new(locks), Box::new(permit)];
+    let mut lost = Vec::new();
+    for guard in guards {
+        lost.push(guard.lost());
+        let guard = tokio::spawn(async move {
+            guard.while_held(async {}).await.unwrap();
+            guard
+        });
+        within("the release", guard.await.unwrap().release()).await.unwrap();
+    }
+    let again = within("the grant", mutex.try_lock()).await.unwrap();
+    assert!(server.expire_session(session(&client)));
+    for lost in lost {
+        within("the end of the session", lost).await;
+    }
+    let guard: Box<dyn Guard> = Box::new(again);
+    let error = guard.while_held(std::future::pending::<()>()).await.unwrap_err();
+    assert_eq!((guard.is_held(), error.path()), (false, "/a"));
+    guard.release().await.unwrap_err();
 }
 
 /// Of the form of `tower::Service`: the future borrows nothing of the service.
@@ -198,21 +319,19 @@ fn names_of_threads_are_whole_and_documented() {
     for file in super::sources().into_iter().chain(super::files_below("test-server/src")) {
         let text = super::read(&file);
         let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-        let starts = text.matches("thread::Builder::new()").count();
-        assert_eq!(
-            starts + text.matches("thread::spawn(").count(),
-            usize::from(starts > 0),
-            "{}",
-            file.display()
-        );
-        if starts > 0 {
-            let name = text.split("\nconst NAME: &str = \"").nth(1).and_then(|rest| rest.split('"').next());
-            let name = name.unwrap_or_else(|| panic!("{} gives its thread no `NAME`", file.display()));
-            assert!(name.len() <= 15, "{name}");
-            let is_ours = file.starts_with("src");
-            assert!(!is_ours || page.contains(&format!("`{name}`")), "ARCHITECTURE.md does not have {name}");
-            found.insert((file.display().to_string(), name.to_owned()));
+        for start in ["background::start(", "background::run_blocking(", "thread::Builder::new().name("] {
+            for call in text.split(start).skip(1) {
+                // The one place, which is given the name.
+                let is_named = call.starts_with("NAME") || file.ends_with("session/background.rs");
+                assert!(is_named, "{} gives its thread no `NAME`", file.display());
+            }
         }
+        let Some((_, rest)) = text.split_once("\nconst NAME: &str = \"zk-") else { continue };
+        let name = format!("zk-{}", rest.split('"').next().unwrap_or_default());
+        assert!(name.len() <= 15, "{name}");
+        let is_ours = file.starts_with("src");
+        assert!(!is_ours || page.contains(&format!("`{name}`")), "ARCHITECTURE.md does not have {name}");
+        found.insert((file.display().to_string(), name));
     }
     assert_eq!(found, THREADS.map(|(file, name)| (file.to_owned(), name.to_owned())).into());
 }
