@@ -499,7 +499,10 @@ impl Client {
     ///
     /// If guards are left after `timeout`, the client is closed all the same: their locks are lost, and the error
     /// says which and where they were acquired. Closing takes up to the session timeout more (30 s by default) if no
-    /// server answers: keep the sum below the time that the process is given for its end.
+    /// server answers: keep the sum below the time that the process is given for its end, or limit both
+    /// together by [`tokio::time::timeout`]. A grace of 30 s, as Kubernetes gives, has room for
+    /// `timeout(Duration::from_secs(28), client.drain(Duration::from_secs(15)))`; a session that could not be
+    /// closed in that time expires.
     ///
     /// # Errors
     /// See [`DrainError`]. The client is closed in any case.

@@ -400,6 +400,17 @@ impl<M: Mode> LockGuard<M> {
     /// its output is dropped. [`while_held_owned`](Self::while_held_owned) takes the guard, for a task of its
     /// own.
     ///
+    /// # Work that it does not stop
+    /// Dropping a future stops what the future does, not what it waits for. A closure of
+    /// [`tokio::task::spawn_blocking`], or a task of [`tokio::spawn`], goes on after `while_held` has
+    /// returned [`Lost`], or was dropped itself, and then without the lock, once the guard is dropped. Move
+    /// the guard into the closure: the lock stays for as long as the work, and the work asks
+    /// [`is_held`](Self::is_held) between its parts.
+    ///
+    /// The same happens where a framework drops the handler of a request whose caller has disconnected, as
+    /// hyper and axum do: the handler's guards are dropped with it, at whatever `await` it was. Run work that
+    /// has to come to its end in a task, with [`while_held_owned`](Self::while_held_owned).
+    ///
     /// # Errors
     /// [`Lost`] if the lock is lost. If it was lost before the call, `work` is not polled.
     ///
@@ -417,6 +428,30 @@ impl<M: Mode> LockGuard<M> {
     /// let rows = guard.while_held(async { 42 /* the nightly job */ }).await?;
     /// guard.release().await?;
     /// # assert_eq!(rows, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Work that blocks, which keeps the lock until it ends although its caller may be gone:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let mutex = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?;
+    /// # fn compress(_part: u32) {}
+    /// let guard = mutex.lock().await?;
+    /// let work = tokio::task::spawn_blocking(move || {
+    ///     for part in 0..3 {
+    ///         if !guard.is_held() {
+    ///             break; // what follows would be without the lock
+    ///         }
+    ///         compress(part);
+    ///     }
+    ///     guard // or dropped here, with the end of the work
+    /// });
+    /// work.await?.release().await?;
     /// # Ok(())
     /// # }
     /// ```

@@ -15,10 +15,11 @@ use crate::transaction::{Stored, Transaction};
 /// A guard of any kind, for code that does not depend on the kind: of a lock ([`LockGuard`]), of several
 /// ([`MultiLockGuard`]), or of permits ([`SemaphorePermit`]).
 ///
-/// The guards have methods of the same names, which are the better choice where the type is known: their futures
-/// need no `Box`. Guards of locks of several kinds are also one type, [`AnyGuard`](crate::AnyGuard).
+/// The guards have methods of the same names, which are the better choice where the type is known: their
+/// futures need no `Box`. Guards of locks of several kinds are also one type, [`AnyGuard`](crate::AnyGuard).
 ///
-/// It is implemented for `Box<dyn Guard>`, too. The trait is sealed: only the guards of this crate implement it.
+/// It is implemented for `Box<dyn Guard>`, too. The trait is sealed: only the guards of this crate implement
+/// it.
 ///
 /// # Examples
 /// ```
@@ -85,8 +86,8 @@ pub trait Guard: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
     /// [`LockGuard::lost`].
     ///
     /// # Cancel safety
-    /// If the future is dropped, nothing is lost: the next one resolves at once if a lock or a permit was lost in
-    /// between.
+    /// If the future is dropped, nothing is lost: the next one resolves at once if a lock or a permit was
+    /// lost in between.
     fn lost(&self) -> Pin<Box<dyn Future<Output = Lost> + Send>>;
 
     /// Runs `work` until it is done or a lock or a permit is lost. See [`LockGuard::while_held`].
@@ -106,8 +107,8 @@ pub trait Guard: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
         while_held(self.lost(), || self.lost_now(Inside(())), work)
     }
 
-    /// Returns a future that resolves when another process requests revocation. It does not borrow the guard. See
-    /// [`LockGuard::revoked`].
+    /// Returns a future that resolves when another process requests revocation. It does not borrow the guard.
+    /// See [`LockGuard::revoked`].
     ///
     /// # Cancel safety
     /// If the future is dropped, the watch ends. The next one resolves for the same request.
@@ -125,7 +126,8 @@ pub trait Guard: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
     /// Returns an empty transaction, which is committed only while all locks or permits are held.
     fn transaction(&self) -> Transaction<'_>;
 
-    /// Reads a node, and the version of its data. `None` if there is no such node. See [`LockGuard::get_data`].
+    /// Reads a node, and the version of its data. `None` if there is no such node. See
+    /// [`LockGuard::get_data`].
     ///
     /// # Errors
     /// See [`LockGuard::get_data`].
@@ -143,8 +145,8 @@ pub trait Guard: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
     /// See [`LockGuard::release`].
     ///
     /// # Cancel safety
-    /// They are released in any case, from the moment of the call. If the future is dropped, the outcome is not
-    /// known.
+    /// They are released in any case, from the moment of the call. If the future is dropped, the outcome is
+    /// not known.
     fn release(self) -> Pin<Box<dyn Future<Output = Result<(), ReleaseError>> + Send>>
     where
         Self: Sized,

@@ -72,7 +72,9 @@
 //!   [`check`](Transaction::check).
 //!
 //! For long work, [`LockGuard::while_held`] drops a future when the lock is lost, [`LockGuard::lost`] is a
-//! future for `select!`, and [`LockGuard::state`] shows an interruption before it becomes a loss.
+//! future for `select!`, and [`LockGuard::state`] shows an interruption before it becomes a loss. None stops
+//! [`spawn_blocking`](tokio::task::spawn_blocking): [move the guard into the
+//! closure](LockGuard::while_held#work-that-it-does-not-stop).
 //!
 //! All servers of the ensemble need the same `minSessionTimeout` and `maxSessionTimeout`: the client does not
 //! notice a session timeout that shrinks on a reconnect.
@@ -85,6 +87,9 @@
 //! * **A lock belongs to its guard**, not to a thread or a task. Any task that has the guard can release it.
 //! * **Thousands of tasks of one process may wait for one lock.** They queue in memory, in order, behind at
 //!   most [`max_znodes`](InterProcessMutexBuilder::max_znodes) nodes at the servers.
+//! * **A handler that is dropped drops its guards.** Web frameworks drop the future of a request when its
+//!   caller disconnects, and the lock goes in the middle of the work. Give work that has to come to its end
+//!   to a task, with its guard: [`LockGuard::while_held_owned`].
 //! * **A blocked executor does not cost the lock.** The session runs on a thread of its own.
 //! * **When a session expires**, its guards report the loss, and its waiters queue again in the next session,
 //!   in the order among themselves.

@@ -23,11 +23,12 @@ use crate::protocol::node_name::Kind;
 /// futures need no `Box`, and errors name the caller's line, which through this trait is a line of this
 /// library.
 ///
-/// References to locks, and locks in a `Box` or an `Arc`, are locks, too. With the trait in scope, `lock()` of an
-/// `Arc<InterProcessMutex>` is the trait's, and returns an [`AnyGuard`]; no lock needs an `Arc`, since its clones
-/// are handles of the same lock.
+/// References to locks, and locks in a `Box` or an `Arc`, are locks, too. With the trait in scope, `lock()`
+/// of an `Arc<InterProcessMutex>` is the trait's, and returns an [`AnyGuard`]; no lock needs an `Arc`, since
+/// its clones are handles of the same lock.
 ///
-/// The trait is sealed: only the locks of this crate, and pointers to them, implement it. An implementation elsewhere could not make
+/// The trait is sealed: only the locks of this crate, and pointers to them, implement it. An implementation
+/// elsewhere could not make
 /// a guard, and a sealed trait can gain methods in a minor version. To add something to a lock (metrics,
 /// logging), wrap the lock or the call.
 ///

@@ -132,7 +132,8 @@ impl InterProcessMultiLock {
 
     /// Creates a multi-lock of all locks of an iterator, without any I/O.
     ///
-    /// The items are locks of one type, or references to them, or `Arc<dyn InterProcessLock>`, of several types.
+    /// The items are locks of one type, or references to them, or `Arc<dyn InterProcessLock>`, of several
+    /// types.
     ///
     /// # Errors
     /// See [`new`](Self::new).

@@ -223,6 +223,12 @@ pub enum Parents {
     /// gone, so locks with many different names leave nothing behind. For servers without containers
     /// (ZooKeeper before 3.5.1, older ClickHouse Keeper) the client logs that once, and creates ordinary nodes as
     /// with [`Persistent`](Self::Persistent).
+    ///
+    /// The servers look for empty containers once a minute and remove at most 10,000 a minute by default
+    /// (`znode.container.checkIntervalMs` and `znode.container.maxPerMinute` of ZooKeeper): with more new
+    /// names a minute, directories pile up until there are fewer. A container that never had a child is never
+    /// removed: one is left where a process ends between the creation of the directory and that of its first
+    /// node. Newer servers remove it if `znode.container.maxNeverUsedIntervalMs` is set.
     #[default]
     Container,
     /// Persistent nodes, which the servers never remove.

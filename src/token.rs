@@ -236,8 +236,9 @@ token! {
     /// ```
     ///
     /// # Sending a token
-    /// As text, in a header or a message: the numbers with a `-` in between. This form does not change, and does
-    /// not sort like the token. With the feature `serde` the tokens are serialized as this text, in every format.
+    /// As text, in a header or a message: the numbers with a `-` in between. This form does not change, and
+    /// does not sort like the token. With the feature `serde` the tokens are serialized as this text, in
+    /// every format.
     ///
     /// ```
     /// use zookeeper_recipes::FencingToken;
@@ -324,8 +325,8 @@ token! {
 /// The fencing token of a guard whose kind is known only at run time ([`AnyGuard`](crate::AnyGuard)).
 ///
 /// It has no order: what a token is compared with depends on its kind
-/// ([`FenceGate::check`](crate::FenceGate::check)). As text it has its kind before the numbers: `write-9-0` or
-/// `read-9-0`.
+/// ([`FenceGate::check`](crate::FenceGate::check)). As text it has its kind before the numbers: `write-9-0`
+/// or `read-9-0`.
 ///
 /// # Examples
 /// ```

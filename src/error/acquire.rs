@@ -568,6 +568,7 @@ debug_as_text!(AcquireError {
     InvalidLease,
     Rejected,
     TooManyPermits,
+    TooManyAtOnce,
     ZeroPermits,
     LimitMismatch,
     InvalidLimit,

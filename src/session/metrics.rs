@@ -80,8 +80,8 @@ impl Gauges {
     }
 }
 
-/// Tells of all counters of locks with these labels, so that the first event is a change: a rate is not computed
-/// of a series that begins with it.
+/// Tells of all counters of locks with these labels, so that the first event is a change: a rate is not
+/// computed of a series that begins with it.
 fn begin_at_zero(labels: &[::metrics::Label]) {
     let begin = |name: &'static str, key: &'static str, value: &'static str| {
         counter!(name, with(labels.to_vec(), key, value)).increment(0);
@@ -123,8 +123,8 @@ pub(super) fn heartbeat_late() {
     counter!(HEARTBEATS_LATE).increment(1);
 }
 
-/// A session has begun: the metrics are described with each, and counters begin, since a recorder knows only what
-/// it is told after it was installed.
+/// A session has begun: the metrics are described with each, and counters begin, since a recorder knows only
+/// what it is told after it was installed.
 pub(super) fn session_began(locks: &Gauges) {
     describe_histogram!(WAIT, Unit::Seconds, "Time from the call to the grant.");
     describe_histogram!(HOLD, Unit::Seconds, "Time from the grant to the release or the loss.");
