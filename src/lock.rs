@@ -361,17 +361,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Ho
     let call = Call::begin(&path_lock, &mut ask);
     let attempt = |ask| room::acquire(Arc::clone(&path_lock), ask);
     let result = until_had(ask, attempt, |hold| Some((hold.path_lock(), hold.lost()?))).await;
-    call.ended(unless_drained(&path_lock, result), std::slice::from_ref)
-}
-
-/// Gives a grant back that its caller has not seen when its client is drained: the drain may have looked before it
-/// was made (docs/protocol.md#drain).
-pub(crate) fn unless_drained<T>(
-    path_lock: &PathLock,
-    result: Result<T, AcquireError>,
-) -> Result<T, AcquireError> {
-    let granted = result?;
-    path_lock.client().refuses(path_lock.path()).map_or(Ok(granted), Err)
+    call.ended(&path_lock, result, std::slice::from_ref)
 }
 
 /// Repeats `attempt` until its caller has the grant: one may be lost between the grant and here, while the
@@ -434,13 +424,13 @@ pub(crate) async fn try_lock(
     let call = Call::begin(&path_lock, &mut ask);
     let result = match room::acquire(Arc::clone(&path_lock), ask).await {
         Ok(hold) => match hold.lost() {
-            None => unless_drained(&path_lock, Ok(hold)).map_err(TryLockError::from),
+            None => Ok(hold),
             // Lost between the grant and here.
             Some(reason) => Err(path_lock.lost_at_once(reason).into()),
         },
         Err(error) => Err(error),
     };
-    call.ended(result, std::slice::from_ref)
+    call.ended(&path_lock, result, std::slice::from_ref)
 }
 
 /// Returns the nodes in the queue.

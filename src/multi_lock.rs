@@ -419,7 +419,7 @@ impl InterProcessMultiLock {
         let (members, as_given) = (self.members.clone(), Arc::clone(&self.as_given));
         async move {
             let call = Call::begin_multi(members.in_order(), &mut ask);
-            let result = match multi::acquire(members, ask).await {
+            let result = match multi::acquire(members.clone(), ask).await {
                 Ok(holds) => match holds.lost() {
                     None => Ok(holds),
                     // Lost between the grant and here.
@@ -427,7 +427,8 @@ impl InterProcessMultiLock {
                 },
                 Err(error) => Err(error),
             };
-            call.ended(result, Holds::as_slice).map(|holds| MultiLockGuard::new(holds, as_given))
+            let holds = call.ended_multi(members.in_order(), result, Holds::as_slice)?;
+            Ok(MultiLockGuard::new(holds, as_given))
         }
     }
 
@@ -504,14 +505,12 @@ impl InterProcessMultiLock {
                 let path = members.in_order().first().map_or("", |member| member.path_lock.path().user());
                 return Err(AcquireError::InvalidLease { path: path.to_owned() });
             }
+            let _waiting = multi::watch_self_wait(&members, &ask);
             let call = Call::begin_multi(members.in_order(), &mut ask);
             let attempt = |ask| multi::acquire(members.clone(), ask);
             let result = lock::until_had(ask, attempt, Holds::lost).await;
-            let result = match members.in_order().first() {
-                Some(member) => lock::unless_drained(&member.path_lock, result),
-                None => result,
-            };
-            call.ended(result, Holds::as_slice).map(|holds| MultiLockGuard::new(holds, as_given))
+            let holds = call.ended_multi(members.in_order(), result, Holds::as_slice)?;
+            Ok(MultiLockGuard::new(holds, as_given))
         }
     }
 

@@ -19,7 +19,7 @@ use crate::error::{
 };
 use crate::guard::{AnyGuard, LockGuard, LockState};
 use crate::guard_set::GuardSet;
-use crate::lock::{at_once, unless_drained, until, until_had, within};
+use crate::lock::{at_once, until, until_had, within};
 use crate::mode::Exclusive;
 use crate::options::{Acl, Parents};
 use crate::path::NodePath;
@@ -485,13 +485,13 @@ impl InterProcessSemaphore {
             let call = Call::begin(&path_lock, &mut ask);
             let result = match permits::acquire(Arc::clone(&path_lock), n, ask).await {
                 Ok(holds) => match holds.iter().find_map(Hold::lost) {
-                    None => unless_drained(&path_lock, Ok(holds)).map_err(TryLockError::from),
+                    None => Ok(holds),
                     // Lost between the grant and here.
                     Some(reason) => Err(path_lock.lost_at_once(reason).into()),
                 },
                 Err(error) => Err(error),
             };
-            call.ended(result, Vec::as_slice).map(SemaphorePermit::new)
+            call.ended(&path_lock, result, Vec::as_slice).map(SemaphorePermit::new)
         }
     }
 
@@ -848,7 +848,7 @@ async fn acquire(path_lock: Arc<PathLock>, n: u32, mut ask: Ask) -> Result<Semap
     let attempt = |ask| permits::acquire(Arc::clone(&path_lock), n, ask);
     let holds =
         until_had(ask, attempt, |holds| holds.iter().find_map(|hold| Some((hold.path_lock(), hold.lost()?))));
-    call.ended(unless_drained(&path_lock, holds.await), Vec::as_slice).map(SemaphorePermit::new)
+    call.ended(&path_lock, holds.await, Vec::as_slice).map(SemaphorePermit::new)
 }
 
 /// Builder of an [`InterProcessSemaphore`].

@@ -8,7 +8,7 @@ use test_support::listen_to_log;
 use test_support::within;
 use tokio::sync::Notify;
 use tracing::{Level, Metadata};
-use zookeeper_recipes::{Client, ConnectionState, InterProcessMutex};
+use zookeeper_recipes::{Client, ConnectionState, InterProcessMultiLock, InterProcessMutex};
 use zookeeper_test_server::{Cut, Match, Op};
 
 const AUTH_FAILED: i32 = -115;
@@ -36,6 +36,8 @@ async fn what_becomes_of_locks_is_logged() {
     locks_that_are_given_back_by_close_are_no_warnings().await;
     entries().clear();
     a_call_that_waits_for_its_own_client_is_logged_with_both_lines().await;
+    entries().clear();
+    a_call_for_several_locks_that_waits_for_its_own_client_is_logged_too().await;
 }
 
 async fn a_loss_by_refused_credentials_is_logged_with_the_end_of_the_session() {
@@ -78,6 +80,27 @@ async fn a_call_that_waits_for_its_own_client_is_logged_with_both_lines() {
     let guard = within("the lock", mutex.lock()).await.unwrap();
     let asked_at = line!() + 1;
     let again = tokio::spawn(mutex.lock());
+    is_logged(held_at, asked_at).await;
+    guard.release().await.unwrap();
+    within("the second lock", again).await.unwrap().unwrap().release().await.unwrap();
+    client.close().await.unwrap();
+}
+
+async fn a_call_for_several_locks_that_waits_for_its_own_client_is_logged_too() {
+    let server = start();
+    let client = connect(&server).await;
+    let both = InterProcessMultiLock::of_mutexes(&client, ["/locks/first", "/locks/second"]).unwrap();
+    let held_at = line!() + 1;
+    let guard = within("the locks", both.lock()).await.unwrap();
+    let asked_at = line!() + 1;
+    let again = tokio::spawn(both.lock());
+    is_logged(held_at, asked_at).await;
+    guard.release().await.unwrap();
+    within("the second time", again).await.unwrap().unwrap().release().await.unwrap();
+    client.close().await.unwrap();
+}
+
+async fn is_logged(held_at: u32, asked_at: u32) {
     let logged = || {
         let entries = entries();
         let of_it = entries.iter().filter(|(_, entry)| entry.contains("this client itself holds"));
@@ -94,7 +117,4 @@ async fn a_call_that_waits_for_its_own_client_is_logged_with_both_lines() {
     for line in [held_at, asked_at] {
         assert!(entry.1.contains(&format!("{}:{line}:", file!())), "{line}: {entry:?}");
     }
-    guard.release().await.unwrap();
-    within("the second lock", again).await.unwrap().unwrap().release().await.unwrap();
-    client.close().await.unwrap();
 }

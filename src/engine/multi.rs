@@ -20,6 +20,7 @@ use crate::engine::hold::Hold;
 use crate::engine::look::InTheWay;
 use crate::engine::multi_requests::{Reserved, create_together, fit_together, look};
 use crate::engine::path_lock::{Admission, Ask, Budget, Member, PathLock};
+use crate::engine::self_wait;
 use crate::engine::stop::{Stop, Stopped};
 use crate::error::{AcquireError, LostReason, TryLockError};
 use crate::protocol::acquire::IfBusy;
@@ -161,6 +162,13 @@ pub(crate) async fn acquire(members: Members, ask: Ask) -> Result<Holds, TryLock
     on_drop.disarm();
     let result = result.unwrap_or_else(|| Err(members.closed()));
     result.map_err(|error| in_all(error, started.elapsed()))
+}
+
+/// Has the log say it if the call waits for a member that its own client holds, as that of a single lock does. The
+/// call keeps what this returns for as long as it waits.
+pub(crate) fn watch_self_wait(members: &Members, ask: &Ask) -> Vec<Arc<()>> {
+    let watch = |member: &Member| self_wait::watch(&member.path_lock, &Ask { kind: member.kind, ..*ask });
+    members.in_order.iter().filter_map(watch).collect()
 }
 
 /// Returns the error with the time that the whole call has waited, not only that for the last member.

@@ -42,12 +42,34 @@ impl Call {
         Self(life)
     }
 
-    /// Notes the result of the call, and returns it. `holds` are those that were granted.
-    pub(crate) fn ended<T, E: Reason>(
+    /// Notes the result of the call, and returns it. `holds` are those that were granted. Each call that acquires
+    /// anything ends here. A grant that its caller has not seen when the client is drained is given back: the drain
+    /// may have looked before it was made (docs/protocol.md#drain).
+    pub(crate) fn ended<T, E: Reason + From<AcquireError>>(
         self,
+        path_lock: &PathLock,
         result: Result<T, E>,
         holds: impl FnOnce(&T) -> &[Hold],
     ) -> Result<T, E> {
+        let drained = || path_lock.client().refuses(path_lock.path());
+        let result = result.and_then(|granted| drained().map_or(Ok(granted), |closed| Err(closed.into())));
+        self.told(result, holds)
+    }
+
+    /// The same for a call of several locks as one.
+    pub(crate) fn ended_multi<T, E: Reason + From<AcquireError>>(
+        self,
+        in_order: &[Member],
+        result: Result<T, E>,
+        holds: impl FnOnce(&T) -> &[Hold],
+    ) -> Result<T, E> {
+        match in_order.first() {
+            Some(first) => self.ended(&first.path_lock, result, holds),
+            None => self.told(result, holds),
+        }
+    }
+
+    fn told<T, E: Reason>(self, result: Result<T, E>, holds: impl FnOnce(&T) -> &[Hold]) -> Result<T, E> {
         let Some(life) = &self.0 else { return result };
         match &result {
             Ok(granted) => self.granted(holds(granted)),

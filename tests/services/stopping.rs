@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use test_support::in_process::{DIRECTORY, calm, connect, logged, mutex, session, start, until};
+use test_support::in_process::{DIRECTORY, calm, connect, fair, logged, mutex, session, start, until};
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{Client, InterProcessMutex, LeaderLatch, LeadershipState, ReleaseError};
+use zookeeper_recipes::{
+    AcquireError, Client, InterProcessMultiLock, InterProcessMutex, LeaderLatch, LeadershipState,
+    ReleaseError, TryLockError,
+};
 use zookeeper_test_server::{LogKind, Loss, Match, Op};
 
 /// A release that is under way is answered before the session is closed.
@@ -57,6 +60,33 @@ async fn a_leader_that_is_drained_leads_no_more() {
     assert_eq!(latch.state(), LeadershipState::Closed);
     within("the next leadership", next.watch_state().wait_for(leads)).await.unwrap();
     within("the drain", theirs.drain(SOON)).await.unwrap();
+}
+
+/// The drain may have looked before the grant: its caller must not begin to work.
+#[tokio::test]
+async fn a_grant_that_was_not_taken_before_the_drain_is_given_back() {
+    let server = start();
+    let client = calm(&server).await;
+    let both = InterProcessMultiLock::of_mutexes(&client, ["/multi/a", "/multi/b"]).unwrap();
+    let mut tried = task::spawn(both.try_lock());
+    assert_pending!(tried.poll());
+    let mut place = within("the place", fair(&client).enqueue()).await.unwrap();
+    until(&server, "the nodes", |view| {
+        view.children("/multi/a").len() == 1 && view.children("/multi/b").len() == 1
+    })
+    .await;
+    // Answered behind them, twice: first the nodes are known, then the grants are made.
+    for _ in 0..2 {
+        let other = InterProcessMutex::new(&client, "/other").unwrap();
+        within("another lock", other.lock()).await.unwrap().release().await.unwrap();
+    }
+    let mut drain = task::spawn(client.drain(SOON));
+    assert_pending!(drain.poll());
+    let refused = within("the end of the try", tried).await.unwrap_err();
+    assert!(matches!(refused, TryLockError::Acquire(AcquireError::Closed { .. })), "{refused:?}");
+    let refused = within("the end of the place", place.lock()).await.unwrap_err();
+    assert!(matches!(refused, AcquireError::Closed { .. }), "{refused:?}");
+    within("the drain", drain).await.unwrap();
 }
 
 /// Without a guard it is a close.
