@@ -594,7 +594,7 @@ impl Leadership {
     #[doc(alias = "getOurPath")]
     #[doc(alias = "getLastPathIsLeader")]
     pub fn node(&self) -> NodePath {
-        self.term.hold().directory().user_child(&self.term.hold().node())
+        self.term.node()
     }
 
     /// Returns the path of the election, as it was given.

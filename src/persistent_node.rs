@@ -26,8 +26,8 @@ use crate::state_watch::StateWatch;
 /// watches it in the background.
 ///
 /// # Whose node it is
-/// The node counts only if the session that owns it is this client's. A node of an earlier session of this client
-/// is waited for until the servers expire that session. Any other node at the path is left alone, with its data:
+/// The node counts only if the session that owns it is this client's. A node of an earlier session of this client,
+/// of this handle or another, is waited for until the servers expire that session. Any other node at the path is left alone, with its data:
 /// the state is [`Conflict`](PersistentNodeState::Conflict), and when that node goes, this client creates its
 /// own. A second `PersistentNode` of this client at one path is in `Conflict`, too, until the first is closed or
 /// dropped.
@@ -264,11 +264,13 @@ impl PersistentNode {
 
     /// Deletes the node, and waits until a server has confirmed that it is gone.
     ///
-    /// With no server in reach it waits until the session is over.
+    /// With no server in reach it waits until the client gives the session up.
     ///
     /// # Errors
-    /// [`PersistentNodeError::NoAuth`] or [`PersistentNodeError::Rejected`] if the servers refuse to delete it: it
-    /// stays until the session ends.
+    /// - [`PersistentNodeError::NotConfirmed`] if no server has confirmed it: the session ended before the answer, or
+    ///   the node is one of an earlier session of this client. It goes when the servers expire that session.
+    /// - [`PersistentNodeError::NoAuth`] or [`PersistentNodeError::Rejected`] if the servers refuse to delete it: it
+    ///   stays until the session ends.
     ///
     /// # Cancel safety
     /// The node is deleted in any case, from the moment of the call.
@@ -288,11 +290,18 @@ impl PersistentNode {
     /// # }
     /// ```
     pub fn close(self) -> impl Future<Output = Result<(), PersistentNodeError>> + Send + 'static + use<> {
-        let Self { client, wanted, closed, .. } = self;
+        let Self { node, client, wanted, closed } = self;
         drop(wanted);
         async move {
-            // An error means that the client has ended, and the node with it.
-            let result = waker::contain(closed).await.unwrap_or(Ok(()));
+            // An error means that the client has ended, and the task with it.
+            let mut result = waker::contain(closed).await.unwrap_or_else(|_| Err(node.not_confirmed()));
+            if matches!(result, Err(PersistentNodeError::NotConfirmed { .. }))
+                && client.is_closed()
+                && client.end_is_confirmed().await
+            {
+                // The node is gone with the session.
+                result = Ok(());
+            }
             // Kept until here: its last handle would close the session before the answer.
             drop(client);
             result
@@ -384,8 +393,14 @@ impl PersistentNodeBuilder {
         let node = Node::new(&client, path, acl, self.parents);
         let (wanted, orders) = watch::channel(Wanted { data: self.data.into(), generation: 1 });
         let (told, closed) = oneshot::channel();
-        let turn = Turn::at(self.client.nodes(), &node.path);
-        client.spawn(persistent_node::run(Arc::clone(&node), Arc::clone(&client), turn, orders, told));
+        if client.is_closed() {
+            node.close_with(&client);
+            // Nothing was created. An error is impossible: the receiver is here.
+            drop(told.send(Ok(())));
+        } else {
+            let turn = Turn::at(self.client.nodes(), &node.path);
+            client.spawn(persistent_node::run(Arc::clone(&node), Arc::clone(&client), turn, orders, told));
+        }
         Ok(PersistentNode { node, client, wanted, closed })
     }
 }

@@ -1,6 +1,7 @@
 //! Writes to ZooKeeper that happen only while the lock is held.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use crate::engine::election::Term;
 use crate::engine::hold::Hold;
@@ -73,12 +74,14 @@ use crate::shown::Quoted;
 /// ```
 #[must_use = "it does nothing until `commit` is called"]
 pub struct Transaction<'a> {
-    /// All of them have to be held. Not empty.
-    holds: Vec<&'a Hold>,
+    /// All of them have to be held. Not empty, unless it is refused. Their drop releases nothing.
+    holds: Vec<Hold>,
     operations: Vec<Operation>,
     refused: Option<TransactionError>,
     /// Of a leader: it may give up its lock, and another have it, while this is there.
     term: Option<&'a Term>,
+    /// A guard of these holds cannot be released meanwhile.
+    under: PhantomData<&'a Hold>,
 }
 
 /// ZooKeeper's limit for a whole request is 1 MiB, and a larger one looks like a lost connection.
@@ -87,12 +90,17 @@ const MAX_BYTES: usize = 1_000_000;
 impl<'a> Transaction<'a> {
     /// Creates a transaction under these holds of one client.
     pub(crate) fn new(holds: impl IntoIterator<Item = &'a Hold>) -> Self {
-        Self { holds: holds.into_iter().collect(), operations: Vec::new(), refused: None, term: None }
+        let holds = holds.into_iter().map(Hold::without_release).collect();
+        Self { holds, operations: Vec::new(), refused: None, term: None, under: PhantomData }
     }
 
     /// Creates a transaction of a leader.
     pub(crate) fn of_term(term: &'a Term) -> Self {
-        Self { term: Some(term), ..Self::new([term.hold()]) }
+        let (hold, lost) = match term.hold() {
+            Ok(hold) => (Some(hold), None),
+            Err(lost) => (None, Some(lost.into())),
+        };
+        Self { term: Some(term), holds: hold.into_iter().collect(), refused: lost, ..Self::new([]) }
     }
 
     /// Returns the paths of the locks, for messages.
@@ -249,7 +257,7 @@ impl<'a> Transaction<'a> {
             return Err(lost.into());
         }
         let (holds, operations) = self.checked()?;
-        let committed = transact::transact(&holds, operations).await;
+        let committed = transact::transact(&holds.iter().collect::<Vec<_>>(), operations).await;
         // Of a term that was given up meanwhile the node is gone, and this says why.
         committed.map_err(|error| match (error, over()) {
             (TransactionError::Lost(_), Some(lost)) => lost.into(),
@@ -258,13 +266,13 @@ impl<'a> Transaction<'a> {
     }
 
     /// Returns the holds and the operations, if they can be sent.
-    pub(crate) fn checked(self) -> Result<(Vec<&'a Hold>, Vec<Operation>), TransactionError> {
+    pub(crate) fn checked(self) -> Result<(Vec<Hold>, Vec<Operation>), TransactionError> {
         if let Some(refused) = self.refused {
             return Err(refused);
         }
         let acl = self.holds.iter().take(1).flat_map(|hold| hold.path_lock().options().acl.iter());
         let acl = acl.map(|acl| acl.scheme.len() + acl.id.len() + 12).sum();
-        let checks: usize = self.holds.iter().map(|hold| transact::check_bytes(hold)).sum();
+        let checks: usize = self.holds.iter().map(transact::check_bytes).sum();
         let bytes: usize =
             self.operations.iter().map(|operation| operation.bytes(acl)).sum::<usize>() + checks;
         if bytes > MAX_BYTES {
@@ -363,7 +371,8 @@ pub(crate) async fn get_data(holds: &[&Hold], path: &str) -> Result<Option<Store
 pub(crate) async fn get_data_in(term: &Term, path: &str) -> Result<Option<Stored>, ReadError> {
     let over = || term.lost().map_or(Ok(()), |lost: Lost| Err(ReadError::from(lost)));
     over()?;
-    let holds = [term.hold()];
+    let hold = term.hold()?;
+    let holds = [&hold];
     let read = tokio::select! {
         biased;
         // A hold that is given up is told of no loss.

@@ -307,6 +307,22 @@ async fn a_dropped_latch_leaves_no_node_and_no_session() {
     assert_eq!(queue(&server), [""; 0]);
 }
 
+/// What a caller keeps of a term that is over keeps nothing at the servers.
+#[tokio::test]
+async fn a_leadership_that_is_kept_keeps_no_session() {
+    let server = start();
+    let client = connect(&server).await;
+    let latch = latch(&client, "a");
+    let leadership = leads(&latch).await;
+    drop((latch, client));
+    until(&server, "the end of the session", |view| view.sessions().is_empty()).await;
+    assert!(!leadership.is_held());
+    let write = within("the refusal", leadership.transaction().create("/data", b"").commit()).await;
+    assert!(matches!(write, Err(TransactionError::Lost(_))), "{write:?}");
+    assert!(within("the refusal", leadership.get_data("/data")).await.is_err());
+    within("the loss", leadership.lost()).await;
+}
+
 /// The work is over when the next one is let in: while it is not dropped, the node stays.
 #[tokio::test]
 async fn work_is_dropped_before_the_node_is_deleted() {

@@ -9,13 +9,12 @@ use zookeeper_client as zk;
 
 use crate::contender::{Contender, ContenderKind};
 use crate::engine::limit;
-use crate::engine::look::{Subject, error_of, list_queue, no_auth_in, unusable_directory};
+use crate::engine::look::{Subject, error_of, no_auth_in, usable_queue};
 use crate::engine::node_contender::{contender, kind_of};
 use crate::engine::path_lock::PathLock;
 use crate::error::{BreakError, InspectError};
 use crate::path::LockPath;
 use crate::protocol::failure::{FailureKind, Refusal};
-use crate::protocol::queue::Queue;
 use crate::session::ask::Unanswered;
 use crate::session::log;
 
@@ -53,14 +52,6 @@ pub(crate) async fn holders(path_lock: &Arc<PathLock>) -> Result<Vec<Contender>,
 /// Returns how many contenders a lock has, those that hold it included.
 pub(crate) async fn count(path_lock: &Arc<PathLock>) -> Result<usize, InspectError> {
     Ok(usable_queue(path_lock).await?.map_or(0, |queue| queue.contenders().count()))
-}
-
-async fn usable_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, InspectError> {
-    let queue = list_queue(path_lock).await?;
-    if let Some(queue) = &queue {
-        queue.usable().map_err(|unusable| unusable_directory(path_lock, unusable))?;
-    }
-    Ok(queue)
 }
 
 /// Reads these nodes. One that is gone is left out.

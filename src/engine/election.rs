@@ -3,12 +3,13 @@
 use std::fmt;
 use std::panic::Location;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use zookeeper_client as zk;
 
+use crate::engine::held::Held;
 use crate::engine::hold::Hold;
 use crate::engine::look::{self, Subject};
 use crate::engine::path_lock::{Ask, Budget, PathLock};
@@ -18,6 +19,7 @@ use crate::path::NodePath;
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
 use crate::session::core::Core;
+use crate::session::holds::HeldLock;
 use crate::session::log;
 use crate::session::retry::clean_up_pause;
 use crate::session::waker::{self, contain_panic};
@@ -209,11 +211,14 @@ pub(crate) async fn until_leading(
     }
 }
 
-/// One term of a leader, for those who work in it. It does not keep the leadership.
+/// One term of a leader, for those who work in it. It keeps neither the leadership nor the client and its session: the
+/// participant does.
 #[derive(Debug)]
 pub(crate) struct Term {
-    /// Its drop does not release anything.
-    hold: Hold,
+    held: Arc<Held>,
+    path_lock: Weak<PathLock>,
+    /// The two numbers of its token.
+    token: (i64, u64),
     given_up: watch::Sender<bool>,
     /// How much work is under way in this term.
     working: watch::Sender<usize>,
@@ -225,19 +230,38 @@ pub(crate) struct Work<'a>(&'a Term);
 
 impl Term {
     pub(crate) fn new(hold: &Hold) -> Arc<Self> {
-        let hold = hold.without_release();
-        Arc::new(Self { hold, given_up: watch::Sender::new(false), working: watch::Sender::new(0) })
+        Arc::new(Self {
+            held: Arc::clone(hold.held()),
+            path_lock: Arc::downgrade(hold.path_lock()),
+            token: hold.token(),
+            given_up: watch::Sender::new(false),
+            working: watch::Sender::new(0),
+        })
     }
 
     /// Returns the token, which is greater than that of every earlier term.
     pub(crate) fn token(&self) -> FencingToken {
-        let (zxid, counter) = self.hold.token();
+        let (zxid, counter) = self.token;
         FencingToken::from_parts(zxid, counter)
     }
 
-    /// Returns the hold of its node, for transactions.
-    pub(crate) fn hold(&self) -> &Hold {
-        &self.hold
+    /// Returns the hold of its node, for transactions; its drop does not release anything. The error is the loss of a
+    /// term whose client or session is gone.
+    pub(crate) fn hold(&self) -> Result<Hold, Lost> {
+        let (path_lock, session) = (self.path_lock.upgrade(), self.held.session());
+        match path_lock.zip(session) {
+            Some((path_lock, session)) => {
+                Ok(Hold::for_use(path_lock, session, Arc::clone(&self.held), self.token))
+            }
+            None => Err(self
+                .lost()
+                .unwrap_or_else(|| Lost { path: self.path().into(), reason: LostReason::Closed })),
+        }
+    }
+
+    /// Returns the path of its node.
+    pub(crate) fn node(&self) -> NodePath {
+        self.held.directory().user_child(&self.held.name())
     }
 
     /// Tells those who work in it that it is over, by the leader's own decision.
@@ -248,14 +272,14 @@ impl Term {
     /// Returns the loss, if the term is over by the clock.
     pub(crate) fn lost(&self) -> Option<Lost> {
         let given_up = *self.given_up.borrow();
-        let reason = if given_up { Some(LostReason::GivenUp) } else { self.hold.lost() };
+        let reason = if given_up { Some(LostReason::GivenUp) } else { self.held.lost() };
         reason.map(|reason| Lost { path: self.path().into(), reason })
     }
 
     /// Waits until the term is over. Keeps neither the session nor the client.
     pub(crate) fn when_lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
         let path = self.path().into();
-        let (mut given_up, lost) = (self.given_up.subscribe(), self.hold.when_lost());
+        let (mut given_up, lost) = (self.given_up.subscribe(), waker::contain(self.held.when_lost()));
         async move {
             let given_up = waker::contain(async move {
                 // An error means that the term was never given up, and is forgotten.
@@ -274,7 +298,13 @@ impl Term {
     }
 
     pub(crate) fn path(&self) -> &str {
-        self.hold.directory().user()
+        self.held.directory().user()
+    }
+
+    fn state(&self) -> LockState {
+        // Without its session it is lost.
+        let valid = self.held.session().is_some_and(|session| session.lease().is_valid());
+        self.held.state(valid)
     }
 
     /// Counts work until the result is dropped: the node of the term stays at least as long
@@ -286,10 +316,9 @@ impl Term {
 
     /// Waits until no work is under way, but not longer than the session timeout: work that is not polled is
     /// not dropped.
-    async fn until_idle(&self) {
+    async fn until_idle(&self, session_timeout: Duration) {
         let mut working = self.working.subscribe();
-        let idle =
-            tokio::time::timeout(self.hold.session().timeout(), working.wait_for(|working| *working == 0));
+        let idle = tokio::time::timeout(session_timeout, working.wait_for(|working| *working == 0));
         if idle.await.is_err() {
             log::warn!(path = self.path(), "a leader's work was not dropped within the session timeout");
         }
@@ -325,7 +354,7 @@ impl Status {
         match self {
             Self::Left(_) => LeadershipState::Closed,
             Self::Follows => LeadershipState::Follower,
-            Self::Leads(term) => match (term.lost(), term.hold.state()) {
+            Self::Leads(term) => match (term.lost(), term.state()) {
                 (None, LockState::Held) => LeadershipState::Leader(term.token()),
                 (None, LockState::Suspended) => LeadershipState::Suspended(term.token()),
                 _ => LeadershipState::Follower,
@@ -378,7 +407,11 @@ pub(crate) fn join(path_lock: &Arc<PathLock>, location: &'static Location<'stati
     let (stop, stopped) = watch::channel(false);
     let shared = Arc::<Shared>::default();
     let left = LeftOnDrop { path_lock: Arc::clone(path_lock), shared: Arc::clone(&shared) };
-    path_lock.client().spawn(take_part(left, stopped, location));
+    let client = path_lock.client();
+    // Otherwise it has left at once, by the drop.
+    if !client.is_closed() && client.refuses(path_lock.path()).is_none() {
+        client.spawn(take_part(left, stopped, location));
+    }
     Member { stop, shared }
 }
 
@@ -483,7 +516,7 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
             shared.set(left_for());
         }
         // Its node is before that of any next term (docs/protocol.md#leaders-work).
-        term.until_idle().await;
+        term.until_idle(hold.session().timeout()).await;
         drop(unless_lost);
         drop(term);
         if !is_lost {

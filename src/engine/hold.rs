@@ -103,14 +103,18 @@ impl Hold {
 
     /// Returns the same hold; its drop does not release the lock.
     pub(crate) fn without_release(&self) -> Self {
-        Self {
-            path_lock: Arc::clone(&self.path_lock),
-            session: Arc::clone(&self.session),
-            held: Arc::clone(&self.held),
-            token: self.token,
-            how: self.how,
-            released: true,
-        }
+        let (path_lock, session) = (Arc::clone(&self.path_lock), Arc::clone(&self.session));
+        Self::for_use(path_lock, session, Arc::clone(&self.held), self.token)
+    }
+
+    /// Returns a hold for work under the lock; its drop does not release it.
+    pub(super) fn for_use(
+        path_lock: Arc<PathLock>,
+        session: Arc<Session>,
+        held: Arc<Held>,
+        token: (i64, u64),
+    ) -> Self {
+        Self { path_lock, session, held, token, how: How::default(), released: true }
     }
 
     pub(crate) fn path_lock(&self) -> &Arc<PathLock> {

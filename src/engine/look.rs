@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use zookeeper_client as zk;
@@ -18,6 +19,7 @@ use crate::protocol::queue::{Listing, Queue, Unusable};
 use crate::session::ask::Unanswered;
 use crate::session::core::NoSession;
 use crate::session::deletion::first_refused;
+use crate::session::watches::{WatchUse, changed};
 use crate::session::zk_session::Session;
 
 /// Returns the paths of the contenders of a lock, all or those of one kind, in order.
@@ -25,10 +27,7 @@ pub(crate) async fn participants(
     path_lock: &Arc<PathLock>,
     kind: Option<Kind>,
 ) -> Result<Vec<NodePath>, InspectError> {
-    let queue = list_queue(path_lock).await?;
-    if let Some(queue) = &queue {
-        queue.usable().map_err(|unusable| unusable_directory(path_lock, unusable))?;
-    }
+    let queue = usable_queue(path_lock).await?;
     let nodes = queue.iter().flat_map(|queue| queue.in_order(kind));
     Ok(nodes.map(|name| path_lock.path().user_child(name)).collect())
 }
@@ -38,6 +37,51 @@ pub(crate) async fn position(path_lock: &Arc<PathLock>, name: &str) -> Result<Op
     let Some(queue) = list_queue(path_lock).await? else { return Ok(None) };
     queue.usable_by(name).map_err(|unusable| unusable_directory(path_lock, unusable))?;
     Ok(queue.rank(name))
+}
+
+/// How long a look waits for a contender of another order to leave, in all.
+const LEAVING: Duration = Duration::from_secs(1);
+
+/// Returns the queue, for a look. A contender of another order may be about to leave, as its last handle did: then it is
+/// waited for, and the look shows who is there without it (docs/protocol.md#mixed-recipes). `None` if the directory does
+/// not exist.
+pub(super) async fn usable_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, InspectError> {
+    let until = tokio::time::Instant::now() + LEAVING;
+    loop {
+        let Some(queue) = list_queue(path_lock).await? else { return Ok(None) };
+        let unusable = match queue.usable() {
+            Ok(()) => return Ok(Some(queue)),
+            Err(unusable) => unusable,
+        };
+        let gone = match &unusable {
+            Unusable::OtherOrder(node) => tokio::time::timeout_at(until, until_gone(path_lock, node)).await,
+            Unusable::Exhausted => Ok(false),
+        };
+        if gone != Ok(true) {
+            return Err(unusable_directory(path_lock, unusable));
+        }
+    }
+}
+
+/// Waits until something happens to a contender's node, if it can be watched. Returns whether something has.
+async fn until_gone(path_lock: &Arc<PathLock>, node: &str) -> bool {
+    let path = &path_lock.path().child(node);
+    let watched = path_lock.client().ask(|session, handle| async move {
+        let watching = session.watch(path, WatchUse::Node);
+        if watching.is_none() {
+            return Ok(None);
+        }
+        let (stat, watcher) = handle.check_and_watch_stat(path).await?;
+        Ok(Some(stat.map(|_| (watcher, watching))))
+    });
+    match watched.await {
+        Ok(Some(Some((watcher, _watching)))) => {
+            drop(changed(watcher).await);
+            true
+        }
+        Ok(Some(None)) => true,
+        Ok(None) | Err(_) => false,
+    }
 }
 
 /// Returns the queue as it is now. `None` if the directory does not exist.

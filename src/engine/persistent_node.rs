@@ -10,7 +10,7 @@ use zookeeper_client as zk;
 
 use crate::engine::registry::Registry;
 use crate::engine::requests::{make_directories_at, to_library};
-use crate::error::{Cause, PersistentNodeError};
+use crate::error::{Cause, InspectError, PersistentNodeError};
 use crate::options::{Acl, Parents};
 use crate::path::LockPath;
 use crate::protocol::failure::{Failure, FailureKind, Refusal};
@@ -23,9 +23,6 @@ use crate::session::running::Running;
 use crate::session::waker::contain_panic;
 use crate::session::watches::{WatchUse, Watching, changed};
 use crate::session::zk_session::{Session, SessionGone};
-
-/// How many earlier sessions are known as this client's.
-const EARLIER: usize = 16;
 
 /// Whose turn it is to have the node at a path, of the handles of one client. Two of one session at once could
 /// take each other's node for their own when creates are not answered.
@@ -102,6 +99,21 @@ impl Node {
         })
     }
 
+    /// Says that the client of this node is closed.
+    pub(crate) fn close_with(&self, client: &Core) {
+        let path = self.user_path();
+        self.set_trouble(Some(match client.why_ended(&self.path) {
+            InspectError::AuthFailed { .. } => PersistentNodeError::AuthFailed { path },
+            _ => PersistentNodeError::Closed { path },
+        }));
+        self.tell(PersistentNodeState::Closed);
+    }
+
+    /// Returns the error of an end that no server has confirmed.
+    pub(crate) fn not_confirmed(&self) -> PersistentNodeError {
+        PersistentNodeError::NotConfirmed { path: self.user_path() }
+    }
+
     /// Returns why the node is closed, for a call that waited for it.
     pub(crate) fn ended(&self) -> PersistentNodeError {
         // What another try would have mended is over: nothing tries any more.
@@ -167,15 +179,28 @@ impl Node {
 
 /// Keeps the node there until the handle is dropped, which drops the sender of `orders`; then deletes it, and tells
 /// `closed`.
-pub(crate) async fn run(
+pub(crate) fn run(
+    node: Arc<Node>,
+    client: Arc<Core>,
+    turn: Arc<Turn>,
+    orders: Orders,
+    closed: oneshot::Sender<Result<(), PersistentNodeError>>,
+) -> impl Future<Output = ()> + Send + 'static {
+    // However this ends: with the runtime, too, which drops a task that it has never polled.
+    let tells_closed = TellClosed(Arc::clone(&node));
+    async move {
+        let _tells_closed = tells_closed;
+        keep(node, client, turn, orders, closed).await;
+    }
+}
+
+async fn keep(
     node: Arc<Node>,
     client: Arc<Core>,
     turn: Arc<Turn>,
     mut orders: Orders,
     closed: oneshot::Sender<Result<(), PersistentNodeError>>,
 ) {
-    // However this ends: with the runtime, too.
-    let _closed = TellClosed(Arc::clone(&node));
     let has_turn = if let Ok(has_turn) = turn.mutex.try_lock() {
         has_turn
     } else {
@@ -192,7 +217,8 @@ pub(crate) async fn run(
             }
         }
     };
-    let (mut earlier, mut pauses): (Vec<i64>, _) = (Vec::new(), 0);
+    // Whether a node of this task may be left of an earlier session, whose end no server has confirmed.
+    let (mut is_left, mut pauses) = (false, 0);
     let ended = loop {
         let session = tokio::select! {
             biased;
@@ -217,6 +243,7 @@ pub(crate) async fn run(
         pauses = 0;
         // A client that leaves a borrowed session waits for this, and deletes the node first.
         let keeping = session.begin_keeping();
+        let earlier = client.earlier_sessions(session.session_id());
         let mut stay = Stay {
             client: &client,
             node: &node,
@@ -231,11 +258,14 @@ pub(crate) async fn run(
         };
         let is_dropped = stay.run(&mut orders).await;
         let created = stay.may_exist();
+        // Where its own node is, no earlier one is left.
+        is_left &= stay.own.is_none();
         drop(stay);
+        let left: &[i64] = if is_left { &earlier } else { &[] };
         if is_dropped {
             // The session may be closed by this, if it was the last to use it, which deletes the node too.
             drop(client);
-            let withdrawn = withdraw(&node, &session, created).await;
+            let withdrawn = withdraw(&node, &session, created, left).await;
             drop(keeping);
             drop(has_turn);
             // Before the caller of `close` goes on.
@@ -244,22 +274,17 @@ pub(crate) async fn run(
             drop(closed.send(withdrawn));
             return;
         }
-        // Logged there. Of a session of our own, nothing is left to delete.
-        drop(withdraw(&node, &session, created).await);
+        // Of a session of our own, nothing can be deleted any more.
+        is_left = withdraw(&node, &session, created, left).await.is_err();
         drop(keeping);
         node.tell(PersistentNodeState::Absent);
-        if earlier.len() == EARLIER {
-            earlier.remove(0);
-        }
-        earlier.push(session.session_id());
     };
     if let Err(error) = &ended {
         node.set_trouble(Some(error.clone()));
     }
     drop(has_turn);
-    // A node whose client is closed is gone with the session.
     node.tell(PersistentNodeState::Closed);
-    drop(closed.send(Ok(())));
+    drop(closed.send(if is_left { Err(node.not_confirmed()) } else { Ok(()) }));
 }
 
 struct TellClosed(Arc<Node>);
@@ -578,10 +603,21 @@ impl Stay<'_> {
 }
 
 /// Deletes the node, if it is this session's and this task's; repeats that until it is known, or the session is gone.
-async fn withdraw(node: &Node, session: &Session, created: bool) -> Result<(), PersistentNodeError> {
-    if !created {
+/// `left` are the earlier sessions one of which may have left a node of this task: that goes with its session, and is
+/// an error for as long as it is there.
+async fn withdraw(
+    node: &Node,
+    session: &Session,
+    created: bool,
+    left: &[i64],
+) -> Result<(), PersistentNodeError> {
+    if !created && left.is_empty() {
         return Ok(());
     }
+    let gone = || match session.is_expired_by_servers() && left.is_empty() {
+        true => Ok(()),
+        false => Err(node.not_confirmed()),
+    };
     let path = node.path.server();
     let mut failures = 0;
     // As for a write.
@@ -591,29 +627,32 @@ async fn withdraw(node: &Node, session: &Session, created: bool) -> Result<(), P
             // No node has this version. The answer is a committed transaction of this session, behind which a create
             // that was not answered is decided (docs/protocol.md#write-barrier).
             match handle.delete(path, Some(NO_VERSION)).await {
-                Ok(()) | Err(zk::Error::NoNode) => return Ok(true),
+                Ok(()) | Err(zk::Error::NoNode) => return Ok(Withdrawn::Done),
                 Err(zk::Error::BadVersion) => {}
                 Err(error) => return Err(error),
             }
-            let stat = handle.check_stat(path).await?;
-            let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == session.session_id()) else {
+            let stat = match handle.check_stat(path).await? {
+                Some(stat) if created && stat.ephemeral_owner == session.session_id() => stat,
+                Some(stat) if left.contains(&stat.ephemeral_owner) => return Ok(Withdrawn::Left),
                 // Another's.
-                return Ok(true);
+                Some(_) | None => return Ok(Withdrawn::Done),
             };
             match handle.delete(path, Some(stat.version)).await {
-                Ok(()) | Err(zk::Error::NoNode) => Ok(true),
+                Ok(()) | Err(zk::Error::NoNode) => Ok(Withdrawn::Done),
                 // Written to meanwhile.
-                Err(zk::Error::BadVersion) => Ok(false),
+                Err(zk::Error::BadVersion) => Ok(Withdrawn::Written),
                 Err(error) => Err(error),
             }
         });
         match deleted.await {
-            Ok(Ok(true)) | Err(SessionGone) => return Ok(()),
-            Ok(Ok(false)) => {}
+            Ok(Ok(Withdrawn::Done)) => return Ok(()),
+            Ok(Ok(Withdrawn::Left)) => return Err(node.not_confirmed()),
+            Ok(Ok(Withdrawn::Written)) => {}
+            Err(SessionGone) => return gone(),
             Ok(Err(error)) => {
                 let failure = session.failure(error);
                 match failure.kind {
-                    FailureKind::SessionGone => return Ok(()),
+                    FailureKind::SessionGone => return gone(),
                     FailureKind::Refused(_) => {
                         let error = node.refused(&failure);
                         let path = node.path.user();
@@ -627,9 +666,19 @@ async fn withdraw(node: &Node, session: &Session, created: bool) -> Result<(), P
         failures += 1;
         tokio::select! {
             () = tokio::time::sleep(clean_up_pause(failures)) => {}
-            () = session.gone() => return Ok(()),
+            () = session.gone() => return gone(),
         }
     }
+}
+
+/// What has come of a deletion.
+enum Withdrawn {
+    /// There is no node of this task.
+    Done,
+    /// The node of an earlier session is there.
+    Left,
+    /// The node was written to after it was looked at.
+    Written,
 }
 
 /// A version that no node has: versions count from 0, and -1 means any.

@@ -93,6 +93,17 @@ pub enum PersistentNodeError {
         /// The length of the data, in bytes.
         bytes: usize,
     },
+    /// No server has confirmed that the node is deleted: the session ended before an answer came. The node goes when
+    /// the servers expire that session.
+    #[error(
+        "no ZooKeeper server has confirmed the deletion of {path}; it goes when its session expires",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    NotConfirmed {
+        /// The path of the node.
+        path: String,
+    },
     /// The servers refused the client's credentials; the client is closed.
     #[error("{path} cannot be used: ZooKeeper refused the client's credentials", path = Quoted(path))]
     #[non_exhaustive]
@@ -125,6 +136,7 @@ impl PersistentNodeError {
             | Self::NoAuth { path, .. }
             | Self::Rejected { path, .. }
             | Self::DataTooLarge { path, .. }
+            | Self::NotConfirmed { path }
             | Self::AuthFailed { path }
             | Self::Closed { path } => path,
         }

@@ -106,6 +106,7 @@ fn a_node_says_which_and_whether_to_try_again() {
         (PersistentNodeError::NoAuth { path: path(), has_credentials: Some(false) }, false),
         (PersistentNodeError::Rejected { path: path(), source: no_source() }, false),
         (PersistentNodeError::DataTooLarge { path: path(), bytes: 1_000_001 }, false),
+        (PersistentNodeError::NotConfirmed { path: path() }, false),
         (PersistentNodeError::AuthFailed { path: path() }, false),
         (PersistentNodeError::Closed { path: path() }, false),
     ] {

@@ -175,12 +175,29 @@ impl Core {
     pub(crate) async fn close(&self) -> Result<(), ReleaseError> {
         let started = Instant::now();
         self.shared.stop.send_replace(true);
+        match self.end_is_confirmed().await {
+            true => Ok(()),
+            false => Err(ReleaseError::SessionNotClosed { waited: started.elapsed() }),
+        }
+    }
+
+    /// Waits until the client is closed. Returns whether the servers have confirmed the end of its sessions.
+    pub(crate) async fn end_is_confirmed(&self) -> bool {
         let mut closed = self.shared.session_closed.subscribe();
         let confirmed = waker::contain(closed.wait_for(Option::is_some)).await;
-        match confirmed.as_deref() {
-            Ok(Some(true)) => Ok(()),
-            _ => Err(ReleaseError::SessionNotClosed { waited: started.elapsed() }),
-        }
+        matches!(confirmed.as_deref(), Ok(Some(true)))
+    }
+
+    /// Returns whether the client is closed, or is being closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        *self.shared.stop.borrow() || matches!(*self.shared.phase.borrow(), Phase::Closed(_))
+    }
+
+    /// Returns the ids of the sessions that this client had before the one with this id, as far as they are known.
+    pub(crate) fn earlier_sessions(&self, current: i64) -> Vec<i64> {
+        let mut sessions = self.shared.sessions();
+        sessions.retain(|id| *id != current);
+        sessions
     }
 
     /// Tells those who watch that a guard's hold has come or gone.

@@ -9,9 +9,8 @@ use zookeeper_client as zk;
 
 use crate::protocol::moment::Moment;
 use crate::session::background::here;
-use crate::session::clock;
 use crate::session::log;
-use crate::session::zk_session::Session;
+use crate::session::zk_session::{Session, expired_by_servers};
 
 /// The pause after a try to take up a session.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -57,10 +56,7 @@ impl Ending {
     pub(super) fn is_confirmed(&self) -> Option<bool> {
         match self.states.peek_state() {
             zk::SessionState::Closed => Some(true),
-            // Not by its own clock, which counts 7/5 of the timeout from a later moment.
-            zk::SessionState::Expired => Some(
-                self.last_renewal.is_some_and(|renewal| clock::now().since(renewal) < self.timeout / 4 * 5),
-            ),
+            zk::SessionState::Expired => Some(expired_by_servers(self.last_renewal, self.timeout)),
             zk::SessionState::AuthFailed => Some(false),
             _ => None,
         }

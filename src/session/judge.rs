@@ -35,7 +35,7 @@ impl Session {
             | zk::Error::BadArguments(_) => FailureKind::Refused(Refusal::Other),
             zk::Error::Throttled | zk::Error::NotReadOnly => FailureKind::NotNow,
             zk::Error::SessionExpired => {
-                self.end(LostReason::SessionExpired);
+                self.expired();
                 FailureKind::SessionGone
             }
             zk::Error::AuthFailed | zk::Error::ClientClosed => {

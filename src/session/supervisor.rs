@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -119,7 +119,12 @@ pub(crate) struct Shared {
     /// The result of `close`: whether the end of the last session was confirmed. `None` until the client is
     /// closed.
     pub(crate) session_closed: watch::Sender<Option<bool>>,
+    /// The ids of the last sessions, the current one included.
+    sessions: Mutex<Vec<i64>>,
 }
+
+/// How many sessions are known as this client's.
+const KNOWN_SESSIONS: usize = 16;
 
 impl Shared {
     pub(crate) fn new() -> Arc<Self> {
@@ -129,7 +134,21 @@ impl Shared {
             wanted: Notify::new(),
             stop: watch::Sender::new(false),
             session_closed: watch::Sender::new(None),
+            sessions: Mutex::default(),
         })
+    }
+
+    /// Returns the ids of the last sessions, the current one included.
+    pub(crate) fn sessions(&self) -> Vec<i64> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn know(&self, session: i64) {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if sessions.len() == KNOWN_SESSIONS {
+            sessions.remove(0);
+        }
+        sessions.push(session);
     }
 
     /// Publishes a new session to the client's calls.
@@ -144,6 +163,7 @@ impl Shared {
             ?timeout,
             "session established"
         );
+        self.know(id);
         // First, so that a task that is told that the client is connected finds its session.
         self.phase.send_replace(Phase::Live(Arc::clone(session)));
         self.tell_state(ConnectionState::Connected);
@@ -368,7 +388,7 @@ async fn watch_session(
                 shared.tell_state(ConnectionState::Suspended);
             }
             zk::SessionState::Expired => {
-                session.end(LostReason::SessionExpired);
+                session.expired();
                 return SessionEnd::Ended;
             }
             zk::SessionState::AuthFailed => {

@@ -20,6 +20,7 @@ use crate::path::LockPath;
 use crate::protocol::hold::HoldEvent;
 use crate::protocol::lease::{Lease, LeaseState, Margin};
 use crate::protocol::local_queue::Gone;
+use crate::protocol::moment::Moment;
 use crate::session::clock;
 use crate::session::directory_watches::DirectoryWatches;
 use crate::session::holds::{HeldLock, HeldNode, Holds, Updated};
@@ -59,6 +60,8 @@ pub(crate) struct Session {
     /// Whether the servers, as far as is known, know a read of several nodes.
     reads_together: AtomicBool,
     log: SessionLog,
+    /// Whether it was the servers that expired it.
+    expired_by_servers: AtomicBool,
 }
 
 /// The session is gone: no request can be sent in it.
@@ -84,6 +87,12 @@ pub(crate) async fn answers(handle: &zk::Client) -> Result<(), zk::Error> {
     }
 }
 
+/// Returns whether the servers have expired a session, now that the client library says that it has expired: not by its
+/// own clock, which counts 7/5 of the timeout from a later moment than the last renewal.
+pub(super) fn expired_by_servers(last_renewal: Option<Moment>, timeout: Duration) -> bool {
+    last_renewal.is_some_and(|renewal| clock::now().since(renewal) < timeout / 4 * 5)
+}
+
 impl Session {
     pub(crate) fn new(number: u64, handle: zk::Client, margin: Margin) -> Arc<Self> {
         let (session_id, timeout) = (handle.session_id().0, handle.session_timeout());
@@ -105,6 +114,7 @@ impl Session {
             windows: Windows::default(),
             reads_together: AtomicBool::new(true),
             log: SessionLog::new(number, session_id),
+            expired_by_servers: AtomicBool::new(false),
         })
     }
 
@@ -194,6 +204,20 @@ impl Session {
         let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.gone.send_replace(true);
         drop(handle);
+    }
+
+    /// Ends the session because the client library says that it has expired.
+    pub(super) fn expired(&self) {
+        if expired_by_servers(self.lease.last_renewal(), self.timeout()) {
+            self.expired_by_servers.store(true, Ordering::Relaxed);
+        }
+        self.end(LostReason::SessionExpired);
+    }
+
+    /// Returns whether the servers have expired the session, and deleted its nodes. `false` if only the client has
+    /// given it up.
+    pub(crate) fn is_expired_by_servers(&self) -> bool {
+        self.expired_by_servers.load(Ordering::Relaxed)
     }
 
     /// Returns whether this session owns a node of its own that was found; ends the session if it does not

@@ -337,6 +337,28 @@ async fn contenders_of_other_orders_are_refused() {
     assert_clean(&server, "when they are gone").await;
 }
 
+/// A contender of another order that is about to leave is no reason to show nothing.
+#[tokio::test]
+async fn a_look_waits_for_a_contender_of_another_order_that_leaves() {
+    let server = start();
+    let (client, other) = (calm(&server).await, calm(&server).await);
+    let held = hold(&client).await;
+    let path = format!("{DIRECTORY}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__WRIT__");
+    let leaving = server.create_as(&path, "", CreateMode::EphemeralSequential, session(&other)).unwrap();
+    let (one, two) = (mutex(&client), mutex(&client));
+    let participants = tokio::spawn(async move { one.participants().await });
+    let holders = tokio::spawn(async move { two.holders().await });
+    let (node, ours) = (leaving.clone(), session(&client));
+    until(&server, "both looks", move |view| {
+        view.counters().requests_of(ours, Op::Exists) == 2 && view.watches_on(&node).contains(&ours)
+    })
+    .await;
+    server.delete(&leaving).unwrap();
+    assert_eq!(within("the participants", participants).await.unwrap().unwrap(), [held.node()]);
+    let holders = within("the holders", holders).await.unwrap().unwrap();
+    assert_eq!(holders.iter().map(|holder| holder.node().clone()).collect::<Vec<_>>(), [held.node()]);
+}
+
 /// A wait may be long, and deletions by hand far apart: only those in a row are counted against the retry
 /// policy.
 #[tokio::test]

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use test_support::in_process::{connect, connect_as, connect_with, eager, session, until};
+use test_support::in_process::{connect, connect_as, connect_for, connect_with, eager, session, until};
 use test_support::{SOON, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    Acl, BuildError, Client, Parents, Permissions, PersistentNode, PersistentNodeError, PersistentNodeState,
-    RetryPolicy,
+    Acl, BuildError, Client, GroupMember, LeaderLatch, LeadershipState, Parents, Permissions, PersistentNode,
+    PersistentNodeError, PersistentNodeState, RetryPolicy,
 };
 use zookeeper_test_server::{CreateMode, Cut, Loss, Match, NodeKind, Op, Server, ServerError};
 
@@ -94,6 +94,43 @@ async fn data_set_while_it_is_away_are_those_of_the_next() {
     within("the write", write).await.unwrap();
     assert_eq!(server.node(PATH).unwrap().data, b"b");
     assert_ne!(server.node(PATH).unwrap().ephemeral_owner, before);
+}
+
+/// Of a closed client nothing comes any more, and no call waits for it.
+#[tokio::test]
+async fn made_on_a_closed_client_it_is_closed_at_once() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    within("the end", client.close()).await.unwrap();
+    let node = PersistentNode::new(&client, PATH, "a").unwrap();
+    assert_eq!(node.state(), PersistentNodeState::Closed);
+    for refused in [
+        within("the write", node.set_data("b")).await,
+        within("the creation", node.wait_for_initial_create(SOON)).await,
+    ] {
+        assert!(matches!(refused, Err(PersistentNodeError::Closed { .. })), "{refused:?}");
+    }
+    within("the end", node.close()).await.unwrap();
+    let member = GroupMember::new(&client, "/group", "a", "").unwrap();
+    assert_eq!(member.state(), PersistentNodeState::Closed);
+    let refused = within("the write", member.set_data("b")).await;
+    assert!(matches!(refused, Err(PersistentNodeError::Closed { .. })), "{refused:?}");
+    let latch = LeaderLatch::start(&client, "/leader").unwrap();
+    assert_eq!(latch.state(), LeadershipState::Closed);
+    assert!(within("the refusal", latch.leadership()).await.is_err());
+    within("the end", latch.close()).await.unwrap();
+}
+
+/// With no server to say so, it is not certain that the node is gone: it is there until the session expires.
+#[tokio::test]
+async fn its_end_is_confirmed_by_a_server_or_an_error() {
+    let server = Server::start().unwrap();
+    let client = connect_for(&server, Duration::from_secs(1)).await;
+    let node = present(&server, &client, "a").await;
+    server.stop();
+    let closed = within("the end of the session", node.close()).await;
+    assert!(matches!(closed, Err(PersistentNodeError::NotConfirmed { .. })), "{closed:?}");
+    assert!(server.exists(PATH));
 }
 
 /// By its session alone neither could tell whose node it is, when both creates are not answered.
