@@ -146,6 +146,7 @@ impl PersistentNodeError {
 debug_as_text!(PersistentNodeError {
     TimedOut,
     Connection,
+    NotConfirmed,
     NoAuth,
     Rejected,
     DataTooLarge,
