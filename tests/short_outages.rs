@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use test_support::in_process::session;
 use test_support::{Steadiness, within};
 use zookeeper_recipes::{Client, ConnectionState, InterProcessMutex, LockGuard, RetryPolicy};
-use zookeeper_test_server::{Direction, Op, Server};
+use zookeeper_test_server::{Direction, Match, Op, Server};
 
 /// How many clients hold a lock each.
 const CLIENTS: u32 = 8;
@@ -101,6 +101,21 @@ async fn silent(server: &Server, sessions: &[i64], end: Instant) {
     for session in sessions {
         server.resume(*session);
     }
+}
+
+/// Every connection is refused for a while, and then the server takes its time for each session, as one does to which
+/// many clients return at once. A try closes the connection of another that waits.
+async fn slow_to_return(server: &Server, _: &[i64], end: Instant) {
+    server.stop();
+    // How long it takes is what is tested.
+    tokio::time::sleep_until((end - Duration::from_millis(1_500)).into()).await;
+    server.delay_reply(Match::op(Op::Connect).always(), Duration::from_millis(450));
+    server.restart().unwrap();
+}
+
+#[tokio::test]
+async fn slow_to_return_at_6_s() {
+    costs_no_lock(Duration::from_secs(6), slow_to_return).await;
 }
 
 #[tokio::test]

@@ -124,8 +124,8 @@ impl Dialer {
 
     /// Returns how spare connections of the session that was established last are made.
     pub(super) fn spare(&self, session: &Session, heartbeat: Heartbeat) -> Option<Spare> {
-        let servers = self.servers.addresses().iter().map(|address| address.given.clone()).collect();
-        Spare::new(session, self.connector(self.server_timeout), servers, heartbeat)
+        let servers = self.servers.addresses().to_vec();
+        Spare::new(session, self.connector(self.server_timeout), servers, self.server_timeout, heartbeat)
     }
 
     /// Returns the list of servers as it is given to the client library.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::error::{ServerFailure, ServerFailureKind};
 use crate::session::background;
@@ -104,6 +104,26 @@ pub(super) async fn ask_before(
     // A little longer than the threads take, which keep to the deadline themselves.
     let _ = tokio::time::timeout(window + MIN_WINDOW, all).await;
     answers
+}
+
+/// Returns whether a server accepts connections, as far as that is known within `timeout`.
+pub(super) async fn accepts(address: &Address, timeout: Duration) -> bool {
+    let Some(counted) = Counted::new() else { return false };
+    let (sender, accepts) = oneshot::channel();
+    let (address, deadline) = (address.clone(), Instant::now() + timeout);
+    let asking = move || {
+        let sockets = (&*address.host, address.port).to_socket_addrs().into_iter().flatten();
+        let accepted = sockets.take(MAX_ADDRESSES).any(|socket| {
+            left(deadline).is_some_and(|left| TcpStream::connect_timeout(&socket, left).is_ok())
+        });
+        drop(counted);
+        // The receiver is gone if the lookup of the name took too long.
+        let _ = sender.send(accepted);
+    };
+    if let Err(error) = background::run_blocking(NAME, asking) {
+        log::debug!(%error, "no thread could be started to ask a server");
+    }
+    matches!(tokio::time::timeout(timeout, accepts).await, Ok(Ok(true)))
 }
 
 fn failure(address: &Address, kind: ServerFailureKind, detail: Option<String>) -> ServerFailure {

@@ -16,6 +16,8 @@ use crate::session::background;
 use crate::session::clock;
 use crate::session::heartbeat::{Heartbeat, Line, beat};
 use crate::session::log;
+use crate::session::probe;
+use crate::session::servers::Address;
 use crate::session::zk_session::Session;
 
 /// The name of the threads. Linux shows at most fifteen characters.
@@ -24,15 +26,19 @@ const NAME: &str = "zk-spare";
 /// How spare connections of a session are made.
 pub(super) struct Spare {
     connector: zk::Connector,
-    servers: Vec<String>,
+    servers: Vec<Address>,
     info: zk::SessionInfo,
     tries: SpareTries,
+    /// How long the client library is left alone after a try that may have interrupted one of its own.
+    rest: Duration,
     heartbeat: Heartbeat,
 }
 
 /// What came of a try.
 enum Tried {
     NotConnected,
+    /// The server accepts connections, and has not taken the session up in time.
+    NotTakenUp,
     /// A heartbeat was sent, or none is wanted any more.
     Done,
     /// The servers answer with another session. That of ClickHouse Keeper's cannot be taken up.
@@ -44,17 +50,21 @@ impl Spare {
     pub(super) fn new(
         session: &Session,
         connector: zk::Connector,
-        servers: Vec<String>,
+        servers: Vec<Address>,
+        server_timeout: Duration,
         heartbeat: Heartbeat,
     ) -> Option<Self> {
         let info = session.handle()?.session().clone();
         // Detached: its end must not be the session's.
         let connector = connector.with_session(info.clone()).with_detached().with_fail_eagerly();
-        Some(Self { connector, servers, info, tries: session.lease().spare_tries(), heartbeat })
+        let tries = session.lease().spare_tries();
+        // Its pause before the next try of a pass, and that try.
+        let rest = server_timeout.saturating_mul(2);
+        Some(Self { connector, servers, info, tries, rest, heartbeat })
     }
 
     /// Tries a server, unless no heartbeat is wanted any more.
-    async fn try_one(&self, session: &Arc<Session>, server: &str) -> Tried {
+    async fn try_one(&self, session: &Arc<Session>, server: &Address) -> Tried {
         tokio::select! {
             biased;
             () = unneeded(session) => Tried::Done,
@@ -62,21 +72,25 @@ impl Spare {
         }
     }
 
-    async fn beat_by(&self, session: &Arc<Session>, server: &str) -> Tried {
-        let connected = self.connector.clone().connect(server);
+    async fn beat_by(&self, session: &Arc<Session>, server: &Address) -> Tried {
+        let connected = self.connector.clone().connect(&server.given);
         match tokio::time::timeout(self.tries.limit, connected).await {
             Ok(Ok(handle)) if handle.session_id() == self.info.id() => {
                 // The client library ends it when the server is silent for too long.
                 beat(&Line { session, spare: Some(&handle) }, self.heartbeat).await;
-                log::debug!(session = session.number(), server, "a heartbeat by a spare connection");
+                log::debug!(session = session.number(), server.given, "a heartbeat by a spare connection");
                 Tried::Done
             }
             Ok(Ok(_)) => Tried::Replaced,
-            Ok(Err(error)) => {
-                log::debug!(session = session.number(), server, %error, "no spare connection");
-                Tried::NotConnected
+            failed => {
+                let error = failed.ok().and_then(Result::err);
+                log::debug!(session = session.number(), server.given, ?error, "no spare connection");
+                // The client library does not say which it was.
+                match probe::accepts(server, self.tries.pause).await {
+                    true => Tried::NotTakenUp,
+                    false => Tried::NotConnected,
+                }
             }
-            Err(_) => Tried::NotConnected,
         }
     }
 }
@@ -87,20 +101,25 @@ pub(super) async fn run(session: Arc<Session>, spare: Spare) {
     let spare = Arc::new(spare);
     // So that not all clients begin with the same server when it is back.
     let mut first = usize::try_from(session.session_id().unsigned_abs()).unwrap_or_default();
+    let mut pause = spare.tries.pause;
     loop {
         let is_away = states.peek_state() == zk::SessionState::Disconnected;
         tokio::select! {
             biased;
             _ = session.ended() => return,
             _ = states.changed() => continue,
-            () = tokio::time::sleep(spare.tries.pause), if is_away => {}
+            () = tokio::time::sleep(pause), if is_away => {}
         }
+        pause = spare.tries.pause;
         if !is_due(&session, spare.tries.from) {
             continue;
         }
         first = first.wrapping_add(1);
-        if matches!(round(&session, &spare, first).await, Tried::Replaced) {
-            return;
+        match round(&session, &spare, first).await {
+            Tried::Replaced => return,
+            // A server closes the connection by which the client library is waiting for the same.
+            Tried::NotTakenUp => pause = spare.rest,
+            Tried::NotConnected | Tried::Done => {}
         }
     }
 }
@@ -108,6 +127,7 @@ pub(super) async fn run(session: Arc<Session>, spare: Spare) {
 /// Tries each server once, until a heartbeat was sent.
 async fn round(session: &Arc<Session>, spare: &Arc<Spare>, first: usize) -> Tried {
     let count = spare.servers.len();
+    let mut failed = Tried::NotConnected;
     for number in (0..count).map(|i| first.wrapping_add(i) % count) {
         let (done, tried) = oneshot::channel();
         let (session, spare) = (Arc::clone(session), Arc::clone(spare));
@@ -120,15 +140,16 @@ async fn round(session: &Arc<Session>, spare: &Arc<Spare>, first: usize) -> Trie
         // on and reconnect, and take the session away from its other connection later.
         if let Err(error) = background::start(NAME, trying) {
             log::debug!(%error, "no thread could be started for a spare connection");
-            return Tried::NotConnected;
+            return failed;
         }
         // An error: it has panicked, in what the client library logs.
         match tried.await {
             Ok(Tried::NotConnected) | Err(_) => {}
+            Ok(Tried::NotTakenUp) => failed = Tried::NotTakenUp,
             Ok(tried) => return tried,
         }
     }
-    Tried::NotConnected
+    failed
 }
 
 /// Returns whether locks are held whose lease was not renewed for this long.
