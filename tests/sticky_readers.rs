@@ -181,6 +181,21 @@ async fn an_upgrade_is_never_beside_a_reader() {
     clean(&server, &[&client], "upgrade").await;
 }
 
+/// From the grant on, also if that came by the room in which readers wait.
+#[tokio::test]
+async fn a_reader_that_is_alone_upgrades_at_once() {
+    let server = start();
+    let client = calm(&server).await;
+    let lock = sticky(&client);
+    for _ in 0..100 {
+        let reader = within("the grant", lock.read_lock().lock()).await.unwrap();
+        let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
+        within("the release", writer.release()).await.unwrap();
+    }
+    drop(lock);
+    clean(&server, &[&client], "alone").await;
+}
+
 /// Readers that wait behind a writer share one node, and all have the lock when it is its turn: also before a writer
 /// that has come since.
 #[tokio::test]

@@ -429,11 +429,17 @@ impl Task {
         };
         let waiting = self.room.lock().room.granted_to_all();
         let mut how = hold.how();
-        for waiter in waiting {
+        let admit = |waiter: Waiter| {
             let Joined { held, session, token } = node.admit(hold.held(), hold.session(), waiter.lease);
-            let granted = Granted::new(held, session, token, std::mem::replace(&mut how, How::Shared));
+            let how = std::mem::replace(&mut how, How::Shared);
+            (waiter.reply, Granted::new(held, session, token, how))
+        };
+        let admitted: Vec<_> = waiting.into_iter().map(admit).collect();
+        // Before one of them has the lock: a reader that is alone may upgrade it.
+        drop(hold);
+        for (reply, granted) in admitted {
             // If the caller has left, the drop releases it.
-            drop(waiter.reply.send(Ok(granted)));
+            drop(reply.send(Ok(granted)));
         }
     }
 

@@ -273,7 +273,8 @@ impl InRoom for SharedNode {
         let (is_alone, anchor) = {
             let mut state = self.lock();
             let is_alone = state.readers.take_out(hold);
-            (is_alone, if is_alone { state.anchor.take() } else { None })
+            // Of a reader that has left, the node is the anchor's still.
+            (is_alone, if state.readers.is_open() { None } else { state.anchor.take() })
         };
         if let Some(anchor) = anchor {
             self.closed.notify_one();
@@ -386,6 +387,36 @@ mod tests {
         scene.session = Session::new(2, handle, Margin::default());
         assert!(readers.share(&scene.reader(), &scene.session, (2, 0)).is_some());
         assert!(readers.join(None).is_none(), "the session is in doubt");
+    }
+
+    /// Its lease ends while it is upgraded, which is about to find that out.
+    #[tokio::test]
+    async fn a_reader_that_has_left_takes_no_node_out() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        let readers = shared();
+        let reader = scene.reader();
+        let node = readers.share(&reader, &scene.session, (1, 0)).unwrap();
+        reader.release(None);
+        assert!(reader.take_out() && node.is_open(), "it is kept as before");
+        node.close();
+        assert_eq!(scene.deleted(), 1, "a node without an owner");
+        for _ in 0..2_000 {
+            let readers = shared();
+            let reader = scene.reader();
+            let _node = readers.share(&reader, &scene.session, (1, 0)).unwrap();
+            let both = Barrier::new(2);
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    both.wait();
+                    let _ = reader.extend(Duration::ZERO);
+                });
+                both.wait();
+                reader.take_out();
+            });
+            reader.release(None);
+            assert_eq!(scene.deleted(), 1, "a node without an owner");
+        }
     }
 
     /// The lease of one ends while it is released: two threads end it, and the node stays the other's.

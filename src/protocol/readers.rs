@@ -108,6 +108,7 @@ impl<H> Readers<H> {
     }
 
     /// Takes the node out of the shared ones, if this reader is its only one. Returns `false` if others share it.
+    /// One that has left already takes nothing.
     pub(crate) fn take_out(&mut self, reader: u64) -> bool {
         let others = self.inside.keys().filter(|hold| **hold != reader && !self.is_anchor(**hold)).count();
         if others > 0 {
@@ -168,7 +169,7 @@ mod tests {
         /// The hold with this index ends; a second time, if its end is noticed by two.
         Leaves(usize),
         Closes,
-        /// The reader with this index converts the node.
+        /// The reader with this index converts the node; also one that has ended, before it finds that out.
         TakesOut(usize),
         Gone,
     }
@@ -247,11 +248,11 @@ mod tests {
                         }
                     }
                     Event::TakesOut(index) => {
-                        let reader = inside.iter().filter(|hold| **hold != ANCHOR).nth(index).copied();
+                        let reader = all.iter().filter(|hold| **hold != ANCHOR).nth(index).copied();
                         if let Some(reader) = reader {
                             let is_alone = inside.iter().all(|hold| *hold == reader || *hold == ANCHOR);
                             prop_assert_eq!(readers.take_out(reader), is_alone);
-                            if is_alone {
+                            if is_alone && inside.contains(&reader) {
                                 inside.clear();
                                 (open, taken_by) = (false, Some(reader));
                             }
