@@ -124,7 +124,7 @@ impl Lock {
                 }
                 builder.build().map(|lock| Self::ReadWrite(lock.read_lock(), lock.write_lock()))
             }
-            Kind::Mutex => {
+            Kind::Mutex | Kind::Counter => {
                 let mut builder = InterProcessMutex::builder(client, &path);
                 if plan.handoff {
                     builder = builder.handoff(8, Duration::from_millis(500));
@@ -204,14 +204,17 @@ fn share(plan: &Plan, held: &Held) -> Share {
 pub async fn work(world: Arc<World>, machine: Arc<Machine>, mut rng: Rng) {
     let stop = world.stopped.subscribe();
     let plan = &world.plan;
-    let handles: Vec<Lock> = (0..plan.paths).map(|place| Lock::new(plan, &machine.client, place)).collect();
+    // A handle for each call is the last of its client when it is gone.
+    let lasting = if plan.fresh_handles { 0 } else { plan.paths };
+    let handles: Vec<Lock> = (0..lasting).map(|place| Lock::new(plan, &machine.client, place)).collect();
     while !*stop.borrow() && !machine.is_dead() {
         let place = rng.range(0, plan.paths as u64) as usize;
         let call = choose(plan, &mut rng);
-        let fresh = plan.fresh_handles.then(|| Lock::new(plan, &machine.client, place));
-        let got = fresh.as_ref().unwrap_or(&handles[place]).call(call).await;
-        // A handle for each request is gone before its guard.
-        drop(fresh);
+        let got = match handles.get(place) {
+            Some(handle) => handle.call(call).await,
+            // Gone before its guard.
+            None => Lock::new(plan, &machine.client, place).call(call).await,
+        };
         let held = match got {
             Some(Ok(held)) => held,
             Some(Err(refused)) => {
@@ -251,7 +254,13 @@ async fn hold(world: &World, machine: &Arc<Machine>, place: usize, held: Held, r
                 world.lost(place, who, &grant, &lost);
                 true
             }
-            () = sleep(Duration::from_millis(time)) => false,
+            () = async {
+                if rng.one_in(4) {
+                    sleep(Duration::from_millis(time / 2)).await;
+                    world.write(place, who, &grant).await;
+                }
+                sleep(Duration::from_millis(time / 2)).await;
+            } => false,
         };
         world.leave(place, who);
         // Nobody else keeps it beyond a look.

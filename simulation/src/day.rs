@@ -16,9 +16,9 @@ use zookeeper_test_server::{Op, Server};
 
 use crate::check::panics;
 use crate::glue::{PORT, Port};
-use crate::plan::Plan;
-use crate::world::{Machine, Report, World, lock, path};
-use crate::{callers, faults, glue};
+use crate::plan::{Kind, Plan};
+use crate::world::{Machine, Report, World, data, lock, path};
+use crate::{callers, counters, faults, glue};
 
 /// The machines that run, and their callers.
 pub struct Machines {
@@ -51,8 +51,13 @@ impl Machines {
         });
         for _ in 0..plan.callers {
             let rng = lock(&self.rng).fork();
-            let work = callers::work(Arc::clone(&self.world), Arc::clone(&machine), rng);
-            lock(&self.callers).spawn(host::on(&machine.executor, work));
+            let (world, on) = (Arc::clone(&self.world), Arc::clone(&machine));
+            match plan.kind {
+                Kind::Counter => {
+                    lock(&self.callers).spawn(host::on(&machine.executor, counters::work(world, on, rng)))
+                }
+                _ => lock(&self.callers).spawn(host::on(&machine.executor, callers::work(world, on, rng))),
+            };
         }
         lock(&self.all).push(machine);
     }
@@ -94,6 +99,9 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
     let server = Arc::new(builder.serve(Port::open()).expect("the simulation has a runtime"));
     let world = Arc::new(World::new(plan, trace));
     let plan = &world.plan;
+    for place in 0..plan.paths {
+        server.create(&data(place), "").expect("the tree is empty");
+    }
     world.say(|| format!("{plan:?}"));
     let machines = Machines {
         world: Arc::clone(&world),
@@ -136,7 +144,10 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
     }
     drop(left);
     let all = std::mem::take(&mut *lock(&machines.all));
-    callers::all_can_lock(&world, &all, patience).await;
+    match plan.kind {
+        Kind::Counter => counters::all_can_count(&world, &all, patience).await,
+        _ => callers::all_can_lock(&world, &all, patience).await,
+    }
     leave_nothing(&world, &server, &all, patience).await;
     looks.abort();
 
@@ -174,7 +185,7 @@ async fn leave_nothing(world: &World, server: &Server, machines: &[Arc<Machine>]
             server.children(&inner).into_iter().map(move |node| format!("{inner}/{node}")).collect::<Vec<_>>()
         };
         let nodes: Vec<String> = match plan.kind {
-            crate::plan::Kind::Semaphore => server.children(&path).iter().flat_map(below).collect(),
+            Kind::Semaphore => server.children(&path).iter().flat_map(below).collect(),
             _ => server.children(&path),
         };
         if !nodes.is_empty() {

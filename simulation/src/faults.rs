@@ -127,7 +127,7 @@ fn lose(world: &World, server: &Server, rng: &mut Rng) {
 /// Another process deletes the node of one who holds or waits.
 fn delete_node(world: &World, server: &Server, rng: &mut Rng) {
     // The nodes of a semaphore are below its directories, of which no lock is told.
-    if world.plan.kind == Kind::Semaphore {
+    if matches!(world.plan.kind, Kind::Semaphore | Kind::Counter) {
         return;
     }
     let directory = path(rng.range(0, world.plan.paths as u64) as usize);

@@ -2,6 +2,7 @@
 
 pub mod callers;
 pub mod check;
+pub mod counters;
 pub mod day;
 pub mod faults;
 pub mod glue;

@@ -12,6 +12,7 @@ pub enum Kind {
     Fair,
     ReadWrite,
     Semaphore,
+    Counter,
 }
 
 /// The sizes, options and times of a world.
@@ -51,7 +52,15 @@ impl Plan {
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x5eed);
         let session_timeout = Duration::from_secs(*rng.pick(&[4, 10, 30]));
-        let kinds = [Kind::Mutex, Kind::Mutex, Kind::Fair, Kind::ReadWrite, Kind::ReadWrite, Kind::Semaphore];
+        let kinds = [
+            Kind::Mutex,
+            Kind::Mutex,
+            Kind::Fair,
+            Kind::ReadWrite,
+            Kind::ReadWrite,
+            Kind::Semaphore,
+            Kind::Counter,
+        ];
         let (drifts, lags) = (rng.one_in(3), rng.one_in(3));
         Self {
             seed,

@@ -9,13 +9,15 @@ use simnet::net::Link;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use zookeeper_recipes::{
-    AcquireError, AnyGuard, Client, ConversionFailure, LockState, Lost, ReadGuard, ReleaseError,
-    SemaphorePermit, WriteGuard,
+    AcquireError, AnyGuard, Client, ConversionFailure, LockState, Lost, NodeVersion, ReadGuard, ReleaseError,
+    SemaphorePermit, TransactionError, WriteGuard,
 };
 
 use crate::check::broken::Broken;
+use crate::check::counter::Numbers;
 use crate::check::exclusion::{Exclusion, Guard, Share};
 use crate::check::margin::Margins;
+use crate::check::stale::{self, Grants};
 use crate::check::tokens::Tokens;
 use crate::check::told::Told;
 use crate::plan::Plan;
@@ -194,6 +196,8 @@ pub struct Grant {
     /// others until then: RELIABILITY.md promises no more.
     is_broken: AtomicBool,
     granted: u64,
+    /// The number of the last exclusive grant of its path, up to it.
+    number: u64,
 }
 
 impl Grant {
@@ -220,6 +224,8 @@ impl Guard for Arc<Grant> {
 struct Place {
     inside: Exclusion<Arc<Grant>>,
     tokens: Tokens<(i64, u64)>,
+    grants: Grants,
+    numbers: Numbers,
 }
 
 pub struct World {
@@ -277,7 +283,7 @@ impl World {
         lock(&self.report).violations.push(text);
     }
 
-    fn check(&self, outcome: Result<(), String>) {
+    pub fn check(&self, outcome: Result<(), String>) {
         if let Err(text) = outcome {
             self.violation(&text);
         }
@@ -299,6 +305,9 @@ impl World {
         let permits = held.permits();
         let nodes = held.nodes();
         let is_broken = lock(&self.broken).since(&nodes).is_some();
+        // One that is not held any more when its caller learns of it may be behind another already.
+        let number =
+            lock(&self.places[place]).grants.granted(share == Share::Exclusive && is_held && !is_broken);
         let holder = Arc::clone(machine);
         let grant = Grant {
             held,
@@ -306,6 +315,7 @@ impl World {
             nodes,
             is_broken: AtomicBool::new(is_broken),
             granted: self.now(),
+            number,
         };
         let grant = Arc::new(grant);
         self.say(|| {
@@ -355,6 +365,28 @@ impl World {
         }
     }
 
+    /// Writes by the guard of a holder.
+    pub async fn write(&self, place: usize, who: u64, grant: &Grant) {
+        let was_stale = lock(&self.places[place]).grants.is_stale(grant.number);
+        let node = data(place);
+        let written = each!(&grant.held, guard => guard.transaction().set_data(&node, "", NodeVersion::Any).commit().await);
+        let outcome = match &written {
+            Ok(()) => "written",
+            Err(TransactionError::Lost(_)) => "not written Lost",
+            Err(TransactionError::Unknown { .. }) => "not written Unknown",
+            Err(_) => "not written other",
+        };
+        self.sometimes(outcome.to_owned());
+        // Permits do not exclude each other.
+        let counts = !matches!(grant.held, Held::Permit(_));
+        self.check(stale::written(who, was_stale && counts, written.is_ok()));
+    }
+
+    /// Runs a closure on the numbers of a counter.
+    pub fn numbers<T>(&self, place: usize, look: impl FnOnce(&mut Numbers) -> T) -> T {
+        look(&mut lock(&self.places[place]).numbers)
+    }
+
     /// Looks at all who wait to be told of a loss.
     pub fn look(&self) {
         let now = self.now();
@@ -391,6 +423,11 @@ impl World {
     pub fn least_margin(&self) -> Option<u64> {
         lock(&self.margins).least
     }
+}
+
+/// The node that holders write.
+pub fn data(place: usize) -> String {
+    format!("/data/p{place}")
 }
 
 pub fn path(place: usize) -> String {

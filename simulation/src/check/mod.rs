@@ -1,8 +1,10 @@
 //! What has to be true in every world, a file each. A checker is told what happens, and answers what is wrong.
 
 pub mod broken;
+pub mod counter;
 pub mod exclusion;
 pub mod margin;
 pub mod panics;
+pub mod stale;
 pub mod tokens;
 pub mod told;

@@ -1,0 +1,56 @@
+//! A counter that only rises: no number is returned twice, and none is below one that was returned before the call
+//! began.
+
+use std::collections::BTreeSet;
+
+/// The numbers of one counter.
+#[derive(Debug, Default)]
+pub struct Numbers {
+    returned: BTreeSet<i64>,
+}
+
+impl Numbers {
+    /// A call begins; returns the highest number that was returned so far.
+    pub fn begin(&self) -> Option<i64> {
+        self.returned.last().copied()
+    }
+
+    /// A call that began above `floor` has taken a number.
+    pub fn taken(&mut self, floor: Option<i64>, number: i64) -> Result<(), String> {
+        if floor.is_some_and(|floor| number <= floor) {
+            return Err(format!("{number} was returned after {floor:?}"));
+        }
+        if !self.returned.insert(number) {
+            return Err(format!("{number} was returned twice"));
+        }
+        Ok(())
+    }
+
+    /// A call that began above `floor` has read a number.
+    pub fn read(&self, floor: Option<i64>, number: i64) -> Result<(), String> {
+        match floor {
+            Some(floor) if number < floor => Err(format!("{number} was read after {floor}")),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_twice_or_an_old_one_is_a_violation() {
+        let mut numbers = Numbers::default();
+        let floor = numbers.begin();
+        numbers.taken(floor, 2).unwrap();
+        // Begun before the 2 was returned.
+        numbers.taken(floor, 1).unwrap();
+        numbers.taken(floor, 1).unwrap_err();
+        let floor = numbers.begin();
+        numbers.taken(floor, 2).unwrap_err();
+        numbers.read(floor, 1).unwrap_err();
+        numbers.read(floor, 2).unwrap();
+        numbers.taken(floor, 3).unwrap();
+    }
+}
