@@ -293,7 +293,7 @@ impl OnceBuilder {
         let directory = LockPath::parse(namespace, &format!("{}/done", self.path))?;
         let occasion = LockPath::segment(&self.occasion);
         let record = LockPath::parse(namespace, &format!("{}/done/{occasion}", self.path))?;
-        let mutex = InterProcessMutex::new(&self.client, &format!("{}/lock", self.path))?;
+        let mutex = InterProcessMutex::new(&self.client, format!("{}/lock", self.path))?;
         Ok((mutex, Records { client: Arc::clone(&self.client.core), directory, record }))
     }
 

@@ -563,7 +563,7 @@ async fn many_holds(server: &Server, count: usize) -> (Client, Vec<LockGuard>) {
     let client = rarely_beating(server).await;
     let mut guards = Vec::new();
     for number in 0..count {
-        let mutex = InterProcessMutex::new(&client, &format!("/locks/{number}")).unwrap();
+        let mutex = InterProcessMutex::new(&client, format!("/locks/{number}")).unwrap();
         guards.push(within("the grant", mutex.lock()).await.unwrap());
     }
     (client, guards)

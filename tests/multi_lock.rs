@@ -313,7 +313,7 @@ async fn it_goes_behind_those_of_its_client_that_wait_for_their_turn() {
     let mut fill = JoinSet::new();
     for index in 0..64 {
         server.create(&format!("/fill/{index}"), "").unwrap();
-        fill.spawn(InterProcessMutex::new(&client, &format!("/fill/{index}")).unwrap().lock());
+        fill.spawn(InterProcessMutex::new(&client, format!("/fill/{index}")).unwrap().lock());
     }
     within("the creates", gate.wait_hit()).await;
     barrier.pass().await;

@@ -156,7 +156,7 @@ async fn a_session_that_watches_too_much_says_so() {
     );
     // Paths of 7,000 bytes: seventeen fit into 120 KiB.
     let long = |i: usize| format!("/locks/{}{i:02}", "x".repeat(7_000));
-    let mutex = |client: &Client, i| InterProcessMutex::new(client, &long(i)).unwrap();
+    let mutex = |client: &Client, i| InterProcessMutex::new(client, long(i)).unwrap();
     let mut held = Vec::new();
     for i in 0..18 {
         held.push(within("a lock", mutex(&holder, i).lock()).await.unwrap());
@@ -170,7 +170,7 @@ async fn a_session_that_watches_too_much_says_so() {
         if i == 8 {
             // Half is used up.
             let own =
-                within("a lock", InterProcessMutex::new(&client, &long(99)).unwrap().lock()).await.unwrap();
+                within("a lock", InterProcessMutex::new(&client, long(99)).unwrap().lock()).await.unwrap();
             let mut revoked = ByHand::new(own.revoked()).start();
             until(&server, "a look without a watch", move |view| {
                 view.counters().requests_of(id, Op::GetData) == 10

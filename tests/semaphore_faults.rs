@@ -1,6 +1,6 @@
 //! What becomes of a semaphore's permits when something fails: every point of an acquire with every way of
 //! stopping it, lost replies, nodes deleted by other processes, limits that change, permits of other clients.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! Outages that are shorter than the lease cost no lock (docs/protocol.md#spare-connection): the longest that
 //! RELIABILITY.md promises, 0.45 T, for clients in every phase between two heartbeats.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ async fn holders(server: &Server, session_timeout: Duration) -> Vec<(Client, Loc
         let builder = Client::builder().session_timeout(session_timeout).retry_policy(RetryPolicy::default());
         let client = within("the session", builder.connect(&server.connect_string())).await.unwrap();
         assert_eq!(client.session_timeout(), Some(session_timeout));
-        let mutex = InterProcessMutex::new(&client, &format!("/locks/{i}")).unwrap();
+        let mutex = InterProcessMutex::new(&client, format!("/locks/{i}")).unwrap();
         let guard = within("the grant", mutex.lock()).await.unwrap();
         holders.push((client, guard));
         // The phase, in which time passes.
@@ -67,6 +68,7 @@ async fn lost(session_timeout: Duration, outage: impl AsyncFn(&Server, &[i64], I
     lost
 }
 
+#[expect(clippy::future_not_send, reason = "the future of a test stays on its thread")]
 async fn costs_no_lock(session_timeout: Duration, outage: impl AsyncFn(&Server, &[i64], Instant)) {
     for round in 1.. {
         let machine = Steadiness::watch();

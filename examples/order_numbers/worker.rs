@@ -71,9 +71,9 @@ impl Worker for Process {
         let client = Client::builder().session_timeout(config.session_timeout).connect(servers).await?;
         let tree = Tree::connect(servers, config.session_timeout).await?;
         let numbers = match config.lock {
-            Lock::Mutex => Numbers::Mutex(InterProcessMutex::new(&client, &format!("/locks{root}"))?),
+            Lock::Mutex => Numbers::Mutex(InterProcessMutex::new(&client, format!("/locks{root}"))?),
             Lock::Counter => {
-                let counter = DistributedAtomicLong::new(&client, &format!("{root}/counter"))?;
+                let counter = DistributedAtomicLong::new(&client, format!("{root}/counter"))?;
                 Numbers::Counter(counter.cached(config.block)?)
             }
             Lock::None => Numbers::Unprotected,

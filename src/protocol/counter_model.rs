@@ -380,7 +380,7 @@ impl<'a> World<'a> {
             // With a node for each of two, both may have been written.
             (_, CounterOutcome::Unknown) => assert!(self.rules.deleted || made.len() <= 1, "{}", what()),
             (_, CounterOutcome::Contended | CounterOutcome::OutOfTime | CounterOutcome::Failed) => {
-                assert!(made.is_empty(), "{}", what())
+                assert!(made.is_empty(), "{}", what());
             }
             _ => panic!("{}", what()),
         }

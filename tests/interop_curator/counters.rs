@@ -74,7 +74,7 @@ fn work(servers: &str, session: &str, path: &str, dir: &Path, name: &str) -> Out
             }
         };
         let counter = |which: &str| {
-            let builder = DistributedAtomicLong::builder(&client, &format!("{path}/{which}"));
+            let builder = DistributedAtomicLong::builder(&client, format!("{path}/{which}"));
             builder.lock_timeout(Duration::from_secs(60)).build()
         };
         let (ids, sum) = (counter("ids")?, counter("sum")?);
@@ -161,7 +161,7 @@ pub(crate) fn numbers_and_sums(peer: &CuratorPeer) -> Outcome {
         block_on(async {
             let client = connect(&servers).await?;
             let counter =
-                |which: &str| DistributedAtomicLong::new(&client, &format!("{}/{which}", start.path));
+                |which: &str| DistributedAtomicLong::new(&client, format!("{}/{which}", start.path));
             let values = (counter("ids")?.get().await?, counter("sum")?.get().await?);
             client.close().await?;
             check(&journal, values)

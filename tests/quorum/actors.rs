@@ -1,7 +1,7 @@
 //! Who takes part: a holder behind proxies of its own, and a rival that waits for the same lock.
 
 use std::error::Error;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use test_support::{Proxy, SOON, ZooKeeper, unique_path, within};

@@ -114,7 +114,7 @@ async fn data_that_no_request_can_carry_is_refused_at_build() {
     guard.release().await.unwrap();
     assert_eq!(session(&client), id, "no connection was closed for a request that was too large");
     assert_eq!(queue(&server), [""; 0]);
-    assert!(InterProcessMutex::new(&client, &format!("{path}p")).is_err());
+    assert!(InterProcessMutex::new(&client, format!("{path}p")).is_err());
 }
 
 /// Times at both ends of what can be asked for.

@@ -255,7 +255,7 @@ async fn an_acl_of_the_recipe_goes_to_parents_and_nodes(env: &Env) {
 async fn an_acl_that_zookeeper_refuses_is_rejected(env: &Env) {
     let client = env.client().await;
     let acl = Acl::new("nonsense", "x", Permissions::ALL);
-    let mutex = InterProcessMutex::builder(&client, &env.lock_path()).acl([acl]).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, env.lock_path()).acl([acl]).build().unwrap();
     let error = within("an answer", mutex.lock()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Rejected { .. }), "{error:?}");
 }
@@ -267,14 +267,14 @@ async fn an_acl_for_credentials_that_there_are_not_is_refused_before_any_request
     assert!(!error.is_retryable());
     assert!(error.to_string().contains("call `auth`"), "{error}");
     let client = env.client().await;
-    let error = InterProcessMutex::builder(&client, &env.lock_path()).acl([Acl::creator_all()]).build();
+    let error = InterProcessMutex::builder(&client, env.lock_path()).acl([Acl::creator_all()]).build();
     let error = error.unwrap_err();
     assert!(matches!(error, BuildError::InvalidOption { option: "acl", .. }), "{error:?}");
     assert!(error.to_string().contains("call `ClientBuilder::auth`"), "{error}");
     // A connector may have credentials of its own.
     let connector = zk::Client::connector().with_auth("digest", b"us:secret");
     let client = env.connect(env.builder().connector(connector).acl([Acl::creator_all()])).await;
-    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
 
 async fn at_random_moments_leaves_nothing(env: &Env) {
     let client = env.client().await;
-    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     let mut granted = 0;
     for _ in 0..60 {
         let patience = env.random().duration(Duration::from_millis(4));
@@ -49,8 +49,8 @@ async fn at_random_moments_leaves_nothing(env: &Env) {
 
 async fn a_waiter_leaves_nothing(env: &Env) {
     let (ours, theirs) = (env.client().await, env.client().await);
-    let waiting = InterProcessMutex::new(&theirs, &env.lock_path()).unwrap();
-    let guard = InterProcessMutex::new(&ours, &env.lock_path()).unwrap().lock().await.unwrap();
+    let waiting = InterProcessMutex::new(&theirs, env.lock_path()).unwrap();
+    let guard = InterProcessMutex::new(&ours, env.lock_path()).unwrap().lock().await.unwrap();
     // A create that was repeated may have left a second node, which is on its way out.
     ours.flush(SOON).await.unwrap();
     for _ in 0..3 {
@@ -160,7 +160,7 @@ async fn a_timeout_while_the_session_ends_harms_no_other(env: &Env) {
 
 async fn one_who_waits_in_memory_makes_room(env: &Env) {
     let client = env.client().await;
-    let mutex = InterProcessMutex::builder(&client, &env.lock_path()).max_znodes(1).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, env.lock_path()).max_znodes(1).build().unwrap();
     let guard = mutex.lock().await.unwrap();
     let (mut first, mut second) = (task::spawn(mutex.lock()), task::spawn(mutex.lock()));
     assert_pending!(first.poll());
@@ -200,7 +200,7 @@ async fn flush_waits_for_the_clean_up(env: &Env) {
 async fn flush_of_a_tidy_client_does_not_wait(env: &Env) {
     let client = env.client().await;
     client.flush(Duration::ZERO).await.unwrap();
-    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     let guard = mutex.lock().await.unwrap();
     // What is held is not left behind.
     client.flush(Duration::ZERO).await.unwrap();

@@ -76,7 +76,7 @@ async fn whatever_is_called_later_says_so(env: &Env) {
     let path = env.lock_path();
     let early = InterProcessMutex::new(&client, &path).unwrap();
     client.close().await.unwrap();
-    let late = InterProcessMutex::new(&client, &env.path("late")).unwrap();
+    let late = InterProcessMutex::new(&client, env.path("late")).unwrap();
     for mutex in [early, late] {
         let closed = |error: AcquireError| {
             assert!(
@@ -101,7 +101,7 @@ async fn whatever_is_called_later_says_so(env: &Env) {
 
 async fn it_ends_those_who_wait_in_memory(env: &Env) {
     let client = env.client().await;
-    let mutex = InterProcessMutex::builder(&client, &env.lock_path()).max_znodes(1).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, env.lock_path()).max_znodes(1).build().unwrap();
     let guard = mutex.lock().await.unwrap();
     let mut waiters = Vec::new();
     for _ in 0..5 {
@@ -165,7 +165,7 @@ async fn a_drain_ends_waiters_and_waits_for_guards(env: &Env) {
         tokio::spawn(narrow.lock()),
         tokio::spawn(InterProcessFairLock::new(&client, &busy).unwrap().lock()),
     ];
-    let reader = InterProcessReadWriteLock::new(&client, &env.path("documents")).unwrap().read_lock();
+    let reader = InterProcessReadWriteLock::new(&client, env.path("documents")).unwrap().read_lock();
     let read = reader.lock().await.unwrap();
     env.wait_count(&busy, 4).await;
     let drain = draining(&client, SOON).await;
@@ -177,7 +177,7 @@ async fn a_drain_ends_waiters_and_waits_for_guards(env: &Env) {
     env.wait_count(&busy, 1).await;
     // Guards go on, with all that they can do.
     assert!(guard.is_held() && read.is_held() && !drain.is_finished());
-    guard.transaction().create(&env.path("data"), b"").commit().await.unwrap();
+    guard.transaction().create(env.path("data"), b"").commit().await.unwrap();
     drop(read);
     within("the release", guard.release()).await.unwrap();
     within("the drain", drain).await.unwrap().unwrap();
@@ -188,7 +188,7 @@ async fn a_drain_ends_waiters_and_waits_for_guards(env: &Env) {
 
 async fn a_drain_ends_those_who_wait_for_permits_and_for_several_locks(env: &Env) {
     let client = env.client().await;
-    let semaphore = InterProcessSemaphore::new(&client, &env.lock_path(), 1).unwrap();
+    let semaphore = InterProcessSemaphore::new(&client, env.lock_path(), 1).unwrap();
     let permit = semaphore.acquire(SOON).await.unwrap();
     let waiter = tokio::spawn(semaphore.acquire(Duration::from_secs(600)));
     env.wait_no_room().await;
@@ -219,7 +219,7 @@ async fn a_drain_gives_up_what_is_kept_at_once(env: &Env) {
     mutex.lock().await.unwrap().release().await.unwrap();
     readers.read_lock().lock().await.unwrap().release().await.unwrap();
     let guard = other.lock().await.unwrap();
-    let last = InterProcessMutex::new(&client, &env.path("last")).unwrap().lock().await.unwrap();
+    let last = InterProcessMutex::new(&client, env.path("last")).unwrap().lock().await.unwrap();
     let drain = draining(&client, SOON).await;
     env.wait_count(&kept, 0).await;
     env.wait_count(&documents, 0).await;
@@ -238,7 +238,7 @@ async fn a_drain_out_of_time_says_what_was_held_and_closes(env: &Env) {
     let guard = InterProcessMutex::new(&client, &second).unwrap().lock().await.unwrap();
     let line = line!() - 1;
     let other = InterProcessFairLock::new(&client, &first).unwrap().lock().await.unwrap();
-    let released = InterProcessMutex::new(&client, &env.path("c")).unwrap().lock().await.unwrap();
+    let released = InterProcessMutex::new(&client, env.path("c")).unwrap().lock().await.unwrap();
     drop(released);
     let error = within("an answer", client.drain(BRIEFLY)).await.unwrap_err();
     let DrainError::StillHeld { timeout, held, source, .. } = &error else { panic!("{error:?}") };
@@ -257,7 +257,7 @@ async fn a_drain_out_of_time_says_what_was_held_and_closes(env: &Env) {
 
 async fn a_drain_waits_for_no_lock_that_is_lost(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
-    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     let guard = mutex.lock().await.unwrap();
     let drain = draining(&client, SOON * 10).await;
     env.expire(&client, &link).await;
@@ -270,7 +270,7 @@ async fn a_drain_waits_for_no_lock_that_is_lost(env: &Env) {
 
 async fn a_drain_that_is_dropped_leaves_the_guards_and_refuses_the_rest(env: &Env) {
     let client = env.client().await;
-    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     let guard = mutex.lock().await.unwrap();
     let mut drain = Box::pin(client.drain(SOON));
     assert!(tokio::time::timeout(Duration::ZERO, &mut drain).await.is_err());
@@ -298,7 +298,7 @@ async fn a_drain_closes_a_borrowed_session_s_client_only(env: &Env) {
 async fn it_goes_on_when_it_is_not_waited_for(env: &Env) {
     let client = env.client().await;
     let session = client.session_id().unwrap();
-    let guard = InterProcessMutex::new(&client, &env.lock_path()).unwrap().lock().await.unwrap();
+    let guard = InterProcessMutex::new(&client, env.lock_path()).unwrap().lock().await.unwrap();
     // Polled once: it may be that quick.
     let _ = tokio::time::timeout(Duration::ZERO, client.close()).await;
     env.wait_session_gone(session).await;
@@ -325,7 +325,7 @@ async fn without_a_server_it_ends_with_the_session(env: &Env) {
 async fn dropping_the_last_handle_ends_the_session(env: &Env) {
     let client = env.client().await;
     let session = client.session_id().unwrap();
-    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     let guard = mutex.lock().await.unwrap();
     let lost = guard.lost();
     drop((client, mutex));
@@ -339,7 +339,7 @@ async fn dropping_the_last_handle_ends_the_session(env: &Env) {
 async fn a_mutex_alone_keeps_the_session(env: &Env) {
     let client = env.client().await;
     let session = client.session_id().unwrap();
-    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     drop(client);
     within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
     assert!(env.knows_session(session).await);
@@ -352,7 +352,7 @@ async fn a_waiter_alone_keeps_the_session(env: &Env) {
     let guard = theirs.lock().await.unwrap();
     let client = env.client().await;
     let session = client.session_id().unwrap();
-    let waiter = tokio::spawn(InterProcessMutex::new(&client, &env.lock_path()).unwrap().lock());
+    let waiter = tokio::spawn(InterProcessMutex::new(&client, env.lock_path()).unwrap().lock());
     drop(client);
     env.wait_count(&env.lock_path(), 2).await;
     guard.release().await.unwrap();
@@ -394,7 +394,7 @@ async fn a_borrowed_session_is_connected_from_the_start(env: &Env) {
 async fn a_borrowed_session_locks(env: &Env) {
     let session = session(env).await;
     let client = Client::from_session(session.clone()).unwrap();
-    let (mutex, theirs) = (InterProcessMutex::new(&client, &env.lock_path()).unwrap(), env.mutex().await);
+    let (mutex, theirs) = (InterProcessMutex::new(&client, env.lock_path()).unwrap(), env.mutex().await);
     let guard = within("a free lock", mutex.lock()).await.unwrap();
     assert_eq!(env.stat(&guard.node()).await.unwrap().ephemeral_owner, session.session_id().0);
     let waiter = tokio::spawn(theirs.lock());

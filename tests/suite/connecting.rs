@@ -72,7 +72,7 @@ async fn goes_on_to_the_next_address(env: &Env) {
         [format!("{closed},{}", env.connect_string()), format!("{}, {closed}", env.connect_string())]
     {
         let client = env.connect_to(&servers, env.builder()).await;
-        let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+        let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
         within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
     }
 }
@@ -122,7 +122,7 @@ async fn unknown_credentials_are_refused(env: &Env) {
             assert!(!error.is_retryable());
         }
         Ok(client) => {
-            let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+            let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
             let error = within("an answer", mutex.lock()).await.unwrap_err();
             assert!(matches!(error, AcquireError::AuthFailed { .. }), "{error:?}");
             assert!(!error.is_retryable());
@@ -136,7 +136,7 @@ async fn lazily_a_client_connects_by_itself(env: &Env) {
     let mut states = client.watch_state();
     within("a session", states.wait_for(|state| *state == ConnectionState::Connected)).await.unwrap();
     assert!(client.session_id().is_some());
-    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
     client.close().await.unwrap();
 }
@@ -145,7 +145,7 @@ async fn lazily_what_is_asked_for_waits_for_the_first_session(env: &Env) {
     let link = env.link();
     link.cut();
     let client = env.builder().connect_lazy(link.connect_string()).unwrap();
-    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     let late = within("an answer", mutex.acquire(BRIEFLY)).await.unwrap_err();
     assert!(matches!(late, AcquireError::Connection { .. }) && late.is_retryable(), "{late:?}");
     assert_eq!((client.state(), client.session_id()), (ConnectionState::Connecting, None));
@@ -162,7 +162,7 @@ async fn lazily_unknown_credentials_close_the_client(env: &Env) {
     let client = builder.connect_lazy(&env.connect_string()).unwrap();
     let mut states = client.watch_state();
     within("the end", states.wait_for(|state| *state == ConnectionState::Closed)).await.unwrap();
-    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     let error = within("an answer", mutex.lock()).await.unwrap_err();
     assert!(matches!(error, AcquireError::AuthFailed { .. }), "{error:?}");
 }
@@ -171,7 +171,7 @@ async fn lazily_it_can_be_closed_before_it_has_a_session(env: &Env) {
     let link = env.link();
     link.cut();
     let client = env.builder().connect_lazy(link.connect_string()).unwrap();
-    let waiter = tokio::spawn(InterProcessMutex::new(&client, &env.lock_path()).unwrap().lock());
+    let waiter = tokio::spawn(InterProcessMutex::new(&client, env.lock_path()).unwrap().lock());
     within("the end", client.close()).await.unwrap();
     assert_eq!(client.state(), ConnectionState::Closed);
     let error = within("its end", waiter).await.unwrap().unwrap_err();
@@ -238,8 +238,8 @@ async fn clones_share_everything(env: &Env) {
     let client = env.client().await;
     let clone = client.clone();
     assert_eq!(client.session_id(), clone.session_id());
-    let guard = InterProcessMutex::new(&client, &env.lock_path()).unwrap().lock().await.unwrap();
-    assert!(InterProcessMutex::new(&clone, &env.lock_path()).unwrap().is_acquired_in_this_process());
+    let guard = InterProcessMutex::new(&client, env.lock_path()).unwrap().lock().await.unwrap();
+    assert!(InterProcessMutex::new(&clone, env.lock_path()).unwrap().is_acquired_in_this_process());
     drop(client);
     assert!(guard.is_held());
     clone.close().await.unwrap();

@@ -26,7 +26,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
 }
 
 fn counter(env: &Env, client: &Client) -> DistributedAtomicLong {
-    DistributedAtomicLong::new(client, &env.path("counter")).unwrap()
+    DistributedAtomicLong::new(client, env.path("counter")).unwrap()
 }
 
 async fn every_number_is_handed_out_once(env: &Env) {

@@ -134,7 +134,7 @@ async fn check_namespace(env: &Env, client: &zookeeper_recipes::Client, namespac
     assert!(env.stat(&format!("{namespace}{node}")).await.is_some());
     // Without the namespace it is another name for the same lock.
     let plain = env.client().await;
-    let same = InterProcessMutex::new(&plain, &format!("{namespace}/shop/stock")).unwrap();
+    let same = InterProcessMutex::new(&plain, format!("{namespace}/shop/stock")).unwrap();
     assert!(same.try_lock().await.is_err());
     let error = mutex.acquire(Duration::ZERO).await.unwrap_err();
     assert_eq!(error.path(), "/shop/stock");

@@ -24,7 +24,7 @@ async fn one_selector_leads_at_a_time(env: &Env) {
     let terms = Arc::new(Mutex::new(Vec::new()));
     let mut participants = JoinSet::new();
     for _ in 0..3 {
-        let selector = LeaderSelector::new(&env.client().await, &env.lock_path()).unwrap();
+        let selector = LeaderSelector::new(&env.client().await, env.lock_path()).unwrap();
         let (section, terms) = (Arc::clone(&section), Arc::clone(&terms));
         participants.spawn(async move {
             for _ in 0..5 {
@@ -63,7 +63,7 @@ async fn one_latch_leads_at_a_time(env: &Env) {
 }
 
 fn latch(client: &Client, env: &Env, id: &str) -> LeaderLatch {
-    LeaderLatch::builder(client, &env.lock_path()).id(id).start().unwrap()
+    LeaderLatch::builder(client, env.lock_path()).id(id).start().unwrap()
 }
 
 async fn leads(latch: &LeaderLatch) -> Leadership {
@@ -100,7 +100,7 @@ async fn the_next_selector_leads_when_the_leaders_session_ends(env: &Env) {
     let begun = Arc::clone(&section);
     let started = Arc::new(Notify::new());
     let starting = Arc::clone(&started);
-    let first = LeaderSelector::new(&client, &env.lock_path()).unwrap();
+    let first = LeaderSelector::new(&client, env.lock_path()).unwrap();
     let work = first.lead(move |term| {
         let is_first = {
             let mut begun = begun.lock().unwrap();
@@ -117,7 +117,7 @@ async fn the_next_selector_leads_when_the_leaders_session_ends(env: &Env) {
     });
     let leading = tokio::spawn(work);
     within("the first term", started.notified()).await;
-    let second = LeaderSelector::new(&env.client().await, &env.lock_path()).unwrap();
+    let second = LeaderSelector::new(&env.client().await, env.lock_path()).unwrap();
     let next = tokio::spawn(second.lead(async |term| term));
     env.wait_count(&env.lock_path(), 2).await;
     env.expire(&client, &link).await;

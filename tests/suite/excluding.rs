@@ -104,8 +104,7 @@ async fn tasks_behind_few_nodes_lose_no_increment(env: &Env) {
     let mut mutexes = Vec::new();
     for nodes in [1, 2] {
         let client = env.client().await;
-        mutexes
-            .push(InterProcessMutex::builder(&client, &env.lock_path()).max_znodes(nodes).build().unwrap());
+        mutexes.push(InterProcessMutex::builder(&client, env.lock_path()).max_znodes(nodes).build().unwrap());
     }
     visit(env, &mutexes, 12, 8).await;
 }
@@ -188,11 +187,11 @@ async fn locks_of_different_paths_are_independent(env: &Env) {
     let client = env.client().await;
     let mut guards = Vec::new();
     for number in 0..20 {
-        let mutex = InterProcessMutex::new(&client, &env.path(&format!("lock-{number}"))).unwrap();
+        let mutex = InterProcessMutex::new(&client, env.path(&format!("lock-{number}"))).unwrap();
         guards.push(within("a free lock", mutex.lock()).await.unwrap());
     }
     // One of them may be named like a contender of another: that changes nothing below it.
-    let nested = InterProcessMutex::new(&client, &env.path("lock-3/below")).unwrap();
+    let nested = InterProcessMutex::new(&client, env.path("lock-3/below")).unwrap();
     guards.push(within("a free lock", nested.lock()).await.unwrap());
     for guard in guards {
         assert!(guard.is_held());
@@ -202,7 +201,7 @@ async fn locks_of_different_paths_are_independent(env: &Env) {
 
 async fn a_short_interruption_costs_no_lock(env: &Env) {
     let (ours, theirs) = (env.client().await, env.mutex().await);
-    let mutex = InterProcessMutex::new(&ours, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&ours, env.lock_path()).unwrap();
     let guard = mutex.lock().await.unwrap();
     let waiter = tokio::spawn(theirs.lock());
     env.wait_count(&env.lock_path(), 2).await;

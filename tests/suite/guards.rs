@@ -99,7 +99,7 @@ async fn a_release_says_that_the_node_had_been_deleted(env: &Env) {
 
 async fn a_release_says_that_the_session_had_expired(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
-    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     let guard = mutex.lock().await.unwrap();
     env.expire(&client, &link).await;
     let lost = within("the loss", guard.lost()).await;
@@ -159,7 +159,7 @@ async fn it_keeps_the_session_alive_by_itself(env: &Env) {
     let theirs = env.mutex().await;
     let (guard, session) = {
         let client = env.client().await;
-        let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+        let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
         (mutex.lock().await.unwrap(), client.session_id().unwrap())
     };
     assert!(theirs.try_lock().await.is_err());
@@ -176,7 +176,7 @@ async fn the_last_handle_of_all_reports_its_release_too(env: &Env) {
     for _ in 0..5 {
         let client = env.client().await;
         let session = client.session_id().unwrap();
-        let guard = InterProcessMutex::new(&client, &env.lock_path()).unwrap().lock().await.unwrap();
+        let guard = InterProcessMutex::new(&client, env.lock_path()).unwrap().lock().await.unwrap();
         drop(client);
         within("the release", guard.release()).await.unwrap();
         assert!(env.children(&env.lock_path()).await.is_empty());
@@ -202,7 +202,7 @@ async fn it_knows_its_path_and_its_node(env: &Env) {
 
 async fn lost_does_not_resolve_by_a_release(env: &Env) {
     let client = env.client().await;
-    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     let guard = mutex.lock().await.unwrap();
     let mut lost = task::spawn(guard.lost());
     assert_pending!(lost.poll());
@@ -215,7 +215,7 @@ async fn lost_does_not_resolve_by_a_release(env: &Env) {
 
 async fn lost_resolves_for_those_who_hold_only_the_future(env: &Env) {
     let client = env.client().await;
-    let guard = InterProcessMutex::new(&client, &env.lock_path()).unwrap().lock().await.unwrap();
+    let guard = InterProcessMutex::new(&client, env.lock_path()).unwrap().lock().await.unwrap();
     let early = tokio::spawn(is_send(guard.lost()));
     client.close().await.unwrap();
     assert_eq!(within("the loss", early).await.unwrap().reason(), LostReason::Closed);
@@ -227,13 +227,13 @@ async fn lost_resolves_for_those_who_hold_only_the_future(env: &Env) {
 
 async fn the_process_knows_what_it_holds(env: &Env) {
     let (client, theirs) = (env.client().await, env.mutex().await);
-    let handle = |client: &Client| InterProcessMutex::new(client, &env.lock_path()).unwrap();
+    let handle = |client: &Client| InterProcessMutex::new(client, env.lock_path()).unwrap();
     let (one, other) = (handle(&client), handle(&client.clone()));
     assert!(!one.is_acquired_in_this_process());
     let guard: LockGuard = one.lock().await.unwrap();
     assert!(one.is_acquired_in_this_process() && other.is_acquired_in_this_process());
     assert!(!theirs.is_acquired_in_this_process(), "another client is like another process");
-    let elsewhere = InterProcessMutex::new(&client, &env.path("elsewhere")).unwrap();
+    let elsewhere = InterProcessMutex::new(&client, env.path("elsewhere")).unwrap();
     assert!(!elsewhere.is_acquired_in_this_process());
     let waiter = tokio::spawn(theirs.lock());
     env.wait_count(&env.lock_path(), 2).await;
@@ -268,7 +268,7 @@ async fn work_is_dropped_when_the_lock_is_lost(env: &Env) {
         }
     }
     let client = env.client().await;
-    let guard = InterProcessMutex::new(&client, &env.lock_path()).unwrap().lock().await.unwrap();
+    let guard = InterProcessMutex::new(&client, env.lock_path()).unwrap().lock().await.unwrap();
     assert_eq!(guard.while_held(async { 42 }).await.unwrap(), 42);
     let dropped = Arc::default();
     let work = Dropped(Arc::clone(&dropped));
@@ -290,7 +290,7 @@ async fn it_is_suspended_and_lost_before_another_contender_is_granted(env: &Env)
     let builder = env.builder().session_timeout(Duration::from_secs(12));
     let client = env.connect_to(link.connect_string(), builder).await;
     let theirs = env.mutex().await;
-    let guard = InterProcessMutex::new(&client, &env.lock_path()).unwrap().lock().await.unwrap();
+    let guard = InterProcessMutex::new(&client, env.lock_path()).unwrap().lock().await.unwrap();
     assert_eq!(guard.state(), LockState::Held);
     let waiter = tokio::spawn(theirs.lock());
     env.wait_count(&env.lock_path(), 2).await;
@@ -311,7 +311,7 @@ async fn it_is_suspended_and_lost_before_another_contender_is_granted(env: &Env)
 async fn it_comes_back_from_a_short_interruption(env: &Env) {
     let link = env.link();
     let client = env.connect_to(link.connect_string(), env.builder()).await;
-    let guard = InterProcessMutex::new(&client, &env.lock_path()).unwrap().lock().await.unwrap();
+    let guard = InterProcessMutex::new(&client, env.lock_path()).unwrap().lock().await.unwrap();
     let mut states = client.watch_state();
     let suspended = |state: &ConnectionState| *state == ConnectionState::Suspended;
     let connected = |state: &ConnectionState| *state == ConnectionState::Connected;
@@ -331,7 +331,7 @@ async fn it_comes_back_from_a_short_interruption(env: &Env) {
 async fn a_deleted_node_is_noticed(env: &Env) {
     let builder = env.builder().session_timeout(Duration::from_secs(12));
     let client = env.connect(builder).await;
-    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     let guard = mutex.lock().await.unwrap();
     env.delete(&guard.node()).await;
     let lost = within("the loss", guard.lost()).await;
@@ -345,7 +345,7 @@ async fn deleted_nodes_are_noticed_and_no_others(env: &Env) {
     let client = env.connect(env.builder().session_timeout(Duration::from_secs(12))).await;
     let mut guards = Vec::new();
     for number in 0..10 {
-        let mutex = InterProcessMutex::new(&client, &format!("{}-{number}", env.lock_path())).unwrap();
+        let mutex = InterProcessMutex::new(&client, format!("{}-{number}", env.lock_path())).unwrap();
         guards.push(within("a lock", mutex.lock()).await.unwrap());
     }
     let (stay, go) = guards.split_at(3);
@@ -409,7 +409,7 @@ async fn what_the_previous_holder_wrote_is_read(env: &Env) {
                 let read = guard.get_data(&path).await.unwrap().unwrap();
                 let count: u32 = std::str::from_utf8(&read.data).unwrap().parse().unwrap_or(0);
                 let write = guard.transaction().set_data(&path, (count + 1).to_string(), read.version);
-                write.create(&format!("{log}/{task}-{round}"), "").commit().await.unwrap();
+                write.create(format!("{log}/{task}-{round}"), "").commit().await.unwrap();
                 guard.release().await.unwrap();
             }
         });

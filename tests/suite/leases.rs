@@ -60,7 +60,7 @@ async fn a_line_moves_on_by_itself_when_leases_are_over(env: &Env) {
     let turns: Arc<Mutex<Vec<LockGuard>>> = Arc::default();
     let mut line = JoinSet::new();
     for client in [&ours, &ours, &theirs, &theirs, &ours, &theirs] {
-        let lock = InterProcessFairLock::new(client, &env.lock_path()).unwrap();
+        let lock = InterProcessFairLock::new(client, env.lock_path()).unwrap();
         let turns = Arc::clone(&turns);
         line.spawn(async move {
             let guard = within("a turn", lock.acquire_for(SOON, LEASE)).await.unwrap();
@@ -120,7 +120,7 @@ async fn a_late_release_touches_no_other_node(env: &Env) {
 }
 
 async fn a_converted_lock_keeps_it(env: &Env) {
-    let lock = InterProcessReadWriteLock::new(&env.client().await, &env.lock_path()).unwrap();
+    let lock = InterProcessReadWriteLock::new(&env.client().await, env.lock_path()).unwrap();
     let writer = within("a free lock", lock.write_lock().acquire_for(SOON, LONG)).await.unwrap();
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
@@ -134,7 +134,7 @@ async fn a_converted_lock_keeps_it(env: &Env) {
 
 async fn it_ends_with_its_session_too(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
-    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     let guard = within("a free lock", mutex.acquire_for(SOON, LONG)).await.unwrap();
     env.expire(&client, &link).await;
     let lost = within("the loss", guard.lost()).await;

@@ -14,14 +14,14 @@ pub(crate) fn all() -> Vec<Behaviour> {
 }
 
 async fn join(env: &Env, id: &str) -> GroupMember {
-    let member = GroupMember::new(&env.client().await, &env.path("group"), id, id).unwrap();
+    let member = GroupMember::new(&env.client().await, env.path("group"), id, id).unwrap();
     within("the join", member.wait_for_initial_create(SOON)).await.unwrap();
     member
 }
 
 async fn they_come_back_after_their_sessions(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
-    let node = PersistentNode::new(&client, &env.path("node"), "a").unwrap();
+    let node = PersistentNode::new(&client, env.path("node"), "a").unwrap();
     within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
     within("the write", node.set_data("b")).await.unwrap();
     let before = env.stat(node.path()).await.unwrap().ephemeral_owner;
@@ -66,7 +66,7 @@ async fn they_come_and_go(env: &Env) {
 
 async fn a_name_is_taken_over_when_its_owner_goes(env: &Env) {
     let first = join(env, "1").await;
-    let second = GroupMember::new(&env.client().await, &env.path("group"), "1", "second").unwrap();
+    let second = GroupMember::new(&env.client().await, env.path("group"), "1", "second").unwrap();
     let mut states = second.watch_state();
     let conflict = states.wait_for(|state| *state == PersistentNodeState::Conflict);
     within("the conflict", conflict).await.unwrap();

@@ -43,7 +43,7 @@ async fn handles_with_other_options_conflict(env: &Env) {
     }
     // The same again is no conflict, and another path is another lock.
     InterProcessMutex::builder(&client, &path).max_znodes(3).data("x").build().unwrap();
-    InterProcessMutex::builder(&client, &env.path("other")).max_znodes(4).build().unwrap();
+    InterProcessMutex::builder(&client, env.path("other")).max_znodes(4).build().unwrap();
     first.lock().await.unwrap().release().await.unwrap();
 }
 
@@ -89,8 +89,8 @@ async fn options_can_change_when_the_last_handle_is_gone(env: &Env) {
 
 async fn clients_do_not_share_options(env: &Env) {
     let (ours, theirs) = (env.client().await, env.client().await);
-    let few = InterProcessMutex::builder(&ours, &env.lock_path()).max_znodes(1).build().unwrap();
-    let many = InterProcessMutex::builder(&theirs, &env.lock_path()).max_znodes(8).build().unwrap();
+    let few = InterProcessMutex::builder(&ours, env.lock_path()).max_znodes(1).build().unwrap();
+    let many = InterProcessMutex::builder(&theirs, env.lock_path()).max_znodes(8).build().unwrap();
     let guard = few.lock().await.unwrap();
     assert!(many.try_lock().await.is_err());
     guard.release().await.unwrap();

@@ -34,7 +34,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
 }
 
 fn mutex(client: &Client, env: &Env) -> InterProcessMutex {
-    InterProcessMutex::new(client, &env.lock_path()).unwrap()
+    InterProcessMutex::new(client, env.lock_path()).unwrap()
 }
 
 /// What servers that are back answer. A client that tries only twice is asked again if a busy machine needs longer.
@@ -108,7 +108,7 @@ async fn lock_says_so_when_the_policy_is_exhausted(env: &Env) {
     let (client, link) = env.linked(builder).await;
     mutex(&client, env).lock().await.unwrap().release().await.unwrap();
     link.cut();
-    let attempts = [mutex(&client, env), InterProcessMutex::new(&client, &env.path("other")).unwrap()];
+    let attempts = [mutex(&client, env), InterProcessMutex::new(&client, env.path("other")).unwrap()];
     let attempts = attempts.map(|mutex| tokio::spawn(mutex.lock()));
     for attempt in attempts {
         let error = within("an answer", attempt).await.unwrap().unwrap_err();
@@ -226,7 +226,7 @@ async fn flush_says_what_is_left_during_an_outage(env: &Env) {
     let client = env.connect_to(link.connect_string(), env.builder()).await;
     let mut guards = Vec::new();
     for number in 0..3 {
-        let mutex = InterProcessMutex::new(&client, &env.path(&format!("lock-{number}"))).unwrap();
+        let mutex = InterProcessMutex::new(&client, env.path(&format!("lock-{number}"))).unwrap();
         guards.push(mutex.lock().await.unwrap());
     }
     link.cut();

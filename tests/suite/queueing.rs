@@ -73,7 +73,7 @@ async fn first_come_first_served_within_one_client(env: &Env) {
 
 async fn first_come_first_served_where_most_wait_in_memory(env: &Env) {
     let client = env.client().await;
-    let mutex = InterProcessMutex::builder(&client, &env.lock_path()).max_znodes(1).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, env.lock_path()).max_znodes(1).build().unwrap();
     let guard = mutex.lock().await.unwrap();
     let served = Arc::new(Mutex::new(Vec::new()));
     let mut waiters = JoinSet::new();
@@ -179,7 +179,7 @@ async fn a_lock_that_was_never_used_has_no_participants(env: &Env) {
 
 async fn a_client_keeps_no_more_nodes_than_it_may(env: &Env) {
     let client = env.client().await;
-    let mutex = InterProcessMutex::builder(&client, &env.lock_path()).max_znodes(4).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, env.lock_path()).max_znodes(4).build().unwrap();
     let guard = mutex.lock().await.unwrap();
     let mut waiters = JoinSet::new();
     for _ in 0..40 {

@@ -37,15 +37,15 @@ pub(crate) fn all() -> Vec<Behaviour> {
 }
 
 fn handing_over(client: &Client, env: &Env) -> InterProcessMutex {
-    InterProcessMutex::builder(client, &env.lock_path()).handoff(5, LONG).build().unwrap()
+    InterProcessMutex::builder(client, env.lock_path()).handoff(5, LONG).build().unwrap()
 }
 
 fn keeping(client: &Client, env: &Env) -> InterProcessMutex {
-    InterProcessMutex::builder(client, &env.lock_path()).sticky(LONG).build().unwrap()
+    InterProcessMutex::builder(client, env.lock_path()).sticky(LONG).build().unwrap()
 }
 
 fn sharing(client: &Client, env: &Env) -> InterProcessReadWriteLock {
-    InterProcessReadWriteLock::builder(client, &env.lock_path()).sticky(LONG).build().unwrap()
+    InterProcessReadWriteLock::builder(client, env.lock_path()).sticky(LONG).build().unwrap()
 }
 
 /// The lock, kept by this client. Returns its node.
@@ -305,7 +305,7 @@ async fn reader(lock: &InterProcessReadWriteLock) -> ReadGuard {
 async fn a_writer_of_another_client_gets_a_kept_lock(env: &Env) {
     let (ours, theirs) = (env.client().await, env.client().await);
     let ours = sharing(&ours, env);
-    let theirs = InterProcessReadWriteLock::new(&theirs, &env.lock_path()).unwrap();
+    let theirs = InterProcessReadWriteLock::new(&theirs, env.lock_path()).unwrap();
     drop(reader(&ours).await);
     within("the kept lock", theirs.write_lock().lock()).await.unwrap().release().await.unwrap();
     drop(reader(&ours).await);

@@ -162,7 +162,7 @@ async fn first_come_first_served(env: &Env) {
 async fn of_one_client_too_first_come_first_served(env: &Env) {
     let client = env.client().await;
     let semaphore =
-        InterProcessSemaphore::builder(&client, &env.lock_path(), 1).max_znodes(1).build().unwrap();
+        InterProcessSemaphore::builder(&client, env.lock_path(), 1).max_znodes(1).build().unwrap();
     let mut held = semaphore.acquire(SOON).await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut waiting = Vec::new();
@@ -327,7 +327,7 @@ async fn a_limit_may_be_somewhere_else(env: &Env) {
     env.create(&count, zk::CreateMode::Persistent).await;
     env.outsider().await.set_data(&count, &2_i32.to_be_bytes(), None).await.unwrap();
     let semaphore = |name: &str| {
-        InterProcessSemaphore::builder(&client, &env.path(name), 9).shared_count(&count).build().unwrap()
+        InterProcessSemaphore::builder(&client, env.path(name), 9).shared_count(&count).build().unwrap()
     };
     let (first, second) = (semaphore("first"), semaphore("second"));
     for semaphore in [&first, &second] {
@@ -425,7 +425,7 @@ async fn tokens_rise(env: &Env) {
 async fn a_permit_says_where_it_is(env: &Env) {
     let client = env.client().await;
     let semaphore =
-        InterProcessSemaphore::builder(&client, &env.lock_path(), 2).data("worker-7").build().unwrap();
+        InterProcessSemaphore::builder(&client, env.lock_path(), 2).data("worker-7").build().unwrap();
     let permit = semaphore.acquire_many(2, SOON).await.unwrap();
     assert_eq!((permit.path(), semaphore.path()), (&*env.lock_path(), &*env.lock_path()));
     for node in permit.nodes() {
@@ -724,13 +724,13 @@ async fn whatever_is_among_the_leases_counts(env: &Env) {
 async fn limits_of_zero_and_too_much_are_refused(env: &Env) {
     let client = env.client().await;
     for limit in [0, u32::MAX] {
-        let error = InterProcessSemaphore::new(&client, &env.lock_path(), limit).unwrap_err();
+        let error = InterProcessSemaphore::new(&client, env.lock_path(), limit).unwrap_err();
         assert!(matches!(error, BuildError::InvalidOption { .. }), "{error:?}");
         assert!(error.to_string().contains(&env.lock_path()), "{error}");
     }
     assert!(matches!(InterProcessSemaphore::new(&client, "no path", 1), Err(BuildError::InvalidPath(_))));
     let semaphore = at(&client, &env.lock_path(), 2);
-    let error = InterProcessSemaphore::new(&client, &env.lock_path(), 3).unwrap_err();
+    let error = InterProcessSemaphore::new(&client, env.lock_path(), 3).unwrap_err();
     assert!(matches!(error, BuildError::LimitMismatch { ours: 3, theirs: 2, .. }), "{error:?}");
     drop(semaphore);
     assert!(env.stat(&env.lock_path()).await.is_none());

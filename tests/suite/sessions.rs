@@ -28,7 +28,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
 }
 
 fn mutex(client: &Client, env: &Env) -> InterProcessMutex {
-    InterProcessMutex::new(client, &env.lock_path()).unwrap()
+    InterProcessMutex::new(client, env.lock_path()).unwrap()
 }
 
 async fn a_holder_whose_session_is_killed_makes_room(env: &Env) {
@@ -102,7 +102,7 @@ async fn a_waiter_keeps_its_deadline_over_sessions(env: &Env) {
 
 async fn those_who_wait_in_memory_survive_it_too(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
-    let mutex = InterProcessMutex::builder(&client, &env.lock_path()).max_znodes(1).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, env.lock_path()).max_znodes(1).build().unwrap();
     let guard = mutex.lock().await.unwrap();
     let (mut first, mut second) = (task::spawn(mutex.lock()), task::spawn(mutex.lock()));
     assert_pending!(first.poll());
@@ -138,7 +138,7 @@ async fn a_create_that_the_end_overtakes_is_not_taken_for_ours(env: &Env) {
 
 async fn a_delete_that_the_end_overtakes_is_over(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
-    let (one, other) = (mutex(&client, env), InterProcessMutex::new(&client, &env.path("other")).unwrap());
+    let (one, other) = (mutex(&client, env), InterProcessMutex::new(&client, env.path("other")).unwrap());
     let (dropped, released) = (one.lock().await.unwrap(), other.lock().await.unwrap());
     let session = client.session_id().unwrap();
     link.cut();

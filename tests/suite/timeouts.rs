@@ -71,7 +71,7 @@ async fn a_wait_ends_in_time_and_leaves_nothing(env: &Env) {
 
 async fn a_wait_in_memory_ends_in_time_too(env: &Env) {
     let client = env.client().await;
-    let mutex = InterProcessMutex::builder(&client, &env.lock_path()).max_znodes(1).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, env.lock_path()).max_znodes(1).build().unwrap();
     let guard = mutex.lock().await.unwrap();
     let timeout = BRIEFLY;
     let start = Instant::now();
@@ -173,7 +173,7 @@ async fn a_server_that_is_slow_to_answer_is_no_busy_lock(env: &Env) {
     let guard = ours.lock().await.unwrap();
     let matcher = zookeeper_test_server::Match::op(Op::Create).session(theirs.session_id().unwrap());
     let gate = env.server().hold_reply(matcher);
-    let mutex = InterProcessMutex::new(&theirs, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&theirs, env.lock_path()).unwrap();
     // The connection is there, but that the lock is held is not known here.
     let error = mutex.acquire(BRIEFLY).await.unwrap_err();
     assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
@@ -186,7 +186,7 @@ async fn a_server_that_is_slow_to_answer_is_no_busy_lock(env: &Env) {
 
 async fn endless_durations_do_no_harm(env: &Env) {
     let (ours, theirs) = (env.client().await, env.mutex().await);
-    let mutex = InterProcessMutex::new(&ours, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&ours, env.lock_path()).unwrap();
     let guard = within("a free lock", mutex.acquire(Duration::MAX)).await.unwrap();
     let mut waiting = task::spawn(theirs.acquire(Duration::MAX));
     assert_pending!(waiting.poll());
@@ -202,7 +202,7 @@ async fn endless_durations_do_no_harm(env: &Env) {
     ours.flush(Duration::MAX).await.unwrap();
     let builder = env.builder().session_timeout(Duration::MAX).connect_timeout(Duration::MAX);
     let patient = env.connect(builder).await;
-    let mutex = InterProcessMutex::new(&patient, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&patient, env.lock_path()).unwrap();
     within("a free lock", mutex.try_lock()).await.unwrap().release().await.unwrap();
     within("the end", patient.close()).await.unwrap();
 }
@@ -211,7 +211,7 @@ async fn optional_turns_only_busy_into_an_answer(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.client().await);
     let free = ours.acquire(Duration::from_secs(10)).await.optional().unwrap();
     let Acquired(guard) = free else { panic!("it was free") };
-    let mutex = InterProcessMutex::new(&theirs, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&theirs, env.lock_path()).unwrap();
     assert!(matches!(mutex.acquire(Duration::ZERO).await.optional().unwrap(), Busy));
     assert!(matches!(mutex.try_lock().await.optional().unwrap(), Busy));
     drop(guard);
@@ -254,7 +254,7 @@ async fn the_error_names_no_holder_when_other_clients_hold(env: &Env) {
 
 async fn a_try_is_answered_at_once_while_all_places_are_taken(env: &Env) {
     let client = env.client().await;
-    let mutex = InterProcessMutex::builder(&client, &env.lock_path()).max_znodes(1).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, env.lock_path()).max_znodes(1).build().unwrap();
     let guard = mutex.lock().await.unwrap();
     assert!(matches!(mutex.try_lock().await, Err(TryLockError::WouldBlock { .. })));
     assert_timed_out(&mutex.acquire(Duration::ZERO).await.unwrap_err(), &env.lock_path());

@@ -87,7 +87,7 @@ async fn they_rise_over_the_removal_of_the_container(env: &Env) {
 
 async fn they_rise_over_sessions(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
-    let mutex = InterProcessMutex::new(&client, &env.lock_path()).unwrap();
+    let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     let guard = mutex.lock().await.unwrap();
     env.expire(&client, &link).await;
     let again = within("a free lock", mutex.lock()).await.unwrap();

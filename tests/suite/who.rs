@@ -192,7 +192,7 @@ async fn a_timeout_and_a_try_say_who_holds_the_lock(env: &Env) {
 /// A mutex whose client asks for its nodes every two seconds.
 async fn beating(env: &Env) -> InterProcessMutex {
     let client = env.connect(env.builder().session_timeout(Duration::from_secs(12))).await;
-    InterProcessMutex::new(&client, &env.lock_path()).unwrap()
+    InterProcessMutex::new(&client, env.lock_path()).unwrap()
 }
 
 async fn a_broken_holder_is_told_and_the_next_is_granted(env: &Env) {
@@ -240,7 +240,7 @@ async fn a_broken_waiter_queues_again_at_the_end(env: &Env) {
 
 async fn a_broken_permit_is_lost_and_free(env: &Env) {
     let client = env.connect(env.builder().session_timeout(Duration::from_secs(12))).await;
-    let ours = InterProcessSemaphore::new(&client, &env.lock_path(), 2).unwrap();
+    let ours = InterProcessSemaphore::new(&client, env.lock_path(), 2).unwrap();
     let theirs = env.semaphore(2).await;
     let permits = within("both", ours.try_acquire_many(2)).await.unwrap();
     let waiter = tokio::spawn(theirs.acquire(Duration::from_secs(60)));
@@ -265,7 +265,7 @@ async fn no_other_node_is_broken_in_its_place(env: &Env) {
     env.create(&node, zk::CreateMode::Ephemeral).await;
     assert!(!mutex.break_lock(old).await.unwrap(), "the node of that name is another's");
     let [new] = &mutex.queue().await.unwrap()[..] else { panic!("one contender") };
-    let other = InterProcessMutex::new(&env.client().await, &env.path("other")).unwrap();
+    let other = InterProcessMutex::new(&env.client().await, env.path("other")).unwrap();
     let error = other.break_lock(new).await.unwrap_err();
     assert!(matches!(&error, BreakError::OtherLock { .. }), "{error}");
     assert!(error.to_string().contains(&node), "{error}");

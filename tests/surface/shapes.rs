@@ -180,15 +180,13 @@ async fn multi_locks_are_made_of_any_iterator_of_locks() {
 }
 
 /// Generic code that works under whatever it holds, and in a task.
-fn worker<G: Guard>(guard: G) -> impl Future<Output = Result<G, Lost>> + Send {
-    async move {
-        guard.while_held(tokio::task::yield_now()).await?;
-        assert!(guard.is_held() && guard.state() == LockState::Held && guard.remaining().is_none());
-        assert!(guard.get_data("/none").await.unwrap().is_none());
-        guard.extend(SOON)?;
-        assert!(guard.remaining().is_some());
-        Ok(guard)
-    }
+async fn worker<G: Guard>(guard: G) -> Result<G, Lost> {
+    guard.while_held(tokio::task::yield_now()).await?;
+    assert!(guard.is_held() && guard.state() == LockState::Held && guard.remaining().is_none());
+    assert!(guard.get_data("/none").await.unwrap().is_none());
+    guard.extend(SOON)?;
+    assert!(guard.remaining().is_some());
+    Ok(guard)
 }
 
 #[tokio::test]

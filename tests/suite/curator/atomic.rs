@@ -27,7 +27,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
 
 fn counter(stage: &Stage<'_>, client: &Client) -> DistributedAtomicLong {
     // Curator's is two directories deep as well.
-    DistributedAtomicLong::new(client, &stage.env.path("bar/counter")).unwrap()
+    DistributedAtomicLong::new(client, stage.env.path("bar/counter")).unwrap()
 }
 
 async fn test_corrupted_value(stage: &Stage<'_>) {
@@ -111,7 +111,7 @@ async fn test_simulation(stage: &Stage<'_>) {
     let mut processes = JoinSet::new();
     for _ in 0..PROCESSES {
         let client = stage.client().await;
-        let builder = DistributedAtomicLong::builder(&client, &stage.env.path("bar/counter"));
+        let builder = DistributedAtomicLong::builder(&client, stage.env.path("bar/counter"));
         // A busy machine is no error here.
         let builder = builder.lock_path(&*lock_path).lock_timeout(Duration::from_secs(60));
         let counter = builder.build().unwrap();

@@ -192,7 +192,7 @@ async fn test_with_namespace(both: &Both<'_>) {
     // A client without the namespace contends for the same locks.
     let other = both.client().await;
     for path in ["/foo/bar", "/foo/baz"] {
-        let other = InterProcessMutex::new(&other, &format!("{namespace}{path}")).unwrap();
+        let other = InterProcessMutex::new(&other, format!("{namespace}{path}")).unwrap();
         assert!(matches!(other.try_lock().await, Err(TryLockError::WouldBlock { .. })));
     }
     guard.release().await.unwrap();

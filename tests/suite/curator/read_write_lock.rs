@@ -38,7 +38,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
 }
 
 fn pair(stage: &Stage<'_>, client: &Client) -> (InterProcessReadLock, InterProcessWriteLock) {
-    let lock = InterProcessReadWriteLock::new(client, &stage.env.lock_path()).unwrap();
+    let lock = InterProcessReadWriteLock::new(client, stage.env.lock_path()).unwrap();
     (lock.read_lock(), lock.write_lock())
 }
 
@@ -484,7 +484,7 @@ async fn a_conversion_keeps_those_who_listen(stage: &Stage<'_>) {
 async fn conversions_need_no_place_in_the_queue(stage: &Stage<'_>) {
     let client = stage.client().await;
     let lock =
-        InterProcessReadWriteLock::builder(&client, &stage.env.lock_path()).max_znodes(1).build().unwrap();
+        InterProcessReadWriteLock::builder(&client, stage.env.lock_path()).max_znodes(1).build().unwrap();
     let (read, write) = (lock.read_lock(), lock.write_lock());
     for _ in 0..3 {
         let writer = within("a free lock", write.lock()).await.unwrap();

@@ -83,7 +83,7 @@ impl<'a> Stage<'a> {
 
     /// The client's semaphore at the test's path.
     pub(crate) fn semaphore(&self, client: &Client, permits: u32) -> InterProcessSemaphore {
-        InterProcessSemaphore::new(client, &self.env.lock_path(), permits).unwrap()
+        InterProcessSemaphore::new(client, self.env.lock_path(), permits).unwrap()
     }
 
     /// A lock that cannot be held together with the stage's: a reader's is a writer.

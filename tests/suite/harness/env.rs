@@ -113,12 +113,12 @@ impl Env {
 
     /// A client and a mutex at [`lock_path`](Self::lock_path). The mutex keeps the client.
     pub(crate) async fn mutex(&self) -> InterProcessMutex {
-        InterProcessMutex::new(&self.client().await, &self.lock_path()).unwrap()
+        InterProcessMutex::new(&self.client().await, self.lock_path()).unwrap()
     }
 
     /// A client and a semaphore at [`lock_path`](Self::lock_path).
     pub(crate) async fn semaphore(&self, permits: u32) -> InterProcessSemaphore {
-        InterProcessSemaphore::new(&self.client().await, &self.lock_path(), permits).unwrap()
+        InterProcessSemaphore::new(&self.client().await, self.lock_path(), permits).unwrap()
     }
 
     /// Where the semaphore's contenders queue.
