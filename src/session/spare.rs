@@ -78,18 +78,20 @@ impl Spare {
             Ok(Ok(handle)) if handle.session_id() == self.info.id() => {
                 // The client library ends it when the server is silent for too long.
                 beat(&Line { session, spare: Some(&handle) }, self.heartbeat).await;
-                log::debug!(session = session.number(), server.given, "a heartbeat by a spare connection");
+                log::debug!(
+                    session = session.number(),
+                    server = server.given,
+                    "a heartbeat by a spare connection"
+                );
                 Tried::Done
             }
             Ok(Ok(_)) => Tried::Replaced,
             failed => {
                 let error = failed.ok().and_then(Result::err);
-                log::debug!(session = session.number(), server.given, ?error, "no spare connection");
+                log::debug!(session = session.number(), server = server.given, ?error, "no spare connection");
                 // The client library does not say which it was.
-                match probe::accepts(server, self.tries.pause).await {
-                    true => Tried::NotTakenUp,
-                    false => Tried::NotConnected,
-                }
+                let is_reached = probe::accepts(server, self.tries.pause).await;
+                if is_reached { Tried::NotTakenUp } else { Tried::NotConnected }
             }
         }
     }
