@@ -283,7 +283,7 @@ impl QueuedLock {
                 Some(Err(error)) => return Err(error.clone()),
                 // Granted.
                 Some(Ok(_)) => return Ok(0),
-                None if self.pending.result_taken() => return Err(self.pending.closed()),
+                None if self.pending.result_taken() => return Err(self.pending.used_up()),
                 None => {}
             }
             if let Some(position) = self.pending.position().await? {

@@ -1,6 +1,7 @@
 //! A tracing subscriber that panics, once, at a line that the client logs: it costs that line and nothing else.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::convert::Infallible;
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
@@ -10,22 +11,43 @@ use test_support::{listen_to_log, poll_until};
 use tracing::Metadata;
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    Client, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore, LockGuard,
+    Client, ConnectionState, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore,
+    LeaderLatch, LockGuard, OnceOutcome, PersistentNode, PersistentNodeState, ReleaseError, RetryPolicy,
+    once,
 };
 use zookeeper_test_server::{Loss, Match, Op};
 
 const THROTTLED: i32 = -127;
+const NO_AUTH: i32 = -102;
 
-/// Panics at the next event whose message, or one of whose fields, contains this.
-static TRIGGER: Mutex<Option<String>> = Mutex::new(None);
+/// At what the subscriber panics, once.
+static TRIGGER: Mutex<Option<Trigger>> = Mutex::new(None);
+
+enum Trigger {
+    /// The next event whose message, or one of whose fields, contains this.
+    About(String),
+    /// The line behind so many others.
+    Line(usize),
+}
 
 /// What was logged of locks that were lost, and of sessions that are over.
 static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Panics where a test has asked for it; remembers what was logged of losses.
-fn panic_if_asked(_: &Metadata<'_>, text: &str) {
+fn panic_if_asked(line: &Metadata<'_>, text: &str) {
     let mut trigger = TRIGGER.lock().unwrap_or_else(PoisonError::into_inner);
-    if trigger.as_ref().is_some_and(|trigger| text.contains(trigger)) {
+    // Of calls a thread is told that does nothing else.
+    let counts = line.target().starts_with("zookeeper_recipes") && line.target() != "zookeeper_recipes::lock";
+    let strikes = match &mut *trigger {
+        None => false,
+        Some(Trigger::About(what)) => text.contains(&*what),
+        Some(Trigger::Line(0)) => counts,
+        Some(Trigger::Line(before)) => {
+            *before -= usize::from(counts);
+            false
+        }
+    };
+    if strikes {
         *trigger = None;
         drop(trigger);
         panic!("as the test asked for");
@@ -35,10 +57,18 @@ fn panic_if_asked(_: &Metadata<'_>, text: &str) {
     }
 }
 
-fn panic_at(what: &str) {
+fn trigger(trigger: Trigger) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| listen_to_log(panic_if_asked).unwrap());
-    *TRIGGER.lock().unwrap_or_else(PoisonError::into_inner) = Some(what.to_owned());
+    *TRIGGER.lock().unwrap_or_else(PoisonError::into_inner) = Some(trigger);
+}
+
+fn panic_at(what: &str) {
+    trigger(Trigger::About(what.to_owned()));
+}
+
+fn has_panicked() -> bool {
+    TRIGGER.lock().unwrap_or_else(PoisonError::into_inner).is_none()
 }
 
 /// Waits until something is logged that is about one of these.
@@ -55,11 +85,100 @@ async fn until_logged(what: &'static str, of: Vec<String>) {
 /// One test: there is one subscriber for the process.
 #[tokio::test]
 async fn a_panic_costs_a_line() {
+    a_panic_at_any_line_costs_no_call_and_leaves_no_node().await;
+    for line in ["no session yet", "it is asked for again", "fails in connecting to"] {
+        a_panic_while_there_is_no_server_costs_no_client(line).await;
+    }
     a_panic_while_listing_does_not_stop_all_lists().await;
     a_panic_during_a_conversion_leaves_no_node().await;
     a_panic_while_permits_are_taken_leaves_none().await;
     a_panic_while_a_loss_is_logged_costs_no_other_lock(false).await;
     a_panic_while_a_loss_is_logged_costs_no_other_lock(true).await;
+}
+
+/// The first line of a scenario with a fault for each kind of call, then the second, until it has no more.
+async fn a_panic_at_any_line_costs_no_call_and_leaves_no_node() {
+    let mut line = 0;
+    loop {
+        trigger(Trigger::Line(line));
+        faults_everywhere(&format!("a panic at line {line}")).await;
+        if !has_panicked() {
+            break;
+        }
+        line += 1;
+    }
+    assert!(line > 15, "{line} lines");
+}
+
+/// Every call gets its result, and nothing is left, whatever is lost meanwhile.
+async fn faults_everywhere(what: &str) {
+    let server = start();
+    let client = connect(&server).await;
+    let lose = |op| server.drop_reply(Match::op(op).session(session(&client)), Loss::Close);
+    let mutex = InterProcessMutex::new(&client, DIRECTORY).unwrap();
+    server.create(&format!("{DIRECTORY}/stray"), "").unwrap();
+    let lost = [lose(Op::Create), lose(Op::Delete)];
+    let guard = within("the lock", mutex.lock()).await.expect(what);
+    within("the release", guard.release()).await.expect(what);
+    let listed = lose(Op::GetChildren);
+    assert!(within("the queue", mutex.participants()).await.expect(what).is_empty(), "{what}");
+    let read = lose(Op::GetData);
+    let job = once(&client, "/jobs/close", "monday").run(async |_| Ok::<_, Infallible>(()));
+    assert!(matches!(within("the job", job).await.expect(what), OnceOutcome::Ran(())), "{what}");
+    let member = PersistentNode::new(&client, "/members/a", "x").unwrap();
+    within("the node", member.wait_for_initial_create(SOON)).await.expect(what);
+    let written = lose(Op::SetData);
+    within("the data", member.set_data("y")).await.expect(what);
+    assert_eq!(member.state(), PersistentNodeState::Present, "{what}");
+    let latch = LeaderLatch::start(&client, "/leaders").unwrap();
+    let leader = within("the leadership", latch.leadership()).await.expect(what);
+    let hits: Vec<_> =
+        lost.iter().chain([&listed, &read, &written]).map(|fault| fault.hits().len()).collect();
+    assert_eq!(hits, [1; 5], "{what}");
+    let held = within("the lock", mutex.lock()).await.expect(what);
+    // Its deletion is refused at first.
+    server.fail(Match::op(Op::Delete).session(session(&client)), NO_AUTH);
+    let refused = within("the release", held.release()).await;
+    assert!(matches!(refused, Err(ReleaseError::Refused { .. })), "{what}: {refused:?}");
+    client.flush(SOON).await.expect(what);
+    let held = within("the lock", mutex.lock()).await.expect(what);
+    server.expire_session(session(&client));
+    within("the loss of the lock", held.lost()).await;
+    within("the loss of the leadership", leader.lost()).await;
+    drop((held, leader));
+    let leader = within("the leadership", latch.leadership()).await.expect(what);
+    within("the lock", mutex.lock()).await.expect(what).release().await.expect(what);
+    until(&server, "the node", |view| view.exists("/members/a")).await;
+    within("the data", member.set_data("z")).await.expect(what);
+    within("the end of the node", member.close()).await.expect(what);
+    drop(leader);
+    within("the end of the latch", latch.close()).await.expect(what);
+    client.flush(SOON).await.expect(what);
+    assert_eq!(client.state(), ConnectionState::Connected, "{what}");
+    assert_eq!(server.children(DIRECTORY), ["stray"], "{what}");
+    let empty = [server.children("/leaders"), server.children("/members")];
+    assert_eq!(empty, [[""; 0]; 2], "{what}");
+    within("the end of the client", client.close()).await.expect(what);
+}
+
+/// The last is a line of the client library's.
+async fn a_panic_while_there_is_no_server_costs_no_client(line: &str) {
+    let server = start();
+    server.stop();
+    panic_at(line);
+    let builder = Client::builder().connect_timeout(Duration::from_millis(100));
+    let builder = builder.retry_policy(RetryPolicy::n_times(1, Duration::from_millis(1)));
+    let client = builder.connect_lazy(&server.connect_string()).unwrap();
+    let panicked = || has_panicked().then_some(());
+    let waiting = move || poll_until("the panic", SOON, panicked);
+    tokio::task::spawn_blocking(waiting).await.unwrap().unwrap();
+    server.restart().unwrap();
+    let mut states = client.watch_state();
+    let connected = states.wait_for(|state| *state == ConnectionState::Connected);
+    assert!(within("a session", connected).await.is_some(), "{line}: {:?}", client.state());
+    let mutex = InterProcessMutex::new(&client, DIRECTORY).unwrap();
+    drop(within("the lock", mutex.lock()).await.expect(line));
+    within("the end of the client", client.close()).await.expect(line);
 }
 
 async fn a_panic_while_listing_does_not_stop_all_lists() {

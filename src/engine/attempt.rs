@@ -176,15 +176,18 @@ struct Attempt {
     reply: Option<oneshot::Sender<Result<Hold, TryLockError>>>,
 }
 
-/// An attempt's part in one session.
+/// An attempt's part in one session. If it is dropped before it was left, as by a panic, its nodes are left to
+/// cleanup.
 struct InSession<'a> {
     seat: Seat<'a>,
     place: &'a Arc<Place>,
     stop: &'a mut Stop,
     acquiring: Acquiring,
-    /// A create that was sent and is not answered yet. It is awaited to its end; any other request may be
-    /// dropped.
-    create: Option<UnderWay<'a>>,
+    /// A create that was sent and is not answered yet, and its id. It is awaited to its end; any other request
+    /// may be dropped.
+    create: Option<(String, UnderWay<'a>)>,
+    /// The nodes that are left when the state machine has finished: that of a grant until it is a hold's.
+    left: Orphans,
     /// Changes when the deletion of a node is refused.
     refusals: watch::Receiver<u64>,
     /// The node of the last request, for the error if it is refused.
@@ -324,6 +327,7 @@ impl Attempt {
             stop,
             acquiring,
             create: None,
+            left: Orphans::default(),
             refusals: seat.session.refusals(),
             subject: Subject::Directory,
             waited: is_begun,
@@ -342,26 +346,31 @@ impl Attempt {
                     (here.acquiring, step) = begin(here.seat, IfBusy::Wait);
                     here.kept = Some(Box::new(Kept { ahead, until: None }));
                 }
-                self.follow(&mut here, &mut step).await
+                self.follow(&mut here, step).await
             }
-            Err(end) => end,
+            Err(end) => {
+                here.finished(step);
+                end
+            }
         };
-        self.leave(end, here, step).await;
+        self.leave(end, here).await;
     }
 
     /// Carries out the steps of the state machine and returns their results to it, until the attempt ends in
     /// this session.
-    async fn follow(&self, here: &mut InSession<'_>, step: &mut AcquireStep) -> End {
+    async fn follow(&self, here: &mut InSession<'_>, mut step: AcquireStep) -> End {
         loop {
             let event = match step {
-                AcquireStep::Do(request) => self.request(here, request).await,
-                AcquireStep::Pause { failures, why } => self.pause(here, *failures, *why).await,
+                AcquireStep::Do(request) => self.request(here, &request).await,
+                AcquireStep::Pause { failures, why } => self.pause(here, failures, why).await,
                 AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also }) => {
-                    leave_to_cleanup(here.seat, here.place, std::mem::take(also));
-                    Err(self.grant(here, name, *czxid).await)
+                    leave_to_cleanup(here.seat, here.place, also);
+                    here.left.names.push(name.clone());
+                    Err(self.grant(here, &name, czxid).await)
                 }
                 AcquireStep::Finish(AcquireOutcome::NotGranted { why, orphans }) => {
-                    Err(self.not_granted(here, why, orphans))
+                    here.left = orphans;
+                    Err(self.not_granted(here, &why))
                 }
             };
             let event = match event {
@@ -371,7 +380,7 @@ impl Attempt {
             let Seat { path_lock, session, .. } = here.seat;
             let waitable = |name: &str| path_lock.queue().with(|queue| queue.knows(session.number(), name));
             here.how = observe::how(&event, here.queued);
-            *step = here.acquiring.on(event, &waitable);
+            step = here.acquiring.on(event, &waitable);
             let orphans = here.acquiring.take_orphans();
             leave_to_cleanup(here.seat, here.place, orphans);
         }
@@ -379,7 +388,7 @@ impl Attempt {
 
     /// Leaves the session, which is the only way out of it: tells the caller the result, if there is one, and
     /// leaves the orphans to cleanup.
-    async fn leave(&mut self, end: End, mut here: InSession<'_>, mut step: AcquireStep) {
+    async fn leave(&mut self, end: End, mut here: InSession<'_>) {
         let InSession { seat, place, .. } = here;
         if let End::Granted(hold) = end {
             // A writer's hold keeps the place. A reader's does not: places limit the queue, not the number of
@@ -395,15 +404,18 @@ impl Attempt {
         }
         // From here on cleanup has the place.
         place.set_live(false);
-        let Some(create) = here.create.take() else {
+        let Some((_, create)) = &mut here.create else {
             // Before the answer: the caller's next try must not find its own node in the way.
-            leave_to_cleanup(seat, place, here.acquiring.leave(step));
+            drop(here);
             return drop(self.tell(end));
         };
         // The answer does not wait for the outcome of a create.
         let ticket = self.tell(end);
-        step = here.acquiring.on(create.await, &|_| false);
-        leave_to_cleanup(seat, place, here.acquiring.leave(step));
+        let created = create.await;
+        here.create = None;
+        let step = here.acquiring.on(created, &|_| false);
+        here.finished(step);
+        drop(here);
         drop(ticket);
     }
 
@@ -469,7 +481,9 @@ impl Attempt {
                 self.progress.set_waits_for(WaitsFor::Create);
                 here.subject = Subject::Directory;
                 let slot = here.wait(until_create(seat, self.if_busy())).await?;
-                let create = here.create.insert(requests::create(seat, slot));
+                let id = requests::new_id(seat.path_lock.naming());
+                let create = requests::create(seat, slot, id.clone());
+                let (_, create) = here.create.insert((id, create));
                 let created = wait(seat, create, here.stop).await?;
                 here.create = None;
                 Ok(created)
@@ -622,6 +636,7 @@ impl Attempt {
         let held = Held::new(session, path_lock.client().cleanup(), path_lock.path().clone(), number, state);
         // Registered before the caller is told, so that the end of the session from here on marks the hold as
         // lost.
+        here.left = Orphans::default();
         let (path_lock, session, token) = (Arc::clone(path_lock), Arc::clone(session), (czxid, 0));
         End::Granted(if is_head {
             Hold::head(path_lock, session, held, token)
@@ -631,12 +646,12 @@ impl Attempt {
     }
 
     /// Returns how the attempt ends when the state machine has finished without a grant.
-    fn not_granted(&self, here: &mut InSession<'_>, why: &NoGrant, orphans: &Orphans) -> End {
+    fn not_granted(&self, here: &mut InSession<'_>, why: &NoGrant) -> End {
         let path = || self.path_lock.path().user().to_owned();
         End::from(match why {
             NoGrant::SessionGone => return End::Again,
             NoGrant::WouldBlock => {
-                let own = orphans.names.last().map(String::as_str);
+                let own = here.left.names.last().map(String::as_str);
                 let list = here.acquiring.take_list();
                 return match list.and_then(|list| live_ahead(here.seat, &list, own)) {
                     Some(ahead) => End::Denied(self.path_lock.would_block(self.ask.kind, ahead)),
@@ -683,6 +698,25 @@ impl Attempt {
 impl InSession<'_> {
     async fn wait<T>(&mut self, work: impl Future<Output = T>) -> Result<T, End> {
         wait(self.seat, work, self.stop).await
+    }
+
+    /// Takes over the nodes of a step that is not carried out.
+    fn finished(&mut self, step: AcquireStep) {
+        self.left.extend(step.into_orphans());
+    }
+}
+
+impl Drop for InSession<'_> {
+    fn drop(&mut self) {
+        let mut orphans = std::mem::take(&mut self.left);
+        orphans.extend(self.acquiring.leave_all());
+        // Whatever becomes of a create that is under way.
+        orphans.ids.extend(self.create.take().map(|(id, _)| id));
+        if orphans != Orphans::default() {
+            // From here on cleanup has the place.
+            self.place.set_live(false);
+            leave_to_cleanup(self.seat, self.place, orphans);
+        }
     }
 }
 

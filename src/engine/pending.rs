@@ -59,7 +59,7 @@ impl Pending {
         let result = match self.granted.as_mut()?.try_recv() {
             Ok(result) => result,
             Err(TryRecvError::Empty) => return None,
-            // The runtime of the attempt has shut down.
+            // The task of the attempt has ended: with its runtime, or by a panic.
             Err(TryRecvError::Closed) => Err(self.closed().into()),
         };
         self.granted = None;
@@ -75,17 +75,15 @@ impl Pending {
     /// Waits for the result, once. Dropping this future does not cancel the attempt.
     pub(crate) async fn result(&mut self) -> Result<Hold, TryLockError> {
         let client = self.path_lock.client();
-        let result = match &mut self.granted {
-            Some(granted) => tokio::select! {
-                biased;
-                // An error means that the runtime of the attempt has shut down.
-                result = granted => result.ok(),
-                () = client.drained() => {
-                    self.cancel.now();
-                    None
-                }
-            },
-            None => None,
+        let Some(granted) = &mut self.granted else { return Err(self.used_up().into()) };
+        let result = tokio::select! {
+            biased;
+            // An error means that the task of the attempt has ended: with its runtime, or by a panic.
+            result = granted => result.ok(),
+            () = client.drained() => {
+                self.cancel.now();
+                None
+            }
         };
         self.granted = None;
         self.cancel.disarm();
@@ -168,8 +166,13 @@ impl Pending {
         self.path_lock.late(waiting, kind, asked, waited)
     }
 
+    /// Returns the error of a call that comes after the one that had the result.
+    pub(crate) fn used_up(&self) -> AcquireError {
+        AcquireError::Closed { path: self.path_lock.path().user().to_owned() }
+    }
+
     /// Returns the error of an attempt that the end of the client has stopped.
-    pub(crate) fn closed(&self) -> AcquireError {
+    fn closed(&self) -> AcquireError {
         self.path_lock.client().why_ended(self.path_lock.path()).into()
     }
 }

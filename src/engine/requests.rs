@@ -43,9 +43,8 @@ pub(super) fn new_id(naming: Naming) -> String {
 /// reply to the create may make it needless: where a node of this session in the directory can be waited for in
 /// memory, it may show that this is right before the new one (docs/protocol.md#waiting-in-memory); where no
 /// other has come lately, that the new one is first (docs/protocol.md#succession).
-async fn send_create(seat: Seat<'_>, slot: Slot) -> AcquireEvent {
+async fn send_create(seat: Seat<'_>, slot: Slot, id: String) -> AcquireEvent {
     let Seat { path_lock, session, number, kind } = seat;
-    let id = new_id(path_lock.naming());
     let beginning = path_lock.naming().prefix(&id, kind);
     let path = path_lock.path().child(&beginning);
     let acls = to_library(&path_lock.options().acl);
@@ -215,11 +214,11 @@ fn known_before(path_lock: &PathLock, session: &Session, name: &str) -> Option<N
 /// A create that has been sent. It is awaited until it is answered, even if the attempt is cancelled.
 pub(super) type UnderWay<'a> = Pin<Box<dyn Future<Output = AcquireEvent> + Send + 'a>>;
 
-/// Sends a create, and the list with it; see
+/// Sends a create with a fresh id, and the list with it; see
 /// [`AcquireRequest::Create`](crate::protocol::acquire::AcquireRequest::Create). It is sent by the
 /// first poll; only `list` and `list_alone` send when they are called.
-pub(super) fn create(seat: Seat<'_>, slot: Slot) -> UnderWay<'_> {
-    Box::pin(send_create(seat, slot))
+pub(super) fn create(seat: Seat<'_>, slot: Slot, id: String) -> UnderWay<'_> {
+    Box::pin(send_create(seat, slot, id))
 }
 
 /// Creates the directory and those above it.

@@ -120,6 +120,21 @@ pub(crate) enum Standing {
     First,
 }
 
+impl AcquireStep {
+    /// Returns the nodes that only this step knows of, when it is not carried out.
+    pub(crate) fn into_orphans(self) -> Orphans {
+        match self {
+            Self::Finish(AcquireOutcome::Granted { name, also, .. }) => {
+                let mut all = Orphans { names: vec![name], ids: Vec::new() };
+                all.extend(also);
+                all
+            }
+            Self::Finish(AcquireOutcome::NotGranted { orphans, .. }) => orphans,
+            Self::Do(_) | Self::Pause { .. } => Orphans::default(),
+        }
+    }
+}
+
 /// How the attempt ended in this session.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AcquireOutcome {
@@ -158,7 +173,7 @@ pub(crate) struct Orphans {
 }
 
 impl Orphans {
-    fn extend(&mut self, other: Self) {
+    pub(crate) fn extend(&mut self, other: Self) {
         self.names.extend(other.names);
         self.ids.extend(other.ids);
     }
@@ -318,19 +333,13 @@ impl Acquiring {
     /// Ends the attempt in this session, after `step`, which need not have been carried out. If a create is
     /// under way, its event has to be handled first. Returns the orphans.
     pub(crate) fn leave(mut self, step: AcquireStep) -> Orphans {
-        let mut all = self.take_all();
-        match step {
-            AcquireStep::Finish(AcquireOutcome::Granted { name, also, .. }) => {
-                all.names.push(name);
-                all.extend(also);
-            }
-            AcquireStep::Finish(AcquireOutcome::NotGranted { orphans, .. }) => all.extend(orphans),
-            AcquireStep::Do(_) | AcquireStep::Pause { .. } => {}
-        }
+        let mut all = self.leave_all();
+        all.extend(step.into_orphans());
         all
     }
 
-    fn take_all(&mut self) -> Orphans {
+    /// Like [`leave`](Self::leave), when there is no step.
+    pub(crate) fn leave_all(&mut self) -> Orphans {
         let mut all = Orphans {
             names: std::mem::take(&mut self.orphans),
             ids: std::mem::take(&mut self.unknown_creates),
@@ -489,7 +498,7 @@ impl Acquiring {
     fn first(&mut self) -> AcquireStep {
         match self.node.take() {
             Some(OwnNode { name, czxid: Some(czxid) }) => {
-                AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also: self.take_all() })
+                AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also: self.leave_all() })
             }
             Some(OwnNode { name, czxid: None }) => {
                 self.node = Some(OwnNode { name: name.clone(), czxid: None });
@@ -547,7 +556,7 @@ impl Acquiring {
     }
 
     fn end(&mut self, why: NoGrant) -> AcquireStep {
-        AcquireStep::Finish(AcquireOutcome::NotGranted { why, orphans: self.take_all() })
+        AcquireStep::Finish(AcquireOutcome::NotGranted { why, orphans: self.leave_all() })
     }
 }
 

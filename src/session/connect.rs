@@ -14,6 +14,7 @@ use crate::session::probe::{Handshake, ask_before};
 use crate::session::retry::RetryPolicy;
 use crate::session::servers::Servers;
 use crate::session::spare::Spare;
+use crate::session::waker;
 use crate::session::zk_session::{Session, cause};
 
 /// Establishes sessions, and remembers what it learns about the servers.
@@ -150,7 +151,7 @@ impl Dialer {
         let repeated = self.repeated();
         let dialled = async {
             loop {
-                match connector.clone().connect(&repeated).await {
+                match waker::connect(connector.clone(), &repeated).await {
                     // The library gives up after the session timeout, which may be shorter than the connect
                     // timeout.
                     Err(zk::Error::Timeout) => {}

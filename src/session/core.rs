@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::{Duration, Instant};
 
+use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use zookeeper_client as zk;
 
@@ -11,6 +12,7 @@ use super::ask::{Repetition, Unanswered};
 use super::background::Handle;
 use super::cleanup::Cleanup;
 use super::deletion::delete_orphans;
+use super::log;
 use super::retry::RetryPolicy;
 use super::supervisor::{CloseReason, ConnectionState, Phase, Shared};
 use super::waker;
@@ -22,7 +24,6 @@ use crate::path::LockPath;
 use crate::protocol::failure::FailureKind;
 #[cfg(feature = "metrics")]
 use crate::protocol::labels::Labels;
-use crate::session::log;
 
 /// What all handles of one client share. Its drop closes the client.
 #[derive(Debug)]
@@ -74,6 +75,12 @@ impl NoSession {
         }
     }
 }
+
+/// Why there is no answer although the client lives: the task that was to get it has panicked, or the runtime of a
+/// borrowed session is shutting down.
+#[derive(Debug, Error)]
+#[error("a task of the client ended before it had an answer")]
+struct TaskEnded;
 
 impl Core {
     pub(crate) fn cleanup(&self) -> &Cleanup {
@@ -293,11 +300,14 @@ impl Core {
         }
     }
 
-    /// Returns the error of a call whose work the end of the client has stopped.
+    /// Returns the error of a call whose work has stopped before it was done: by the end of the client, or, where
+    /// that lives, by the end of the task (docs/protocol.md#contained-lines).
     pub(crate) fn why_ended(&self, path: &LockPath) -> InspectError {
         match *self.shared.phase.borrow() {
             Phase::Closed(CloseReason::AuthFailed) => NoSession::AuthFailed.into_error(path),
-            _ => NoSession::Closed.into_error(path),
+            Phase::Closed(CloseReason::Closed) => NoSession::Closed.into_error(path),
+            _ if self.drain.began.load(Ordering::SeqCst) => NoSession::Closed.into_error(path),
+            _ => InspectError::Connection { path: path.user().to_owned(), source: Arc::new(TaskEnded) },
         }
     }
 

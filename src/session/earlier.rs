@@ -10,6 +10,7 @@ use zookeeper_client as zk;
 use crate::protocol::moment::Moment;
 use crate::session::background::here;
 use crate::session::log;
+use crate::session::waker;
 use crate::session::zk_session::{Session, expired_by_servers};
 
 /// The pause after a try to take up a session.
@@ -148,7 +149,7 @@ async fn end(
 /// not let this client have it.
 async fn take_up(ending: &Ending, connector: &zk::Connector, servers: &str) -> bool {
     loop {
-        match connector.clone().with_session(ending.info.clone()).connect(servers).await {
+        match waker::connect(connector.clone().with_session(ending.info.clone()), servers).await {
             Ok(handle) if handle.session_id() == ending.info.id() => {
                 let mut states = handle.state_watcher();
                 drop(handle);

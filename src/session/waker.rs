@@ -5,6 +5,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 
+use tokio::task::JoinSet;
+use zookeeper_client as zk;
+
+use crate::session::background::here;
+
 /// Polls a future with a waker that does not panic. For futures that the caller's executor polls and that
 /// wait in a list with others, for the end of a session or the loss of a lock.
 ///
@@ -45,4 +50,16 @@ impl Wake for Contained {
 /// has reported.
 pub(crate) fn contain_panic(call: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(call));
+}
+
+/// Has the client library establish a session, by a task that is aborted with this future. The library logs meanwhile:
+/// a panic of the subscriber is a loss of the connection, and not the end of the task that asks.
+pub(crate) async fn connect(connector: zk::Connector, servers: &str) -> Result<zk::Client, zk::Error> {
+    let servers = servers.to_owned();
+    let mut connecting = JoinSet::new();
+    connecting.spawn(here(async move { connector.connect(&servers).await }));
+    match connecting.join_next().await {
+        Some(Ok(connected)) => connected,
+        Some(Err(_)) | None => Err(zk::Error::ConnectionLoss),
+    }
 }

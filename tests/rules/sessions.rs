@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
 use zookeeper_recipes::{
     AcquireError, Client, ConnectionState, InspectError, InterProcessMutex, LockState, LostReason,
     ReleaseError, RetryPolicy, TryLockError,
@@ -13,8 +14,8 @@ use zookeeper_recipes::{
 use zookeeper_test_server::{Cut, LogKind, Match, Op};
 
 use test_support::in_process::{
-    DIRECTORY, assert_clean, calm, connect, connect_as, connect_with, enqueue, granted, hold, logged, mutex,
-    queue, session, start, start_impatient, until,
+    DIRECTORY, assert_clean, calm, connect, connect_as, connect_with, enqueue, fair, granted, hold, logged,
+    mutex, queue, session, start, start_impatient, until,
 };
 use test_support::{ByHand, SOON, within};
 
@@ -379,6 +380,38 @@ impl Wake for Broken {
     fn wake(self: Arc<Self>) {
         panic!("as the test asked for");
     }
+}
+
+/// The same, which tells when.
+#[derive(Default)]
+struct TellingBroken(Notify);
+
+impl Wake for TellingBroken {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+        panic!("as the test asked for");
+    }
+}
+
+/// The attempt's task panics where it tells that the time is over, while its create is not answered.
+#[tokio::test]
+async fn a_panic_in_the_middle_of_a_create_leaves_no_node() {
+    let server = start();
+    let client = connect(&server).await;
+    let created = server.hold_reply(Match::op(Op::Create).session(session(&client)));
+    let lock = fair(&client);
+    let mut acquiring = Box::pin(lock.acquire(Duration::from_millis(50)));
+    let broken = Arc::new(TellingBroken::default());
+    let waker = Waker::from(Arc::clone(&broken));
+    assert!(acquiring.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    within("the create", created.wait_hit()).await;
+    within("the panic", broken.0.notified()).await;
+    // It was there before the panic.
+    let error = within("the answer", acquiring).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Connection { .. }), "{error:?}");
+    created.release();
+    client.flush(SOON).await.unwrap();
+    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
 }
 
 /// They are foreign code, and run where the session's end is told.
