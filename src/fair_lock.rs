@@ -339,7 +339,7 @@ impl QueuedLock {
         let started = Instant::now();
         loop {
             self.look();
-            if let Some(came) = self.came.take() {
+            if let Some(came) = self.take() {
                 return came;
             }
             let Some(result) = self.pending.result_until(deadline).await else {
@@ -377,7 +377,7 @@ impl QueuedLock {
     pub async fn lock(&mut self) -> Result<LockGuard, AcquireError> {
         loop {
             self.look();
-            if let Some(came) = self.came.take() {
+            if let Some(came) = self.take() {
                 return came;
             }
             let result = self.pending.result().await;
@@ -402,6 +402,13 @@ impl QueuedLock {
             self.call = Call::begin(&self.path_lock, &mut ask);
             self.pending = attempt::start(&self.path_lock, ask.again());
         }
+    }
+
+    /// Takes what has come, for the caller. A grant that has waited here until the client was drained is given back.
+    fn take(&mut self) -> Option<Result<LockGuard, AcquireError>> {
+        let drained = || self.path_lock.client().refuses(self.path_lock.path());
+        let came = self.came.take()?;
+        Some(came.and_then(|guard| drained().map_or(Ok(guard), Err)))
     }
 
     fn keep(&mut self, result: Result<Hold, TryLockError>) {

@@ -798,6 +798,9 @@ macro_rules! lock_methods {
             /// [`InterProcessReadWriteLock::participants`](crate::InterProcessReadWriteLock::participants)
             /// returns both. The queue may have changed by the time that this returns.
             ///
+            /// It waits up to 1 s for a contender of another recipe to leave, and only then returns
+            /// [`MixedRecipes`](crate::InspectError::MixedRecipes).
+            ///
             /// # Errors
             /// See [`InspectError`](crate::InspectError).
             ///
@@ -945,6 +948,9 @@ macro_rules! queue_methods {
             /// in one queue, which both of its sides return. It lists the lock's directory and reads each node, at
             /// most 32 at a time; one that is gone by then is left out. The queue may have changed by the time that
             /// this returns.
+            ///
+            /// It waits up to 1 s for a contender of another recipe to leave, and only then returns
+            /// [`MixedRecipes`](crate::InspectError::MixedRecipes).
             ///
             /// A node whose ACL denies this client READ has no [`identity`](crate::Contender::identity) to show.
             /// Servers from ZooKeeper 3.9.3 refuse its Stat, too:

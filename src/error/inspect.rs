@@ -63,7 +63,7 @@ pub enum InspectError {
         has_credentials: Option<bool>,
     },
     /// The directory holds contenders of another recipe, which queue by other rules: there is no one queue to
-    /// return. Use a path of its own for each recipe.
+    /// return, and none of them has left within 1 s. Use a path of its own for each recipe.
     #[error(
         "{path} is in use by another recipe: its node {node} queues by other rules; use a path of its own \
          for each recipe",

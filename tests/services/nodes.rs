@@ -10,7 +10,7 @@ use zookeeper_recipes::{
     Acl, BuildError, Client, GroupMember, LeaderLatch, LeadershipState, Parents, Permissions, PersistentNode,
     PersistentNodeError, PersistentNodeState, RetryPolicy,
 };
-use zookeeper_test_server::{CreateMode, Cut, Loss, Match, NodeKind, Op, Server, ServerError};
+use zookeeper_test_server::{CreateMode, Cut, Direction, Loss, Match, NodeKind, Op, Server, ServerError};
 
 const PATH: &str = "/services/web/web-1";
 
@@ -121,11 +121,40 @@ async fn made_on_a_closed_client_it_is_closed_at_once() {
     within("the end", latch.close()).await.unwrap();
 }
 
+/// A session that the client gave up may live on at the servers, with its node: whichever handle made it, it is in
+/// the way of none for longer than that session lives, and its end is confirmed to none before.
+#[tokio::test]
+async fn a_node_of_an_earlier_session_is_waited_for_by_every_handle() {
+    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
+    let client = connect_for(&server, Duration::from_secs(2)).await;
+    let node = present(&server, &client, "a").await;
+    let former = session(&client);
+    server.freeze_expiry(true);
+    assert!(server.stall(former, Direction::ToClient));
+    let mut states = client.watch_state();
+    let lost = states.wait_for(|_| client.session_id().is_some_and(|id| id != former));
+    within("the next session", lost).await.unwrap();
+    let closed = within("the end", node.close()).await;
+    assert!(matches!(closed, Err(PersistentNodeError::NotConfirmed { .. })), "{closed:?}");
+    let ours = session(&client);
+    let looks = server.counters().requests_of(ours, Op::GetData);
+    let again = PersistentNode::new(&client, PATH, "b").unwrap();
+    until(&server, "its look", move |view| view.counters().requests_of(ours, Op::GetData) > looks).await;
+    let early = within("an answer", again.wait_for_initial_create(Duration::from_millis(50))).await;
+    assert!(matches!(early, Err(PersistentNodeError::TimedOut { conflict: false, .. })), "{early:?}");
+    assert_eq!(again.state(), PersistentNodeState::Absent);
+    assert_eq!(server.node(PATH).unwrap().ephemeral_owner, former);
+    server.freeze_expiry(false);
+    is_of(&server, ours, "b").await;
+    state(&again, PersistentNodeState::Present).await;
+    within("the end", again.close()).await.unwrap();
+}
+
 /// With no server to say so, it is not certain that the node is gone: it is there until the session expires.
 #[tokio::test]
 async fn its_end_is_confirmed_by_a_server_or_an_error() {
-    let server = Server::start().unwrap();
-    let client = connect_for(&server, Duration::from_secs(1)).await;
+    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
+    let client = connect_for(&server, Duration::from_secs(2)).await;
     let node = present(&server, &client, "a").await;
     server.stop();
     let closed = within("the end of the session", node.close()).await;

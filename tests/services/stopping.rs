@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use test_support::in_process::{DIRECTORY, calm, connect, fair, logged, mutex, session, start, until};
-use test_support::{SOON, within};
+use test_support::{SOON, poll_until, within};
 use tokio_test::{assert_pending, task};
 use zookeeper_recipes::{
     AcquireError, Client, InterProcessMultiLock, InterProcessMutex, LeaderLatch, LeadershipState,
@@ -71,15 +71,12 @@ async fn a_grant_that_was_not_taken_before_the_drain_is_given_back() {
     let mut tried = task::spawn(both.try_lock());
     assert_pending!(tried.poll());
     let mut place = within("the place", fair(&client).enqueue()).await.unwrap();
-    until(&server, "the nodes", |view| {
-        view.children("/multi/a").len() == 1 && view.children("/multi/b").len() == 1
-    })
-    .await;
-    // Answered behind them, twice: first the nodes are known, then the grants are made.
-    for _ in 0..2 {
-        let other = InterProcessMutex::new(&client, "/other").unwrap();
-        within("another lock", other.lock()).await.unwrap().release().await.unwrap();
-    }
+    // Granted, and kept in the place.
+    assert_eq!(within("the position", place.position()).await.unwrap(), 0);
+    let members = ["/multi/a", "/multi/b"].map(|path| InterProcessMutex::new(&client, path).unwrap());
+    let is_held = || members.iter().all(InterProcessMutex::is_acquired_in_this_process);
+    let granted = || (tried.is_woken() && is_held()).then_some(());
+    poll_until("the grants", SOON, granted).unwrap();
     let mut drain = task::spawn(client.drain(SOON));
     assert_pending!(drain.poll());
     let refused = within("the end of the try", tried).await.unwrap_err();
