@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use test_support::in_process::{
-    self, DIRECTORY, connect, connect_as, eager, enqueue, mutex, read_write, session, start, until,
+    self, DIRECTORY, calm, connect, connect_as, eager, enqueue, mutex, read_write, session, start, until,
 };
 use test_support::{ByHand, SOON, within};
 use tokio::task::JoinHandle;
-use zookeeper_recipes::{AcquireError, Client, InterProcessMutex, NodePath, RevokeError, WriteGuard};
+use zookeeper_recipes::{
+    AcquireError, Client, InterProcessMutex, LostReason, NodePath, RevokeError, WriteGuard,
+};
 use zookeeper_test_server::{Loss, Match, Op, Server};
 
 /// What Curator's `Revoker` writes, and nothing else does.
@@ -86,14 +88,26 @@ async fn a_request_that_a_conversion_overtakes_is_not_lost() {
     let (a, b) = (connect(&server).await, connect(&server).await);
     let (guard, revoked) = listening_writer(&server, &a).await;
     let id = session(&a);
-    // The second look comes after the downgrade, which is sent by the same session: held before it is
-    // applied.
-    let look = server.fail(Match::op(Op::GetData).session(id), -101);
+    // It is not answered (the operation has timed out, says the server), and the next look comes after the downgrade.
+    let look = server.fail(Match::op(Op::GetData).session(id), -7);
     within("the request", b.attempt_revoke(&guard.node())).await.unwrap();
     within("the look", look.wait_hit()).await;
     let guard = within("the downgrade", guard.downgrade()).await.unwrap();
     within("to hear of it", revoked).await.unwrap();
     guard.release().await.unwrap();
+}
+
+/// The look behind the event of a deletion by another hand tells of the loss, without a heartbeat.
+#[tokio::test]
+async fn a_look_that_finds_no_node_tells_of_the_loss() {
+    let server = start();
+    let client = calm(&server).await;
+    let (guard, revoked) = listening_writer(&server, &client).await;
+    server.delete(&guard.node()).unwrap();
+    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
+    assert!(!revoked.is_finished());
+    revoked.abort();
+    assert!(guard.release().await.is_err());
 }
 
 #[tokio::test]
