@@ -23,8 +23,8 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Takes a random first id, so that two servers do not share ids, although they may be of one process and of
-    /// one millisecond: ZooKeeper takes it from the wall clock.
+    /// Takes a random first id: two servers share no ids, although they may be of one process and of one
+    /// millisecond. ZooKeeper takes the id from the wall clock.
     pub(crate) fn new(tick_ms: u64) -> Self {
         let moment = i64::from_be_bytes(RandomState::new().build_hasher().finish().to_be_bytes());
         let next_id = (moment << 24 >> 8) & 0x00ff_ffff_ffff_ffff | 1 << 56;
