@@ -74,7 +74,7 @@
 //! For long work, [`LockGuard::while_held`] drops a future when the lock is lost, [`LockGuard::lost`] is a
 //! future for `select!`, and [`LockGuard::state`] shows an interruption before it becomes a loss. None stops
 //! [`spawn_blocking`](tokio::task::spawn_blocking): [move the guard into the
-//! closure](LockGuard::while_held#work-that-it-does-not-stop).
+//! closure](LockGuard::while_held).
 //!
 //! All servers of the ensemble need the same `minSessionTimeout` and `maxSessionTimeout`: the client does not
 //! notice a session timeout that shrinks on a reconnect.
