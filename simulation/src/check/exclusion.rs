@@ -1,11 +1,11 @@
 //! No two are inside who exclude each other, by their guards' own clocks.
 //!
 //! A guard goes from held to lost and never back, so an overlap begins with a grant, and the moment of a grant is
-//! the one to look. Guards of a machine that has crashed do not count: nobody acts on them.
+//! the one to look. Guards of a machine that has crashed do not count: no process acts on them.
 
 /// A guard, or what stands for one.
 pub trait Guard {
-    /// Whether somebody who asks it may act on the lock.
+    /// Whether a holder that asks it may act on the lock.
     fn is_held(&self) -> bool;
     /// What it is, for a report.
     fn show(&self) -> String;
