@@ -149,7 +149,7 @@ impl Servers {
 
     /// Returns the list of servers several times over. `zookeeper-client` pauses longer and longer after each full pass
     /// over its list, up to many seconds, and a little longer after each try of a pass, but the first. The list is so
-    /// long that one pass takes a session timeout, and so short that the pause before it takes no more than a quarter of
+    /// long that one pass takes a session timeout, and so short that the pause before it takes no more than half of
     /// that (docs/protocol.md#reconnect).
     pub(crate) fn repeated(&self, session_timeout: Duration) -> String {
         let times = addresses_per_pass(session_timeout).div_ceil(self.hosts.split(',').count());
@@ -161,7 +161,7 @@ impl Servers {
 /// it takes n²/4 units.
 fn addresses_per_pass(session_timeout: Duration) -> usize {
     let units = session_timeout.as_millis() / PAUSE_UNIT.as_millis();
-    let n = (units / 4).min(units.saturating_mul(4).isqrt()).clamp(1, MAX_ADDRESSES);
+    let n = (units / 2).min(units.saturating_mul(4).isqrt()).clamp(1, MAX_ADDRESSES);
     usize::try_from(n).unwrap_or(1)
 }
 
@@ -214,8 +214,8 @@ mod tests {
         };
         for (session_timeout, addresses) in [
             (0, 1),
-            (500, 1),
-            (2_000, 5),
+            (500, 2),
+            (2_000, 8),
             (6_000, 15),
             (15_000, 24),
             (30_000, 34),
@@ -250,8 +250,8 @@ mod tests {
     fn the_client_library_pauses_for_no_longer_than_a_session_timeout() {
         for (session_timeout, longest) in [
             (500, 500),
-            (1_000, 900),
-            (2_000, 1_100),
+            (1_000, 600),
+            (2_000, 900),
             (6_000, 1_100),
             (15_000, 1_200),
             (30_000, 1_700),
