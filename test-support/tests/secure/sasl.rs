@@ -55,7 +55,7 @@ pub(crate) fn a_password_that_is_wrong_later_closes_the_client() -> Outcome {
         let server = ZooKeeper::standalone(&with_sasl(Options::new(), &directory, PASSWORD))?;
         let builder = builder().retry_policy(RetryPolicy::forever(PAUSE));
         let client = builder.sasl_digest(USER, PASSWORD).connect(&server.connect_string()).await?;
-        let mutex = InterProcessMutex::new(&client, &unique_path("sasl"))?;
+        let mutex = InterProcessMutex::new(&client, unique_path("sasl"))?;
         let guard = within("a free lock", mutex.lock()).await?;
         write_jaas(&directory, "geheim-new");
         server.restart(0)?;
@@ -75,11 +75,11 @@ pub(crate) fn servers_without_sasl_do_not_know_the_user(servers: &Servers) -> Ou
         let server = servers.one_sided()?;
         let builder = builder().sasl_digest(USER, PASSWORD);
         let client = within("a session", builder.clone().connect(&server.plain())).await?;
-        let mutex = InterProcessMutex::new(&client, &unique_path("sasl"))?;
+        let mutex = InterProcessMutex::new(&client, unique_path("sasl"))?;
         within("a free lock", mutex.lock()).await?.release().await?;
         client.close().await?;
         let client = builder.acl([Acl::creator_all()]).connect(&server.plain()).await?;
-        let mutex = InterProcessMutex::new(&client, &unique_path("sasl"))?;
+        let mutex = InterProcessMutex::new(&client, unique_path("sasl"))?;
         let error = within("an answer", mutex.lock()).await.unwrap_err();
         assert!(matches!(error, AcquireError::Rejected { .. }), "{error:?}");
         client.close().await?;

@@ -13,7 +13,7 @@ use super::servers::{Servers, TIMEOUT, builder, run};
 /// Acquires and releases a lock, and closes the client.
 async fn works(builder: ClientBuilder, servers: &str) -> Outcome {
     let client = within("a session", builder.connect(servers)).await?;
-    let mutex = InterProcessMutex::new(&client, &unique_path("tls"))?;
+    let mutex = InterProcessMutex::new(&client, unique_path("tls"))?;
     within("a free lock", mutex.lock()).await?.release().await?;
     client.close().await?;
     Ok(())
