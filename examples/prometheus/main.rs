@@ -59,7 +59,7 @@ async fn main() -> Result<(), Error> {
 async fn sell(client: &Client, seed: u32) -> Result<(), Error> {
     for sale in 0_u32.. {
         let item = sale.wrapping_mul(seed) % ITEMS;
-        let mutex = InterProcessMutex::new(client, &format!("/inventory/sku-{item}"))?;
+        let mutex = InterProcessMutex::new(client, format!("/inventory/sku-{item}"))?;
         if let Acquired(guard) = mutex.acquire(Duration::from_millis(50)).await.optional()? {
             // The customer pays.
             tokio::time::sleep(Duration::from_millis(5 * u64::from(seed))).await;
