@@ -16,9 +16,9 @@ use zookeeper_test_server::{Op, Server};
 
 use crate::check::panics;
 use crate::glue::{PORT, Port};
-use crate::plan::{Kind, Plan};
+use crate::plan::Plan;
 use crate::world::{Machine, Report, World, data, lock, path};
-use crate::{callers, counters, faults, glue};
+use crate::{faults, glue, worlds};
 
 /// The machines that run, and their callers.
 pub struct Machines {
@@ -52,12 +52,8 @@ impl Machines {
         for _ in 0..plan.callers {
             let rng = lock(&self.rng).fork();
             let (world, on) = (Arc::clone(&self.world), Arc::clone(&machine));
-            match plan.kind {
-                Kind::Counter => {
-                    lock(&self.callers).spawn(host::on(&machine.executor, counters::work(world, on, rng)))
-                }
-                _ => lock(&self.callers).spawn(host::on(&machine.executor, callers::work(world, on, rng))),
-            };
+            let callers = worlds::work(world, on, rng);
+            lock(&self.callers).spawn(host::on(&machine.executor, callers));
         }
         lock(&self.all).push(machine);
     }
@@ -99,7 +95,7 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
     let server = Arc::new(builder.serve(Port::open()).expect("the simulation has a runtime"));
     let world = Arc::new(World::new(plan, trace));
     let plan = &world.plan;
-    for place in 0..plan.paths {
+    for place in 0..plan.paths() {
         server.create(&data(place), "").expect("the tree is empty");
     }
     world.say(|| format!("{plan:?}"));
@@ -144,10 +140,7 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
     }
     drop(left);
     let all = std::mem::take(&mut *lock(&machines.all));
-    match plan.kind {
-        Kind::Counter => counters::all_can_count(&world, &all, patience).await,
-        _ => callers::all_can_lock(&world, &all, patience).await,
-    }
+    worlds::all_work(&world, &all, patience).await;
     leave_nothing(&world, &server, &all, patience).await;
     looks.abort();
 
@@ -177,19 +170,10 @@ async fn leave_nothing(world: &World, server: &Server, machines: &[Arc<Machine>]
     }
     // Nodes that sticky locks keep go after a while, and those of the dead with their sessions.
     sleep(plan.session_timeout * 3 + Duration::from_secs(10)).await;
-    for place in 0..plan.paths {
-        let path = path(place);
-        // A semaphore has directories, with contenders below.
-        let below = |name: &String| {
-            let inner = format!("{path}/{name}");
-            server.children(&inner).into_iter().map(move |node| format!("{inner}/{node}")).collect::<Vec<_>>()
-        };
-        let nodes: Vec<String> = match plan.kind {
-            Kind::Semaphore => server.children(&path).iter().flat_map(below).collect(),
-            _ => server.children(&path),
-        };
+    for place in 0..plan.paths() {
+        let nodes = worlds::left(plan, server, place);
         if !nodes.is_empty() {
-            world.violation(&format!("left in {path}: {nodes:?}"));
+            world.violation(&format!("left in {}: {nodes:?}", path(place)));
         }
     }
     for (index, machine) in machines.iter().enumerate() {

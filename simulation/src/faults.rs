@@ -126,11 +126,12 @@ fn lose(world: &World, server: &Server, rng: &mut Rng) {
 
 /// Another process deletes the node of one who holds or waits.
 fn delete_node(world: &World, server: &Server, rng: &mut Rng) {
+    let place = rng.range(0, world.plan.paths() as u64) as usize;
     // The nodes of a semaphore are below its directories, of which no lock is told.
-    if matches!(world.plan.kind, Kind::Semaphore | Kind::Counter) {
+    if matches!(world.plan.kinds[place], Kind::Semaphore | Kind::Counter) {
         return;
     }
-    let directory = path(rng.range(0, world.plan.paths as u64) as usize);
+    let directory = path(place);
     let names = server.children(&directory);
     if names.is_empty() {
         return;

@@ -1,11 +1,10 @@
 //! Worlds of this library in virtual time: see README.md.
 
-pub mod callers;
 pub mod check;
-pub mod counters;
 pub mod day;
 pub mod faults;
 pub mod glue;
 pub mod plan;
 pub mod report;
 pub mod world;
+pub mod worlds;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use simnet::Rng;
 use zookeeper_recipes::Margin;
 
-/// What is at all paths of a world.
+/// What is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Mutex,
@@ -19,11 +19,11 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
-    pub kind: Kind,
+    /// What is at each path: the same at all of them, or anything, for what recipes of one client do to each other.
+    pub kinds: Vec<Kind>,
     pub clients: u64,
     /// The callers of each client.
     pub callers: u64,
-    pub paths: usize,
     pub session_timeout: Duration,
     /// How long there are faults.
     pub time: Duration,
@@ -52,7 +52,7 @@ impl Plan {
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x5eed);
         let session_timeout = Duration::from_secs(*rng.pick(&[4, 10, 30]));
-        let kinds = [
+        let all = [
             Kind::Mutex,
             Kind::Mutex,
             Kind::Fair,
@@ -61,13 +61,14 @@ impl Plan {
             Kind::Semaphore,
             Kind::Counter,
         ];
+        let (kind, mixed, paths) = (*rng.pick(&all), rng.one_in(3), rng.range(1, 4) as usize);
+        let kinds = (0..paths).map(|_| if mixed { *rng.pick(&all) } else { kind }).collect();
         let (drifts, lags) = (rng.one_in(3), rng.one_in(3));
         Self {
             seed,
-            kind: *rng.pick(&kinds),
+            kinds,
             clients: rng.range(2, 5),
             callers: rng.range(1, 5),
-            paths: rng.range(1, 4) as usize,
             session_timeout,
             time: session_timeout * 30,
             // The standard margin is a sixth of the timeout, and allows for this.
@@ -84,6 +85,10 @@ impl Plan {
             broken: *rng.pick(&[0, 0, 4]),
             far: rng.one_in(3),
         }
+    }
+
+    pub fn paths(&self) -> usize {
+        self.kinds.len()
     }
 
     /// The session timeout in milliseconds.

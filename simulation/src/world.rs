@@ -251,7 +251,7 @@ impl World {
         Self {
             start: Instant::now(),
             trace,
-            places: (0..plan.paths).map(|_| Mutex::default()).collect(),
+            places: (0..plan.paths()).map(|_| Mutex::default()).collect(),
             margins: Mutex::default(),
             told: Mutex::default(),
             broken: Mutex::default(),

@@ -1,5 +1,4 @@
-//! What the callers of a client do: they ask for locks in every way, hold them for a while, and give them back,
-//! or not.
+//! Callers of locks and semaphores: they ask in every way, hold for a while, and give back what they hold, or not.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -16,7 +15,7 @@ use zookeeper_recipes::{
 
 use crate::check::exclusion::Share;
 use crate::plan::{Kind, Plan};
-use crate::world::{Grant, Held, Machine, World, lock, not_converted, not_released, path, refusal};
+use crate::world::{Grant, Held, Machine, World, not_converted, not_released, path, refusal};
 
 /// How long a sticky lock keeps its node.
 const STICKY: Duration = Duration::from_secs(3);
@@ -114,7 +113,7 @@ macro_rules! ways {
 impl Lock {
     pub fn new(plan: &Plan, client: &Client, place: usize) -> Self {
         let path = path(place);
-        let built = match plan.kind {
+        let built = match plan.kinds[place] {
             Kind::Fair => InterProcessFairLock::new(client, &path).map(Self::Fair),
             Kind::Semaphore => InterProcessSemaphore::new(client, &path, plan.permits).map(Self::Semaphore),
             Kind::ReadWrite => {
@@ -124,6 +123,7 @@ impl Lock {
                 }
                 builder.build().map(|lock| Self::ReadWrite(lock.read_lock(), lock.write_lock()))
             }
+            // A counter is no lock.
             Kind::Mutex | Kind::Counter => {
                 let mut builder = InterProcessMutex::builder(client, &path);
                 if plan.handoff {
@@ -173,7 +173,7 @@ impl Lock {
 }
 
 /// A call as a caller of this world makes it.
-fn choose(plan: &Plan, rng: &mut Rng) -> Call {
+fn choose(plan: &Plan, place: usize, rng: &mut Rng) -> Call {
     let wait = Duration::from_millis(match rng.range(0, 4) {
         0 => rng.range(1, 50),
         1 => rng.range(50, 2_000),
@@ -188,7 +188,7 @@ fn choose(plan: &Plan, rng: &mut Rng) -> Call {
         _ => Way::Enqueue,
     };
     let permits = if rng.one_in(3) { rng.range(1, u64::from(plan.permits) + 1) as u32 } else { 1 };
-    Call { shared: plan.kind == Kind::ReadWrite && !rng.one_in(3), permits, wait, way }
+    Call { shared: plan.kinds[place] == Kind::ReadWrite && !rng.one_in(3), permits, wait, way }
 }
 
 /// How a grant of a call shares.
@@ -200,40 +200,19 @@ fn share(plan: &Plan, held: &Held) -> Share {
     }
 }
 
-/// Goes on until the world stops, or the machine dies.
-pub async fn work(world: Arc<World>, machine: Arc<Machine>, mut rng: Rng) {
-    let stop = world.stopped.subscribe();
-    let plan = &world.plan;
-    // A handle for each call is the last of its client when it is gone.
-    let lasting = if plan.fresh_handles { 0 } else { plan.paths };
-    let handles: Vec<Lock> = (0..lasting).map(|place| Lock::new(plan, &machine.client, place)).collect();
-    while !*stop.borrow() && !machine.is_dead() {
-        let place = rng.range(0, plan.paths as u64) as usize;
-        let call = choose(plan, &mut rng);
-        let got = match handles.get(place) {
-            Some(handle) => handle.call(call).await,
-            // Gone before its guard.
-            None => Lock::new(plan, &machine.client, place).call(call).await,
-        };
-        let held = match got {
-            Some(Ok(held)) => held,
-            Some(Err(refused)) => {
-                world.say(|| {
-                    format!("{} gets nothing in {place} by {call:?}: {}", machine.number, refused.text)
-                });
-                world.sometimes(format!("refused {}", refused.variant));
-                // Also if it fails at once.
-                sleep(Duration::from_millis(rng.range(1, 20))).await;
-                continue;
-            }
-            None => {
-                world.sometimes("dropped call".to_owned());
-                continue;
-            }
-        };
-        let held = hold(&world, &machine, place, held, &mut rng).await;
-        give_back(&world, held, &mut rng).await;
-        sleep(Duration::from_millis(rng.range(0, plan.pause_ms))).await;
+/// One call, and what comes of it.
+pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usize, rng: &mut Rng) {
+    let call = choose(&world.plan, place, rng);
+    match lock.call(call).await {
+        Some(Ok(held)) => {
+            let held = hold(world, machine, place, held, rng).await;
+            give_back(world, held, rng).await;
+        }
+        Some(Err(refused)) => {
+            world.say(|| format!("{} gets nothing in {place} by {call:?}: {}", machine.number, refused.text));
+            world.sometimes(format!("refused {}", refused.variant));
+        }
+        None => world.sometimes("dropped call".to_owned()),
     }
 }
 
@@ -308,41 +287,17 @@ async fn give_back(world: &World, held: Held, rng: &mut Rng) {
     }
 }
 
-/// Locks every path once by every client, when all works again. Returns how long the slowest took.
-pub async fn all_can_lock(world: &World, machines: &[Arc<Machine>], patience: Duration) {
-    for machine in machines {
-        for place in 0..world.plan.paths {
-            let handle = Lock::new(&world.plan, &machine.client, place);
-            let began = world.now();
-            loop {
-                let call =
-                    Call { shared: false, permits: world.plan.permits, wait: patience, way: Way::Acquire };
-                match handle.call(call).await {
-                    Some(Ok(held)) => {
-                        let mut report = lock(&world.report);
-                        report.slowest_recovery_ms = report.slowest_recovery_ms.max(world.now() - began);
-                        drop(report);
-                        if let Err(error) = held.release().await {
-                            world.violation(&format!("{} is not released: {error}", path(place)));
-                        }
-                        break;
-                    }
-                    // One that has begun before all was healed may not last.
-                    Some(Err(_)) if world.now() < began + patience.as_millis() as u64 => {
-                        sleep(Duration::from_secs(1)).await;
-                    }
-                    Some(Err(refused)) => {
-                        let text = refused.text;
-                        world.violation(&format!(
-                            "{} of {} cannot be locked: {text}",
-                            path(place),
-                            machine.number
-                        ));
-                        break;
-                    }
-                    None => break,
-                }
+/// Locks it, and releases it.
+pub async fn prove(lock: &Lock, world: &World, place: usize, patience: Duration) -> Result<(), String> {
+    let call = Call { shared: false, permits: world.plan.permits, wait: patience, way: Way::Acquire };
+    match lock.call(call).await {
+        Some(Ok(held)) => {
+            if let Err(error) = held.release().await {
+                world.violation(&format!("{} is not released: {error}", path(place)));
             }
+            Ok(())
         }
+        Some(Err(refused)) => Err(refused.text),
+        None => Ok(()),
     }
 }
