@@ -111,9 +111,11 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
     }
     let looks = {
         let world = Arc::clone(&world);
+        // Those who hold for hours are looked at less often.
+        let period = Duration::from_millis(if world.plan.long { 20_000 } else { 500 });
         tokio::spawn(async move {
             loop {
-                sleep(Duration::from_millis(500)).await;
+                sleep(period).await;
                 world.look();
             }
         })
@@ -132,7 +134,7 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
 
     // Everything works from here on, and has to come to an end.
     let patience = plan.session_timeout * 6 + Duration::from_secs(120);
-    world.stopped.send_replace(true);
+    world.stop();
     let mut left = std::mem::take(&mut *lock(&machines.callers));
     let ended = timeout(patience, async { while left.join_next().await.is_some() {} });
     if ended.await.is_err() {

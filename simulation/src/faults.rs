@@ -21,7 +21,7 @@ pub async fn make(world: &Arc<World>, server: &Server, net: &Net, machines: &Mac
     let end = Instant::now() + world.plan.time;
     let mut crashes = 0;
     while Instant::now() < end {
-        sleep(Duration::from_millis(rng.range(50, world.plan.timeout_ms()))).await;
+        sleep(Duration::from_millis(rng.range(50, world.plan.fault_ms))).await;
         if world.plan.broken > 0 && rng.one_in(world.plan.broken) {
             delete_node(world, server, rng);
             continue;

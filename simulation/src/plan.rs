@@ -5,6 +5,9 @@ use std::time::Duration;
 use simnet::Rng;
 use zookeeper_recipes::Margin;
 
+/// One world in so many is [long](Plan::long).
+const LONG: u64 = 40;
+
 /// What is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -37,15 +40,20 @@ pub struct Plan {
     pub fresh_handles: bool,
     /// The most permits of a semaphore.
     pub permits: u32,
-    /// The longest usual hold, and the longest pause between two calls, in milliseconds.
+    /// The longest usual hold, wait, and pause between two calls, in milliseconds.
     pub hold_ms: u64,
+    pub wait_ms: u64,
     pub pause_ms: u64,
     /// How often containers are swept beside the faults; 0 is never.
     pub sweep_ms: u64,
     /// How often nodes of contenders are deleted by another process; once in so many faults, and 0 is never.
     pub broken: u64,
+    /// The longest time from one fault to the next.
+    pub fault_ms: u64,
     /// Whether links are long: up to 60 ms, and 2 s now and then.
     pub far: bool,
+    /// Whether locks are held for longer than a world takes to heal: then its end ends them.
+    pub long: bool,
 }
 
 impl Plan {
@@ -64,7 +72,7 @@ impl Plan {
         let (kind, mixed, paths) = (*rng.pick(&all), rng.one_in(3), rng.range(1, 4) as usize);
         let kinds = (0..paths).map(|_| if mixed { *rng.pick(&all) } else { kind }).collect();
         let (drifts, lags) = (rng.one_in(3), rng.one_in(3));
-        Self {
+        let plan = Self {
             seed,
             kinds,
             clients: rng.range(2, 5),
@@ -80,10 +88,35 @@ impl Plan {
             fresh_handles: rng.one_in(3),
             permits: *rng.pick(&[2, 2, 5]),
             hold_ms: *rng.pick(&[5, 50, 1000]),
+            wait_ms: 40_000,
             pause_ms: *rng.pick(&[1, 30, 3_000]),
             sweep_ms: *rng.pick(&[0, 0, 400]),
             broken: *rng.pick(&[0, 0, 4]),
+            fault_ms: session_timeout.as_millis() as u64,
             far: rng.one_in(3),
+            long: false,
+        };
+        if rng.one_in(LONG) { plan.long() } else { plan }
+    }
+
+    /// Many locks that are held for hours, with a fault now and then.
+    fn long(self) -> Self {
+        const HOUR: u64 = 3_600_000;
+        let kinds = self.kinds.iter().map(|kind| if *kind == Kind::Counter { Kind::Mutex } else { *kind });
+        Self {
+            kinds: kinds.cycle().take(200).collect(),
+            clients: 2,
+            callers: 200,
+            session_timeout: Duration::from_secs(30),
+            time: Duration::from_millis(8 * HOUR),
+            touch_interval: Duration::ZERO,
+            hold_ms: 4 * HOUR,
+            wait_ms: 4 * HOUR,
+            pause_ms: 60_000,
+            sweep_ms: 0,
+            fault_ms: HOUR / 4,
+            long: true,
+            ..self
         }
     }
 

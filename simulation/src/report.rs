@@ -1,50 +1,72 @@
 //! What many worlds have shown, as one JSON object.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
 
 use crate::world::Report;
 
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            c if c.is_control() => {
-                let _ = write!(quoted, "\\u{:04x}", c as u32);
-            }
-            c => quoted.push(c),
-        }
+/// The most violations that are kept with their text.
+const EXAMPLES: usize = 20;
+
+/// The sum of the worlds of a range of seeds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sum {
+    pub first_seed: u64,
+    pub last_seed: u64,
+    pub worlds: u64,
+    /// Of real time.
+    pub seconds: f64,
+    pub grants: u64,
+    pub losses: u64,
+    pub connects: u64,
+    pub virtual_hours: f64,
+    /// The hours for which locks were held, of all of them together.
+    pub held_hours: f64,
+    pub faults: BTreeMap<String, u64>,
+    pub sometimes: BTreeMap<String, u64>,
+    pub least_margin_ms: Option<u64>,
+    pub slowest_recovery_ms: u64,
+    pub violations: u64,
+    pub examples: Vec<String>,
+}
+
+impl Sum {
+    /// Of no world so far.
+    pub fn from_seed(first_seed: u64) -> Self {
+        Self { first_seed, last_seed: first_seed.saturating_sub(1), ..Self::default() }
     }
-    quoted.push('"');
-    quoted
-}
 
-fn counts(counts: &BTreeMap<String, u64>) -> String {
-    let each: Vec<String> = counts.iter().map(|(name, count)| format!("{}:{count}", quoted(name))).collect();
-    format!("{{{}}}", each.join(","))
-}
+    /// Adds a world.
+    pub fn add(&mut self, seed: u64, world: Report) {
+        self.last_seed = self.last_seed.max(seed);
+        self.worlds += 1;
+        self.grants += world.grants;
+        self.losses += world.losses;
+        self.connects += world.connects;
+        self.virtual_hours += world.virtual_ms as f64 / 3.6e6;
+        self.held_hours += world.held_ms as f64 / 3.6e6;
+        for (sum, part) in [(&mut self.faults, world.faults), (&mut self.sometimes, world.sometimes)] {
+            for (name, count) in part {
+                *sum.entry(name).or_default() += count;
+            }
+        }
+        self.least_margin_ms = self.least_margin_ms.into_iter().chain(world.least_margin_ms).min();
+        self.slowest_recovery_ms = self.slowest_recovery_ms.max(world.slowest_recovery_ms);
+        self.violations += world.violations.len() as u64;
+        let room = EXAMPLES.saturating_sub(self.examples.len());
+        self.examples.extend(world.violations.into_iter().take(room));
+    }
 
-/// One line of JSON.
-pub fn json(seeds: (u64, u64), worlds: u64, seconds: f64, sum: &Report) -> String {
-    let examples: Vec<String> = sum.violations.iter().take(20).map(|text| quoted(text)).collect();
-    let margin = sum.least_margin_ms.map_or_else(|| "null".to_owned(), |margin| margin.to_string());
-    format!(
-        "{{\"first_seed\":{},\"last_seed\":{},\"worlds\":{worlds},\"seconds\":{seconds:.1},\"grants\":{},\
-         \"losses\":{},\"connects\":{},\"virtual_hours\":{:.3},\"faults\":{},\"sometimes\":{},\
-         \"least_margin_ms\":{margin},\"slowest_recovery_ms\":{},\"violations\":{},\"examples\":[{}]}}",
-        seeds.0,
-        seeds.1,
-        sum.grants,
-        sum.losses,
-        sum.connects,
-        sum.virtual_ms as f64 / 3.6e6,
-        counts(&sum.faults),
-        counts(&sum.sometimes),
-        sum.slowest_recovery_ms,
-        sum.violations.len(),
-        examples.join(","),
-    )
+    /// Returns it as one line of JSON.
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).expect("its keys are text")
+    }
+
+    /// Returns it for reading.
+    pub fn text(&self) -> String {
+        serde_json::to_string_pretty(self).expect("its keys are text")
+    }
 }
 
 #[cfg(test)]
@@ -52,7 +74,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_quoted() {
-        assert_eq!(quoted("a \"b\" \\ \n"), "\"a \\\"b\\\" \\\\ \\u000a\"");
+    fn what_is_written_is_read_and_goes_on() {
+        let world = |margin, violations: &[&str]| Report {
+            grants: 2,
+            virtual_ms: 1_800_000,
+            least_margin_ms: margin,
+            violations: violations.iter().map(ToString::to_string).collect(),
+            ..Report::default()
+        };
+        let mut sum = Sum::from_seed(7);
+        sum.add(8, world(None, &[]));
+        sum.add(7, world(Some(30), &["a \"quoted\" one"]));
+        let mut read: Sum = serde_json::from_str(&sum.json()).unwrap();
+        assert_eq!(read, sum);
+        read.add(9, world(Some(20), &[]));
+        let found = (read.first_seed, read.last_seed, read.worlds, read.grants, read.virtual_hours);
+        assert_eq!(found, (7, 9, 3, 6, 1.5));
+        assert_eq!((read.least_margin_ms, read.violations, read.examples.len()), (Some(20), 1, 1));
     }
 }

@@ -29,6 +29,8 @@ pub struct Report {
     pub losses: u64,
     pub connects: u64,
     pub virtual_ms: u64,
+    /// The sum of the times for which locks were held.
+    pub held_ms: u64,
     pub faults: BTreeMap<String, u64>,
     /// What may happen, and how often it has.
     pub sometimes: BTreeMap<String, u64>,
@@ -39,27 +41,6 @@ pub struct Report {
     pub log: (u64, u64),
     pub messages: u64,
     pub random_numbers: u64,
-}
-
-impl Report {
-    /// Adds another world.
-    pub fn add(&mut self, other: Self) {
-        self.grants += other.grants;
-        self.losses += other.losses;
-        self.connects += other.connects;
-        self.virtual_ms += other.virtual_ms;
-        for (sum, part) in [(&mut self.faults, other.faults), (&mut self.sometimes, other.sometimes)] {
-            for (name, count) in part {
-                *sum.entry(name).or_default() += count;
-            }
-        }
-        self.least_margin_ms = match (self.least_margin_ms, other.least_margin_ms) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
-        self.slowest_recovery_ms = self.slowest_recovery_ms.max(other.slowest_recovery_ms);
-        self.violations.extend(other.violations);
-    }
 }
 
 /// What a value is for developers, without what is in it: the variant of an enum.
@@ -237,7 +218,7 @@ pub struct World {
     told: Mutex<Told>,
     broken: Mutex<Broken>,
     pub report: Mutex<Report>,
-    pub stopped: watch::Sender<bool>,
+    stopped: watch::Sender<bool>,
     next: AtomicU64,
 }
 
@@ -260,6 +241,20 @@ impl World {
             next: AtomicU64::new(1),
             plan,
         }
+    }
+
+    /// Has the callers come to an end.
+    pub fn stop(&self) {
+        self.stopped.send_replace(true);
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        *self.stopped.borrow()
+    }
+
+    pub async fn stopped(&self) {
+        // The sender is here.
+        let _ = self.stopped.subscribe().wait_for(|stopped| *stopped).await;
     }
 
     /// Virtual milliseconds since the beginning.
@@ -344,8 +339,9 @@ impl World {
     }
 
     /// A caller gives back what it was granted, or does not wait any more to be told that it is lost.
-    pub fn leave(&self, place: usize, who: u64) {
+    pub fn leave(&self, place: usize, who: u64, grant: &Grant) {
         self.say(|| format!("- {who}"));
+        lock(&self.report).held_ms += self.now() - grant.granted;
         lock(&self.told).left(who);
         lock(&self.places[place]).inside.leave(who);
     }

@@ -1,5 +1,7 @@
 //! Runs worlds; see `--help`.
 
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +10,7 @@ use std::time::Duration;
 
 use simulation::day::play;
 use simulation::plan::Plan;
-use simulation::report::json;
+use simulation::report::Sum;
 use simulation::world::Report;
 
 const HELP: &str = "\
@@ -16,6 +18,9 @@ Runs the library, its client and the test server in virtual time, under faults t
 
     simulation/run [--seconds S] [--from SEED] [--threads N] [--until-violation] [--json]
         worlds of one seed after another, for S seconds (60) from a seed on (1), on N threads (all)
+    simulation/run --hours H [--log FILE]
+        the same for hours, with a line of JSON in FILE (simulation/soak.jsonl) every minute; it goes on after the
+        last line that is there
     simulation/run --seed SEED [--quiet]
         one world, with what happens in it by virtual milliseconds
     simulation/run --planted [NAME..]
@@ -34,6 +39,8 @@ struct Options {
     quiet: bool,
     seed: Option<u64>,
     determinism: Option<u64>,
+    hours: Option<f64>,
+    log: String,
 }
 
 fn options() -> Result<Options, String> {
@@ -47,11 +54,14 @@ fn options() -> Result<Options, String> {
         quiet: false,
         seed: None,
         determinism: None,
+        hours: None,
+        log: "soak.jsonl".to_owned(),
     };
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
+        let mut value = || arguments.next().ok_or_else(|| format!("{name} takes a value"));
         let mut number = || {
-            let value = arguments.next().unwrap_or_default();
+            let value = value()?;
             value.parse::<u64>().map_err(|_| format!("{name} takes a number, not {value:?}"))
         };
         match name.as_str() {
@@ -60,6 +70,12 @@ fn options() -> Result<Options, String> {
             "--threads" => options.threads = number()?.clamp(1, 1024) as usize,
             "--seed" => options.seed = Some(number()?),
             "--determinism" => options.determinism = Some(number()?),
+            "--hours" => {
+                let value = value()?;
+                let hours = value.parse().ok().filter(|hours| *hours > 0.0 && *hours < 1e6);
+                options.hours = Some(hours.ok_or_else(|| format!("--hours takes hours, not {value:?}"))?);
+            }
+            "--log" => options.log = value()?,
             "--until-violation" => options.until_violation = true,
             "--json" => options.json = true,
             "--quiet" => options.quiet = true,
@@ -77,9 +93,12 @@ fn code(fine: bool) -> ExitCode {
 /// One world, with its trace.
 fn replay(seed: u64, quiet: bool) -> ExitCode {
     let report = play(Plan::of(seed), !quiet);
-    println!("{}", json((seed, seed), 1, 0.0, &report));
-    println!("trace {:016x} of {} entries", report.log.1, report.log.0);
-    code(report.violations.is_empty())
+    let (entries, hash) = report.log;
+    let mut sum = Sum::from_seed(seed);
+    sum.add(seed, report);
+    println!("{}", sum.json());
+    println!("trace {hash:016x} of {entries} entries");
+    code(sum.violations == 0)
 }
 
 /// Every seed twice.
@@ -96,49 +115,78 @@ fn twice(options: &Options, seeds: u64) -> ExitCode {
     code(fine)
 }
 
-/// One seed after another, on several threads.
-fn many(options: &Options) -> ExitCode {
+/// One seed after another, on several threads, for so long. `seen` is called with the sum after each world.
+fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sync) -> Sum {
     let began = simnet::real_now();
-    let limit = Duration::from_secs(options.seconds);
-    let (next, worlds, stop) = (AtomicU64::new(options.from), AtomicU64::new(0), AtomicBool::new(false));
-    let sum = Mutex::new(Report::default());
-    let add = |report: Report| {
+    let before = sum.seconds;
+    let (next, stop) = (AtomicU64::new(sum.last_seed + 1), AtomicBool::new(false));
+    let sum = Mutex::new(sum);
+    let add = |seed, report: Report| {
         for text in &report.violations {
             eprintln!("VIOLATION {text}");
         }
         if options.until_violation && !report.violations.is_empty() {
             stop.store(true, Ordering::Relaxed);
         }
-        sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner).add(report);
-        worlds.fetch_add(1, Ordering::Relaxed);
+        let mut sum = sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        sum.add(seed, report);
+        sum.seconds = before + (simnet::real_now() - began).as_secs_f64();
+        seen(&sum);
     };
     thread::scope(|scope| {
         for _ in 0..options.threads {
             scope.spawn(|| {
                 while simnet::real_now() - began < limit && !stop.load(Ordering::Relaxed) {
-                    add(play(Plan::of(next.fetch_add(1, Ordering::Relaxed)), false));
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    add(seed, play(Plan::of(seed), false));
                 }
             });
         }
     });
-    let sum = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let seconds = (simnet::real_now() - began).as_secs_f64();
-    let worlds = worlds.into_inner();
-    let line = json((options.from, next.into_inner().saturating_sub(1)), worlds, seconds, &sum);
-    if options.json {
-        println!("{line}");
-    } else {
-        println!("{}", line.replace(",\"", ",\n \""));
-    }
-    code(sum.violations.is_empty())
+    sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// For seconds.
+fn many(options: &Options) -> ExitCode {
+    let sum =
+        worlds(options, Sum::from_seed(options.from), Duration::from_secs(options.seconds), |_: &Sum| ());
+    println!("{}", if options.json { sum.json() } else { sum.text() });
+    code(sum.violations == 0)
+}
+
+/// For hours, from where the log ends.
+fn soak(options: &Options, hours: f64) -> io::Result<ExitCode> {
+    let mut log = File::options().read(true).append(true).create(true).open(&options.log)?;
+    let mut text = String::new();
+    log.read_to_string(&mut text)?;
+    let sum = match text.lines().last() {
+        Some(line) => serde_json::from_str(line)?,
+        None => Sum::from_seed(options.from),
+    };
+    let last = Mutex::new(simnet::real_now());
+    let sum = worlds(options, sum, Duration::from_secs_f64(hours * 3600.0), |sum: &Sum| {
+        let mut last = last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if simnet::real_now() - *last >= Duration::from_secs(60) {
+            *last = simnet::real_now();
+            // The last line tells of a log that cannot be written.
+            let _ = writeln!(&log, "{}", sum.json());
+        }
+    });
+    writeln!(log, "{}", sum.json())?;
+    println!("{}", if options.json { sum.json() } else { sum.text() });
+    Ok(code(sum.violations == 0))
 }
 
 fn main() -> ExitCode {
     match options() {
-        Ok(options) => match (options.seed, options.determinism) {
-            (Some(seed), _) => replay(seed, options.quiet),
-            (None, Some(seeds)) => twice(&options, seeds),
-            (None, None) => many(&options),
+        Ok(options) => match (options.seed, options.determinism, options.hours) {
+            (Some(seed), ..) => replay(seed, options.quiet),
+            (None, Some(seeds), _) => twice(&options, seeds),
+            (None, None, Some(hours)) => soak(&options, hours).unwrap_or_else(|error| {
+                eprintln!("{}: {error}", options.log);
+                ExitCode::from(2)
+            }),
+            (None, None, None) => many(&options),
         },
         Err(wrong) if wrong.is_empty() => {
             println!("{HELP}");

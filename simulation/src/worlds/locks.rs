@@ -177,7 +177,7 @@ fn choose(plan: &Plan, place: usize, rng: &mut Rng) -> Call {
     let wait = Duration::from_millis(match rng.range(0, 4) {
         0 => rng.range(1, 50),
         1 => rng.range(50, 2_000),
-        _ => rng.range(2_000, 40_000),
+        _ => rng.range(2_000, plan.wait_ms),
     });
     let way = match rng.range(0, 12) {
         0..5 => Way::Acquire,
@@ -240,8 +240,9 @@ async fn hold(world: &World, machine: &Arc<Machine>, place: usize, held: Held, r
                 }
                 sleep(Duration::from_millis(time / 2)).await;
             } => false,
+            () = world.stopped(), if world.plan.long => false,
         };
-        world.leave(place, who);
+        world.leave(place, who, &grant);
         // Nobody else keeps it beyond a look.
         held = Arc::into_inner(grant).map(Grant::into_held).expect("the only one");
         if is_lost || !rng.one_in(4) {

@@ -53,20 +53,23 @@ impl Handle {
 
 /// Goes on until the world stops, or the machine dies.
 pub async fn work(world: Arc<World>, machine: Arc<Machine>, mut rng: Rng) {
-    let stop = world.stopped.subscribe();
     let plan = &world.plan;
     let new = |place| Handle::new(plan, &machine.client, place);
     // A handle for each turn is the last of its client when it is gone.
     let lasting = if plan.fresh_handles { 0 } else { plan.paths() };
     let handles: Vec<Handle> = (0..lasting).map(new).collect();
-    while !*stop.borrow() && !machine.is_dead() {
+    while !world.is_stopped() && !machine.is_dead() {
         let place = rng.range(0, plan.paths() as u64) as usize;
         match handles.get(place) {
             Some(handle) => handle.turn(&world, &machine, place, &mut rng).await,
             None => new(place).turn(&world, &machine, place, &mut rng).await,
         }
         // Also if it fails at once.
-        sleep(Duration::from_millis(rng.range(1, plan.pause_ms + 1))).await;
+        let pause = Duration::from_millis(rng.range(1, plan.pause_ms + 1));
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = world.stopped() => {}
+        }
     }
 }
 
