@@ -80,8 +80,8 @@ pub async fn make(world: &Arc<World>, server: &Server, net: &Net, machines: &Mac
 
 /// What flows one way or both arrives later, or never.
 fn hold(world: &World, link: Arc<Link>, rng: &mut Rng) {
-    let ways: &[Way] =
-        *rng.pick(&[&[Way::ToServer] as &[Way], &[Way::ToClient], &[Way::ToServer, Way::ToClient]]);
+    const WAYS: [&[Way]; 3] = [&[Way::ToServer], &[Way::ToClient], &[Way::ToServer, Way::ToClient]];
+    let ways = *rng.pick(&WAYS);
     let timeout_ms = world.plan.timeout_ms();
     let time = match rng.range(0, 3) {
         0 => rng.range(1, 500),

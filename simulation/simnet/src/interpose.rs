@@ -76,6 +76,8 @@ pub fn real(clock: libc::clockid_t) -> libc::timespec {
     ts
 }
 
+/// # Safety
+/// As that of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, ts: *mut libc::timespec) -> libc::c_int {
     let value = match elapsed() {
@@ -104,6 +106,8 @@ pub(crate) fn mix(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// # Safety
+/// As that of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getrandom(
     buf: *mut libc::c_void,

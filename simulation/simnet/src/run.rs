@@ -1,4 +1,5 @@
 //! Runs a future to its end in virtual time, on a thread of its own.
+
 use std::future::Future;
 use std::time::Duration;
 
@@ -13,23 +14,30 @@ impl Rng {
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
-    pub fn next(&mut self) -> u64 {
+
+    /// Any number.
+    pub fn number(&mut self) -> u64 {
         interpose::mix(&mut self.0)
     }
+
     /// A number in `low..high`.
     pub fn range(&mut self, low: u64, high: u64) -> u64 {
-        low + self.next() % (high - low).max(1)
+        low + self.number() % (high - low).max(1)
     }
+
     /// True once in `n` times.
     pub fn one_in(&mut self, n: u64) -> bool {
-        self.next() % n == 0
+        self.number() % n == 0
     }
+
     /// One of several.
     pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.range(0, all.len() as u64) as usize]
     }
+
+    /// Another generator, whose numbers follow from those of this one.
     pub fn fork(&mut self) -> Self {
-        Self(self.next())
+        Self(self.number())
     }
 }
 
@@ -58,12 +66,12 @@ where
     let thread =
         std::thread::Builder::new().name(format!("sim-{seed}")).stack_size(16 << 20).spawn(move || {
             let mut seeds = Rng::new(seed);
-            interpose::begin(seeds.next());
+            interpose::begin(seeds.number());
             before();
             let mut builder = tokio::runtime::Builder::new_current_thread();
             builder.enable_time().start_paused(true);
             #[cfg(tokio_unstable)]
-            builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seeds.next().to_le_bytes()));
+            builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seeds.number().to_le_bytes()));
             let runtime = builder.build().unwrap();
             let net = Net::new(seeds.fork());
             Net::enter(Some(net));

@@ -101,18 +101,37 @@ fn replay(seed: u64, quiet: bool) -> ExitCode {
     code(sum.violations == 0)
 }
 
+/// Runs seeds on several threads, until there is none.
+fn on_threads(options: &Options, next: impl Fn() -> Option<u64> + Sync, run: impl Fn(u64) + Sync) {
+    thread::scope(|scope| {
+        for _ in 0..options.threads {
+            scope.spawn(|| {
+                while let Some(seed) = next() {
+                    run(seed);
+                }
+            });
+        }
+    });
+}
+
 /// Every seed twice.
 fn twice(options: &Options, seeds: u64) -> ExitCode {
-    let mut fine = true;
-    for seed in options.from..options.from.saturating_add(seeds) {
-        let (one, other) = (play(Plan::of(seed), false), play(Plan::of(seed), false));
-        if one != other {
-            fine = false;
-            println!("seed {seed} differs:\n{one:?}\n{other:?}");
-        }
-    }
-    println!("{seeds} seeds twice: {}", if fine { "no difference" } else { "they differ" });
-    code(fine)
+    let (next, differ) = (AtomicU64::new(options.from), AtomicU64::new(0));
+    let end = options.from.saturating_add(seeds);
+    on_threads(
+        options,
+        || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < end),
+        |seed| {
+            let (one, other) = (play(Plan::of(seed), false), play(Plan::of(seed), false));
+            if one != other {
+                differ.fetch_add(1, Ordering::Relaxed);
+                println!("seed {seed} differs:\n{one:?}\n{other:?}");
+            }
+        },
+    );
+    let differ = differ.into_inner();
+    println!("{seeds} seeds twice: {differ} differ");
+    code(differ == 0)
 }
 
 /// One seed after another, on several threads, for so long. `seen` is called with the sum after each world.
@@ -133,16 +152,14 @@ fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sy
         sum.seconds = before + (simnet::real_now() - began).as_secs_f64();
         seen(&sum);
     };
-    thread::scope(|scope| {
-        for _ in 0..options.threads {
-            scope.spawn(|| {
-                while simnet::real_now() - began < limit && !stop.load(Ordering::Relaxed) {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    add(seed, play(Plan::of(seed), false));
-                }
-            });
-        }
-    });
+    on_threads(
+        options,
+        || {
+            let goes_on = simnet::real_now() - began < limit && !stop.load(Ordering::Relaxed);
+            goes_on.then(|| next.fetch_add(1, Ordering::Relaxed))
+        },
+        |seed| add(seed, play(Plan::of(seed), false)),
+    );
     sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 

@@ -18,7 +18,7 @@ fn name(error: &AtomicLongError) -> &'static str {
 }
 
 pub fn new(client: &Client, place: usize) -> DistributedAtomicLong {
-    DistributedAtomicLong::new(client, &path(place)).expect("the path is valid")
+    DistributedAtomicLong::new(client, path(place)).expect("the path is valid")
 }
 
 /// Takes a number, or reads.
