@@ -178,6 +178,7 @@ async fn leave_nothing(world: &World, server: &Server, machines: &[Arc<Machine>]
             world.violation(&format!("left in {}: {nodes:?}", path(place)));
         }
     }
+    worlds::check_end(world, server);
     for (index, machine) in machines.iter().enumerate() {
         let closing = async {
             if index % 2 == 0 {

@@ -11,7 +11,8 @@ use zookeeper_test_server::{Loss, Match, Op, Server};
 
 use crate::day::Machines;
 use crate::plan::Kind;
-use crate::world::{World, path};
+use crate::world::World;
+use crate::worlds;
 
 /// The most machines that crash.
 const MOST_CRASHES: u32 = 3;
@@ -131,12 +132,11 @@ fn delete_node(world: &World, server: &Server, rng: &mut Rng) {
     if matches!(world.plan.kinds[place], Kind::Semaphore | Kind::Counter) {
         return;
     }
-    let directory = path(place);
-    let names = server.children(&directory);
-    if names.is_empty() {
+    let nodes = worlds::left(&world.plan, server, place);
+    if nodes.is_empty() {
         return;
     }
-    let node = format!("{directory}/{}", rng.pick(&names));
+    let node = rng.pick(&nodes).clone();
     world.fault("node deleted", || node.clone());
     world.broken(&node);
     let _ = server.delete(&node);

@@ -4,6 +4,7 @@ pub mod check;
 pub mod day;
 pub mod faults;
 pub mod glue;
+pub mod held;
 pub mod plan;
 pub mod report;
 pub mod world;

@@ -16,6 +16,10 @@ pub enum Kind {
     ReadWrite,
     Semaphore,
     Counter,
+    Latch,
+    Selector,
+    /// A job that runs once per occasion.
+    Job,
 }
 
 /// The sizes, options and times of a world.
@@ -68,6 +72,9 @@ impl Plan {
             Kind::ReadWrite,
             Kind::Semaphore,
             Kind::Counter,
+            Kind::Latch,
+            Kind::Selector,
+            Kind::Job,
         ];
         let (kind, mixed, paths) = (*rng.pick(&all), rng.one_in(3), rng.range(1, 4) as usize);
         let kinds = (0..paths).map(|_| if mixed { *rng.pick(&all) } else { kind }).collect();

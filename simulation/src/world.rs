@@ -4,22 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use simnet::Rng;
 use simnet::host::Host;
 use simnet::net::Link;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use zookeeper_recipes::{
-    AcquireError, AnyGuard, Client, ConversionFailure, LockState, Lost, NodeVersion, ReadGuard, ReleaseError,
-    SemaphorePermit, TransactionError, WriteGuard,
-};
+use zookeeper_recipes::{Client, LockState, Lost, NodeVersion};
 
 use crate::check::broken::Broken;
 use crate::check::counter::Numbers;
 use crate::check::exclusion::{Exclusion, Guard, Share};
 use crate::check::margin::Margins;
+use crate::check::once::Runs;
+use crate::check::reads::{self, Reads};
 use crate::check::stale::{self, Grants};
 use crate::check::tokens::Tokens;
 use crate::check::told::Told;
+use crate::held::{Grant, Held, Part};
 use crate::plan::Plan;
 
 /// What came of a world. Two runs of a seed are equal in all of it.
@@ -46,43 +47,9 @@ pub struct Report {
 /// What a value is for developers, without what is in it: the variant of an enum.
 pub fn variant(value: &dyn std::fmt::Debug) -> String {
     let text = format!("{value:?}");
-    text.split(['(', '{', ' ', '\"']).next().unwrap_or_default().to_owned()
-}
-
-/// The variant of an error, and those below it.
-pub fn refusal(error: &AcquireError) -> &'static str {
-    match error {
-        AcquireError::TimedOut { .. } => "TimedOut",
-        AcquireError::Connection { .. } => "Connection",
-        AcquireError::Orphaned { .. } => "Orphaned",
-        AcquireError::TooManyWatches { .. } => "TooManyWatches",
-        AcquireError::NodeDeleted { .. } => "NodeDeleted",
-        AcquireError::LeaseOver { .. } => "LeaseOver",
-        AcquireError::Closed { .. } => "Closed",
-        // None of these is expected of a world.
-        AcquireError::Rejected { .. } => "Rejected",
-        AcquireError::NoAuth { .. } => "NoAuth",
-        _ => "other",
-    }
-}
-
-pub fn not_converted(reason: &ConversionFailure) -> &'static str {
-    match reason {
-        ConversionFailure::WouldDeadlock => "WouldDeadlock",
-        ConversionFailure::Contended => "Contended",
-        ConversionFailure::Lost(_) => "Lost",
-        ConversionFailure::Rejected { .. } => "Rejected",
-        _ => "other",
-    }
-}
-
-pub fn not_released(error: &ReleaseError) -> &'static str {
-    match error {
-        ReleaseError::Lost(_) => "Lost",
-        ReleaseError::TimedOut { .. } => "TimedOut",
-        ReleaseError::SessionNotClosed { .. } => "SessionNotClosed",
-        _ => "other",
-    }
+    let name = text.split(['(', '{', ' ', '\"']).next().unwrap_or_default();
+    // Errors say what type they are, too.
+    name.rsplit(':').next().unwrap_or_default().to_owned()
 }
 
 /// A machine with a client of the library.
@@ -105,108 +72,14 @@ impl Machine {
     }
 }
 
-/// What a caller was granted.
-pub enum Held {
-    Lock(AnyGuard),
-    Read(ReadGuard),
-    Write(WriteGuard),
-    Permit(SemaphorePermit),
-}
-
-macro_rules! each {
-    ($held:expr, $guard:ident => $what:expr) => {
-        match $held {
-            Held::Lock($guard) => $what,
-            Held::Read($guard) => $what,
-            Held::Write($guard) => $what,
-            Held::Permit($guard) => $what,
-        }
-    };
-}
-
-impl Held {
-    pub fn is_held(&self) -> bool {
-        each!(self, guard => guard.is_held())
-    }
-
-    pub fn state(&self) -> LockState {
-        each!(self, guard => guard.state())
-    }
-
-    pub async fn lost(&self) -> Lost {
-        each!(self, guard => guard.lost().await)
-    }
-
-    pub async fn release(self) -> Result<(), ReleaseError> {
-        each!(self, guard => guard.release().await)
-    }
-
-    /// The token of an exclusive grant.
-    fn token(&self) -> Option<(i64, u64)> {
-        match self {
-            Self::Lock(guard) => Some((guard.fencing_token().zxid(), guard.fencing_token().counter())),
-            Self::Write(guard) => Some((guard.fencing_token().zxid(), guard.fencing_token().counter())),
-            Self::Read(_) | Self::Permit(_) => None,
-        }
-    }
-
-    fn nodes(&self) -> Vec<String> {
-        match self {
-            Self::Lock(guard) => vec![guard.node().to_string()],
-            Self::Read(guard) => vec![guard.node().to_string()],
-            Self::Write(guard) => vec![guard.node().to_string()],
-            Self::Permit(permit) => permit.nodes().iter().map(ToString::to_string).collect(),
-        }
-    }
-
-    fn permits(&self) -> u32 {
-        match self {
-            Self::Permit(permit) => permit.num_permits(),
-            _ => 1,
-        }
-    }
-}
-
-/// A grant, and whose it is.
-pub struct Grant {
-    held: Held,
-    machine: Arc<Machine>,
-    /// Its nodes, if it is a lock's.
-    nodes: Vec<String>,
-    /// Whether its node was deleted by another process. It is told with the next heartbeat, and may stand beside
-    /// others until then: RELIABILITY.md promises no more.
-    is_broken: AtomicBool,
-    granted: u64,
-    /// The number of the last exclusive grant of its path, up to it.
-    number: u64,
-}
-
-impl Grant {
-    pub fn held(&self) -> &Held {
-        &self.held
-    }
-
-    pub fn into_held(self) -> Held {
-        self.held
-    }
-}
-
-impl Guard for Arc<Grant> {
-    fn is_held(&self) -> bool {
-        !self.machine.is_dead() && !self.is_broken.load(Ordering::Relaxed) && self.held.is_held()
-    }
-
-    fn show(&self) -> String {
-        format!("{:?} {:?} of {}", self.held.state(), self.nodes, self.machine.number)
-    }
-}
-
 #[derive(Default)]
 struct Place {
     inside: Exclusion<Arc<Grant>>,
     tokens: Tokens<(i64, u64)>,
     grants: Grants,
     numbers: Numbers,
+    reads: Reads,
+    runs: Runs,
 }
 
 pub struct World {
@@ -288,67 +161,93 @@ impl World {
         *lock(&self.report).sometimes.entry(what).or_default() += 1;
     }
 
+    /// Counts what came of a call: its success, or the variant of its error.
+    pub fn note<T, E: std::fmt::Debug>(&self, well: &str, badly: &str, outcome: Result<T, E>) {
+        match outcome {
+            Ok(_) => self.sometimes(well.to_owned()),
+            Err(error) => self.note_error(badly, Some(error)),
+        }
+    }
+
+    /// Counts the variant of an error.
+    pub fn note_error<E: std::fmt::Debug>(&self, what: &str, error: Option<E>) {
+        if let Some(error) = error {
+            self.say(|| format!("{what}: {error:?}"));
+            self.sometimes(format!("{what} {}", variant(&error)));
+        }
+    }
+
     pub fn fault(&self, name: &str, detail: impl FnOnce() -> String) {
         self.say(|| format!("fault: {name} {}", detail()));
         *lock(&self.report).faults.entry(name.to_owned()).or_default() += 1;
     }
 
-    /// A caller is granted something at a path.
-    pub fn enter(&self, place: usize, share: Share, held: Held, machine: &Arc<Machine>) -> (u64, Arc<Grant>) {
+    /// A caller is granted something at some paths.
+    pub fn enter(&self, shares: &[(usize, Share)], held: Held, machine: &Arc<Machine>) -> Arc<Grant> {
         let who = self.number();
-        let (token, state, is_held) = (held.token(), held.state(), held.is_held());
-        let permits = held.permits();
-        let nodes = held.nodes();
-        let is_broken = lock(&self.broken).since(&nodes).is_some();
+        let (tokens, state, nodes) = (held.tokens(), held.state(), held.nodes());
+        let is_broken = {
+            let broken = lock(&self.broken);
+            let lately = self.now().saturating_sub(2 * self.plan.timeout_ms());
+            // Of what does not know its node any may have been its own.
+            let unknown =
+                nodes.is_empty() && shares.iter().any(|(place, _)| broken.below(&path(*place), lately));
+            unknown || broken.since(&nodes).is_some()
+        };
         // One that is not held any more when its caller learns of it may be behind another already.
-        let number =
-            lock(&self.places[place]).grants.granted(share == Share::Exclusive && is_held && !is_broken);
-        let holder = Arc::clone(machine);
-        let grant = Grant {
+        let counts = held.is_held() && !is_broken;
+        let part = |&(place, share): &(usize, Share)| {
+            let is_next = share == Share::Exclusive && counts;
+            Part { place, share, number: lock(&self.places[place]).grants.granted(is_next) }
+        };
+        let grant = Arc::new(Grant {
+            who,
+            parts: shares.iter().map(part).collect(),
             held,
-            machine: holder,
+            machine: Arc::clone(machine),
             nodes,
             is_broken: AtomicBool::new(is_broken),
             granted: self.now(),
-            number,
-        };
-        let grant = Arc::new(grant);
-        self.say(|| {
-            format!(
-                "+ {who} of {} in {place}: {share:?} {token:?} {state:?} {:?}",
-                machine.number, grant.nodes
-            )
         });
-        let (overlap, backwards) = {
-            let mut state = lock(&self.places[place]);
-            let overlap = state.inside.enter(who, share, permits, Arc::clone(&grant));
-            let backwards = match token.filter(|_| is_held && !is_broken) {
-                Some(token) => state.tokens.granted(who, token),
-                None => Ok(()),
+        self.say(|| {
+            format!("+ {who} of {} in {shares:?}: {tokens:?} {state:?} {:?}", machine.number, grant.nodes)
+        });
+        for (part, token) in grant.parts.iter().zip(tokens) {
+            let (overlap, backwards) = {
+                let mut place = lock(&self.places[part.place]);
+                let overlap = place.inside.enter(who, part.share, grant.held.permits(), Arc::clone(&grant));
+                let backwards = match token.filter(|_| counts) {
+                    Some(token) => place.tokens.granted(who, token),
+                    None => Ok(()),
+                };
+                (overlap, backwards)
             };
-            (overlap, backwards)
-        };
-        self.check(overlap.map_err(|text| format!("at {}: {text}", path(place))));
-        self.check(backwards.map_err(|text| format!("at {}: {text}", path(place))));
-        lock(&self.margins).granted(place, self.now());
+            for outcome in [overlap, backwards] {
+                self.check(outcome.map_err(|text| format!("at {}: {text}", path(part.place))));
+            }
+            lock(&self.margins).granted(part.place, self.now());
+        }
         lock(&self.report).grants += 1;
-        if state != LockState::Held {
+        if let Some(state) = state.filter(|state| *state != LockState::Held) {
             self.sometimes(format!("granted {state:?}"));
         }
-        (who, grant)
+        grant
     }
 
     /// A caller gives back what it was granted, or does not wait any more to be told that it is lost.
-    pub fn leave(&self, place: usize, who: u64, grant: &Grant) {
+    pub fn leave(&self, grant: &Grant) {
+        let who = grant.who;
         self.say(|| format!("- {who}"));
         lock(&self.report).held_ms += self.now() - grant.granted;
         lock(&self.told).left(who);
-        lock(&self.places[place]).inside.leave(who);
+        for part in &grant.parts {
+            lock(&self.places[part.place]).inside.leave(who);
+        }
     }
 
     /// A caller is told that it has lost what it was granted.
-    pub fn lost(&self, place: usize, who: u64, grant: &Grant, lost: &Lost) {
-        let reason = lost.reason();
+    pub fn lost(&self, grant: &Grant, lost: &Lost) {
+        let (who, reason) = (grant.who, lost.reason());
         self.say(|| format!("! {who} lost: {reason:?}"));
         let outcome = lock(&self.told).told(who, grant.held.is_held());
         self.check(outcome);
@@ -356,31 +255,76 @@ impl World {
         self.sometimes(format!("lost {}", variant(&reason)));
         // One that was frozen has been told late.
         let awake = self.now() > grant.machine.thawed.load(Ordering::Relaxed) + 100;
-        if awake && variant(&reason) == "LeaseExpired" && grant.held.token().is_some() {
-            lock(&self.margins).lost(place, self.now());
+        if awake && variant(&reason) == "LeaseExpired" {
+            for part in grant.parts.iter().filter(|part| part.share == Share::Exclusive) {
+                lock(&self.margins).lost(part.place, self.now());
+            }
         }
     }
 
-    /// Writes by the guard of a holder.
-    pub async fn write(&self, place: usize, who: u64, grant: &Grant) {
-        let was_stale = lock(&self.places[place]).grants.is_stale(grant.number);
-        let node = data(place);
-        let written = each!(&grant.held, guard => guard.transaction().set_data(&node, "", NodeVersion::Any).commit().await);
-        let outcome = match &written {
-            Ok(()) => "written",
-            Err(TransactionError::Lost(_)) => "not written Lost",
-            Err(TransactionError::Unknown { .. }) => "not written Unknown",
-            Err(_) => "not written other",
+    /// Writes by the guard of a holder, in one of the ways of a transaction.
+    pub async fn write(&self, grant: &Arc<Grant>, rng: &mut Rng) {
+        let Some(part) = grant.parts.first() else { return };
+        let is_stale = |part: &Part| lock(&self.places[part.place]).grants.is_stale(part.number);
+        let was_stale = grant.parts.iter().any(is_stale);
+        let node = data(part.place);
+        let scratch = format!("{node}/{}", grant.who);
+        let text = part.number.to_string();
+        let Some(begun) = grant.held.transaction() else { return };
+        let version = match rng.range(0, 3) {
+            // By the version that was read, which others may have passed if they share.
+            0 => self.read(grant).await.unwrap_or_default(),
+            _ => NodeVersion::Any,
         };
-        self.sometimes(outcome.to_owned());
+        let written = match rng.range(0, 3) {
+            0 => begun.set_data(&node, text, version),
+            1 => begun.check(&node, version).create(&scratch, "").set_data(&node, text, version),
+            _ => begun.create(&scratch, "").set_data(&node, text, version).delete(&scratch, NodeVersion::Any),
+        };
+        let written = written.commit().await;
+        match &written {
+            Ok(()) => self.sometimes("written".to_owned()),
+            Err(error) => self.sometimes(format!("not written {}", variant(error))),
+        }
         // Permits do not exclude each other.
-        let counts = !matches!(grant.held, Held::Permit(_));
-        self.check(stale::written(who, was_stale && counts, written.is_ok()));
+        if matches!(part.share, Share::Permits(_)) {
+            return;
+        }
+        self.check(stale::written(grant.who, was_stale, written.is_ok()));
+        if written.is_ok() && part.share == Share::Exclusive {
+            lock(&self.places[part.place]).reads.written(part.number);
+        }
+    }
+
+    /// Reads by the guard of a holder. Returns the version.
+    pub async fn read(&self, grant: &Arc<Grant>) -> Option<NodeVersion> {
+        let part = grant.parts.first()?;
+        let floor = lock(&self.places[part.place]).reads.begin();
+        match grant.held.get_data(&data(part.place)).await? {
+            Ok(stored) => {
+                self.sometimes("read".to_owned());
+                let stored = stored?;
+                let number = String::from_utf8_lossy(&stored.data).parse().unwrap_or(0);
+                let counts = grant.is_held() && !matches!(part.share, Share::Permits(_));
+                let outcome = reads::read(grant.who, floor, part.number, number);
+                self.check(if counts { outcome } else { Ok(()) });
+                Some(stored.version)
+            }
+            Err(error) => {
+                self.sometimes(format!("not read {}", variant(&error)));
+                None
+            }
+        }
     }
 
     /// Runs a closure on the numbers of a counter.
     pub fn numbers<T>(&self, place: usize, look: impl FnOnce(&mut Numbers) -> T) -> T {
         look(&mut lock(&self.places[place]).numbers)
+    }
+
+    /// Runs a closure on the runs of a job.
+    pub fn runs<T>(&self, place: usize, look: impl FnOnce(&mut Runs) -> T) -> T {
+        look(&mut lock(&self.places[place]).runs)
     }
 
     /// Looks at all who wait to be told of a loss.
@@ -409,7 +353,11 @@ impl World {
         lock(&self.broken).deleted(node, self.now());
         for place in &self.places {
             for (_, grant) in lock(place).inside.guards() {
-                if grant.nodes.iter().any(|own| own == node) {
+                let is_own = match &grant.nodes[..] {
+                    [] => grant.parts.iter().any(|part| node.starts_with(&path(part.place))),
+                    nodes => nodes.iter().any(|own| own == node),
+                };
+                if is_own {
                     grant.is_broken.store(true, Ordering::Relaxed);
                 }
             }

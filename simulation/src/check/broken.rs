@@ -19,6 +19,11 @@ impl Broken {
         nodes.iter().filter_map(|node| self.0.get(node)).min().copied()
     }
 
+    /// Whether a node below a path has been deleted since a moment.
+    pub fn below(&self, path: &str, since: u64) -> bool {
+        self.0.iter().any(|(node, deleted)| *deleted >= since && node.starts_with(path))
+    }
+
     /// A guard with these nodes, granted at `granted`, says whether it is held; it is to be told within a limit.
     pub fn look(
         &self,
@@ -51,5 +56,6 @@ mod tests {
         broken.look(1_011, &node, 0, false, 10).unwrap();
         broken.look(1_011, &node, 0, true, 10).unwrap_err();
         broken.look(1_011, &node, 1_005, true, 10).unwrap();
+        assert!(broken.below("/", 1_000) && !broken.below("/", 1_001) && !broken.below("/b", 0));
     }
 }

@@ -1,9 +1,6 @@
 //! Callers of locks and semaphores: they ask in every way, hold for a while, and give back what they hold, or not.
 
-use std::future::Future;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use simnet::Rng;
@@ -13,9 +10,11 @@ use zookeeper_recipes::{
     InterProcessReadWriteLock, InterProcessSemaphore, InterProcessWriteLock, TryLockError,
 };
 
+use super::polled;
 use crate::check::exclusion::Share;
+use crate::held::{Grant, Held};
 use crate::plan::{Kind, Plan};
-use crate::world::{Grant, Held, Machine, World, not_converted, not_released, path, refusal};
+use crate::world::{Machine, World, path, variant};
 
 /// How long a sticky lock keeps its node.
 const STICKY: Duration = Duration::from_secs(3);
@@ -52,28 +51,6 @@ pub enum Way {
     Enqueue,
 }
 
-/// Drops a future after so many polls: `None` if it was not ready by then.
-async fn polled<F: Future>(times: u64, future: F) -> Option<F::Output> {
-    struct Polls<'a, F>(Pin<&'a mut F>, u64);
-    impl<F: Future> Future for Polls<'_, F> {
-        type Output = Option<F::Output>;
-
-        fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-            if self.1 == 0 {
-                return Poll::Ready(None);
-            }
-            self.1 -= 1;
-            match self.0.as_mut().poll(context) {
-                Poll::Ready(output) => Poll::Ready(Some(output)),
-                // Its last poll is followed by the drop, as by a caller that does not wait.
-                Poll::Pending if self.1 == 0 => Poll::Ready(None),
-                Poll::Pending => Poll::Pending,
-            }
-        }
-    }
-    Polls(pin!(future), times).await
-}
-
 /// Why nothing was granted: the variant of the error, and its text.
 pub struct Refused {
     pub variant: String,
@@ -82,17 +59,17 @@ pub struct Refused {
 
 impl From<AcquireError> for Refused {
     fn from(error: AcquireError) -> Self {
-        Self { variant: refusal(&error).to_owned(), text: error.to_string() }
+        Self { variant: variant(&error), text: error.to_string() }
     }
 }
 
 impl From<TryLockError> for Refused {
     fn from(error: TryLockError) -> Self {
-        let variant = match &error {
-            TryLockError::Acquire(error) => refusal(error),
-            _ => "WouldBlock",
+        let name = match &error {
+            TryLockError::Acquire(error) => variant(error),
+            other => variant(other),
         };
-        Self { variant: variant.to_owned(), text: error.to_string() }
+        Self { variant: name, text: error.to_string() }
     }
 }
 
@@ -123,8 +100,7 @@ impl Lock {
                 }
                 builder.build().map(|lock| Self::ReadWrite(lock.read_lock(), lock.write_lock()))
             }
-            // A counter is no lock.
-            Kind::Mutex | Kind::Counter => {
+            _ => {
                 let mut builder = InterProcessMutex::builder(client, &path);
                 if plan.handoff {
                     builder = builder.handoff(8, Duration::from_millis(500));
@@ -194,9 +170,9 @@ fn choose(plan: &Plan, place: usize, rng: &mut Rng) -> Call {
 /// How a grant of a call shares.
 fn share(plan: &Plan, held: &Held) -> Share {
     match held {
-        Held::Lock(_) | Held::Write(_) => Share::Exclusive,
         Held::Read(_) => Share::Shared,
         Held::Permit(_) => Share::Permits(plan.permits),
+        _ => Share::Exclusive,
     }
 }
 
@@ -221,7 +197,7 @@ async fn hold(world: &World, machine: &Arc<Machine>, place: usize, held: Held, r
     let mut held = held;
     loop {
         let share = share(&world.plan, &held);
-        let (who, grant) = world.enter(place, share, held, machine);
+        let grant = world.enter(&[(place, share)], held, machine);
         // Long enough to be told of the end of a node, where there is such.
         let time = match rng.one_in(if world.plan.broken > 0 { 10 } else { 30 }) {
             true => rng.range(1, 3 * world.plan.timeout_ms()),
@@ -229,20 +205,20 @@ async fn hold(world: &World, machine: &Arc<Machine>, place: usize, held: Held, r
         };
         let is_lost = tokio::select! {
             biased;
-            lost = grant.held().lost() => {
-                world.lost(place, who, &grant, &lost);
+            lost = grant.held.lost() => {
+                world.lost(&grant, &lost);
                 true
             }
             () = async {
                 if rng.one_in(4) {
                     sleep(Duration::from_millis(time / 2)).await;
-                    world.write(place, who, &grant).await;
+                    world.write(&grant, rng).await;
                 }
                 sleep(Duration::from_millis(time / 2)).await;
             } => false,
             () = world.stopped(), if world.plan.long => false,
         };
-        world.leave(place, who, &grant);
+        world.leave(&grant);
         // Nobody else keeps it beyond a look.
         held = Arc::into_inner(grant).map(Grant::into_held).expect("the only one");
         if is_lost || !rng.one_in(4) {
@@ -255,7 +231,7 @@ async fn hold(world: &World, machine: &Arc<Machine>, place: usize, held: Held, r
                     Held::Write(guard)
                 }
                 Err(error) => {
-                    world.sometimes(format!("not upgraded {}", not_converted(error.reason())));
+                    world.sometimes(format!("not upgraded {}", variant(error.reason())));
                     return Held::Read(error.into_guard());
                 }
             },
@@ -265,7 +241,7 @@ async fn hold(world: &World, machine: &Arc<Machine>, place: usize, held: Held, r
                     Held::Read(guard)
                 }
                 Err(error) => {
-                    world.sometimes(format!("not downgraded {}", not_converted(error.reason())));
+                    world.sometimes(format!("not downgraded {}", variant(error.reason())));
                     return Held::Write(error.into_guard());
                 }
             },
@@ -280,10 +256,7 @@ async fn give_back(world: &World, held: Held, rng: &mut Rng) {
         2 => drop(timeout(Duration::from_millis(1), held.release()).await),
         3 => drop(polled(rng.range(1, 4), held.release()).await),
         _ => {
-            if let Err(error) = held.release().await {
-                world.say(|| format!("not released: {error}"));
-                world.sometimes(format!("not released {}", not_released(&error)));
-            }
+            world.note_error("not released", held.release().await.err());
         }
     }
 }

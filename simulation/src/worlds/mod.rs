@@ -5,29 +5,87 @@
 //! any more, and the nodes that it may not leave.
 
 pub mod counters;
+pub mod jobs;
+pub mod leaders;
 pub mod locks;
 
+use std::future::Future;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use simnet::Rng;
 use tokio::time::sleep;
-use zookeeper_recipes::{Client, DistributedAtomicLong};
+use zookeeper_recipes::{Client, DistributedAtomicLong, LeaderSelector};
 use zookeeper_test_server::Server;
 
+use crate::check::exclusion::Share;
+use crate::held::{Grant, Held};
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, World, lock, path};
+
+/// Drops a future after so many polls: `None` if it was not ready by then.
+async fn polled<F: Future>(times: u64, future: F) -> Option<F::Output> {
+    struct Polls<'a, F>(Pin<&'a mut F>, u64);
+    impl<F: Future> Future for Polls<'_, F> {
+        type Output = Option<F::Output>;
+
+        fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+            if self.1 == 0 {
+                return Poll::Ready(None);
+            }
+            self.1 -= 1;
+            match self.0.as_mut().poll(context) {
+                Poll::Ready(output) => Poll::Ready(Some(output)),
+                // Its last poll is followed by the drop, as by a caller that does not wait.
+                Poll::Pending if self.1 == 0 => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            }
+        }
+    }
+    Polls(pin!(future), times).await
+}
+
+/// One who is inside of something, and leaves with the drop of this, wherever that is.
+pub struct Inside<'w> {
+    world: &'w World,
+    grant: Arc<Grant>,
+}
+
+impl<'w> Inside<'w> {
+    pub fn enter(world: &'w World, place: usize, share: Share, held: Held, machine: &Arc<Machine>) -> Self {
+        Self { world, grant: world.enter(&[(place, share)], held, machine) }
+    }
+
+    pub fn grant(&self) -> &Arc<Grant> {
+        &self.grant
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.world.leave(&self.grant);
+    }
+}
 
 /// A handle on the recipe at a path.
 pub enum Handle {
     Lock(locks::Lock),
     Counter(DistributedAtomicLong),
+    /// A latch is in its election from the start, so each turn has its own.
+    Latch(Client),
+    Selector(LeaderSelector),
+    Job(Client),
 }
 
 impl Handle {
     pub fn new(plan: &Plan, client: &Client, place: usize) -> Self {
         match plan.kinds[place] {
             Kind::Counter => Self::Counter(counters::new(client, place)),
+            Kind::Latch => Self::Latch(client.clone()),
+            Kind::Selector => Self::Selector(leaders::selector(client, place)),
+            Kind::Job => Self::Job(client.clone()),
             Kind::Mutex | Kind::Fair | Kind::ReadWrite | Kind::Semaphore => {
                 Self::Lock(locks::Lock::new(plan, client, place))
             }
@@ -39,6 +97,9 @@ impl Handle {
         match self {
             Self::Lock(lock) => locks::turn(lock, world, machine, place, rng).await,
             Self::Counter(counter) => counters::turn(counter, world, machine, place, rng).await,
+            Self::Latch(client) => leaders::latch_turn(client, world, machine, place, rng).await,
+            Self::Selector(selector) => leaders::selector_turn(selector, world, machine, place, rng).await,
+            Self::Job(client) => jobs::turn(client, world, machine, place, rng).await,
         }
     }
 
@@ -47,6 +108,9 @@ impl Handle {
         match self {
             Self::Lock(lock) => locks::prove(lock, world, place, patience).await,
             Self::Counter(counter) => counters::prove(counter, world, place).await,
+            Self::Latch(client) => leaders::prove_latch(client, place, patience).await,
+            Self::Selector(selector) => leaders::prove_selector(selector, patience).await,
+            Self::Job(client) => jobs::prove(client, world, place, patience).await,
         }
     }
 }
@@ -100,14 +164,23 @@ pub async fn all_work(world: &World, machines: &[Arc<Machine>], patience: Durati
 
 /// The nodes of contenders at a path, which are gone when all have ended.
 pub fn left(plan: &Plan, server: &Server, place: usize) -> Vec<String> {
-    let path = path(place);
-    // A semaphore has directories, with contenders below.
-    let below = |name: &String| {
-        let inner = format!("{path}/{name}");
-        server.children(&inner).into_iter().map(move |node| format!("{inner}/{node}")).collect::<Vec<_>>()
+    let below = |directory: String| -> Vec<String> {
+        let names = server.children(&directory);
+        names.into_iter().map(|name| format!("{directory}/{name}")).collect()
     };
     match plan.kinds[place] {
-        Kind::Semaphore => server.children(&path).iter().flat_map(below).collect(),
-        Kind::Mutex | Kind::Fair | Kind::ReadWrite | Kind::Counter => server.children(&path),
+        // Directories, with contenders below.
+        Kind::Semaphore => below(path(place)).into_iter().flat_map(below).collect(),
+        Kind::Job => below(format!("{}/lock", path(place))),
+        _ => below(path(place)),
+    }
+}
+
+/// Looks at what is at the servers when all have ended.
+pub fn check_end(world: &World, server: &Server) {
+    for place in 0..world.plan.paths() {
+        if world.plan.kinds[place] == Kind::Job {
+            jobs::check_end(world, server, place);
+        }
     }
 }

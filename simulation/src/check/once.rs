@@ -1,0 +1,107 @@
+//! Of all runs of a job for an occasion at most one is recorded, and what it writes is committed with the record.
+
+use std::collections::BTreeMap;
+
+/// What a caller was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its run is recorded.
+    Ran,
+    /// Its run, if it began one, is not and will not be recorded.
+    NotRecorded,
+    /// Another run, or its own, is recorded.
+    AlreadyRun,
+}
+
+/// The runs of one job that were told how they ended, and what they were told.
+#[derive(Debug, Default)]
+pub struct Runs(BTreeMap<String, Vec<(u64, Outcome)>>);
+
+impl Runs {
+    pub fn ended(&mut self, occasion: &str, run: u64, outcome: Outcome) -> Result<(), String> {
+        let runs = self.0.entry(occasion.to_owned()).or_default();
+        let before = runs.iter().find(|(_, before)| *before == Outcome::Ran).map(|(run, _)| *run);
+        runs.push((run, outcome));
+        match before {
+            Some(before) if outcome == Outcome::Ran => {
+                Err(format!("the runs {before} and {run} were both recorded for {occasion}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// At the end there are these writes of runs for an occasion, and a record or none. `may_be_pruned` if a record
+    /// may have been deleted since.
+    pub fn check(
+        &self,
+        occasion: &str,
+        writes: &[u64],
+        is_recorded: bool,
+        may_be_pruned: bool,
+    ) -> Result<(), String> {
+        if writes.len() > 1 {
+            return Err(format!("{occasion} has the writes of the runs {writes:?}"));
+        }
+        if is_recorded && writes.is_empty() || !is_recorded && !writes.is_empty() && !may_be_pruned {
+            return Err(format!("{occasion} is recorded: {is_recorded}, with the writes of {writes:?}"));
+        }
+        for (run, outcome) in self.0.get(occasion).into_iter().flatten() {
+            let is_written = writes.contains(run);
+            let wrong = match outcome {
+                Outcome::Ran => !is_written,
+                Outcome::NotRecorded => is_written,
+                Outcome::AlreadyRun => writes.is_empty(),
+            };
+            if wrong {
+                return Err(format!("the run {run} for {occasion} was told {outcome:?}, beside {writes:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The occasions for which anything was told.
+    pub fn occasions(&self) -> impl Iterator<Item = &String> {
+        self.0.keys()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_recorded_runs_are_a_violation() {
+        let mut runs = Runs::default();
+        runs.ended("a", 1, Outcome::NotRecorded).unwrap();
+        runs.ended("a", 2, Outcome::Ran).unwrap();
+        runs.ended("b", 3, Outcome::Ran).unwrap();
+        runs.ended("a", 4, Outcome::AlreadyRun).unwrap();
+        runs.check("a", &[2], true, false).unwrap();
+        runs.ended("a", 5, Outcome::Ran).unwrap_err();
+        runs.check("a", &[2, 5], true, false).unwrap_err();
+    }
+
+    #[test]
+    fn a_record_without_its_writes_is_a_violation_and_so_are_writes_without_it() {
+        let runs = Runs::default();
+        runs.check("a", &[], false, false).unwrap();
+        runs.check("a", &[], true, false).unwrap_err();
+        runs.check("a", &[1], false, false).unwrap_err();
+        runs.check("a", &[1], false, true).unwrap();
+    }
+
+    #[test]
+    fn a_run_that_is_told_wrongly_is_a_violation() {
+        for (outcome, writes, fine) in [
+            (Outcome::Ran, &[1][..], true),
+            (Outcome::Ran, &[2], false),
+            (Outcome::NotRecorded, &[2], true),
+            (Outcome::NotRecorded, &[1], false),
+            (Outcome::AlreadyRun, &[2], true),
+        ] {
+            let mut runs = Runs::default();
+            runs.ended("a", 1, outcome).unwrap();
+            assert_eq!(runs.check("a", writes, true, false).is_ok(), fine, "{outcome:?} {writes:?}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What callers are granted, and whose it is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use zookeeper_recipes::{
+    AnyGuard, FencingToken, LeaderSelector, Leadership, LockState, Lost, MultiLockGuard, ReadError,
+    ReadGuard, ReleaseError, SemaphorePermit, Stored, Token, Transaction, WriteGuard,
+};
+
+use crate::check::exclusion::{Guard, Share};
+use crate::world::Machine;
+
+/// What a caller was granted.
+pub enum Held {
+    Lock(AnyGuard),
+    Read(ReadGuard),
+    Write(WriteGuard),
+    Permit(SemaphorePermit),
+    Multi(MultiLockGuard),
+    Term(Leadership),
+    /// The work of a selector, which is dropped when its term is lost.
+    Selected(LeaderSelector, FencingToken),
+    /// The run of a job, which is dropped when its lock is lost.
+    Run(FencingToken),
+}
+
+/// Runs the same on each guard, and something else on what is none.
+macro_rules! each {
+    ($held:expr, $guard:ident => $what:expr, $other:ident => $otherwise:expr) => {
+        match $held {
+            Held::Lock($guard) => $what,
+            Held::Read($guard) => $what,
+            Held::Write($guard) => $what,
+            Held::Permit($guard) => $what,
+            Held::Multi($guard) => $what,
+            $other => $otherwise,
+        }
+    };
+}
+
+fn numbers(token: FencingToken) -> (i64, u64) {
+    (token.zxid(), token.counter())
+}
+
+impl Held {
+    /// Whether it is held by the clock. A run cannot tell: it is dropped.
+    pub fn is_held(&self) -> bool {
+        each!(self, guard => guard.is_held(), other => match other {
+            Held::Term(term) => term.is_held(),
+            Held::Selected(selector, _) => selector.has_leadership(),
+            _ => true,
+        })
+    }
+
+    /// What a guard says that it is.
+    pub fn state(&self) -> Option<LockState> {
+        each!(self, guard => Some(guard.state()), _other => None)
+    }
+
+    /// Waits until it is lost. What is dropped then is not told.
+    pub async fn lost(&self) -> Lost {
+        each!(self, guard => guard.lost().await, other => match other {
+            Held::Term(term) => term.lost().await,
+            _ => std::future::pending().await,
+        })
+    }
+
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        each!(self, guard => guard.release().await, _other => Ok(()))
+    }
+
+    /// A transaction behind it; `None` of what has none.
+    pub fn transaction(&self) -> Option<Transaction<'_>> {
+        each!(self, guard => Some(guard.transaction()), other => match other {
+            Held::Term(term) => Some(term.transaction()),
+            _ => None,
+        })
+    }
+
+    pub async fn get_data(&self, path: &str) -> Option<Result<Option<Stored>, ReadError>> {
+        Some(each!(self, guard => guard.get_data(path).await, other => match other {
+            Held::Term(term) => term.get_data(path).await,
+            _ => return None,
+        }))
+    }
+
+    /// The tokens that rise from one grant to the next, of each of its paths that it has alone.
+    pub fn tokens(&self) -> Vec<Option<(i64, u64)>> {
+        match self {
+            Self::Lock(guard) => vec![Some((guard.fencing_token().zxid(), guard.fencing_token().counter()))],
+            Self::Write(guard) => vec![Some(numbers(guard.fencing_token()))],
+            Self::Term(term) => vec![Some(numbers(term.term()))],
+            Self::Selected(_, token) | Self::Run(token) => vec![Some(numbers(*token))],
+            Self::Read(_) | Self::Permit(_) => vec![None],
+            Self::Multi(guard) => {
+                let exclusive = |token| match token {
+                    Token::Write(token) => Some(numbers(token)),
+                    Token::Read(_) => None,
+                };
+                guard.fencing_tokens().into_iter().map(exclusive).collect()
+            }
+        }
+    }
+
+    /// Its nodes, as far as it knows them.
+    pub fn nodes(&self) -> Vec<String> {
+        match self {
+            Self::Lock(guard) => vec![guard.node().to_string()],
+            Self::Read(guard) => vec![guard.node().to_string()],
+            Self::Write(guard) => vec![guard.node().to_string()],
+            Self::Term(term) => vec![term.node().to_string()],
+            Self::Permit(permit) => permit.nodes().iter().map(ToString::to_string).collect(),
+            Self::Multi(guard) => guard.nodes().iter().map(ToString::to_string).collect(),
+            Self::Selected(..) | Self::Run(_) => Vec::new(),
+        }
+    }
+
+    pub fn permits(&self) -> u32 {
+        match self {
+            Self::Permit(permit) => permit.num_permits(),
+            _ => 1,
+        }
+    }
+}
+
+/// A path that a grant is of.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    pub place: usize,
+    pub share: Share,
+    /// The number of the last exclusive grant of the path, up to this one.
+    pub number: u64,
+}
+
+/// A grant, and whose it is.
+pub struct Grant {
+    pub who: u64,
+    pub held: Held,
+    pub machine: Arc<Machine>,
+    /// Its paths: several of a multi-lock.
+    pub parts: Vec<Part>,
+    pub nodes: Vec<String>,
+    /// Whether its node was deleted by another process. It is told with the next heartbeat, and may stand beside
+    /// others until then: RELIABILITY.md promises no more.
+    pub is_broken: AtomicBool,
+    pub granted: u64,
+}
+
+impl Grant {
+    pub fn into_held(self) -> Held {
+        self.held
+    }
+}
+
+impl Guard for Arc<Grant> {
+    fn is_held(&self) -> bool {
+        let may_act = match &self.held {
+            // Dropped when the task is polled, which a frozen one is not.
+            Held::Run(_) => !self.machine.executor.is_frozen(),
+            held => held.is_held(),
+        };
+        !self.machine.is_dead() && !self.is_broken.load(Ordering::Relaxed) && may_act
+    }
+
+    fn show(&self) -> String {
+        format!("{:?} {:?} of {}", self.held.state(), self.nodes, self.machine.number)
+    }
+}

@@ -1,0 +1,150 @@
+//! Participants of elections: they wait to lead, work for a while, are interrupted, and leave, or not.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use simnet::Rng;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use zookeeper_recipes::{Client, LeaderLatch, LeaderSelector, LeadershipState};
+
+use super::{Inside, polled};
+use crate::check::exclusion::Share;
+use crate::held::Held;
+use crate::world::{Machine, World, path, variant};
+
+/// How long a participant works.
+fn work_time(world: &World, rng: &mut Rng) -> Duration {
+    let plan = &world.plan;
+    Duration::from_millis(match rng.one_in(10) {
+        true => rng.range(1, 2 * plan.timeout_ms()),
+        false => rng.range(0, plan.hold_ms),
+    })
+}
+
+pub fn selector(client: &Client, place: usize) -> LeaderSelector {
+    LeaderSelector::new(client, path(place)).expect("the path is valid")
+}
+
+/// Joins an election, leads in one term or some, and leaves.
+pub async fn latch_turn(client: &Client, world: &World, machine: &Arc<Machine>, place: usize, rng: &mut Rng) {
+    let builder = LeaderLatch::builder(client, path(place)).id(machine.number.to_string());
+    let latch = builder.start().expect("the options are valid");
+    let wait = Duration::from_millis(rng.range(1, 2 * world.plan.timeout_ms()));
+    // Until it leaves by itself, or has lost so many terms.
+    for _ in 0..rng.range(1, 4) {
+        let told = match rng.range(0, 4) {
+            0 => timeout(wait, polled(rng.range(1, 9), latch.leadership())).await.ok().flatten(),
+            1 => {
+                let mut states = latch.watch_state();
+                let leads = states.wait_for(|state| matches!(state, LeadershipState::Leader(_)));
+                match timeout(wait, leads).await {
+                    Ok(_) => timeout(wait, latch.leadership()).await.ok(),
+                    Err(_) => None,
+                }
+            }
+            _ => timeout(wait, latch.leadership()).await.ok(),
+        };
+        let term = match told {
+            Some(Ok(term)) => term,
+            Some(Err(error)) => {
+                world.sometimes(format!("does not lead {}", variant(&error)));
+                break;
+            }
+            None => {
+                world.sometimes("gives up to lead".to_owned());
+                break;
+            }
+        };
+        let time = work_time(world, rng);
+        let inside = Inside::enter(world, place, Share::Exclusive, Held::Term(term), machine);
+        let grant = inside.grant();
+        let work = async {
+            sleep(time / 2).await;
+            if rng.one_in(2) {
+                world.write(grant, rng).await;
+            }
+            sleep(time / 2).await;
+        };
+        let lost = match &grant.held {
+            // Its work is waited for before another leads.
+            Held::Term(term) if time.as_millis() % 2 == 0 => term.while_held(work).await.err(),
+            held => tokio::select! {
+                biased;
+                lost = held.lost() => Some(lost),
+                () = work => None,
+            },
+        };
+        match lost {
+            Some(lost) => world.lost(grant, &lost),
+            None => break,
+        }
+    }
+    world.note_error("participants", latch.participants().await.err());
+    match rng.range(0, 4) {
+        0 => drop(latch),
+        1 => drop(timeout(Duration::from_millis(1), latch.close()).await),
+        2 => {
+            // The other handle stays until this one has left.
+            let other = latch.clone();
+            drop(latch);
+            world.note_error("not left", other.close().await.err());
+        }
+        _ => world.note_error("not left", latch.close().await.err()),
+    }
+}
+
+/// Leads in one term or some, until the work is done, or the caller does not wait any more.
+pub async fn selector_turn(
+    selector: &LeaderSelector,
+    world: &World,
+    machine: &Arc<Machine>,
+    place: usize,
+    rng: &mut Rng,
+) {
+    let time = work_time(world, rng);
+    let end = Instant::now() + Duration::from_millis(rng.range(1, 3 * world.plan.timeout_ms()));
+    let interrupt = Duration::from_millis(rng.range(1, world.plan.timeout_ms()));
+    let interrupts = rng.one_in(3);
+    let mut lead = pin!(selector.lead(|token| {
+        let held = Held::Selected(selector.clone(), token);
+        let inside = Inside::enter(world, place, Share::Exclusive, held, machine);
+        async move {
+            sleep(time).await;
+            drop(inside);
+        }
+    }));
+    loop {
+        tokio::select! {
+            biased;
+            led = &mut lead => {
+                world.note("has led", "does not lead", led);
+                return;
+            }
+            () = sleep_until(end) => {
+                world.sometimes("gives up to lead".to_owned());
+                return;
+            }
+            () = sleep(interrupt), if interrupts => {
+                if selector.interrupt_leadership() {
+                    world.sometimes("interrupted".to_owned());
+                }
+            }
+        }
+    }
+}
+
+/// Leads once by a latch.
+pub async fn prove_latch(client: &Client, place: usize, patience: Duration) -> Result<(), String> {
+    let latch = LeaderLatch::start(client, path(place)).map_err(|error| error.to_string())?;
+    let led = timeout(patience, latch.leadership()).await;
+    let left = latch.close().await;
+    led.map_err(|_| "no leadership in time".to_owned())?.map_err(|error| error.to_string())?;
+    left.map_err(|error| error.to_string())
+}
+
+/// Leads once by a selector.
+pub async fn prove_selector(selector: &LeaderSelector, patience: Duration) -> Result<(), String> {
+    let led = timeout(patience, selector.lead(|_| async {})).await;
+    led.map_err(|_| "no leadership in time".to_owned())?.map_err(|error| error.to_string())
+}
