@@ -1,7 +1,8 @@
 //! What callers are granted, and whose it is.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use zookeeper_recipes::{
     AnyGuard, FencingToken, LeaderSelector, Leadership, LockState, Lost, MultiLockGuard, ReadError,
@@ -116,6 +117,34 @@ impl Held {
         }
     }
 
+    /// Sets how long it is held; `None` of what has no lease.
+    pub fn extend(&self, lease: Duration) -> Option<Result<(), Lost>> {
+        each!(self, guard => Some(guard.extend(lease)), _other => None)
+    }
+
+    /// Another guard of the same hold.
+    pub fn reenter(&self) -> Option<Result<Self, Lost>> {
+        match self {
+            Self::Lock(guard) => Some(guard.reenter().map(Self::Lock)),
+            Self::Read(guard) => Some(guard.reenter().map(Self::Read)),
+            Self::Write(guard) => Some(guard.reenter().map(Self::Write)),
+            Self::Multi(guard) => Some(guard.reenter().map(Self::Multi)),
+            _ => None,
+        }
+    }
+
+    /// Waits until another asks for it.
+    pub async fn revoked(&self) {
+        each!(self, guard => guard.revoked().await, _other => std::future::pending().await);
+    }
+
+    pub fn slots(&self) -> Vec<u32> {
+        match self {
+            Self::Permit(permit) => permit.slots(),
+            _ => Vec::new(),
+        }
+    }
+
     pub fn permits(&self) -> u32 {
         match self {
             Self::Permit(permit) => permit.num_permits(),
@@ -145,6 +174,8 @@ pub struct Grant {
     /// others until then: RELIABILITY.md promises no more.
     pub is_broken: AtomicBool,
     pub granted: u64,
+    /// Since when it waits to be asked to stop; 0 if it does not.
+    pub listens: AtomicU64,
 }
 
 impl Grant {

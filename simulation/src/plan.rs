@@ -54,6 +54,10 @@ pub struct Plan {
     pub broken: u64,
     /// The longest time from one fault to the next.
     pub fault_ms: u64,
+    /// How often a caller asks for several paths at once; once in so many turns, and 0 is never.
+    pub multi: u64,
+    /// Whether the limits of semaphores are changed.
+    pub resizes: bool,
     /// Whether links are long: up to 60 ms, and 2 s now and then.
     pub far: bool,
     /// Whether locks are held for longer than a world takes to heal: then its end ends them.
@@ -101,6 +105,8 @@ impl Plan {
             broken: *rng.pick(&[0, 0, 4]),
             fault_ms: session_timeout.as_millis() as u64,
             far: rng.one_in(3),
+            multi: *rng.pick(&[0, 0, 6, 1]),
+            resizes: rng.one_in(2),
             long: false,
         };
         if rng.one_in(LONG) { plan.long() } else { plan }
@@ -109,7 +115,12 @@ impl Plan {
     /// Many locks that are held for hours, with a fault now and then.
     fn long(self) -> Self {
         const HOUR: u64 = 3_600_000;
-        let kinds = self.kinds.iter().map(|kind| if *kind == Kind::Counter { Kind::Mutex } else { *kind });
+        let lock = |kind: &Kind| match kind {
+            Kind::Mutex | Kind::Fair | Kind::ReadWrite | Kind::Semaphore => *kind,
+            // What is held for a short time.
+            _ => Kind::Mutex,
+        };
+        let kinds = self.kinds.iter().map(lock);
         Self {
             kinds: kinds.cycle().take(200).collect(),
             clients: 2,
@@ -122,6 +133,7 @@ impl Plan {
             pause_ms: 60_000,
             sweep_ms: 0,
             fault_ms: HOUR / 4,
+            multi: 0,
             long: true,
             ..self
         }

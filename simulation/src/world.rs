@@ -14,9 +14,12 @@ use zookeeper_recipes::{Client, LockState, Lost, NodeVersion};
 use crate::check::broken::Broken;
 use crate::check::counter::Numbers;
 use crate::check::exclusion::{Exclusion, Guard, Share};
+use crate::check::limits::Limits;
 use crate::check::margin::Margins;
 use crate::check::once::Runs;
 use crate::check::reads::{self, Reads};
+use crate::check::revoked::Revoked;
+use crate::check::slots;
 use crate::check::stale::{self, Grants};
 use crate::check::tokens::Tokens;
 use crate::check::told::Told;
@@ -80,6 +83,7 @@ struct Place {
     numbers: Numbers,
     reads: Reads,
     runs: Runs,
+    limits: Option<Limits>,
 }
 
 pub struct World {
@@ -90,6 +94,7 @@ pub struct World {
     margins: Mutex<Margins>,
     told: Mutex<Told>,
     broken: Mutex<Broken>,
+    revoked: Mutex<Revoked>,
     pub report: Mutex<Report>,
     stopped: watch::Sender<bool>,
     next: AtomicU64,
@@ -109,6 +114,7 @@ impl World {
             margins: Mutex::default(),
             told: Mutex::default(),
             broken: Mutex::default(),
+            revoked: Mutex::default(),
             report: Mutex::default(),
             stopped: watch::Sender::new(false),
             next: AtomicU64::new(1),
@@ -192,7 +198,7 @@ impl World {
             // Of what does not know its node any may have been its own.
             let unknown =
                 nodes.is_empty() && shares.iter().any(|(place, _)| broken.below(&path(*place), lately));
-            unknown || broken.since(&nodes).is_some()
+            unknown || broken.may_be(&nodes)
         };
         // One that is not held any more when its caller learns of it may be behind another already.
         let counts = held.is_held() && !is_broken;
@@ -208,21 +214,28 @@ impl World {
             nodes,
             is_broken: AtomicBool::new(is_broken),
             granted: self.now(),
+            listens: AtomicU64::new(0),
         });
         self.say(|| {
             format!("+ {who} of {} in {shares:?}: {tokens:?} {state:?} {:?}", machine.number, grant.nodes)
         });
         for (part, token) in grant.parts.iter().zip(tokens) {
-            let (overlap, backwards) = {
+            let (slots, overlap, backwards) = {
                 let mut place = lock(&self.places[part.place]);
+                let others: Vec<(u64, Vec<u32>)> = {
+                    let held = place.inside.guards().filter(|(_, other)| counts && other.is_held());
+                    held.map(|(other, guard)| (other, guard.held.slots())).collect()
+                };
+                let slots = slots::unique(&grant.held.slots(), others);
+                let slots = slots.map_err(|text| format!("{who} {text}"));
                 let overlap = place.inside.enter(who, part.share, grant.held.permits(), Arc::clone(&grant));
                 let backwards = match token.filter(|_| counts) {
                     Some(token) => place.tokens.granted(who, token),
                     None => Ok(()),
                 };
-                (overlap, backwards)
+                (slots, overlap, backwards)
             };
-            for outcome in [overlap, backwards] {
+            for outcome in [slots, overlap, backwards] {
                 self.check(outcome.map_err(|text| format!("at {}: {text}", path(part.place))));
             }
             lock(&self.margins).granted(part.place, self.now());
@@ -322,6 +335,32 @@ impl World {
         look(&mut lock(&self.places[place]).numbers)
     }
 
+    /// Runs a closure on the limits of a semaphore.
+    pub fn limits<T>(&self, place: usize, look: impl FnOnce(&mut Limits) -> T) -> T {
+        look(lock(&self.places[place]).limits.get_or_insert_with(|| Limits::new(self.plan.permits)))
+    }
+
+    /// Whether a grant is held, and none of its nodes was deleted by another process.
+    pub fn holds(&self, grant: &Arc<Grant>) -> bool {
+        grant.is_held()
+    }
+
+    /// A holder is about to be asked to stop.
+    pub fn asks_to_stop(&self, node: &str) {
+        lock(&self.revoked).asks(node);
+    }
+
+    pub fn asked_to_stop(&self, node: &str) {
+        lock(&self.revoked).asked(node, self.now());
+    }
+
+    /// A holder is told that it was asked to stop.
+    pub fn revoked(&self, grant: &Grant) {
+        self.sometimes("told to stop".to_owned());
+        let outcome = lock(&self.revoked).told(&grant.nodes);
+        self.check(outcome.map_err(|text| format!("{} {text}", grant.who)));
+    }
+
     /// Runs a closure on the runs of a job.
     pub fn runs<T>(&self, place: usize, look: impl FnOnce(&mut Runs) -> T) -> T {
         look(&mut lock(&self.places[place]).runs)
@@ -344,6 +383,11 @@ impl World {
                 let (limit, may_act) = (2 * self.plan.timeout_ms(), is_held && !asleep);
                 let outcome = lock(&self.broken).look(now, &grant.nodes, grant.granted, may_act, limit);
                 self.check(outcome.map_err(|text| format!("{who} of {} {text}", machine.number)));
+                let listens = grant.listens.load(Ordering::Relaxed);
+                if may_act && listens > 0 {
+                    let outcome = lock(&self.revoked).look(now, &grant.nodes, listens, limit * 2);
+                    self.check(outcome.map_err(|text| format!("{who} of {} {text}", machine.number)));
+                }
             }
         }
     }
@@ -351,6 +395,12 @@ impl World {
     /// A node has been deleted by another process.
     pub fn broken(&self, node: &str) {
         lock(&self.broken).deleted(node, self.now());
+        self.may_break(node);
+    }
+
+    /// A node may be deleted by another process from here on.
+    pub fn may_break(&self, node: &str) {
+        lock(&self.broken).suspect(node);
         for place in &self.places {
             for (_, grant) in lock(place).inside.guards() {
                 let is_own = match &grant.nodes[..] {

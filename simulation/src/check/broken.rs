@@ -3,25 +3,40 @@
 //! Such a holder may stand beside the next: the servers do not know it any more, and it is told with its next
 //! heartbeat. So it is no violation of exclusion, but one not to be told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The deleted nodes, and when they were deleted, in milliseconds.
 #[derive(Debug, Default)]
-pub struct Broken(BTreeMap<String, u64>);
+pub struct Broken {
+    deleted: BTreeMap<String, u64>,
+    /// Those, and what may be: a deletion without an answer.
+    suspects: BTreeSet<String>,
+}
 
 impl Broken {
     pub fn deleted(&mut self, node: &str, now: u64) {
-        self.0.entry(node.to_owned()).or_insert(now);
+        self.deleted.entry(node.to_owned()).or_insert(now);
+        self.suspect(node);
+    }
+
+    /// A node may be deleted from here on.
+    pub fn suspect(&mut self, node: &str) {
+        self.suspects.insert(node.to_owned());
+    }
+
+    /// Whether one of these nodes may have been deleted.
+    pub fn may_be(&self, nodes: &[String]) -> bool {
+        nodes.iter().any(|node| self.suspects.contains(node))
     }
 
     /// Since when one of these nodes is deleted.
     pub fn since(&self, nodes: &[String]) -> Option<u64> {
-        nodes.iter().filter_map(|node| self.0.get(node)).min().copied()
+        nodes.iter().filter_map(|node| self.deleted.get(node)).min().copied()
     }
 
     /// Whether a node below a path has been deleted since a moment.
     pub fn below(&self, path: &str, since: u64) -> bool {
-        self.0.iter().any(|(node, deleted)| *deleted >= since && node.starts_with(path))
+        self.deleted.iter().any(|(node, deleted)| *deleted >= since && node.starts_with(path))
     }
 
     /// A guard with these nodes, granted at `granted`, says whether it is held; it is to be told within a limit.
@@ -51,6 +66,9 @@ mod tests {
         let node = ["/a".to_owned()];
         let mut broken = Broken::default();
         broken.look(1_000, &node, 0, true, 10).unwrap();
+        broken.suspect("/a");
+        assert!(broken.may_be(&node));
+        broken.look(2_000, &node, 0, true, 10).unwrap();
         broken.deleted("/a", 1_000);
         broken.look(1_010, &node, 0, true, 10).unwrap();
         broken.look(1_011, &node, 0, false, 10).unwrap();

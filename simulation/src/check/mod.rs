@@ -3,10 +3,15 @@
 pub mod broken;
 pub mod counter;
 pub mod exclusion;
+pub mod limits;
+pub mod looks;
 pub mod margin;
+pub mod multi;
 pub mod once;
 pub mod panics;
 pub mod reads;
+pub mod revoked;
+pub mod slots;
 pub mod stale;
 pub mod tokens;
 pub mod told;

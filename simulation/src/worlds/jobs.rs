@@ -88,6 +88,8 @@ pub async fn turn(client: &Client, world: &World, machine: &Arc<Machine>, place:
         1 => drop(polled(rng.range(1, 9), call).await),
         _ => drop(call.await),
     }
+    // What is recorded is told at once.
+    sleep(Duration::from_millis(rng.range(1, world.plan.timeout_ms() / 20))).await;
 }
 
 /// Runs the job, unless it has run for the occasion.

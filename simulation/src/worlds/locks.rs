@@ -1,4 +1,5 @@
-//! Callers of locks and semaphores: they ask in every way, hold for a while, and give back what they hold, or not.
+//! Callers of locks and semaphores: they ask in every way, hold for a while, do what a guard can do, and give back
+//! what they hold, or not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,11 +7,12 @@ use std::time::Duration;
 use simnet::Rng;
 use tokio::time::{sleep, timeout};
 use zookeeper_recipes::{
-    AcquireError, AnyGuard, Client, InterProcessFairLock, InterProcessMutex, InterProcessReadLock,
-    InterProcessReadWriteLock, InterProcessSemaphore, InterProcessWriteLock, TryLockError,
+    AcquireError, AnyGuard, Client, InterProcessFairLock, InterProcessLock, InterProcessMutex,
+    InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphore, InterProcessWriteLock, LockGuard,
+    TryLockError,
 };
 
-use super::polled;
+use super::{deeds, polled};
 use crate::check::exclusion::Share;
 use crate::held::{Grant, Held};
 use crate::plan::{Kind, Plan};
@@ -47,8 +49,18 @@ pub enum Way {
     DropAfter,
     /// Dropped after so many polls.
     DropAtPoll(u64),
-    /// Of a fair lock, as a place in its queue.
-    Enqueue,
+    /// Of a fair lock, as a place in its queue that is asked in several ways; [`acquire`](Self::Acquire) of others.
+    Enqueue(Place),
+}
+
+/// What is done with a place in the queue before the lock is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Dropped after so many polls, while it is taken or waits.
+    polls: Option<u64>,
+    /// Waited for in vain before, so long.
+    first: Duration,
+    asks: bool,
 }
 
 /// Why nothing was granted: the variant of the error, and its text.
@@ -77,7 +89,7 @@ macro_rules! ways {
     ($lock:expr, $call:expr, $held:expr) => {{
         let (lock, call) = ($lock, $call);
         let got = match call.way {
-            Way::Acquire | Way::Enqueue => lock.acquire(call.wait).await.map_err(Refused::from),
+            Way::Acquire | Way::Enqueue(_) => lock.acquire(call.wait).await.map_err(Refused::from),
             Way::Try => lock.try_lock().await.map_err(Refused::from),
             Way::Lease(lease) => lock.acquire_for(call.wait, lease).await.map_err(Refused::from),
             Way::DropAfter => timeout(call.wait, lock.lock()).await.ok()?.map_err(Refused::from),
@@ -85,6 +97,26 @@ macro_rules! ways {
         };
         got.map($held)
     }};
+}
+
+/// Takes a place in the queue, and waits there.
+async fn enqueue(
+    fair: &InterProcessFairLock,
+    place: Place,
+    wait: Duration,
+) -> Result<LockGuard, AcquireError> {
+    let mut queued = fair.enqueue().await?;
+    match queued.acquire(place.first).await {
+        // The place is kept, if there is one to be kept.
+        Err(AcquireError::TimedOut { .. } | AcquireError::Connection { .. }) => {}
+        got => return got,
+    }
+    if place.asks {
+        queued.position().await?;
+    }
+    // A future that is dropped leaves the place as it was.
+    drop(polled(2, queued.lock()).await);
+    queued.acquire(wait).await
 }
 
 impl Lock {
@@ -114,25 +146,40 @@ impl Lock {
         built.expect("the options are valid")
     }
 
+    /// As a member of a multi-lock, if it can be one, and how its grant shares.
+    pub fn member(&self, shared: bool) -> Option<(Box<dyn InterProcessLock>, Share)> {
+        let member: Box<dyn InterProcessLock> = match self {
+            Self::Mutex(mutex) => Box::new(mutex.clone()),
+            Self::Fair(fair) => Box::new(fair.clone()),
+            Self::ReadWrite(read, _) if shared => return Some((Box::new(read.clone()), Share::Shared)),
+            Self::ReadWrite(_, write) => Box::new(write.clone()),
+            Self::Semaphore(_) => return None,
+        };
+        Some((member, Share::Exclusive))
+    }
+
     /// Asks for it. `None` if the call was dropped.
     pub async fn call(&self, call: Call) -> Option<Result<Held, Refused>> {
         Some(match self {
             Self::Mutex(mutex) => ways!(mutex, call, |guard| Held::Lock(AnyGuard::from(guard))),
-            Self::Fair(fair) if call.way == Way::Enqueue => {
-                let got = async {
-                    let mut queued = fair.enqueue().await?;
-                    queued.acquire(call.wait).await
-                };
-                got.await.map(|guard| Held::Lock(guard.into())).map_err(Refused::from)
-            }
-            Self::Fair(fair) => ways!(fair, call, |guard| Held::Lock(AnyGuard::from(guard))),
+            Self::Fair(fair) => match call.way {
+                Way::Enqueue(place) => {
+                    let got = enqueue(fair, place, call.wait);
+                    let got = match place.polls {
+                        Some(polls) => polled(polls, got).await?,
+                        None => got.await,
+                    };
+                    got.map(|guard| Held::Lock(guard.into())).map_err(Refused::from)
+                }
+                _ => ways!(fair, call, |guard| Held::Lock(AnyGuard::from(guard))),
+            },
             Self::ReadWrite(read, _) if call.shared => ways!(read, call, Held::Read),
             Self::ReadWrite(_, write) => ways!(write, call, Held::Write),
             Self::Semaphore(semaphore) => {
                 let (n, wait) = (call.permits, call.wait);
                 let all = semaphore.acquire_many(n, Duration::from_secs(3600));
                 let got = match call.way {
-                    Way::Acquire | Way::Enqueue => {
+                    Way::Acquire | Way::Enqueue(_) => {
                         semaphore.acquire_many(n, wait).await.map_err(Refused::from)
                     }
                     Way::Try => semaphore.try_acquire_many(n).await.map_err(Refused::from),
@@ -150,38 +197,56 @@ impl Lock {
 
 /// A call as a caller of this world makes it.
 fn choose(plan: &Plan, place: usize, rng: &mut Rng) -> Call {
-    let wait = Duration::from_millis(match rng.range(0, 4) {
-        0 => rng.range(1, 50),
-        1 => rng.range(50, 2_000),
-        _ => rng.range(2_000, plan.wait_ms),
-    });
     let way = match rng.range(0, 12) {
         0..5 => Way::Acquire,
         5..7 => Way::Try,
         7 => Way::Lease(Duration::from_millis(rng.range(1, plan.timeout_ms()))),
         8 => Way::DropAfter,
         9 | 10 => Way::DropAtPoll(rng.range(1, 9)),
-        _ => Way::Enqueue,
+        _ => Way::Enqueue(Place {
+            polls: rng.one_in(4).then(|| rng.range(1, 20)),
+            first: Duration::from_millis(rng.range(0, 200)),
+            asks: rng.one_in(2),
+        }),
     };
     let permits = if rng.one_in(3) { rng.range(1, u64::from(plan.permits) + 1) as u32 } else { 1 };
-    Call { shared: plan.kinds[place] == Kind::ReadWrite && !rng.one_in(3), permits, wait, way }
+    let shared = plan.kinds[place] == Kind::ReadWrite && !rng.one_in(3);
+    Call { shared, permits, wait: patience(plan, rng), way }
 }
 
-/// How a grant of a call shares.
-fn share(plan: &Plan, held: &Held) -> Share {
+/// How long a caller waits.
+pub fn patience(plan: &Plan, rng: &mut Rng) -> Duration {
+    Duration::from_millis(match rng.range(0, 4) {
+        0 => rng.range(1, 50),
+        1 => rng.range(50, 2_000),
+        _ => rng.range(2_000, plan.wait_ms),
+    })
+}
+
+/// How a grant of a call that began at `began` shares.
+fn share(world: &World, place: usize, held: &Held, began: u64) -> Share {
     match held {
         Held::Read(_) => Share::Shared,
-        Held::Permit(_) => Share::Permits(plan.permits),
+        Held::Permit(_) => Share::Permits(world.limits(place, |limits| limits.most(began))),
         _ => Share::Exclusive,
     }
 }
 
 /// One call, and what comes of it.
 pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usize, rng: &mut Rng) {
+    if rng.one_in(10) {
+        return deeds::from_outside(lock, world, machine, place, rng).await;
+    }
     let call = choose(&world.plan, place, rng);
+    let began = world.now();
     match lock.call(call).await {
-        Some(Ok(held)) => {
-            let held = hold(world, machine, place, held, rng).await;
+        Some(Ok(mut held)) => {
+            if let Some(other) = deeds::parted(&mut held, rng) {
+                world.sometimes("split".to_owned());
+                world.note_error("not released", other.release().await.err());
+            }
+            let share = share(world, place, &held, began);
+            let held = hold(Some(lock), world, machine, &[(place, share)], held, rng).await;
             give_back(world, held, rng).await;
         }
         Some(Err(refused)) => {
@@ -193,11 +258,18 @@ pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usi
 }
 
 /// Holds for a while, and converts what is held now and then. Returns it at the end.
-async fn hold(world: &World, machine: &Arc<Machine>, place: usize, held: Held, rng: &mut Rng) -> Held {
+pub async fn hold(
+    lock: Option<&Lock>,
+    world: &World,
+    machine: &Arc<Machine>,
+    shares: &[(usize, Share)],
+    held: Held,
+    rng: &mut Rng,
+) -> Held {
     let mut held = held;
+    let mut shares = shares.to_vec();
     loop {
-        let share = share(&world.plan, &held);
-        let grant = world.enter(&[(place, share)], held, machine);
+        let grant = world.enter(&shares, held, machine);
         // Long enough to be told of the end of a node, where there is such.
         let time = match rng.one_in(if world.plan.broken > 0 { 10 } else { 30 }) {
             true => rng.range(1, 3 * world.plan.timeout_ms()),
@@ -210,10 +282,8 @@ async fn hold(world: &World, machine: &Arc<Machine>, place: usize, held: Held, r
                 true
             }
             () = async {
-                if rng.one_in(4) {
-                    sleep(Duration::from_millis(time / 2)).await;
-                    world.write(&grant, rng).await;
-                }
+                sleep(Duration::from_millis(time / 2)).await;
+                deeds::while_held(lock, world, &grant, rng, Duration::from_millis(time)).await;
                 sleep(Duration::from_millis(time / 2)).await;
             } => false,
             () = world.stopped(), if world.plan.long => false,
@@ -247,22 +317,27 @@ async fn hold(world: &World, machine: &Arc<Machine>, place: usize, held: Held, r
             },
             other => return other,
         };
+        let converted = if matches!(held, Held::Read(_)) { Share::Shared } else { Share::Exclusive };
+        shares.iter_mut().for_each(|(_, share)| *share = converted);
     }
 }
 
-async fn give_back(world: &World, held: Held, rng: &mut Rng) {
+pub async fn give_back(world: &World, held: Held, rng: &mut Rng) {
     match rng.range(0, 6) {
         0 | 1 => drop(held),
         2 => drop(timeout(Duration::from_millis(1), held.release()).await),
         3 => drop(polled(rng.range(1, 4), held.release()).await),
-        _ => {
-            world.note_error("not released", held.release().await.err());
-        }
+        _ => world.note_error("not released", held.release().await.err()),
     }
 }
 
 /// Locks it, and releases it.
 pub async fn prove(lock: &Lock, world: &World, place: usize, patience: Duration) -> Result<(), String> {
+    if let Lock::Semaphore(semaphore) = lock
+        && world.plan.resizes
+    {
+        deeds::resize(semaphore, world, place, world.plan.permits).await?;
+    }
     let call = Call { shared: false, permits: world.plan.permits, wait: patience, way: Way::Acquire };
     match lock.call(call).await {
         Some(Ok(held)) => {

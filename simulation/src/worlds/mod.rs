@@ -5,9 +5,11 @@
 //! any more, and the nodes that it may not leave.
 
 pub mod counters;
+pub mod deeds;
 pub mod jobs;
 pub mod leaders;
 pub mod locks;
+pub mod multi;
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -123,6 +125,10 @@ pub async fn work(world: Arc<World>, machine: Arc<Machine>, mut rng: Rng) {
     let lasting = if plan.fresh_handles { 0 } else { plan.paths() };
     let handles: Vec<Handle> = (0..lasting).map(new).collect();
     while !world.is_stopped() && !machine.is_dead() {
+        if plan.multi > 0 && rng.one_in(plan.multi) && multi::turn(&world, &machine, &mut rng).await {
+            sleep(Duration::from_millis(rng.range(1, plan.pause_ms + 1))).await;
+            continue;
+        }
         let place = rng.range(0, plan.paths() as u64) as usize;
         match handles.get(place) {
             Some(handle) => handle.turn(&world, &machine, place, &mut rng).await,
@@ -158,6 +164,9 @@ pub async fn all_work(world: &World, machines: &[Arc<Machine>], patience: Durati
             }
             let mut report = lock(&world.report);
             report.slowest_recovery_ms = report.slowest_recovery_ms.max(world.now() - began);
+        }
+        if let Err(text) = multi::prove(world, &machine.client, patience).await {
+            world.violation(&format!("all at once does not work for {}: {text}", machine.number));
         }
     }
 }

@@ -1,0 +1,56 @@
+//! A fair lock serves the callers of one client in the order in which they asked, as long as nothing breaks. (Among
+//! clients the order is that of their nodes, which `tokens` looks at.)
+
+use std::collections::BTreeMap;
+
+/// Those who wait at one path.
+#[derive(Debug, Default)]
+pub struct Fifo {
+    next: u64,
+    /// By their order: the client, and until when the caller waits.
+    waiting: BTreeMap<u64, (u64, u64)>,
+}
+
+impl Fifo {
+    /// A caller of a client asks, and waits until `deadline`. Returns its ticket.
+    pub fn asks(&mut self, client: u64, deadline: u64) -> u64 {
+        self.next += 1;
+        self.waiting.insert(self.next, (client, deadline));
+        self.next
+    }
+
+    /// It does not wait any more.
+    pub fn ends(&mut self, ticket: u64) {
+        self.waiting.remove(&ticket);
+    }
+
+    /// It is granted the lock.
+    pub fn granted(&mut self, ticket: u64, now: u64) -> Result<(), String> {
+        let Some((client, _)) = self.waiting.remove(&ticket) else { return Ok(()) };
+        let mut earlier = self.waiting.range(..ticket);
+        match earlier.find(|(_, (other, deadline))| *other == client && now < *deadline) {
+            Some((first, _)) => Err(format!("the caller {ticket} of {client} is served before {first}")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_who_is_overtaken_is_a_violation() {
+        let mut fifo = Fifo::default();
+        let [first, gone, late, other, last] =
+            [(1, 100), (1, 100), (1, 5), (2, 100), (1, 100)].map(|(client, end)| fifo.asks(client, end));
+        fifo.granted(other, 10).unwrap();
+        fifo.granted(first, 10).unwrap();
+        fifo.ends(gone);
+        fifo.granted(last, 10).unwrap();
+        fifo.ends(late);
+        let (one, other) = (fifo.asks(1, 100), fifo.asks(1, 100));
+        fifo.granted(other, 10).unwrap_err();
+        fifo.granted(one, 10).unwrap();
+    }
+}

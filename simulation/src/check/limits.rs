@@ -1,0 +1,69 @@
+//! Which limits of a semaphore may have been in force, when it is set by several, with or without an answer.
+
+/// A limit that was set, from when to when, in milliseconds; without an end it may still come.
+#[derive(Debug)]
+struct Set {
+    limit: u32,
+    began: u64,
+    ended: Option<u64>,
+}
+
+/// The limits of one semaphore.
+#[derive(Debug)]
+pub struct Limits(Vec<Set>);
+
+impl Limits {
+    pub fn new(limit: u32) -> Self {
+        Self(vec![Set { limit, began: 0, ended: Some(0) }])
+    }
+
+    /// A limit is being set; returns its number.
+    pub fn begin(&mut self, limit: u32, now: u64) -> usize {
+        self.0.push(Set { limit, began: now, ended: None });
+        self.0.len() - 1
+    }
+
+    /// It has been set.
+    pub fn done(&mut self, number: usize, now: u64) {
+        if let Some(set) = self.0.get_mut(number) {
+            set.ended = Some(now);
+        }
+    }
+
+    /// The highest limit that may have been in force at `since` or later: each but those that were replaced by one
+    /// that began after they had ended.
+    pub fn most(&self, since: u64) -> u32 {
+        let is_replaced = |one: &Set| {
+            let by = |other: &Set| {
+                let (Some(end), Some(other_end)) = (one.ended, other.ended) else { return false };
+                other.began > end && other_end <= since
+            };
+            self.0.iter().any(by)
+        };
+        self.0.iter().filter(|set| !is_replaced(set)).map(|set| set.limit).max().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_counts_until_the_next_is_set() {
+        let mut limits = Limits::new(5);
+        assert_eq!(limits.most(0), 5);
+        let set = limits.begin(2, 10);
+        assert_eq!(limits.most(11), 5);
+        limits.done(set, 20);
+        assert_eq!((limits.most(19), limits.most(20)), (5, 2));
+    }
+
+    #[test]
+    fn a_limit_without_an_answer_may_still_come() {
+        let mut limits = Limits::new(2);
+        limits.begin(4, 10);
+        let set = limits.begin(1, 20);
+        limits.done(set, 30);
+        assert_eq!(limits.most(40), 4);
+    }
+}

@@ -1,0 +1,91 @@
+//! Who is in a group: no member that has left for certain, each with data that it was given, and when all works
+//! again exactly those that are in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What has happened to the members of a group, by their ids, which are used once. Their data are numbers that rise.
+#[derive(Clone, Debug, Default)]
+pub struct Members {
+    wanted: BTreeMap<String, u64>,
+    confirmed: BTreeMap<String, u64>,
+    left: BTreeSet<String>,
+}
+
+impl Members {
+    /// A member is given data.
+    pub fn wants(&mut self, id: &str, data: u64) {
+        self.wanted.insert(id.to_owned(), data);
+    }
+
+    /// It was told that its node has them.
+    pub fn has(&mut self, id: &str, data: u64) {
+        self.confirmed.insert(id.to_owned(), data);
+    }
+
+    /// It was told that its node is gone.
+    pub fn left(&mut self, id: &str) {
+        self.left.insert(id.to_owned());
+    }
+
+    /// A look that began at the moment of `before`, and ended now, has found these.
+    pub fn found(&self, before: &Self, found: &BTreeMap<String, Vec<u8>>) -> Result<(), String> {
+        for (id, data) in found {
+            let data: Option<u64> = String::from_utf8_lossy(data).parse().ok();
+            let (least, most) = (before.confirmed.get(id).copied(), self.wanted.get(id).copied());
+            if before.left.contains(id) {
+                return Err(format!("{id} is a member, and has left"));
+            }
+            if data.is_none() || data < least || data > most {
+                return Err(format!("{id} has the data {data:?}, and had {least:?} of {most:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// When all works, the members are those that are in the group, and no others.
+pub fn exactly(live: &BTreeSet<String>, found: &BTreeSet<String>) -> Result<(), String> {
+    if live == found { Ok(()) } else { Err(format!("the members are {found:?}, and {live:?} are in the group")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(id: &str, data: &str) -> BTreeMap<String, Vec<u8>> {
+        BTreeMap::from([(id.to_owned(), data.as_bytes().to_vec())])
+    }
+
+    #[test]
+    fn old_data_and_data_of_no_one_are_violations() {
+        let mut members = Members::default();
+        members.wants("a", 1);
+        members.has("a", 1);
+        let before = members.clone();
+        members.wants("a", 2);
+        members.found(&before, &found("a", "1")).unwrap();
+        members.found(&before, &found("a", "2")).unwrap();
+        members.found(&before, &found("a", "3")).unwrap_err();
+        members.found(&before, &found("b", "1")).unwrap_err();
+        members.has("a", 2);
+        members.found(&members, &found("a", "1")).unwrap_err();
+    }
+
+    #[test]
+    fn one_that_has_left_is_a_violation() {
+        let mut members = Members::default();
+        members.wants("a", 1);
+        let before = members.clone();
+        members.left("a");
+        members.found(&before, &found("a", "1")).unwrap();
+        members.found(&members, &found("a", "1")).unwrap_err();
+    }
+
+    #[test]
+    fn one_too_many_or_too_few_is_a_violation() {
+        let ids = |all: &[&str]| all.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+        exactly(&ids(&["a", "b"]), &ids(&["b", "a"])).unwrap();
+        exactly(&ids(&["a", "b"]), &ids(&["a"])).unwrap_err();
+        exactly(&ids(&["a"]), &ids(&["a", "b"])).unwrap_err();
+    }
+}

@@ -1,0 +1,61 @@
+//! A holder that waits to be asked to stop is told when it was asked, and only then.
+
+use std::collections::BTreeMap;
+
+/// The nodes whose holders are asked to stop.
+#[derive(Debug, Default)]
+pub struct Revoked {
+    /// Since when an answer says that it is asked; `None` if it may be.
+    asked: BTreeMap<String, Option<u64>>,
+}
+
+impl Revoked {
+    /// A request is about to be sent.
+    pub fn asks(&mut self, node: &str) {
+        self.asked.entry(node.to_owned()).or_default();
+    }
+
+    /// It was answered.
+    pub fn asked(&mut self, node: &str, now: u64) {
+        let since = self.asked.entry(node.to_owned()).or_default();
+        *since = since.or(Some(now));
+    }
+
+    /// A holder is told that it was asked.
+    pub fn told(&self, nodes: &[String]) -> Result<(), String> {
+        match nodes.iter().any(|node| self.asked.contains_key(node)) {
+            true => Ok(()),
+            false => Err(format!("was told to stop, and none of {nodes:?} was asked to")),
+        }
+    }
+
+    /// A holder of these nodes has waited to be told since `since`, and is to be told within a limit.
+    pub fn look(&self, now: u64, nodes: &[String], since: u64, limit: u64) -> Result<(), String> {
+        let asked = nodes.iter().filter_map(|node| *self.asked.get(node)?).min();
+        match asked {
+            Some(asked) if now > asked.max(since) + limit => {
+                Err(format!("has not been told for {} ms that {nodes:?} was asked to stop", now - asked))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_who_is_not_told_is_a_violation_and_so_is_one_who_was_not_asked() {
+        let node = ["/a".to_owned()];
+        let mut revoked = Revoked::default();
+        revoked.told(&node).unwrap_err();
+        revoked.asks("/a");
+        revoked.told(&node).unwrap();
+        revoked.look(1_000, &node, 0, 10).unwrap();
+        revoked.asked("/a", 1_000);
+        revoked.look(1_010, &node, 0, 10).unwrap();
+        revoked.look(1_011, &node, 0, 10).unwrap_err();
+        revoked.look(1_011, &node, 1_005, 10).unwrap();
+    }
+}

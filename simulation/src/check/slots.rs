@@ -1,0 +1,22 @@
+//! No two permits of a semaphore that are held have one slot.
+
+/// One who is granted permits with these slots, beside others.
+pub fn unique(own: &[u32], others: impl IntoIterator<Item = (u64, Vec<u32>)>) -> Result<(), String> {
+    for (other, slots) in others {
+        if let Some(slot) = own.iter().find(|slot| slots.contains(slot)) {
+            return Err(format!("has the slot {slot}, which {other} has"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_two_have_is_a_violation() {
+        unique(&[0, 2], [(1, vec![1]), (2, vec![3])]).unwrap();
+        unique(&[0, 2], [(1, vec![1, 2])]).unwrap_err();
+    }
+}

@@ -1,0 +1,181 @@
+//! What is done with a lock beside asking for it: by its holder, and by those who look, ask it to stop, or break it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use simnet::Rng;
+use tokio::time::{sleep, timeout};
+use zookeeper_recipes::{Contender, InspectError, InterProcessSemaphore};
+
+use super::locks::Lock;
+use crate::check::looks::{self, Look};
+use crate::held::{Grant, Held};
+use crate::world::{Machine, World, path};
+
+/// Runs the same on the handle of each lock: a read-write lock is looked at by its write side.
+macro_rules! of_lock {
+    ($lock:expr, $handle:ident => $what:expr) => {
+        match $lock {
+            Lock::Mutex($handle) => $what,
+            Lock::Fair($handle) => $what,
+            Lock::ReadWrite(_, $handle) => $what,
+            Lock::Semaphore($handle) => $what,
+        }
+    };
+}
+
+/// Takes a part of several permits.
+pub fn parted(held: &mut Held, rng: &mut Rng) -> Option<Held> {
+    let Held::Permit(permit) = held else { return None };
+    let part = if rng.one_in(2) { permit.split(1)? } else { return None };
+    if rng.one_in(2) {
+        return Some(Held::Permit(part));
+    }
+    permit.merge(part).err().map(Held::Permit)
+}
+
+/// One thing or another that a holder does.
+pub async fn while_held(
+    lock: Option<&Lock>,
+    world: &World,
+    grant: &Arc<Grant>,
+    rng: &mut Rng,
+    time: Duration,
+) {
+    match rng.range(0, 12) {
+        0..3 => world.write(grant, rng).await,
+        3 => drop(world.read(grant).await),
+        4 => {
+            let lease = Duration::from_millis(rng.range(0, world.plan.timeout_ms()));
+            world.note("extended", "not extended", grant.held.extend(lease).unwrap_or(Ok(())));
+        }
+        5 => match grant.held.reenter() {
+            Some(Ok(other)) => {
+                world.sometimes("reentered".to_owned());
+                sleep(time / 4).await;
+                // The lock is released with the last of the guards, so this one stays inside.
+                world.note_error("not released", other.release().await.err());
+            }
+            Some(Err(lost)) => world.note_error("not reentered", Some(lost.reason())),
+            None => {}
+        },
+        6 | 7 => match lock {
+            Some(lock) => look_as_holder(lock, world, grant).await,
+            None => {}
+        },
+        8 | 9 => {
+            grant.listens.store(world.now().max(1), Ordering::Relaxed);
+            let is_told = timeout(time, grant.held.revoked()).await.is_ok();
+            grant.listens.store(0, Ordering::Relaxed);
+            if is_told {
+                world.revoked(grant);
+            }
+        }
+        _ => {}
+    }
+}
+
+async fn contenders(lock: &Lock, rng: &mut Rng) -> Result<Vec<Contender>, InspectError> {
+    if rng.one_in(2) {
+        of_lock!(lock, handle => handle.holders().await)
+    } else {
+        of_lock!(lock, handle => handle.queue().await)
+    }
+}
+
+/// The holder looks at its own lock: it has to be there.
+async fn look_as_holder(lock: &Lock, world: &World, grant: &Arc<Grant>) {
+    let look = async {
+        let queue = of_lock!(lock, handle => handle.queue().await)?;
+        let holders = of_lock!(lock, handle => handle.holders().await)?;
+        let is_locked = match lock {
+            // Its limit may change between two looks.
+            Lock::Semaphore(semaphore) => semaphore.available_permits().await.map(|_| true)?,
+            Lock::Mutex(mutex) => mutex.is_locked().await?,
+            Lock::Fair(fair) => fair.is_locked().await?,
+            Lock::ReadWrite(_, write) => write.is_locked().await?,
+        };
+        let mine = |all: &[Contender]| -> Vec<String> {
+            all.iter().filter(|one| one.is_mine()).map(|one| one.node().to_string()).collect()
+        };
+        Ok::<_, InspectError>(Look {
+            is_queued: !matches!(lock, Lock::Semaphore(_)),
+            is_reader: matches!(grant.held, Held::Read(_)),
+            queue: mine(&queue),
+            holders: mine(&holders),
+            is_locked,
+        })
+    };
+    match look.await {
+        Ok(look) => {
+            world.sometimes("looked".to_owned());
+            // Otherwise its node may have gone meanwhile.
+            if world.holds(grant) {
+                let outcome = looks::by_holder(&look, &grant.nodes);
+                world.check(outcome.map_err(|text| format!("{} {text}", grant.who)));
+            }
+        }
+        Err(error) => world.note_error("not looked", Some(error)),
+    }
+}
+
+/// Sets the limit of a semaphore.
+pub async fn resize(
+    semaphore: &InterProcessSemaphore,
+    world: &World,
+    place: usize,
+    limit: u32,
+) -> Result<(), String> {
+    let set = world.limits(place, |limits| limits.begin(limit, world.now()));
+    let outcome = semaphore.set_permits(limit).await;
+    world.say(|| format!("limit of {place} is {limit}: {outcome:?}"));
+    let text = outcome.as_ref().err().map(ToString::to_string);
+    world.note("resized", "not resized", outcome);
+    match text {
+        None => {
+            world.limits(place, |limits| limits.done(set, world.now()));
+            Ok(())
+        }
+        Some(text) => Err(text),
+    }
+}
+
+/// One who does not ask for the lock: an operator, or another service.
+pub async fn from_outside(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usize, rng: &mut Rng) {
+    if let Lock::Semaphore(semaphore) = lock
+        && world.plan.resizes
+        && rng.one_in(2)
+    {
+        let limit = rng.range(1, u64::from(world.plan.permits) * 2) as u32;
+        drop(resize(semaphore, world, place, limit).await);
+        return;
+    }
+    let found = match contenders(lock, rng).await {
+        Ok(found) => found,
+        Err(error) => return world.note_error("not looked", Some(error)),
+    };
+    if found.is_empty() {
+        return world.sometimes("found free".to_owned());
+    }
+    let contender = rng.pick(&found);
+    let node = contender.node().to_string();
+    if world.plan.broken > 0 && rng.one_in(2) {
+        // It may be deleted from here on.
+        world.may_break(&node);
+        let outcome = of_lock!(lock, handle => handle.break_lock(contender).await);
+        world.say(|| format!("{} breaks {node} of {}: {outcome:?}", machine.number, path(place)));
+        if matches!(outcome, Ok(true)) {
+            world.broken(&node);
+        }
+        world.note("broken by API", "not broken", outcome);
+    } else {
+        world.asks_to_stop(&node);
+        let outcome = machine.client.attempt_revoke(contender.node()).await;
+        world.say(|| format!("{} asks {node} to stop: {outcome:?}", machine.number));
+        if outcome.is_ok() {
+            world.asked_to_stop(&node);
+        }
+        world.note("asked to stop", "not asked to stop", outcome);
+    }
+}
