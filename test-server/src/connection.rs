@@ -82,6 +82,8 @@ struct Outbound {
 pub(crate) struct Conn {
     pub(crate) id: u64,
     pub(crate) peer: SocketAddr,
+    /// The member of the ensemble that it is to.
+    pub(crate) member: usize,
     /// When it was accepted, in milliseconds since the Unix epoch.
     pub(crate) since_ms: i64,
     session: AtomicI64,
@@ -101,10 +103,11 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    pub(crate) fn new(id: u64, peer: SocketAddr, since_ms: i64) -> Self {
+    pub(crate) fn new(id: u64, peer: SocketAddr, member: usize, since_ms: i64) -> Self {
         Self {
             id,
             peer,
+            member,
             since_ms,
             session: AtomicI64::new(0),
             ids: Mutex::new(vec![AuthId::new("ip", peer.ip().to_string())]),
@@ -139,6 +142,11 @@ impl Conn {
         if !ids.contains(&id) {
             ids.push(id);
         }
+    }
+
+    /// Whether its connect was accepted.
+    pub(crate) fn is_greeted(&self) -> bool {
+        self.greeted.load(Ordering::Acquire)
     }
 
     /// Returns the number of frames received, sent and queued, and the last request's opcode and xid.
@@ -464,7 +472,7 @@ async fn greeted<S: Stream>(
     loop {
         tokio::select! {
             biased;
-            () = conn.moved.until(|| conn.greeted.load(Ordering::Acquire)) => return None,
+            () = conn.moved.until(|| conn.is_greeted()) => return None,
             () = to_processor.closed() => return None,
             end = input.fill(read), if input.pending().len() < max_frame => {
                 if end.is_some() {
@@ -527,7 +535,7 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
         let (number, session) = (state.next_request(), conn.session());
         let heard_at = state.heard_at();
         // What reaches an isolated member does not reach the others, who expire the session.
-        let heard = !state.is_isolated(session);
+        let heard = !state.is_cut(conn);
         if heard && state.sessions.get(session).is_some_and(|known| known.connection == Some(conn.id)) {
             state.sessions.touch(session, heard_at);
         }
@@ -570,7 +578,7 @@ async fn process_all(
             Next::GoOn => {}
             Next::Stop => return,
             Next::Stuck => {
-                shared.until_changed(|state| !state.is_isolated(conn.session())).await;
+                shared.until_changed(|state| !state.is_cut(conn)).await;
                 shared.change(|state| discard(state, conn, &inbound));
                 return;
             }
@@ -624,6 +632,9 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
         if !state.connections.contains_key(&conn.id) {
             state.record(LogKind::Discarded, number, connect.session, Op::Connect, 0, "", 0);
             return (Next::Stop, Vec::new());
+        }
+        if state.is_alone(conn.member) {
+            return (Next::Stuck, Vec::new());
         }
         let verdict = state.plan.judge_reply(&asked(conn, inbound));
         let mut cells = Vec::new();
@@ -679,17 +690,17 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
 /// Applies a request and queues its reply.
 fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound) -> Next {
     let (next, cells, path) = shared.change(|state| {
-        if state.has_moved(conn) {
+        if !state.is_cut(conn) && state.has_moved(conn) {
             discard(state, conn, inbound);
             return (Next::Stop, Vec::new(), String::new());
         }
         let session = conn.session();
-        if state.is_isolated(session) && !state.answers_alone(session, ask) {
+        if state.is_cut(conn) && !state.answers_alone(conn, ask) {
             return (Next::Stuck, Vec::new(), String::new());
         }
         let verdict = state.plan.judge_reply(&asked(conn, inbound));
         let fail = verdict.fail.as_ref().map(|(code, _)| *code);
-        let answer = if state.is_isolated(session) {
+        let answer = if state.is_cut(conn) {
             state.submit_isolated(conn, ask, fail)
         } else {
             state.submit(conn, ask, fail)

@@ -38,6 +38,7 @@
 //! | choose the requests that a fault strikes | [`Match`] |
 //! | end a session, or a connection | [`Server::expire_session`], [`Server::cut`] |
 //! | break the network | [`Server::stall`], [`Server::refuse_connections`], [`Server::isolate`] |
+//! | start an ensemble, have its members lag, cut them off | [`Builder::members`], [`Server::set_member`], [`Member`] |
 //! | bend its clock | [`Builder::clock_rate`], [`Builder::touch_interval`] |
 //! | restart the server | [`Server::stop`], [`Server::restart`], [`Server::advance_epoch`] |
 //! | look at nodes, sessions and watches | [`Server::node`], [`Server::sessions`], [`Server::watches_on`] |
@@ -54,6 +55,7 @@ mod digest;
 mod error;
 mod fault;
 mod listener;
+mod members;
 mod server;
 mod sessions;
 mod signal;
@@ -69,6 +71,7 @@ pub use counters::{Counters, LogEntry, LogKind, Op};
 pub use error::ServerError;
 pub use fault::{Fault, Gate, Hit, Loss, Match};
 pub use listener::Listener;
+pub use members::Member;
 pub use server::{Builder, CreateMode, Cut, Direction, Server};
 pub use state::{Isolation, Version};
 pub use tree::NodeKind;

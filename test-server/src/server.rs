@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, mpsc as std_mpsc};
+use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::counters::{Counters, LogEntry};
 use crate::error::ServerError;
 use crate::fault::{Action, Fault, Gate, Loss, Match};
 use crate::listener::{Listener, Tcp};
+use crate::members::Member;
 use crate::signal::{Signal, lock};
 use crate::state::{Config, Isolation, State, Version};
 use crate::txn::{Effect, Who};
@@ -232,6 +234,7 @@ pub struct Builder {
     port: u16,
     clock_rate: f64,
     touch_interval: Duration,
+    members: usize,
 }
 
 impl Default for Builder {
@@ -246,6 +249,7 @@ impl Default for Builder {
             port: 0,
             clock_rate: 1.0,
             touch_interval: Duration::ZERO,
+            members: 1,
         }
     }
 }
@@ -309,6 +313,14 @@ impl Builder {
         self
     }
 
+    /// Sets of how many members the ensemble is that [`start`](Self::start) starts: servers over one tree, on
+    /// ports of their own, behind one [`Server`]; 1 by default. [`Server::set_member`] has them lag, or cuts them
+    /// off.
+    pub fn members(mut self, members: usize) -> Self {
+        self.members = members.max(1);
+        self
+    }
+
     /// Starts the server on a thread of its own. It accepts connections when this returns.
     ///
     /// # Errors
@@ -317,8 +329,11 @@ impl Builder {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let (mut server, main) = {
             let _entered = runtime.enter();
-            let tcp = Tcp::bind(self.port)?;
-            self.parts(tcp, runtime.handle().clone())?
+            let mut listeners = vec![Tcp::bind(self.port)?];
+            for _ in 1..self.members {
+                listeners.push(Tcp::bind(0)?);
+            }
+            self.parts(listeners, runtime.handle().clone())?
         };
         let thread =
             std::thread::Builder::new().name(NAME.to_owned()).spawn(move || runtime.block_on(main.run()))?;
@@ -336,13 +351,22 @@ impl Builder {
     /// # Errors
     /// If the listener has no address, or there is no runtime. See [`Listener`] for an example.
     pub fn serve(self, listener: impl Listener) -> io::Result<Server> {
+        self.serve_members(vec![listener])
+    }
+
+    /// Starts an ensemble as [`serve`](Self::serve) does a server, with a member for each listener.
+    /// [`members`](Self::members) has no effect.
+    ///
+    /// # Errors
+    /// If there is no listener, one of them has no address, or there is no runtime.
+    pub fn serve_members<L: Listener>(self, listeners: Vec<L>) -> io::Result<Server> {
         let runtime = Handle::try_current().map_err(io::Error::other)?;
-        let (server, main) = self.parts(listener, runtime.clone())?;
+        let (server, main) = self.parts(listeners, runtime.clone())?;
         runtime.spawn(main.run());
         Ok(server)
     }
 
-    fn parts<L: Listener>(mut self, listener: L, handle: Handle) -> io::Result<(Server, Main<L>)> {
+    fn parts<L: Listener>(mut self, listeners: Vec<L>, handle: Handle) -> io::Result<(Server, Main<L>)> {
         // Long enough for any test, and no arithmetic on it overflows.
         const LONG: Duration = Duration::from_secs(60 * 60 * 24 * 365);
         self.tick = self.tick.min(LONG);
@@ -359,8 +383,10 @@ impl Builder {
             max_frame: self.max_frame,
             clock_rate: self.clock_rate,
             touch_interval: self.touch_interval,
+            members: listeners.len(),
         };
-        let addr = listener.addr()?;
+        let addrs = listeners.iter().map(Listener::addr).collect::<io::Result<Vec<SocketAddr>>>()?;
+        let addr = *addrs.first().ok_or(io::ErrorKind::InvalidInput)?;
         let shared = Arc::new(Shared {
             max_frame: config.max_frame,
             state: Mutex::new(State::new(config)),
@@ -374,13 +400,13 @@ impl Builder {
         let main = Main {
             shared: Arc::clone(&shared),
             commands,
-            listener,
+            listeners,
             listens: true,
             connections: JoinSet::new(),
             tick: self.tick,
             sweep: self.container_check_interval,
         };
-        Ok((Server { shared, addr, control, handle, thread: None }, main))
+        Ok((Server { shared, addrs, control, handle, thread: None }, main))
     }
 }
 
@@ -390,7 +416,7 @@ const NAME: &str = "zk-test-server";
 struct Main<L> {
     shared: Arc<Shared>,
     commands: mpsc::UnboundedReceiver<Control>,
-    listener: L,
+    listeners: Vec<L>,
     /// Whether the server is not stopped.
     listens: bool,
     connections: JoinSet<()>,
@@ -406,14 +432,14 @@ impl<L: Listener> Main<L> {
                 command = self.commands.recv() => match command {
                     None | Some(Control::Quit) => return,
                     Some(Control::Stop(done)) => {
-                        self.listener.stop();
+                        self.listeners.iter_mut().for_each(Listener::stop);
                         self.listens = false;
                         self.connections.shutdown().await;
                         self.shared.change(State::disconnect_all);
                         done(());
                     }
                     Some(Control::Listen(done)) => {
-                        let outcome = self.listener.restart();
+                        let outcome = self.listeners.iter_mut().try_for_each(Listener::restart);
                         self.listens = outcome.is_ok();
                         self.shared.change(|state| {
                             let now = state.now();
@@ -422,7 +448,9 @@ impl<L: Listener> Main<L> {
                         done(outcome);
                     }
                 },
-                accepted = self.listener.accept(), if self.listens => self.accepted(accepted).await,
+                (member, accepted) = accept(&mut self.listeners), if self.listens => {
+                    self.accepted(member, accepted).await;
+                }
                 _ = tick.tick(), if self.listens => {
                     if self.shared.with(State::tick) {
                         self.shared.changed.raise();
@@ -436,10 +464,13 @@ impl<L: Listener> Main<L> {
         }
     }
 
-    async fn accepted(&mut self, accepted: io::Result<(L::Stream, SocketAddr)>) {
+    async fn accepted(&mut self, member: usize, accepted: io::Result<(L::Stream, SocketAddr)>) {
         match accepted {
             Ok((stream, peer)) => {
-                let conn = self.shared.change(|state| (!state.refusing).then(|| state.register(peer)));
+                let conn = self.shared.change(|state| {
+                    let refuses = state.refusing || state.member(member) == Member::Down;
+                    (!refuses).then(|| state.register(peer, member))
+                });
                 if let Some(conn) = conn {
                     let shared = Arc::clone(&self.shared);
                     self.connections.spawn(connection::serve::<L>(stream, conn, shared));
@@ -453,6 +484,20 @@ impl<L: Listener> Main<L> {
             }
         }
     }
+}
+
+/// Waits for the next connection to any member.
+async fn accept<L: Listener>(listeners: &mut [L]) -> (usize, io::Result<(L::Stream, SocketAddr)>) {
+    let mut accepts: Vec<_> = listeners.iter_mut().map(|listener| Box::pin(listener.accept())).collect();
+    std::future::poll_fn(|context| {
+        for (member, accept) in accepts.iter_mut().enumerate() {
+            if let Poll::Ready(accepted) = accept.as_mut().poll(context) {
+                return Poll::Ready((member, accepted));
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 fn every(period: Duration) -> Interval {
@@ -490,7 +535,8 @@ fn every(period: Duration) -> Interval {
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
-    addr: SocketAddr,
+    /// One for each member.
+    addrs: Vec<SocketAddr>,
     control: mpsc::UnboundedSender<Control>,
     handle: Handle,
     thread: Option<JoinHandle<()>>,
@@ -529,22 +575,24 @@ impl Server {
         Builder::default()
     }
 
-    /// Returns `127.0.0.1:port`, which clients take as their connect string.
+    /// Returns `127.0.0.1:port`, which clients take as their connect string; of an ensemble that of each member,
+    /// with commas between.
     #[must_use]
     pub fn connect_string(&self) -> String {
-        self.addr.to_string()
+        self.addrs.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",")
     }
 
-    /// Returns the address on which the server listens.
+    /// Returns the address on which the server listens; of an ensemble that of the first member.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
-        self.addr
+        // `parts` refuses to have none.
+        self.addrs.first().copied().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
     /// Returns the port on which the server listens.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.addr.port()
+        self.addr().port()
     }
 
     /// Stops listening, and closes every connection.
@@ -723,6 +771,12 @@ impl Server {
     /// ZooKeeper's members do when they rejoin.
     pub fn heal(&self, id: i64) {
         self.shared.change(|state| state.heal(id));
+    }
+
+    /// Changes the condition of a member of an ensemble, counted from 0; returns `false` if there is no such
+    /// member. See [`Member`] for an example.
+    pub fn set_member(&self, index: usize, member: Member) -> bool {
+        self.shared.change(|state| state.set_member(index, member))
     }
 
     /// Sets whether new connections are refused: accepted, and closed at once.

@@ -12,6 +12,7 @@ use crate::counters::{Counters, Log, LogEntry, LogKind, Op};
 use crate::digest;
 use crate::error::ServerError;
 use crate::fault::Plan;
+use crate::members::{Member, Standing};
 use crate::sessions::Sessions;
 use crate::tree::{Stamp, Tree};
 use crate::txn::{self, Change, Effect, Happened, Who};
@@ -112,6 +113,8 @@ pub(crate) struct Config {
     pub(crate) max_timeout: Duration,
     pub(crate) version: Version,
     pub(crate) max_frame: usize,
+    /// How many members there are.
+    pub(crate) members: usize,
     /// How fast its clock is.
     pub(crate) clock_rate: f64,
     /// How often the leader is told which sessions are alive.
@@ -200,6 +203,7 @@ pub(crate) struct State {
     pub(crate) connections: HashMap<u64, Arc<Conn>>,
     pub(crate) zxid: i64,
     pub(crate) refusing: bool,
+    pub(crate) members: Vec<Standing>,
     isolated: HashMap<i64, Isolated>,
     next_connection: u64,
     next_request: u64,
@@ -233,6 +237,7 @@ impl State {
             connections: HashMap::new(),
             zxid: if config.version.is_keeper() { 0 } else { 1 << 32 },
             refusing: false,
+            members: (0..config.members).map(|_| Standing::current()).collect(),
             isolated: HashMap::new(),
             next_connection: 1,
             next_request: 1,
@@ -263,8 +268,8 @@ impl State {
         self.next_request - 1
     }
 
-    pub(crate) fn register(&mut self, peer: std::net::SocketAddr) -> Arc<Conn> {
-        let conn = Arc::new(Conn::new(self.next_connection, peer, wall_ms()));
+    pub(crate) fn register(&mut self, peer: std::net::SocketAddr, member: usize) -> Arc<Conn> {
+        let conn = Arc::new(Conn::new(self.next_connection, peer, member, wall_ms()));
         self.next_connection += 1;
         self.connections.insert(conn.id, Arc::clone(&conn));
         conn
@@ -303,7 +308,7 @@ impl State {
     /// Handles a connect; returns the reply and whether the connection may go on, or `None` to close it
     /// without a reply.
     pub(crate) fn connect(&mut self, conn: &Conn, request: &Connect) -> Option<(Vec<u8>, bool)> {
-        if request.last_zxid_seen > self.zxid {
+        if request.last_zxid_seen > self.zxid_at(conn.member) {
             // The client has seen a later state than this server has. It must try another one.
             return None;
         }
@@ -315,6 +320,7 @@ impl State {
         let knows_read_only = request.knows_read_only && !keeper;
         let id = if request.session == 0 || keeper {
             self.stamp();
+            self.catch_up(conn.member);
             self.sessions.create(timeout_ms, now)
         } else {
             let known = self.sessions.get(request.session);
@@ -325,7 +331,7 @@ impl State {
             }
             // As in ZooKeeper, whether or not the password is right. An isolated member does not learn of it.
             if let Some(old) = self.connection_of(request.session).cloned() {
-                if !self.is_isolated(request.session) {
+                if !self.is_cut(&old) {
                     self.disconnect(&old);
                     old.kill(End::Fin);
                 }
@@ -373,8 +379,8 @@ impl State {
         self.isolated.contains_key(&session)
     }
 
-    /// Whether the isolated member of a session can reply to a request without the others.
-    pub(crate) fn answers_alone(&self, session: i64, ask: &Ask) -> bool {
+    /// Whether the isolated member that a connection is to can reply to a request without the others.
+    pub(crate) fn answers_alone(&self, conn: &Conn, ask: &Ask) -> bool {
         match &ask.body {
             Ok(
                 Request::Ping
@@ -384,7 +390,12 @@ impl State {
                 | Request::GetAcl { .. },
             ) => true,
             Ok(Request::Sync { .. }) => {
-                self.isolated.get(&session).is_some_and(|it| it.isolation == Isolation::DeposedLeader)
+                let of_session = self.isolated.get(&conn.session()).map(|it| it.isolation);
+                let isolation = of_session.or(match self.member(conn.member) {
+                    Member::Cut(isolation) => Some(isolation),
+                    _ => None,
+                });
+                isolation == Some(Isolation::DeposedLeader)
             }
             _ => false,
         }
@@ -393,7 +404,7 @@ impl State {
     /// Handles a request to which an isolated member can reply.
     pub(crate) fn submit_isolated(&mut self, conn: &Conn, ask: &Ask, fail: Option<i32>) -> Answer {
         let session = conn.session();
-        self.swap_isolated(session);
+        self.swap_isolated(conn);
         let result = match (&ask.body, fail) {
             (_, Some(0)) => Ok(Outcome::Empty),
             (_, Some(code)) => Err(ServerError::Other(code)),
@@ -401,7 +412,7 @@ impl State {
             (Err(Malformed), None) => Err(ServerError::Marshalling),
         };
         let zxid = self.zxid;
-        self.swap_isolated(session);
+        self.swap_isolated(conn);
         let error = result.as_ref().map_or_else(|error| error.code(), |_| 0);
         let xid = if ask.op == Op::Ping { reply::PING_XID } else { ask.xid };
         let mut writer = reply::header(xid, zxid, error);
@@ -413,7 +424,11 @@ impl State {
     }
 
     /// Swaps the isolated member's state with the others'.
-    fn swap_isolated(&mut self, session: i64) {
+    fn swap_isolated(&mut self, conn: &Conn) {
+        let session = conn.session();
+        if !self.is_isolated(session) {
+            self.swap_past(conn.member);
+        }
         if let Some(isolated) = self.isolated.get_mut(&session) {
             std::mem::swap(&mut self.tree, &mut isolated.tree);
             std::mem::swap(&mut self.zxid, &mut isolated.zxid);
@@ -428,8 +443,16 @@ impl State {
     /// Applies a request and returns the reply.
     pub(crate) fn submit(&mut self, conn: &Conn, ask: &Ask, fail: Option<i32>) -> Answer {
         let session = conn.session();
+        // What is answered with what the member knows, and what it has to catch up for.
+        let (reads, waits) = (!Self::waits(ask), Self::waits(ask) && self.is_behind(conn.member));
+        let lags = reads && self.is_behind(conn.member);
+        if waits {
+            self.catch_up(conn.member);
+        } else if lags {
+            self.swap_past(conn.member);
+        }
         let mut close = false;
-        let result = if self.sessions.get(session).is_some() {
+        let result = if lags || self.sessions.get(session).is_some() {
             match (&ask.body, fail) {
                 (_, Some(code)) => {
                     self.spend_zxid(ask.op);
@@ -467,6 +490,12 @@ impl State {
             && matches!(ask.body, Ok(Request::Unimplemented))
             && !matches!(ask.opcode, opcode::RECONFIG | opcode::SASL);
         let zxid = if ask.op == Op::Auth { 0 } else { self.zxid };
+        if waits {
+            // Its own client's write is replied to when the member has applied it.
+            self.catch_up(conn.member);
+        } else if lags {
+            self.swap_past(conn.member);
+        }
         let xid = if ask.op == Op::Ping { reply::PING_XID } else { ask.xid };
         let mut writer = reply::header(xid, zxid, error);
         if let Ok(outcome) = &result {
@@ -677,9 +706,21 @@ impl State {
 
     pub(crate) fn publish(&mut self, changes: &[Change]) {
         for change in changes {
-            for event in self.watches.fire(change) {
-                self.notify(&event);
-            }
+            self.fire(change, |_, member| member != Member::Behind);
+            self.miss(change);
+        }
+    }
+
+    /// Tells the clients of those members that learn of a change now.
+    pub(crate) fn fire(&mut self, change: &Change, learns: impl Fn(usize, Member) -> bool) {
+        let (connections, members) = (&self.connections, &self.members);
+        let of = |id| {
+            let index = connections.get(&id).map(|conn: &Arc<Conn>| conn.member);
+            let standing = index.and_then(|index| Some((index, members.get(index)?.member)));
+            standing.is_some_and(|(index, member)| learns(index, member))
+        };
+        for event in self.watches.fire(change, of) {
+            self.notify(&event);
         }
     }
 
@@ -687,7 +728,7 @@ impl State {
         let Some(conn) = self.connections.get(&event.connection) else {
             return;
         };
-        if self.is_isolated(conn.session()) {
+        if self.is_cut(conn) {
             // An isolated member does not learn of changes.
             return;
         }
@@ -767,18 +808,27 @@ impl State {
     /// session.
     pub(crate) fn expire(&mut self, id: i64) -> bool {
         // The others cannot reach a connection of an isolated member.
-        if let Some(conn) = self.connection_of(id).filter(|_| !self.is_isolated(id)).cloned() {
-            self.connections.remove(&conn.id);
-            self.watches.disconnect(conn.id);
-            conn.expire();
+        let knows = |conn: &&Arc<Conn>| !self.is_cut(conn) && !self.is_behind(conn.member);
+        if let Some(conn) = self.connection_of(id).filter(knows).cloned() {
+            self.end_connection(&conn);
         }
         let ended = self.end_session(id);
         self.forget_isolated(id);
         ended
     }
 
+    /// Closes the connection of a session that has expired.
+    pub(crate) fn end_connection(&mut self, conn: &Conn) {
+        self.connections.remove(&conn.id);
+        self.watches.disconnect(conn.id);
+        conn.expire();
+    }
+
     /// Expires the sessions that are overdue; returns whether there were any.
     pub(crate) fn tick(&mut self) -> bool {
+        if !self.has_quorum() {
+            return false;
+        }
         let overdue = self.sessions.overdue(self.now());
         for id in &overdue {
             tracing::debug!(session = %format_args!("{id:#x}"), "session expired");
@@ -789,6 +839,9 @@ impl State {
 
     /// Deletes the containers and TTL nodes that are due, in a transaction each; returns how many there were.
     pub(crate) fn sweep(&mut self) -> usize {
+        if !self.has_quorum() {
+            return 0;
+        }
         let due = self.tree.perished(self.now());
         for path in &due {
             let zxid = self.stamp().zxid;

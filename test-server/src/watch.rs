@@ -165,9 +165,9 @@ impl Watches {
         }
     }
 
-    /// Removes the one-shot watches that a change triggers; returns the events, in the order in which
-    /// ZooKeeper sends them.
-    pub(crate) fn fire(&mut self, change: &Change) -> Vec<Event> {
+    /// Removes the one-shot watches of some connections that a change triggers; returns the events, in the order
+    /// in which ZooKeeper sends them.
+    pub(crate) fn fire(&mut self, change: &Change, of: impl Fn(u64) -> bool) -> Vec<Event> {
         let mut events = Vec::new();
         let mut tell = |connections: BTreeSet<u64>, kind: i32, path: &str, acl: &Arc<[Acl]>| {
             let event = |connection| {
@@ -182,25 +182,26 @@ impl Watches {
             Happened::Deleted => DELETED,
             Happened::Data => DATA_CHANGED,
         };
-        let mut watchers = self.trigger(Table::Data, path, kind);
+        let mut watchers = self.trigger(Table::Data, path, kind, &of);
         if kind == DELETED {
             // One event per connection, even if it is in both tables.
-            watchers.append(&mut self.trigger(Table::Child, path, kind));
+            watchers.append(&mut self.trigger(Table::Child, path, kind, &of));
         }
         tell(watchers, kind, path, acl);
         if kind != DATA_CHANGED {
             let parent = parent(path);
-            tell(self.trigger(Table::Child, parent, CHILDREN_CHANGED), CHILDREN_CHANGED, parent, parent_acl);
+            let watchers = self.trigger(Table::Child, parent, CHILDREN_CHANGED, &of);
+            tell(watchers, CHILDREN_CHANGED, parent, parent_acl);
         }
         events
     }
 
-    fn trigger(&mut self, table: Table, path: &str, kind: i32) -> BTreeSet<u64> {
+    fn trigger(&mut self, table: Table, path: &str, kind: i32, of: &impl Fn(u64) -> bool) -> BTreeSet<u64> {
         let recursive = kind != CHILDREN_CHANGED;
         let mut told = BTreeSet::new();
         let mut spent = Vec::new();
         if let Some(watchers) = self.entries.get(&(table, path.to_owned())) {
-            for (connection, modes) in watchers {
+            for (connection, modes) in watchers.iter().filter(|(connection, _)| of(**connection)) {
                 if modes.one_shot {
                     spent.push(*connection);
                 }
@@ -217,7 +218,8 @@ impl Watches {
             while at != "/" {
                 at = parent(at);
                 if let Some(watchers) = self.entries.get(&(table, at.to_owned())) {
-                    told.extend(watchers.iter().filter(|(_, modes)| modes.recursive).map(|(id, _)| *id));
+                    let wanted = watchers.iter().filter(|(id, modes)| modes.recursive && of(**id));
+                    told.extend(wanted.map(|(id, _)| *id));
                 }
             }
         }

@@ -1,0 +1,199 @@
+//! The members of an ensemble: several servers over one tree, of which some may lag or be cut off.
+
+use std::sync::Arc;
+
+use crate::connection::{Conn, End};
+use crate::state::{Ask, Isolation, State};
+use crate::tree::Tree;
+use crate::txn::Change;
+use crate::wire::request::Request;
+
+/// The condition of a member of an ensemble, for [`Server::set_member`](crate::Server::set_member).
+///
+/// Transactions are committed while more than half of the members are [`Current`](Self::Current) or
+/// [`Behind`](Self::Behind). While fewer are, these reply as a [`Cut`](Self::Cut) follower does, and no session
+/// expires. When there is a majority again, a leader is elected: all connections are closed, and every session
+/// gets a fresh timeout.
+///
+/// ```
+/// use zookeeper_client::Client;
+/// use zookeeper_test_server::{Member, Server};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::builder().members(3).start()?;
+/// server.create("/a", "old")?;
+/// let first = server.connect_string().split(',').next().unwrap_or_default().to_owned();
+/// let client = Client::connect(&first).await?;
+/// server.set_member(0, Member::Behind);
+/// server.set_data("/a", "new")?;
+///
+/// let (data, _stat) = client.get_data("/a").await?;
+/// assert_eq!(data, b"old");
+/// client.sync("/a").await?;
+/// let (data, _stat) = client.get_data("/a").await?;
+/// assert_eq!(data, b"new");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Member {
+    /// It knows all that is committed.
+    Current,
+    /// A follower that does not apply what is committed by way of others: it replies to reads with the state of
+    /// the past, and sends no events. It catches up when one of its own clients writes, calls `sync` or begins
+    /// or closes a session, and lags again from then on. A client that has seen a later state elsewhere is
+    /// refused.
+    Behind,
+    /// It is cut off from the others, and goes on replying to what it can reply to alone, as described at
+    /// [`Isolation`]. It accepts no session. The others do not hear of its clients.
+    Cut(Isolation),
+    /// It does not run, or knows that it is cut off: it closes its connections, and each new one at once.
+    Down,
+}
+
+/// A member, with what it knows if that is not all.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    pub(crate) member: Member,
+    past: Option<Past>,
+}
+
+#[derive(Debug)]
+struct Past {
+    tree: Tree,
+    zxid: i64,
+    /// What was committed since, if it will be told.
+    missed: Vec<Change>,
+}
+
+impl Standing {
+    pub(crate) fn current() -> Self {
+        Self { member: Member::Current, past: None }
+    }
+
+    fn votes(&self) -> bool {
+        matches!(self.member, Member::Current | Member::Behind)
+    }
+}
+
+impl State {
+    /// Whether transactions can be committed.
+    pub(crate) fn has_quorum(&self) -> bool {
+        2 * self.members.iter().filter(|member| member.votes()).count() > self.members.len()
+    }
+
+    pub(crate) fn member(&self, index: usize) -> Member {
+        self.members.get(index).map_or(Member::Down, |standing| standing.member)
+    }
+
+    /// Whether a member replies without the others, if at all.
+    pub(crate) fn is_alone(&self, index: usize) -> bool {
+        matches!(self.member(index), Member::Cut(_) | Member::Down) || !self.has_quorum()
+    }
+
+    /// Whether what happens on a connection is unknown to the others.
+    pub(crate) fn is_cut(&self, conn: &Conn) -> bool {
+        self.is_isolated(conn.session()) || self.is_alone(conn.member)
+    }
+
+    pub(crate) fn is_behind(&self, index: usize) -> bool {
+        self.member(index) == Member::Behind
+    }
+
+    /// Changes the condition of a member; returns `false` if there is no such member.
+    pub(crate) fn set_member(&mut self, index: usize, member: Member) -> bool {
+        let could_commit = self.has_quorum();
+        let Some(before) = self.members.get(index).map(|standing| standing.member) else { return false };
+        if before == member {
+            return true;
+        }
+        self.catch_up(index);
+        let past = match member {
+            Member::Behind | Member::Cut(_) => Some(self.snapshot()),
+            Member::Current | Member::Down => None,
+        };
+        if let Some(standing) = self.members.get_mut(index) {
+            *standing = Standing { member, past };
+        }
+        // A member that rejoins the others closes its connections, too.
+        if member == Member::Down || matches!(before, Member::Cut(_)) {
+            self.close_connections(|conn| conn.member == index);
+        }
+        if !could_commit && self.has_quorum() {
+            self.close_connections(|_| true);
+            let now = self.now();
+            self.sessions.renew_all(now);
+        }
+        true
+    }
+
+    fn snapshot(&self) -> Past {
+        Past { tree: self.tree.clone(), zxid: self.zxid, missed: Vec::new() }
+    }
+
+    fn close_connections(&mut self, of: impl Fn(&Conn) -> bool) {
+        let connections: Vec<Arc<Conn>> =
+            self.connections.values().filter(|conn| of(conn)).cloned().collect();
+        for conn in connections {
+            self.disconnect(&conn);
+            conn.kill(End::Fin);
+        }
+    }
+
+    /// The last transaction that a member knows.
+    pub(crate) fn zxid_at(&self, index: usize) -> i64 {
+        self.members
+            .get(index)
+            .and_then(|standing| standing.past.as_ref())
+            .map_or(self.zxid, |past| past.zxid)
+    }
+
+    /// Swaps what a member knows with what is committed, if it does not know all.
+    pub(crate) fn swap_past(&mut self, index: usize) {
+        if let Some(past) = self.members.get_mut(index).and_then(|standing| standing.past.as_mut()) {
+            std::mem::swap(&mut self.tree, &mut past.tree);
+            std::mem::swap(&mut self.zxid, &mut past.zxid);
+        }
+    }
+
+    /// Keeps a change for the members that lag.
+    pub(crate) fn miss(&mut self, change: &Change) {
+        for standing in self.members.iter_mut().filter(|standing| standing.member == Member::Behind) {
+            if let Some(past) = &mut standing.past {
+                past.missed.push(change.clone());
+            }
+        }
+    }
+
+    /// Has a member that lags apply what it has missed: its clients are told of the changes, and the sessions
+    /// that have expired are closed.
+    pub(crate) fn catch_up(&mut self, index: usize) {
+        if !self.is_behind(index) {
+            return;
+        }
+        let now = self.snapshot();
+        let Some(past) = self.members.get_mut(index).and_then(|standing| standing.past.replace(now)) else {
+            return;
+        };
+        for change in &past.missed {
+            self.fire(change, |member, _| member == index);
+        }
+        let over = |conn: &&Arc<Conn>| {
+            conn.member == index && conn.is_greeted() && self.sessions.get(conn.session()).is_none()
+        };
+        let over: Vec<Arc<Conn>> = self.connections.values().filter(over).cloned().collect();
+        for conn in over {
+            self.end_connection(&conn);
+        }
+    }
+
+    /// Whether a member that lags replies to a request only after it has caught up.
+    pub(crate) fn waits(ask: &Ask) -> bool {
+        matches!(
+            &ask.body,
+            Ok(Request::Write(_) | Request::Multi(_) | Request::Sync { .. } | Request::CloseSession) | Err(_)
+        )
+    }
+}

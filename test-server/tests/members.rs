@@ -1,0 +1,172 @@
+//! Members of an ensemble, seen from clients that speak the protocol by hand.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking; clippy knows this only of #[test] functions"
+)]
+
+mod raw;
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use raw::{Body, Raw, op};
+use zookeeper_test_server::{Isolation, LogKind, Member, Op, Server};
+
+const T: i32 = 40_000;
+const SOON: Duration = Duration::from_secs(60);
+const CUT: Member = Member::Cut(Isolation::Follower);
+
+fn ensemble() -> (Server, Vec<SocketAddr>) {
+    let server = Server::builder().members(3).start().unwrap();
+    let addrs = server.connect_string().split(',').map(|addr| addr.parse().unwrap()).collect();
+    (server, addrs)
+}
+
+fn exists(raw: &mut Raw, path: &str) -> bool {
+    raw.ask(op::EXISTS, &Body::path_watch(path, false)).unwrap().1.error == 0
+}
+
+fn moves(raw: &Raw, to: SocketAddr, last_zxid: i64) -> std::io::Result<Raw> {
+    Raw::reconnect(to, T, raw.session(), &raw.greeting.password, last_zxid)
+}
+
+#[test]
+fn all_members_serve_one_tree_and_a_session_moves_between_them() {
+    let (server, addrs) = ensemble();
+    let mut one = Raw::connect(addrs[0], T).unwrap();
+    let mut other = Raw::connect(addrs[1], T).unwrap();
+    one.create("/a", 1);
+    assert!(exists(&mut other, "/a"));
+    let mut moved = moves(&one, addrs[2], 0).unwrap();
+    assert_eq!(moved.session(), one.session());
+    assert!(exists(&mut moved, "/a"));
+    assert_eq!(one.recv().unwrap_err().kind(), ErrorKind::UnexpectedEof, "the old connection is closed");
+    assert_eq!(server.sessions().len(), 2);
+    assert!(!server.set_member(3, Member::Down), "there is no fourth");
+}
+
+#[test]
+fn a_member_that_lags_replies_with_the_past_and_tells_when_it_catches_up() {
+    let (server, addrs) = ensemble();
+    let mut raw = Raw::connect(addrs[0], T).unwrap();
+    raw.create("/a", 0);
+    server.set_member(0, Member::Behind);
+    server.create("/a/b", "").unwrap();
+    // A watch that is set in the past sees what has happened since.
+    let (events, children) = raw.ask(op::GET_CHILDREN, &Body::path_watch("/a", true)).unwrap();
+    assert_eq!((events.len(), &children.body[..]), (0, &[0, 0, 0, 0][..]));
+    let before = children.zxid;
+    let (events, synced) = raw.ask(op::SYNC, &Body::new().string("/a")).unwrap();
+    assert_eq!(events.iter().map(|event| event.event().0).collect::<Vec<_>>(), [4]);
+    assert!(synced.zxid > before);
+    assert!(exists(&mut raw, "/a/b"));
+
+    // It lags again; its own client's writes are seen, and all that was committed before.
+    server.create("/c", "").unwrap();
+    assert!(!exists(&mut raw, "/c"));
+    raw.create("/d", 0);
+    assert!(exists(&mut raw, "/c") && exists(&mut raw, "/d"));
+    server.create("/e", "").unwrap();
+    server.set_member(0, Member::Current);
+    assert!(exists(&mut raw, "/e"));
+}
+
+#[test]
+fn a_member_that_lags_refuses_a_client_that_has_seen_more() {
+    let (server, addrs) = ensemble();
+    let mut raw = Raw::connect(addrs[1], T).unwrap();
+    server.set_member(0, Member::Behind);
+    let (_, stat) = raw.create("/a", 0);
+    assert_eq!(moves(&raw, addrs[0], stat.czxid).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    let mut moved = moves(&raw, addrs[2], stat.czxid).unwrap();
+    assert!(exists(&mut moved, "/a"));
+}
+
+#[test]
+fn a_member_that_lags_learns_late_that_a_session_has_expired() {
+    let (server, addrs) = ensemble();
+    let mut raw = Raw::connect(addrs[0], T).unwrap();
+    raw.create("/a", 1);
+    server.set_member(0, Member::Behind);
+    assert!(server.expire_session(raw.session()));
+    assert!(!server.exists("/a") && exists(&mut raw, "/a"));
+    server.set_member(0, Member::Current);
+    assert_eq!(raw.recv().unwrap_err().kind(), ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn a_member_that_is_cut_off_reads_alone_and_the_others_go_on() {
+    let (server, addrs) = ensemble();
+    let mut raw = Raw::connect(addrs[0], T).unwrap();
+    let mut other = Raw::connect(addrs[1], T).unwrap();
+    server.set_member(0, CUT);
+    other.create("/a", 0);
+    assert!(!exists(&mut raw, "/a"));
+    // Nothing behind a write is replied to, and a session that moves away is served there.
+    raw.send(op::CREATE, &Body::create("/b", b"", 0)).unwrap();
+    let mut moved = moves(&raw, addrs[2], 0).unwrap();
+    assert!(exists(&mut moved, "/a"));
+    // It accepts no session.
+    let mut waits = raw::dial(addrs[0]).unwrap();
+    raw::write_frame(&mut waits, &raw::hello(0, T, 0, &[0; 16]).0).unwrap();
+    let arrived = |kind| {
+        move |view: zookeeper_test_server::View<'_>| {
+            view.log().filter(|entry| (entry.op, entry.kind) == (Op::Connect, kind)).count() == 4
+        }
+    };
+    assert!(server.wait_until_blocking(arrived(LogKind::Arrived), SOON));
+    server.set_member(0, Member::Current);
+    assert_eq!(raw.recv().unwrap_err().kind(), ErrorKind::UnexpectedEof, "it rejoins");
+    assert_eq!(raw::read_frame(&mut waits).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    assert!(!server.exists("/b"));
+    assert_eq!(server.sessions().len(), 2);
+}
+
+#[test]
+fn without_a_majority_nothing_is_committed_and_no_session_expires() {
+    for others in [CUT, Member::Down] {
+        let server = Server::builder()
+            .members(3)
+            .tick(Duration::from_millis(10))
+            .min_session_timeout(Duration::from_millis(20))
+            .start()
+            .unwrap();
+        let addrs: Vec<SocketAddr> =
+            server.connect_string().split(',').map(|addr| addr.parse().unwrap()).collect();
+        server.freeze_expiry(true);
+        let mut raw = Raw::connect(addrs[0], 20).unwrap();
+        raw.create("/a", 1);
+        server.set_member(1, others);
+        server.set_member(2, others);
+        server.freeze_expiry(false);
+        assert!(exists(&mut raw, "/a"));
+        // Many ticks after its timeout. That nothing happens has no event of its own but the passing of time.
+        std::thread::sleep(Duration::from_millis(200));
+        raw.send(op::DELETE, &Body::new().string("/a").i32(-1)).unwrap();
+        raw.send(op::EXISTS, &Body::path_watch("/", false)).unwrap();
+        assert!(server.exists("/a"));
+        assert_eq!(server.sessions().len(), 1);
+
+        server.freeze_expiry(true);
+        server.set_member(1, Member::Current);
+        assert_eq!(raw.recv().unwrap_err().kind(), ErrorKind::UnexpectedEof, "a leader is elected");
+        let mut back = Raw::reconnect(addrs[1], 20, raw.session(), &raw.greeting.password, 0).unwrap();
+        assert_eq!(back.session(), raw.session());
+        assert!(exists(&mut back, "/a"), "the delete was never committed");
+    }
+}
+
+#[test]
+fn a_member_that_is_down_closes_its_connections_and_new_ones() {
+    let (server, addrs) = ensemble();
+    let mut raw = Raw::connect(addrs[0], T).unwrap();
+    server.set_member(0, Member::Down);
+    assert_eq!(raw.recv().unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    Raw::connect(addrs[0], T).unwrap_err();
+    let mut moved = moves(&raw, addrs[1], 0).unwrap();
+    moved.create("/a", 0);
+    server.set_member(0, Member::Current);
+    assert!(exists(&mut Raw::connect(addrs[0], T).unwrap(), "/a"));
+}
