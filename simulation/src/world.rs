@@ -200,6 +200,11 @@ impl World {
                 nodes.is_empty() && shares.iter().any(|(place, _)| broken.below(&path(*place), lately));
             unknown || broken.may_be(&nodes)
         };
+        let limit = 3 * self.plan.timeout_ms() / 2;
+        if self.now() > machine.thawed.load(Ordering::Relaxed) + limit {
+            let outcome = lock(&self.broken).granted(self.now(), &nodes, limit);
+            self.check(outcome.map_err(|text| format!("{who} of {} {text}", machine.number)));
+        }
         // One that is not held any more when its caller learns of it may be behind another already.
         let counts = held.is_held() && !is_broken;
         let part = |&(place, share): &(usize, Share)| {
@@ -266,12 +271,21 @@ impl World {
         self.check(outcome);
         lock(&self.report).losses += 1;
         self.sometimes(format!("lost {}", variant(&reason)));
+        self.check_told(&grant.nodes, lost);
         // One that was frozen has been told late.
         let awake = self.now() > grant.machine.thawed.load(Ordering::Relaxed) + 100;
         if awake && variant(&reason) == "LeaseExpired" {
             for part in grant.parts.iter().filter(|part| part.share == Share::Exclusive) {
                 lock(&self.margins).lost(part.place, self.now());
             }
+        }
+    }
+
+    /// A caller is told that one of its nodes was deleted by another process, which has to be so.
+    pub fn check_told(&self, nodes: &[String], lost: &Lost) {
+        if variant(&lost.reason()) == "NodeDeleted" && !nodes.is_empty() {
+            let outcome = lock(&self.broken).told(nodes);
+            self.check(outcome);
         }
     }
 
@@ -379,8 +393,8 @@ impl World {
                 let is_held = grant.held.is_held();
                 let outcome = lock(&self.told).look(now, who, is_held, asleep);
                 self.check(outcome);
-                // A heartbeat tells it, and without one the lease ends.
-                let (limit, may_act) = (2 * self.plan.timeout_ms(), is_held && !asleep);
+                // A heartbeat tells it within T/6, and without one the lease ends.
+                let (limit, may_act) = (self.plan.timeout_ms(), is_held && !asleep);
                 let outcome = lock(&self.broken).look(now, &grant.nodes, grant.granted, may_act, limit);
                 self.check(outcome.map_err(|text| format!("{who} of {} {text}", machine.number)));
                 let listens = grant.listens.load(Ordering::Relaxed);

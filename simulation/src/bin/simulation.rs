@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::iter;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,15 +17,17 @@ use simulation::world::Report;
 const HELP: &str = "\
 Runs the library, its client and the test server in virtual time, under faults that follow from a seed.
 
-    simulation/run [--seconds S] [--from SEED] [--threads N] [--until-violation] [--json]
-        worlds of one seed after another, for S seconds (60) from a seed on (1), on N threads (all)
+    simulation/run [--seconds S] [--worlds W] [--from SEED] [--only TEXT]... [--threads N] [--until-violation] [--json]
+        worlds of one seed after another, for S seconds (60) from a seed on (1), on N threads (all); at most W, and
+        only those whose plan has each TEXT, such as 'sticky: true'
     simulation/run --hours H [--log FILE]
         the same for hours, with a line of JSON in FILE (simulation/soak.jsonl) every minute; it goes on after the
         last line that is there
     simulation/run --seed SEED [--quiet]
         one world, with what happens in it by virtual milliseconds
-    simulation/run --planted [NAME..]
-        bugs that are put into the library on purpose, each of which has to be found
+    simulation/run --planted [--record] [NAME..]
+    simulation/run --reverted [--record] [NAME..]
+        bugs that are put into the library on purpose, and mends of the past that are taken back: each has to be found
     simulation/run --determinism N [--from SEED]
         N seeds, each twice: fails if two runs of a seed differ
 
@@ -32,6 +35,8 @@ Exits with 1 if anything was violated.";
 
 struct Options {
     seconds: u64,
+    worlds: u64,
+    only: Vec<String>,
     from: u64,
     threads: usize,
     until_violation: bool,
@@ -43,10 +48,21 @@ struct Options {
     log: String,
 }
 
+impl Options {
+    fn wants(&self, seed: u64) -> bool {
+        self.only.is_empty() || {
+            let plan = format!("{:?}", Plan::of(seed));
+            self.only.iter().all(|text| plan.contains(text))
+        }
+    }
+}
+
 fn options() -> Result<Options, String> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let mut options = Options {
         seconds: 60,
+        worlds: u64::MAX,
+        only: Vec::new(),
         from: 1,
         threads,
         until_violation: false,
@@ -66,6 +82,8 @@ fn options() -> Result<Options, String> {
         };
         match name.as_str() {
             "--seconds" => options.seconds = number()?,
+            "--worlds" => options.worlds = number()?,
+            "--only" => options.only.push(value()?),
             "--from" => options.from = number()?,
             "--threads" => options.threads = number()?.clamp(1, 1024) as usize,
             "--seed" => options.seed = Some(number()?),
@@ -139,6 +157,7 @@ fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sy
     let began = simnet::real_now();
     let before = sum.seconds;
     let (next, stop) = (AtomicU64::new(sum.last_seed + 1), AtomicBool::new(false));
+    let left = AtomicU64::new(options.worlds);
     let sum = Mutex::new(sum);
     let add = |seed, report: Report| {
         for text in &report.violations {
@@ -155,8 +174,11 @@ fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sy
     on_threads(
         options,
         || {
-            let goes_on = simnet::real_now() - began < limit && !stop.load(Ordering::Relaxed);
-            goes_on.then(|| next.fetch_add(1, Ordering::Relaxed))
+            let goes_on = || simnet::real_now() - began < limit && !stop.load(Ordering::Relaxed);
+            let is_left = |left: u64| left.checked_sub(1);
+            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_left).ok()?;
+            let mut seeds = iter::from_fn(|| goes_on().then(|| next.fetch_add(1, Ordering::Relaxed)));
+            seeds.find(|seed| options.wants(*seed))
         },
         |seed| add(seed, play(Plan::of(seed), false)),
     );

@@ -1,4 +1,5 @@
-//! Who holds a lock by a node that another process has deleted is told of it.
+//! Who holds a lock by a node that another process has deleted is told of it, who waits by one is not let in, and
+//! no other is told so.
 //!
 //! Such a holder may stand beside the next: the servers do not know it any more, and it is told with its next
 //! heartbeat. So it is no violation of exclusion, but one not to be told.
@@ -39,6 +40,26 @@ impl Broken {
         self.deleted.iter().any(|(node, deleted)| *deleted >= since && node.starts_with(path))
     }
 
+    /// A lock is granted by these nodes to one that was awake for `limit`. It may have been granted before the
+    /// deletion, or by a list from before that.
+    pub fn granted(&self, now: u64, nodes: &[String], limit: u64) -> Result<(), String> {
+        match self.since(nodes) {
+            Some(deleted) if now > deleted + limit => {
+                Err(format!("is granted a lock by {nodes:?} {} ms after that was deleted", now - deleted))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Somebody is told that another process has deleted one of these nodes.
+    pub fn told(&self, nodes: &[String]) -> Result<(), String> {
+        if self.may_be(nodes) {
+            Ok(())
+        } else {
+            Err(format!("is told that {nodes:?} was deleted, which it was not"))
+        }
+    }
+
     /// A guard with these nodes, granted at `granted`, says whether it is held; it is to be told within a limit.
     pub fn look(
         &self,
@@ -75,5 +96,28 @@ mod tests {
         broken.look(1_011, &node, 0, true, 10).unwrap_err();
         broken.look(1_011, &node, 1_005, true, 10).unwrap();
         assert!(broken.below("/", 1_000) && !broken.below("/", 1_001) && !broken.below("/b", 0));
+    }
+
+    #[test]
+    fn a_grant_by_a_node_that_is_long_gone_is_a_violation() {
+        let node = ["/a".to_owned()];
+        let mut broken = Broken::default();
+        broken.granted(1_000, &node, 10).unwrap();
+        broken.deleted("/a", 1_000);
+        broken.granted(1_010, &node, 10).unwrap();
+        broken.granted(1_011, &node, 10).unwrap_err();
+        broken.granted(1_011, &["/b".to_owned()], 10).unwrap();
+    }
+
+    #[test]
+    fn a_deletion_that_is_told_and_was_not_is_a_violation() {
+        let node = ["/a".to_owned(), "/b".to_owned()];
+        let mut broken = Broken::default();
+        broken.told(&node).unwrap_err();
+        broken.deleted("/b", 1_000);
+        broken.told(&node).unwrap();
+        broken.told(&node[..1]).unwrap_err();
+        broken.suspect("/a");
+        broken.told(&node[..1]).unwrap();
     }
 }

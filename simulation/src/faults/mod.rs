@@ -112,7 +112,16 @@ async fn restart(world: &World, server: &Server, rng: &mut Rng) {
 }
 
 fn lose(world: &World, server: &Server, rng: &mut Rng) {
-    let ops = [Op::Create, Op::Delete, Op::GetChildren, Op::GetData, Op::Multi, Op::Exists, Op::Connect];
+    let ops = [
+        Op::Create,
+        Op::Delete,
+        Op::GetChildren,
+        Op::GetData,
+        Op::SetData,
+        Op::Multi,
+        Op::Exists,
+        Op::Connect,
+    ];
     let op = *rng.pick(&ops);
     let what = Match::op(op).nth(rng.range(0, 4) as usize).times(rng.range(1, 3) as usize);
     let loss = *rng.pick(&[Loss::Close, Loss::Reset, Loss::Stall]);
@@ -162,11 +171,12 @@ fn freeze(world: &Arc<World>, machines: &Machines, rng: &mut Rng) {
 /// Answers come late, and then nothing more gets to the server: a renewal counts from its sending.
 fn late_answers(world: &World, link: Arc<Link>, end: Instant, rng: &mut Rng) {
     let timeout_ms = world.plan.timeout_ms();
-    let most = Duration::from_millis(rng.range(timeout_ms / 4, timeout_ms));
-    let ramp = most * rng.range(1, 6) as u32;
+    let most = Duration::from_millis(rng.range(timeout_ms / 2, timeout_ms));
+    // So slowly that the client library sees answers all the time, and keeps the connection.
+    let ramp = most * rng.range(2, 8) as u32;
     world.fault("late answers", || format!("{} {most:?} {ramp:?}", link.number));
     link.slow(most, ramp, ramp * 3);
-    let after = ramp + Duration::from_millis(rng.range(0, timeout_ms));
+    let after = ramp + Duration::from_millis(rng.range(0, timeout_ms / 2));
     let time = Duration::from_millis(rng.range(timeout_ms, 3 * timeout_ms));
     tokio::spawn(async move {
         sleep(after).await;

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use zookeeper_recipes::{
     AcquireError, AnyGuard, Client, InterProcessFairLock, InterProcessLock, InterProcessMutex,
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphore, InterProcessWriteLock, LockGuard,
-    TryLockError,
+    ReleaseError, TryLockError,
 };
 
 use super::{deeds, polled};
@@ -246,8 +246,9 @@ pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usi
                 world.note_error("not released", other.release().await.err());
             }
             let share = share(world, place, &held, began);
-            let held = hold(Some(lock), world, machine, &[(place, share)], held, rng).await;
-            give_back(world, held, rng).await;
+            if let Some(held) = hold(Some(lock), world, machine, &[(place, share)], held, rng).await {
+                give_back(world, held, rng).await;
+            }
         }
         Some(Err(refused)) => {
             world.say(|| format!("{} gets nothing in {place} by {call:?}: {}", machine.number, refused.text));
@@ -257,7 +258,7 @@ pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usi
     }
 }
 
-/// Holds for a while, and converts what is held now and then. Returns it at the end.
+/// Holds for a while, and converts what is held now and then. Returns it at the end, unless a conversion is dropped.
 pub async fn hold(
     lock: Option<&Lock>,
     world: &World,
@@ -265,7 +266,7 @@ pub async fn hold(
     shares: &[(usize, Share)],
     held: Held,
     rng: &mut Rng,
-) -> Held {
+) -> Option<Held> {
     let mut held = held;
     let mut shares = shares.to_vec();
     loop {
@@ -282,40 +283,46 @@ pub async fn hold(
                 true
             }
             () = async {
-                sleep(Duration::from_millis(time / 2)).await;
-                deeds::while_held(lock, world, &grant, rng, Duration::from_millis(time)).await;
-                sleep(Duration::from_millis(time / 2)).await;
+                let deeds = rng.range(1, 4);
+                let pause = Duration::from_millis(time / (deeds + 1));
+                for _ in 0..deeds {
+                    sleep(pause).await;
+                    deeds::while_held(lock, world, &grant, rng, pause).await;
+                }
+                sleep(pause).await;
             } => false,
             () = world.stopped(), if world.plan.long => false,
         };
         world.leave(&grant);
         // Nobody else keeps it beyond a look.
         held = Arc::into_inner(grant).map(Grant::into_held).expect("the only one");
-        if is_lost || !rng.one_in(4) {
-            return held;
+        // Now and then also what is lost.
+        if !rng.one_in(if is_lost { 16 } else { 4 }) {
+            return Some(held);
         }
+        let polls = if rng.one_in(8) { rng.range(1, 6) } else { u64::MAX };
         held = match held {
-            Held::Read(guard) => match guard.try_upgrade().await {
+            Held::Read(guard) => match polled(polls, guard.try_upgrade()).await? {
                 Ok(guard) => {
                     world.sometimes("upgraded".to_owned());
                     Held::Write(guard)
                 }
                 Err(error) => {
                     world.sometimes(format!("not upgraded {}", variant(error.reason())));
-                    return Held::Read(error.into_guard());
+                    return Some(Held::Read(error.into_guard()));
                 }
             },
-            Held::Write(guard) => match guard.downgrade().await {
+            Held::Write(guard) => match polled(polls, guard.downgrade()).await? {
                 Ok(guard) => {
                     world.sometimes("downgraded".to_owned());
                     Held::Read(guard)
                 }
                 Err(error) => {
                     world.sometimes(format!("not downgraded {}", variant(error.reason())));
-                    return Held::Write(error.into_guard());
+                    return Some(Held::Write(error.into_guard()));
                 }
             },
-            other => return other,
+            other => return Some(other),
         };
         let converted = if matches!(held, Held::Read(_)) { Share::Shared } else { Share::Exclusive };
         shares.iter_mut().for_each(|(_, share)| *share = converted);
@@ -327,7 +334,14 @@ pub async fn give_back(world: &World, held: Held, rng: &mut Rng) {
         0 | 1 => drop(held),
         2 => drop(timeout(Duration::from_millis(1), held.release()).await),
         3 => drop(polled(rng.range(1, 4), held.release()).await),
-        _ => world.note_error("not released", held.release().await.err()),
+        _ => {
+            let nodes = held.nodes();
+            let error = held.release().await.err();
+            if let Some(ReleaseError::Lost(lost)) = &error {
+                world.check_told(&nodes, lost);
+            }
+            world.note_error("not released", error);
+        }
     }
 }
 

@@ -66,8 +66,9 @@ pub async fn turn(world: &World, machine: &Arc<Machine>, rng: &mut Rng) -> bool 
             let paths: Vec<String> = guard.paths().into_iter().map(str::to_owned).collect();
             let held = Held::Multi(guard);
             world.check(multi::all(&paths, &held.nodes(), held.tokens().len()));
-            let held = locks::hold(None, world, machine, &shares, held, rng).await;
-            locks::give_back(world, held, rng).await;
+            if let Some(held) = locks::hold(None, world, machine, &shares, held, rng).await {
+                locks::give_back(world, held, rng).await;
+            }
         }
         Err(refused) => {
             world.say(|| format!("{} gets no multi-lock of {shares:?}: {}", machine.number, refused.text));
