@@ -1,7 +1,7 @@
-//! Runs the real decisions of a semaphore's heads against a model of its directories, under random schedules
-//! with lost replies, late commits, cancellations, expired sessions, nodes deleted by other processes, limits
-//! that change, directories that are removed, and heads of Curator's, which create their lease before they
-//! look.
+//! Runs the real decisions of a semaphore's heads against a model of its directories, with lost replies,
+//! late commits, cancellations, expired sessions, nodes deleted by other processes, limits that change,
+//! directories that are removed, and heads of Curator's, which create their lease before they look: under
+//! random schedules, and all with few [deviations](crate::protocol::simulation::choices).
 //!
 //! In every schedule,
 //!
@@ -23,26 +23,10 @@ use crate::protocol::permits::{
     LimitNode, NoPermits, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken,
     Taking, lease_beginning, slot_of,
 };
+use crate::protocol::simulation::choices::{Choices, Turns, count};
 
 /// The limit that all handles state.
 const STATED: u32 = 3;
-
-/// A stream of choices that proptest can shrink. When they run out, everything goes well.
-struct Choices<'a>(std::slice::Iter<'a, u8>);
-
-impl Choices<'_> {
-    fn next(&mut self) -> u8 {
-        self.0.next().copied().unwrap_or(u8::MAX)
-    }
-
-    fn chance(&mut self, n: u8) -> bool {
-        self.next() < n
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        usize::from(self.next()) % n
-    }
-}
 
 /// A transaction, as it was sent.
 struct Sent {
@@ -80,6 +64,10 @@ impl Servers {
         self.locks.first().is_some_and(|(first, _)| *first == lock)
     }
 
+    fn has_lock(&self, lock: u64) -> bool {
+        self.locks.iter().any(|(other, _)| *other == lock)
+    }
+
     fn seen(&self) -> Seen {
         let limit = match self.limit {
             Some((permits, version)) => LimitNode::Is { permits, version },
@@ -104,7 +92,7 @@ impl Servers {
         if !self.directory {
             return Taken::NoDirectory;
         }
-        if !self.locks.iter().any(|(lock, _)| *lock == sent.lock) {
+        if !self.has_lock(sent.lock) {
             return Taken::LockGone;
         }
         if sent.take.limit_version.is_some()
@@ -164,6 +152,27 @@ struct Actor {
     late: Vec<Sent>,
 }
 
+/// What goes wrong for an actor, or changes.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Leaves,
+    SessionExpires,
+    /// By another process.
+    LockDeleted,
+    LeaseDeleted,
+    LimitChanges,
+    DirectoryRemoved,
+}
+
+const FAULTS: [Fault; 6] = [
+    Fault::Leaves,
+    Fault::SessionExpires,
+    Fault::LockDeleted,
+    Fault::LeaseDeleted,
+    Fault::LimitChanges,
+    Fault::DirectoryRemoved,
+];
+
 struct World {
     servers: Servers,
     actors: Vec<Actor>,
@@ -173,16 +182,16 @@ struct World {
 
 impl World {
     /// Decides what has become of transactions that were not answered.
-    fn decide(&mut self, i: usize, choices: &mut Choices<'_>) {
+    fn decide(&mut self, i: usize, choices: &mut Choices) {
         for sent in std::mem::take(&mut self.actors[i].late) {
-            if choices.chance(128) {
+            if !choices.chance(128) {
                 self.servers.commit(i, &sent);
             }
         }
     }
 
     /// What an attempt leaves: cleanup deletes it, behind everything that was sent before.
-    fn leave(&mut self, i: usize, lock: u64, orphans: &Orphans, choices: &mut Choices<'_>) {
+    fn leave(&mut self, i: usize, lock: u64, orphans: &Orphans, choices: &mut Choices) {
         self.decide(i, choices);
         self.servers.locks.retain(|(other, _)| *other != lock);
         let left: Vec<String> = self.servers.leases.keys().cloned().collect();
@@ -200,55 +209,63 @@ impl World {
         assert!(left.is_empty(), "left behind by {i}: {left:?}");
     }
 
-    /// Lets one actor do one thing. Returns whether it did.
-    fn step(&mut self, i: usize, choices: &mut Choices<'_>) -> bool {
+    /// Returns whether an actor has something to do, and is not done.
+    fn is_ready(&self, i: usize) -> bool {
+        match &self.actors[i].doing {
+            Doing::Queued(lock) => self.servers.is_head(*lock) || !self.servers.has_lock(*lock),
+            Doing::AtHead { step: PermitsStep::Wait, answer: None, watched, .. } => {
+                self.servers.changes != watched.expect("it waits without a watch")
+            }
+            Doing::Java { lease, .. } => {
+                let leases = &self.servers.leases;
+                !leases.contains_key(lease) || leases.len() <= self.servers.limit() as usize
+            }
+            Doing::Idle | Doing::AtHead { .. } | Doing::Holds(_) => true,
+            Doing::Done => false,
+        }
+    }
+
+    /// Lets one actor that is ready do one thing.
+    fn step(&mut self, i: usize, choices: &mut Choices) {
         let doing = std::mem::replace(&mut self.actors[i].doing, Doing::Idle);
-        let (next, did) = match doing {
-            Doing::Idle if self.actors[i].tries == 0 => (Doing::Done, true),
+        let next = match doing {
+            Doing::Idle if self.actors[i].tries == 0 => Doing::Done,
             Doing::Idle => {
                 self.actors[i].tries -= 1;
                 let lock = self.servers.number();
                 self.servers.locks.push((lock, i));
-                (Doing::Queued(lock), true)
+                Doing::Queued(lock)
             }
-            Doing::Queued(lock) if !self.servers.locks.iter().any(|(other, _)| *other == lock) => {
-                // It was deleted by another process.
-                (Doing::Idle, true)
-            }
-            Doing::Queued(lock) if !self.servers.is_head(lock) => (Doing::Queued(lock), false),
+            // It was deleted by another process.
+            Doing::Queued(lock) if !self.servers.has_lock(lock) => Doing::Idle,
             Doing::Queued(lock) => match self.actors[i].wanted {
                 Some(wanted) => {
                     let (taking, step) = Taking::new(wanted, STATED, self.actors[i].if_busy);
-                    (Doing::AtHead { lock, taking, step, answer: None, watched: None }, true)
+                    Doing::AtHead { lock, taking, step, answer: None, watched: None }
                 }
                 None => {
                     let lease = self.servers.create(i, &format!("_c_java{i:032}-lease-"));
-                    (Doing::Java { lock, lease }, true)
+                    Doing::Java { lock, lease }
                 }
             },
             Doing::Java { lock, lease } => {
-                if !self.servers.leases.contains_key(&lease) {
-                    self.servers.locks.retain(|(other, _)| *other != lock);
-                    (Doing::Idle, true)
-                } else if self.servers.leases.len() <= self.servers.limit() as usize {
-                    self.servers.locks.retain(|(other, _)| *other != lock);
-                    (Doing::Holds(vec![lease]), true)
-                } else {
-                    (Doing::Java { lock, lease }, false)
+                self.servers.locks.retain(|(other, _)| *other != lock);
+                match self.servers.leases.contains_key(&lease) {
+                    true => Doing::Holds(vec![lease]),
+                    false => Doing::Idle,
                 }
             }
             Doing::Holds(names) => {
                 names.iter().for_each(|name| self.servers.delete_lease(name));
                 self.nothing_of(i);
-                (Doing::Idle, true)
+                Doing::Idle
             }
-            Doing::Done => (Doing::Done, false),
+            Doing::Done => Doing::Done,
             Doing::AtHead { lock, taking, step, answer, watched } => {
                 self.at_head(i, lock, taking, step, answer, watched, choices)
             }
         };
         self.actors[i].doing = next;
-        did
     }
 
     #[expect(clippy::too_many_arguments, reason = "the parts of one state")]
@@ -260,15 +277,10 @@ impl World {
         mut step: PermitsStep,
         answer: Option<PermitsEvent>,
         mut watched: Option<u64>,
-        choices: &mut Choices<'_>,
-    ) -> (Doing, bool) {
+        choices: &mut Choices,
+    ) -> Doing {
         let event = match (&step, answer) {
             (_, Some(answer)) => answer,
-            (PermitsStep::Wait, None)
-                if self.servers.changes == watched.expect("it waits without a watch") =>
-            {
-                return (Doing::AtHead { lock, taking, step, answer: None, watched }, false);
-            }
             (PermitsStep::Wait, None) => PermitsEvent::Changed,
             (PermitsStep::Pause { .. }, None) => match choices.chance(20) {
                 true => PermitsEvent::GiveUp,
@@ -280,7 +292,7 @@ impl World {
                 if let PermitsRequest::Look { watch, .. } = request {
                     watched = watch.then_some(self.servers.changes);
                 }
-                return (Doing::AtHead { lock, taking, step, answer: Some(answer), watched }, true);
+                return Doing::AtHead { lock, taking, step, answer: Some(answer), watched };
             }
             (PermitsStep::Finish(PermitsOutcome::Granted { names }), None) => {
                 for name in names {
@@ -294,18 +306,18 @@ impl World {
                 );
                 let own = self.servers.leases.values().filter(|owner| **owner == i).count();
                 assert!(own <= names.len(), "it has more than it was told");
-                assert!(!self.servers.locks.iter().any(|(other, _)| *other == lock), "its lock is left");
-                return (Doing::Holds(names.clone()), true);
+                assert!(!self.servers.has_lock(lock), "its lock is left");
+                return Doing::Holds(names.clone());
             }
             (PermitsStep::Finish(PermitsOutcome::NotGranted { why, orphans }), None) => {
                 let gone = *why == NoPermits::LockDeleted;
-                assert!(!gone || !self.servers.locks.iter().any(|(other, _)| *other == lock), "it is there");
+                assert!(!gone || !self.servers.has_lock(lock), "it is there");
                 self.leave(i, lock, orphans, choices);
-                return (Doing::Idle, true);
+                return Doing::Idle;
             }
         };
         step = taking.on(event);
-        (Doing::AtHead { lock, taking, step, answer: None, watched }, true)
+        Doing::AtHead { lock, taking, step, answer: None, watched }
     }
 
     fn answer(
@@ -313,17 +325,16 @@ impl World {
         i: usize,
         lock: u64,
         request: &PermitsRequest,
-        choices: &mut Choices<'_>,
+        choices: &mut Choices,
     ) -> PermitsEvent {
-        let lost = choices.chance(40);
         let unknown = || FailureKind::Unknown.into();
         match request {
-            PermitsRequest::Look { .. } if lost => PermitsEvent::Looked(Answer::No(unknown())),
+            PermitsRequest::Look { .. } if choices.chance(40) => PermitsEvent::Looked(Answer::No(unknown())),
             PermitsRequest::Look { .. } => {
                 self.actors[i].limit_version = self.servers.limit.map(|(_, version)| version);
                 PermitsEvent::Looked(Answer::Is(self.servers.seen()))
             }
-            PermitsRequest::MakeLeases if lost => PermitsEvent::Made(Answer::No(unknown())),
+            PermitsRequest::MakeLeases if choices.chance(40) => PermitsEvent::Made(Answer::No(unknown())),
             PermitsRequest::MakeLeases => {
                 self.servers.directory = true;
                 PermitsEvent::Made(Answer::Is(()))
@@ -336,17 +347,17 @@ impl World {
                 let ids: Vec<String> =
                     take.slots.iter().map(|_| format!("{:036}", self.servers.number())).collect();
                 let sent = Sent { take: take.clone(), ids: ids.clone(), lock };
-                let outcome = match choices.below(10) {
-                    0 => {
+                let outcome = match choices.rarely(102, 4) {
+                    1 => {
                         self.servers.commit(i, &sent);
                         Taken::Failed(unknown())
                     }
-                    1 => {
+                    2 => {
                         self.actors[i].late.push(sent);
                         Taken::Failed(unknown())
                     }
-                    2 => Taken::Failed(FailureKind::NotNow.into()),
-                    3 => Taken::Failed(FailureKind::Refused(Refusal::Other).into()),
+                    3 => Taken::Failed(FailureKind::NotNow.into()),
+                    4 => Taken::Failed(FailureKind::Refused(Refusal::Other).into()),
                     _ => self.servers.commit(i, &sent),
                 };
                 PermitsEvent::Taken { ids, outcome }
@@ -355,11 +366,9 @@ impl World {
     }
 
     /// Something that goes wrong, or changes.
-    fn fault(&mut self, choices: &mut Choices<'_>) {
-        let i = choices.below(self.actors.len());
-        match choices.below(7) {
-            // The caller leaves.
-            0 => {
+    fn fault(&mut self, fault: Fault, i: usize, choices: &mut Choices) {
+        match fault {
+            Fault::Leaves => {
                 let doing = std::mem::replace(&mut self.actors[i].doing, Doing::Idle);
                 self.actors[i].doing = match doing {
                     Doing::Queued(lock) => {
@@ -386,8 +395,7 @@ impl World {
                     other => other,
                 };
             }
-            // Its session expires.
-            1 => {
+            Fault::SessionExpires => {
                 self.actors[i].late.clear();
                 self.servers.locks.retain(|(_, owner)| *owner != i);
                 let own = self.servers.leases.iter().filter(|(_, owner)| **owner == i);
@@ -397,8 +405,8 @@ impl World {
                     self.actors[i].doing = Doing::Idle;
                 }
             }
-            // Another process deletes a lock node, but none of Curator's, whose head takes no notice.
-            2 => {
+            // But none of Curator's, whose head takes no notice.
+            Fault::LockDeleted => {
                 let ours: Vec<u64> = self
                     .servers
                     .locks
@@ -410,8 +418,7 @@ impl World {
                     self.servers.locks.retain(|(other, _)| *other != lock);
                 }
             }
-            // Another process deletes a lease.
-            3 => {
+            Fault::LeaseDeleted => {
                 let leases: Vec<String> = self.servers.leases.keys().cloned().collect();
                 if !leases.is_empty() {
                     let name = leases[choices.below(leases.len())].clone();
@@ -419,13 +426,13 @@ impl World {
                     self.by_hand.push(name);
                 }
             }
-            4 | 5 => {
+            Fault::LimitChanges => {
                 self.servers.version += 1;
-                let (permits, version) = (1 + u32::from(choices.next() % 4), self.servers.version);
-                self.servers.limit = Some((permits, version));
+                let permits = u32::try_from(1 + choices.below(4)).expect("few");
+                self.servers.limit = Some((permits, self.servers.version));
                 self.servers.changes += 1;
             }
-            _ => {
+            Fault::DirectoryRemoved => {
                 if self.servers.leases.is_empty() {
                     self.servers.directory = false;
                 }
@@ -434,45 +441,116 @@ impl World {
     }
 }
 
+impl World {
+    fn new(actors: Vec<Actor>) -> Self {
+        Self { servers: Servers::default(), actors, by_hand: Vec::new() }
+    }
+
+    fn is_holder(&self, i: usize) -> bool {
+        matches!(self.actors[i].doing, Doing::Holds(_))
+    }
+
+    fn is_done(&self) -> bool {
+        self.actors.iter().all(|actor| matches!(actor.doing, Doing::Done))
+    }
+
+    fn check_end(&self) {
+        assert!(self.is_done(), "they wait for ever: {:?}", self.servers.leases);
+        assert!(self.servers.leases.is_empty() && self.servers.locks.is_empty(), "something is left");
+    }
+}
+
+fn actor(wanted: Option<u32>, if_busy: IfBusy, tries: u32) -> Actor {
+    Actor { wanted, if_busy, tries, doing: Doing::Idle, limit_version: None, late: Vec::new() }
+}
+
 /// Returns how many permits were granted, so that a test can see that the model does something.
 fn run(choices: &[u8]) -> usize {
-    let mut choices = Choices(choices.iter());
+    let mut choices = Choices::drawn(choices.to_vec());
     let wanted = [Some(1), Some(2), Some(1), None];
-    let actors = wanted.into_iter().map(|wanted| Actor {
-        wanted,
-        if_busy: if choices.chance(40) { IfBusy::Fail } else { IfBusy::Wait },
-        tries: 3,
-        doing: Doing::Idle,
-        limit_version: None,
-        late: Vec::new(),
-    });
-    let actors: Vec<Actor> = actors.collect();
-    let mut world = World { servers: Servers::default(), actors, by_hand: Vec::new() };
+    let if_busy = |choices: &mut Choices| if choices.chance(40) { IfBusy::Fail } else { IfBusy::Wait };
+    let actors = wanted.into_iter().map(|wanted| actor(wanted, if_busy(&mut choices), 3)).collect();
+    let mut world = World::new(actors);
     let mut granted = 0;
     let mut idle = 0;
     for turn in 0.. {
         assert!(turn < 20_000, "they do not end");
         if choices.chance(20) {
-            world.fault(&mut choices);
+            let i = choices.below(world.actors.len());
+            let fault = FAULTS[choices.below(FAULTS.len())];
+            world.fault(fault, i, &mut choices);
             idle = 0;
         }
-        let i = match choices.0.as_slice().is_empty() {
+        let i = match choices.is_over() {
             true => turn % world.actors.len(),
             false => choices.below(world.actors.len()),
         };
         // A holder keeps its permits for some turns.
-        let keeps = matches!(world.actors[i].doing, Doing::Holds(_)) && choices.chance(128);
-        let held_before = matches!(world.actors[i].doing, Doing::Holds(_));
-        let did = !keeps && world.step(i, &mut choices);
-        granted += usize::from(!held_before && matches!(world.actors[i].doing, Doing::Holds(_)));
-        idle = if did || keeps { 0 } else { idle + 1 };
-        if world.actors.iter().all(|actor| matches!(actor.doing, Doing::Done)) {
+        let held_before = world.is_holder(i);
+        let keeps = held_before && choices.chance(128);
+        let is_ready = !keeps && world.is_ready(i);
+        if is_ready {
+            world.step(i, &mut choices);
+        }
+        granted += usize::from(!held_before && world.is_holder(i));
+        idle = if is_ready || keeps { 0 } else { idle + 1 };
+        if world.is_done() || idle > 2_000 {
             break;
         }
-        assert!(idle < 2_000, "they wait for ever: {:?}", world.servers.leases);
     }
-    assert!(world.servers.leases.is_empty() && world.servers.locks.is_empty(), "something is left");
+    world.check_end();
     granted
+}
+
+/// What happens next when all take turns, except for a few deviations.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Step,
+    /// The one whose turn it is makes no step until all others wait.
+    Hold,
+    Fault(Fault, usize),
+}
+
+/// Runs one schedule in which the actors take turns.
+fn take_turns(actors: Vec<Actor>, choices: &mut Choices) {
+    let mut world = World::new(actors);
+    let all = world.actors.len();
+    let mut turns = Turns::new();
+    loop {
+        let ready: Vec<usize> = (0..all).filter(|i| world.is_ready(*i)).collect();
+        let Some(i) = turns.next(&ready) else { break };
+        let mut events = vec![Event::Step, Event::Hold];
+        let contends = |i: &usize| !matches!(world.actors[*i].doing, Doing::Idle | Doing::Done);
+        for i in (0..all).filter(contends) {
+            events.extend([Fault::Leaves, Fault::SessionExpires].map(|fault| Event::Fault(fault, i)));
+        }
+        events.extend(FAULTS.into_iter().skip(2).map(|fault| Event::Fault(fault, i)));
+        let event = events[choices.below(events.len())];
+        choices.note(&event);
+        match event {
+            Event::Step => {
+                turns.had(i);
+                world.step(i, choices);
+            }
+            Event::Hold => turns.hold(i),
+            Event::Fault(fault, i) => world.fault(fault, i, choices),
+        }
+    }
+    world.check_end();
+}
+
+#[test]
+fn every_schedule_of_a_semaphore_with_few_deviations() {
+    let semaphore = |wanted: &[Option<u32>], tries, most, at_least| {
+        let what = format!("semaphore, {} contenders", wanted.len());
+        count(&what, most, at_least, |choices| {
+            take_turns(wanted.iter().map(|wanted| actor(*wanted, IfBusy::Wait, tries)).collect(), choices);
+        });
+    };
+    semaphore(&[Some(2), Some(2)], 1, 2, 17_000);
+    semaphore(&[Some(2), None], 1, 2, 10_000);
+    semaphore(&[Some(1), Some(2), Some(1)], 1, 1, 230);
+    semaphore(&[Some(1), Some(3), None, Some(2)], 2, 1, 750);
 }
 
 #[test]

@@ -1,0 +1,514 @@
+//! Attempts, from the arrival to the grant.
+
+use std::collections::BTreeSet;
+
+use super::{Caller, Creation, Doing, Lister, ModelClient, Question, Role, Watch, World, copy};
+use crate::protocol::acquire::{
+    AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, IfBusy, NoGrant, Orphans, OwnNode,
+    OwnPredecessor, Standing,
+};
+use crate::protocol::failure::{Answer, FailureKind};
+use crate::protocol::local_queue::{Arrival, Limit, Newcomer, Notice, Numbered, Wish};
+use crate::protocol::node_name::{Child, Kind, classify};
+
+impl World<'_> {
+    /// Begins an attempt of a caller.
+    pub(super) fn start(&mut self, i: usize) {
+        let Role { kind, if_busy, fair, .. } = match &mut self.callers[i].role {
+            Some(role) => {
+                role.attempts -= 1;
+                *role
+            }
+            None => self.draw_role(i),
+        };
+        self.attempts += 1;
+        let caller = &mut self.callers[i];
+        caller.if_busy = if_busy;
+        caller.fair = fair;
+        caller.kind = kind;
+        caller.number = self.attempts;
+        caller.placed = true;
+        caller.deleted_by_hand = false;
+        caller.refused = false;
+        let limit = if fair { Limit::MaxWaiters } else { Limit::MaxZnodes };
+        self.clients[self.callers[i].client].places.insert(self.attempts, (1, false, limit));
+        self.arrive(i, None);
+    }
+
+    fn draw_role(&mut self, i: usize) -> Role {
+        let if_busy = if self.choices.chance(64) { IfBusy::Fail } else { IfBusy::Wait };
+        let reads = !self.in_memory() && self.choices.chance(140);
+        let fair = self.in_memory() && self.choices.chance(190);
+        let kind = if reads { Kind::Shared } else { Kind::Exclusive };
+        Role { client: self.callers[i].client, kind, if_busy, fair, conversions: 0, attempts: 0 }
+    }
+
+    /// Asks for a place.
+    pub(super) fn arrive(&mut self, i: usize, known: Option<u64>) {
+        let Caller { kind, if_busy, number, fair, .. } = self.callers[i];
+        let again = fair && self.choices.chance(128);
+        let wish = match if_busy {
+            IfBusy::Fail => Wish::Ask { known },
+            IfBusy::Wait => Wish::Join,
+        };
+        let limit = self.clients[self.callers[i].client].places[&number].2;
+        let question = self.question();
+        // Before the answer, which may be on its way at once.
+        self.callers[i].doing = Doing::ForPlace(question);
+        let newcomer = Newcomer { number, limit, kind, again, wish };
+        match self.queue(self.callers[i].client, |queue, _| queue.arrive(newcomer, (i, question))) {
+            Arrival::Admitted => {
+                self.clients[self.callers[i].client].places.get_mut(&number).expect("it has arrived").1 =
+                    true;
+                self.callers[i].doing = Doing::Admitted;
+            }
+            Arrival::Waits => {}
+            Arrival::Busy(count) => self.busy(i, count.ever),
+            Arrival::Refused => {
+                assert!(fair && !again);
+                self.end(i);
+            }
+        }
+    }
+
+    /// Live contenders are in the way of a try; a reader checks that at the servers.
+    pub(super) fn busy(&mut self, i: usize, ever: u64) {
+        let kind = self.callers[i].kind;
+        let writer = match self.directory.list() {
+            Answer::Is(Ok(queue)) => queue.in_the_way(None, kind).0 > 0,
+            _ => false,
+        };
+        if kind == Kind::Exclusive || writer || self.choices.chance(16) {
+            self.end(i);
+        } else {
+            self.arrive(i, Some(ever));
+        }
+    }
+
+    /// Ends an attempt, or a hold with a place: its orphans keep the place.
+    pub(super) fn end(&mut self, i: usize) {
+        let number = self.callers[i].number;
+        self.callers[i].doing = Doing::Idle;
+        self.callers[i].placed = false;
+        self.clients[self.callers[i].client].contending.remove(&number);
+        self.queue(self.callers[i].client, |queue, _| {
+            queue.set_live(number, false);
+            queue.leave(number);
+        });
+        self.let_go(self.callers[i].client, number);
+    }
+
+    /// The caller leaves, or is told that it does not get the lock.
+    pub(super) fn give_up(&mut self, i: usize, orphans: Orphans) {
+        self.clean(i, orphans);
+        self.end(i);
+    }
+
+    pub(super) fn answer(&mut self, i: usize, question: usize) -> Option<Notice> {
+        self.callers[i].told.take().filter(|(answered, _)| *answered == question).map(|(_, notice)| notice)
+    }
+
+    pub(super) fn step(&mut self, i: usize) {
+        match std::mem::replace(&mut self.callers[i].doing, Doing::Idle) {
+            Doing::Idle if self.few && !self.choices.chance(24) => {}
+            Doing::Idle => self.start(i),
+            Doing::ForPlace(question) => match self.answer(i, question) {
+                Some(Notice::Place) => self.callers[i].doing = Doing::Admitted,
+                Some(Notice::Busy(count)) => self.busy(i, count.ever),
+                Some(notice) => panic!("{notice:?} to one that waits for a place"),
+                None => self.waits_on(i, Doing::ForPlace(question)),
+            },
+            Doing::Admitted => {
+                let Caller { kind, if_busy, fair, number, .. } = self.callers[i];
+                let waits = if fair { OwnPredecessor::InMemory } else { OwnPredecessor::Watched };
+                let (contender, step) = Acquiring::new(self.directory.naming, kind, if_busy, waits);
+                self.queue(self.callers[i].client, |queue, _| queue.set_live(number, true));
+                self.callers[i].doing = Doing::Queued(contender, step);
+            }
+            Doing::ForTurn(contender, question) => {
+                if self.answer(i, question).is_some() {
+                    self.may_create(i, contender);
+                } else {
+                    self.waits_on(i, Doing::ForTurn(contender, question));
+                }
+            }
+            Doing::ForList(contender, asked, creation) => {
+                let listed = self.callers[i].listed.take().filter(|(answered, _)| *answered == asked.0);
+                match (listed, creation) {
+                    (Some((_, list)), Some(Creation { id, create })) => {
+                        let (list, standing) = (Some(list), Standing::Unknown);
+                        let event = AcquireEvent::Created { id, create, list, standing };
+                        self.after_create(i, contender, event);
+                    }
+                    (Some((_, list)), None) => self.on(i, contender, AcquireEvent::Listed(list)),
+                    (None, creation) => self.waits_on(i, Doing::ForList(contender, asked, creation)),
+                }
+            }
+            Doing::Holding { name } => {
+                if self.converts_next(i) {
+                    self.convert(i, name);
+                } else {
+                    // Not if it was lost, or if the outcome of a write is unknown.
+                    let hand_over = self.in_memory() && !self.choices.chance(36);
+                    self.release(i, name, hand_over);
+                }
+            }
+            Doing::Converting { name, conversion, step } => self.converting(i, name, conversion, step),
+            Doing::Watching(contender, name) => {
+                if !self.directory.nodes.contains_key(&name) || self.choices.chance(16) {
+                    self.on(i, contender, AcquireEvent::Changed);
+                } else {
+                    self.waits_on(i, Doing::Watching(contender, name));
+                }
+            }
+            Doing::Waiting(contender, question) => {
+                let event = match self.answer(i, question) {
+                    Some(Notice::HandedOver) => AcquireEvent::HandedOver,
+                    Some(Notice::Watch { predecessor }) => AcquireEvent::Inherited { predecessor },
+                    Some(Notice::Look) => AcquireEvent::Changed,
+                    Some(notice) => panic!("{notice:?} to one that waits for a node"),
+                    None => return self.waits_on(i, Doing::Waiting(contender, question)),
+                };
+                self.on(i, contender, event);
+            }
+            Doing::Queued(contender, AcquireStep::Do(AcquireRequest::Create)) => {
+                self.may_create(i, contender);
+            }
+            Doing::Queued(_, AcquireStep::Finish(outcome)) => self.finish(i, outcome),
+            Doing::Queued(contender, step) if self.choices.chance(10) => {
+                self.give_up(i, contender.leave(step));
+            }
+            Doing::Queued(contender, AcquireStep::Pause { .. }) => {
+                if self.choices.chance(60) {
+                    // For some time.
+                    let number = self.callers[i].number;
+                    let client = &mut self.clients[self.callers[i].client];
+                    let current = client.session;
+                    if let Some(session) = client.contending.get_mut(&number) {
+                        *session = current;
+                    }
+                    self.queue(self.callers[i].client, |queue, _| queue.step_aside(number, current));
+                }
+                self.on(i, contender, AcquireEvent::Retry);
+            }
+            Doing::Queued(contender, AcquireStep::Do(request)) => self.ask(i, contender, request),
+        }
+    }
+
+    /// Goes on waiting, unless the caller leaves.
+    fn waits_on(&mut self, i: usize, doing: Doing) {
+        self.callers[i].doing = doing;
+        if self.choices.chance(16) {
+            self.leave(i);
+        }
+    }
+
+    /// Lets a caller leave that waits, unless it waits for the list of its create.
+    pub(super) fn leave(&mut self, i: usize) {
+        let step = AcquireStep::Do(AcquireRequest::List);
+        match std::mem::replace(&mut self.callers[i].doing, Doing::Idle) {
+            Doing::ForPlace(_) => self.end(i),
+            Doing::ForTurn(contender, _) | Doing::Waiting(contender, _) => {
+                self.give_up(i, contender.leave(step));
+            }
+            Doing::Watching(contender, predecessor) => {
+                let step = AcquireStep::Do(AcquireRequest::Watch { predecessor });
+                self.give_up(i, contender.leave(step));
+            }
+            Doing::ForList(contender, asked, None) => {
+                self.queue(self.callers[i].client, |queue, _| queue.forget_list(asked.1));
+                self.give_up(i, contender.leave(step));
+            }
+            // What came of its create has to be handled first.
+            other => self.callers[i].doing = other,
+        }
+    }
+
+    fn converts_next(&mut self, i: usize) -> bool {
+        if self.in_memory() {
+            return false;
+        }
+        let Some(role) = &mut self.callers[i].role else {
+            return self.choices.chance(if self.few { 25 } else { 100 });
+        };
+        let left = role.conversions.checked_sub(1);
+        role.conversions = left.unwrap_or_default();
+        left.is_some()
+    }
+
+    /// Carries out a request that is not a create.
+    pub(super) fn ask(&mut self, i: usize, contender: Acquiring, request: AcquireRequest) {
+        let own = contender.queued_as().map(str::to_owned);
+        let (in_memory, fair) = (self.in_memory(), self.callers[i].fair);
+        let event = match request {
+            AcquireRequest::Create => unreachable!("done by `may_create`"),
+            AcquireRequest::WaitFor { before } => {
+                let question = self.question();
+                let own = own.unwrap_or_default();
+                let wake = (i, question);
+                if self
+                    .queue(self.callers[i].client, |queue, session| queue.wait(session, &own, &before, wake))
+                {
+                    self.callers[i].doing = Doing::Waiting(contender, question);
+                    return;
+                }
+                AcquireEvent::WatchFailed(FailureKind::NoNode.into())
+            }
+            AcquireRequest::MakeParents => {
+                if self.directory.missing {
+                    self.directory.make_again();
+                }
+                AcquireEvent::ParentsMade(Answer::Is(()))
+            }
+            AcquireRequest::List => {
+                if let Some(own) = own.filter(|_| in_memory) {
+                    self.queue(self.callers[i].client, |queue, session| queue.stop_waiting(session, &own));
+                }
+                if fair || !in_memory {
+                    return self.ask_list(i, contender, None);
+                }
+                self.callers[i].seen = self.directory.clock;
+                AcquireEvent::Listed(if self.choices.chance(40) {
+                    Answer::no(FailureKind::Unknown)
+                } else {
+                    self.directory.list()
+                })
+            }
+            AcquireRequest::Inspect { .. } if self.choices.chance(40) => {
+                AcquireEvent::Inspected(Answer::no(FailureKind::Unknown))
+            }
+            AcquireRequest::Inspect { name } if self.directory.nodes.contains_key(&name) => {
+                if in_memory {
+                    self.queue(self.callers[i].client, |queue, session| queue.know(session, &name));
+                }
+                let czxid = self.directory.czxids.get(&name).copied();
+                AcquireEvent::Inspected(Answer::Is(OwnNode { name, czxid }))
+            }
+            AcquireRequest::Inspect { .. } => AcquireEvent::Inspected(Answer::no(FailureKind::NoNode)),
+            AcquireRequest::Watch { predecessor } | AcquireRequest::WatchKept { predecessor } => {
+                if let Some(own) = own.filter(|_| fair) {
+                    self.queue(self.callers[i].client, |queue, session| {
+                        queue.watch(session, &own, &predecessor);
+                    });
+                }
+                if self.choices.chance(40) {
+                    AcquireEvent::WatchFailed(FailureKind::Unknown.into())
+                } else if self.directory.nodes.contains_key(&predecessor) {
+                    self.callers[i].doing = Doing::Watching(contender, predecessor);
+                    return;
+                } else {
+                    AcquireEvent::WatchFailed(FailureKind::NoNode.into())
+                }
+            }
+        };
+        self.on(i, contender, event);
+    }
+
+    pub(super) fn ask_list(&mut self, i: usize, contender: Acquiring, creation: Option<Creation>) {
+        let question = self.question();
+        let waker = (i, question, self.directory.clock);
+        let (asked, session) =
+            self.queue(self.callers[i].client, |queue, session| (queue.ask_list(session, waker), session));
+        let asked = asked.expect("of this session");
+        if asked.start {
+            self.clients[self.callers[i].client].listers.push(Lister { session, under_way: None });
+        }
+        self.callers[i].doing = Doing::ForList(contender, Question(question, asked.question), creation);
+    }
+
+    /// One step of a task that sends lists.
+    pub(super) fn list_next(&mut self, c: usize, k: usize) {
+        let session = self.clients[c].listers[k].session;
+        match self.clients[c].listers[k].under_way.take() {
+            None => match self.queue(c, |queue, _| queue.next_list(session)) {
+                Some(wakers) => {
+                    let sent = (wakers, self.directory.list(), self.directory.clock);
+                    self.clients[c].listers[k].under_way = Some(sent);
+                }
+                None => drop(self.clients[c].listers.remove(k)),
+            },
+            Some((wakers, list, sent)) => {
+                let lost = self.choices.chance(40);
+                for waker in wakers {
+                    assert!(waker.2 <= sent, "a list that was sent before it was asked for");
+                    self.callers[waker.0].seen = sent;
+                    self.listed(waker, if lost { Answer::no(FailureKind::Unknown) } else { copy(&list) });
+                }
+                if self.choices.chance(10) {
+                    // It panics.
+                    self.clients[c].listers.remove(k);
+                    self.queue(c, |queue, _| queue.stop_lists(session));
+                }
+            }
+        }
+    }
+
+    pub(super) fn on(&mut self, i: usize, mut contender: Acquiring, event: AcquireEvent) {
+        let (c, number, kind) = (self.callers[i].client, self.callers[i].number, self.callers[i].kind);
+        let ModelClient { queue, session, .. } = &self.clients[c];
+        let step = contender.on(event, &|name| queue.knows(*session, name));
+        for name in contender.take_orphans().names {
+            self.leave_to_cleanup(i, name, Some(number), false);
+        }
+        if let (Some(list), Some(own)) = (contender.take_list(), contender.queued_as()) {
+            let ahead = list.in_the_way(Some(own), kind).0;
+            self.queue(c, |queue, session| {
+                queue.set_ahead(session, own, ahead);
+                queue.set_waits(number, ahead > 0);
+            });
+        }
+        self.callers[i].doing = Doing::Queued(contender, step);
+        if let Doing::Queued(_, AcquireStep::Finish(_)) = &self.callers[i].doing {
+            self.step(i);
+        }
+    }
+
+    /// Creates if it is its turn.
+    pub(super) fn may_create(&mut self, i: usize, contender: Acquiring) {
+        let (c, number) = (self.callers[i].client, self.callers[i].number);
+        if self.callers[i].if_busy == IfBusy::Wait {
+            let question = self.question();
+            self.callers[i].told = None;
+            let ModelClient { contending, session, .. } = &mut self.clients[c];
+            let session = *session;
+            contending.entry(number).or_default();
+            if !self.queue(c, |queue, session| queue.may_create(number, session, (i, question))) {
+                self.callers[i].doing = Doing::ForTurn(contender, question);
+                return;
+            }
+            let contending = &mut self.clients[c].contending;
+            if contending[&number] != session {
+                let overtaken = contending.range(..number).find(|(_, created)| **created != session);
+                assert_eq!(overtaken, None, "{number} creates before it");
+                contending.insert(number, session);
+            }
+        }
+        self.create(i, contender);
+    }
+
+    pub(super) fn create(&mut self, i: usize, contender: Acquiring) {
+        let (c, number, fair) = (self.callers[i].client, self.callers[i].number, self.callers[i].fair);
+        // Earlier requests of the session are decided before a new create.
+        for other in self.callers_of(c) {
+            self.settle_late(other);
+        }
+        let id = self.new_id(i);
+        let beginning = self.directory.naming.prefix(&id, self.callers[i].kind);
+        let kind = self.callers[i].kind;
+        // Whether it leaves the list out in vain is no matter of safety.
+        let watched = self.clients[c].watch.created().is_some();
+        let tries = watched && self.choices.chance(160);
+        let list_too = self.queue(c, |queue, session| {
+            let expects = watched && (tries || queue.expects_first(session, kind));
+            !(expects || fair && queue.may_skip_list(session))
+        });
+        self.queue(c, |queue, session| queue.create_sent(number, session));
+        let mut standing = Standing::Unknown;
+        let lost = self.choices.rarely(40, 3);
+        let create = if lost > 0 {
+            match lost {
+                // Carried out, with a lost answer; or still under way; or lost.
+                1 if !self.directory.missing => drop(self.directory.create(self.owner(i), &beginning)),
+                2 => self.callers[i].late = Some(beginning),
+                _ => {}
+            }
+            Answer::no(FailureKind::Unknown)
+        } else if self.directory.missing {
+            if let Some(created) = self.clients[c].contending.get_mut(&number) {
+                *created = 0;
+            }
+            self.queue(c, |queue, session| queue.directory_missing(number, session));
+            Answer::no(FailureKind::NoNode)
+        } else {
+            let node = self.directory.create(self.owner(i), &beginning);
+            self.callers[i].seen = self.directory.clock;
+            if let (true, Child::Contender { sequence, .. }) =
+                (self.in_memory(), classify(&node.name, self.directory.naming))
+            {
+                let leaving: BTreeSet<_> =
+                    self.deletions.iter().map(|deletion| deletion.name.clone()).collect();
+                let leaving = |name: &str| leaving.contains(name);
+                let before = self.queue(c, |queue, session| {
+                    let before = queue.created(session, &node.name, sequence);
+                    before.filter(|before| queue.is_live(session, &before.name, &leaving))
+                });
+                standing = before.map_or(Standing::Unknown, Standing::Behind);
+            }
+            if let (Some(directory), Some(node), false) =
+                (self.clients[c].watch.created(), self.numbered(&node), list_too)
+            {
+                if self.queue(c, |queue, session| queue.is_first(session, node, directory)) {
+                    standing = Standing::First;
+                    self.first_without_list += 1;
+                }
+            }
+            Answer::Is(node)
+        };
+        if list_too && (fair || !self.in_memory()) {
+            return self.ask_list(i, contender, Some(Creation { id, create }));
+        }
+        let list = list_too.then(|| match self.choices.chance(40) {
+            true => Answer::no(FailureKind::Unknown),
+            false => self.directory.list(),
+        });
+        self.after_create(i, contender, AcquireEvent::Created { id, create, list, standing });
+    }
+
+    pub(super) fn numbered(&self, node: &OwnNode) -> Option<Numbered> {
+        match (classify(&node.name, self.directory.naming), node.czxid) {
+            (Child::Contender { sequence, kind }, Some(czxid)) => Some(Numbered { kind, sequence, czxid }),
+            _ => None,
+        }
+    }
+
+    pub(super) fn after_create(&mut self, i: usize, mut contender: Acquiring, event: AcquireEvent) {
+        if self.choices.chance(20) {
+            // The caller left while the create was under way.
+            let step = contender.on(event, &|_| false);
+            let leave = contender.leave(step);
+            return self.give_up(i, leave);
+        }
+        self.on(i, contender, event);
+    }
+
+    pub(super) fn finish(&mut self, i: usize, outcome: AcquireOutcome) {
+        match outcome {
+            AcquireOutcome::Granted { name, czxid, also } => {
+                self.clean(i, also);
+                let number = self.callers[i].number;
+                let node = self.numbered(&OwnNode { name: name.clone(), czxid: Some(czxid) });
+                let (node, free) = (node.expect("a contender"), !self.choices.chance(26));
+                let watch = self.queue(self.callers[i].client, |queue, session| {
+                    queue.granted(session, &name, node, free)
+                });
+                let watch = watch || self.choices.chance(160);
+                let client = &mut self.clients[self.callers[i].client];
+                if watch && !matches!(client.watch, Watch::Asked) && client.watch.created().is_none() {
+                    client.watch = Watch::Asked;
+                }
+                self.queue(self.callers[i].client, |queue, session| {
+                    queue.stop_waiting(session, &name);
+                    queue.set_waits(number, false);
+                    queue.leave(number);
+                });
+                self.clients[self.callers[i].client].contending.remove(&number);
+                if !self.directory.nodes.contains_key(&name) {
+                    // It existed when the servers showed it.
+                    let deleted_by_hand = self.directory.deleted_by_hand.get(&name);
+                    let in_time = deleted_by_hand.is_some_and(|at| *at > self.callers[i].seen);
+                    assert!(in_time, "granted by a node that is not there");
+                }
+                if self.callers[i].kind == Kind::Shared {
+                    self.directory.placeless.insert(name.clone());
+                    self.callers[i].placed = false;
+                    self.let_go(self.callers[i].client, number);
+                }
+                self.callers[i].doing = Doing::Holding { name };
+            }
+            AcquireOutcome::NotGranted { why, orphans } => {
+                assert_eq!(why, NoGrant::WouldBlock);
+                self.give_up(i, orphans);
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Where the choices of a schedule come from: drawn at random, or listed one string after the other.
+
+use std::panic::Location;
+
+/// A stream of choices. A choice has several alternatives, of which the first is that all goes well.
+#[derive(Debug)]
+pub(in crate::protocol) enum Choices {
+    /// Bytes that proptest can shrink. When they run out, all goes well.
+    Drawn(std::vec::IntoIter<u8>),
+    /// All goes well except at a few points.
+    Listed(Listed),
+}
+
+/// A string of choices that deviates from the first alternative at some points.
+#[derive(Debug)]
+pub(in crate::protocol) struct Listed {
+    deviations: Vec<Deviation>,
+    /// How many of them have been taken.
+    taken: usize,
+    /// The number of alternatives at each point so far.
+    alternatives: Vec<usize>,
+    /// Where in the model each deviation was taken, and what it was.
+    trace: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Deviation {
+    point: usize,
+    alternative: usize,
+}
+
+/// What becomes of a request, and of its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Answered,
+    /// The client does not learn whether it was carried out.
+    Lost {
+        carried_out: bool,
+    },
+}
+
+impl Choices {
+    pub(in crate::protocol) fn drawn(bytes: Vec<u8>) -> Self {
+        Self::Drawn(bytes.into_iter())
+    }
+
+    /// Returns whether all that comes goes well.
+    pub(in crate::protocol) fn is_over(&self) -> bool {
+        matches!(self, Self::Drawn(bytes) if bytes.len() == 0)
+    }
+
+    /// Returns a byte, with which a schedule that is drawn says what is next.
+    pub(in crate::protocol) fn next(&mut self) -> u8 {
+        match self {
+            Self::Drawn(bytes) => bytes.next().unwrap_or(u8::MAX),
+            Self::Listed(_) => u8::MAX,
+        }
+    }
+
+    /// Returns one of the ways in which something goes wrong, from 1, with a chance of `n` in 256, and 0
+    /// otherwise.
+    #[track_caller]
+    pub(in crate::protocol) fn rarely(&mut self, n: u8, ways: usize) -> usize {
+        if let Self::Listed(listed) = self {
+            return listed.choose(1 + ways, Location::caller());
+        }
+        match self.next() < n {
+            false => 0,
+            true if ways == 1 => 1,
+            true => 1 + self.below(ways),
+        }
+    }
+
+    /// Returns `true` with a chance of `n` in 256, and `false` if all goes well.
+    #[track_caller]
+    pub(in crate::protocol) fn chance(&mut self, n: u8) -> bool {
+        self.rarely(n, 1) == 1
+    }
+
+    #[track_caller]
+    pub(in crate::protocol) fn below(&mut self, n: usize) -> usize {
+        match self {
+            Self::Drawn(_) => usize::from(self.next()) % n,
+            Self::Listed(listed) => listed.choose(n, Location::caller()),
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn fate(&mut self) -> Fate {
+        match self.rarely(40, 2) {
+            0 => Fate::Answered,
+            way => Fate::Lost { carried_out: way == 1 },
+        }
+    }
+
+    /// Notes what the last choice was, if it was a deviation.
+    pub(in crate::protocol) fn note(&mut self, what: &impl std::fmt::Debug) {
+        if let Self::Listed(Listed { deviations, taken, alternatives, trace }) = self {
+            let last = taken.checked_sub(1).and_then(|last| deviations.get(last));
+            if last.is_some_and(|last| last.point + 1 == alternatives.len()) {
+                trace.push(format!("{what:?}"));
+            }
+        }
+    }
+}
+
+impl Listed {
+    fn choose(&mut self, alternatives: usize, at: &Location<'_>) -> usize {
+        let point = self.alternatives.len();
+        self.alternatives.push(alternatives);
+        match self.deviations.get(self.taken) {
+            Some(deviation) if deviation.point == point => {
+                self.taken += 1;
+                self.trace.push(format!("{}:{}: {}", at.file(), at.line(), deviation.alternative));
+                deviation.alternative
+            }
+            _ => 0,
+        }
+    }
+}
+
+impl Listed {
+    /// Returns the strings that deviate at one later point too.
+    fn one_more(&self) -> impl Iterator<Item = Vec<Deviation>> {
+        let from = self.deviations.last().map_or(0, |last| last.point + 1);
+        let points = self.alternatives.iter().copied().enumerate().skip(from);
+        points.flat_map(move |(point, alternatives)| {
+            (1..alternatives).map(move |alternative| {
+                let mut next = self.deviations.clone();
+                next.push(Deviation { point, alternative });
+                next
+            })
+        })
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("with {} deviations: {:#?}", self.deviations.len(), self.trace);
+        }
+    }
+}
+
+/// Whose turn it is, where all that are ready take turns.
+#[derive(Debug)]
+pub(in crate::protocol) struct Turns<T> {
+    last: Option<T>,
+    /// Those that have no turn until no other is ready, in the order in which they were held.
+    held: Vec<T>,
+    count: usize,
+}
+
+impl<T: Copy + Ord> Turns<T> {
+    pub(in crate::protocol) fn new() -> Self {
+        Self { last: None, held: Vec::new(), count: 0 }
+    }
+
+    /// Returns the next of those that are ready, which are in order. `None` if none is.
+    pub(in crate::protocol) fn next(&mut self, ready: &[T]) -> Option<T> {
+        self.count += 1;
+        assert!(self.count < 2_000, "it does not end");
+        loop {
+            let mut free = ready.iter().filter(|task| !self.held.contains(task));
+            let first = free.clone().next();
+            if let Some(next) = free.find(|task| Some(**task) > self.last).or(first) {
+                return Some(*next);
+            }
+            if self.held.is_empty() {
+                return None;
+            }
+            self.held.remove(0);
+        }
+    }
+
+    /// Notes that a task had its turn.
+    pub(in crate::protocol) fn had(&mut self, task: T) {
+        self.last = Some(task);
+    }
+
+    /// Has a task make no step until no other is ready.
+    pub(in crate::protocol) fn hold(&mut self, task: T) {
+        self.held.push(task);
+    }
+}
+
+/// Runs all strings of choices with at most `most` deviations, and prints how many there are. There have
+/// to be `at_least` so many. `MORE_DEVIATIONS` in the environment is added to `most`.
+pub(in crate::protocol) fn count(what: &str, most: usize, at_least: usize, run: impl FnMut(&mut Choices)) {
+    let more = std::env::var("MORE_DEVIATIONS").map_or(0, |more| more.parse().expect("a number"));
+    let count = every(most + more, run);
+    println!("{what}: {count} schedules with at most {} deviations", most + more);
+    assert!(count >= at_least, "only {count} schedules of {what}");
+}
+
+/// Runs all strings of choices with at most `most` deviations. Returns how many there are. Those with fewer
+/// come first, so that a failure shows as few as possible; they are run again to find those with more.
+pub(in crate::protocol) fn every(most: usize, mut run: impl FnMut(&mut Choices)) -> usize {
+    let mut count = 0;
+    for wanted in 0..=most {
+        let mut open = vec![Vec::new()];
+        while let Some(deviations) = open.pop() {
+            let (alternatives, trace) = (Vec::new(), Vec::new());
+            let mut choices = Choices::Listed(Listed { deviations, taken: 0, alternatives, trace });
+            run(&mut choices);
+            let Choices::Listed(listed) = &choices else { continue };
+            assert_eq!(listed.taken, listed.deviations.len(), "the same choices have led elsewhere");
+            if listed.deviations.len() == wanted {
+                count += 1;
+            } else {
+                open.extend(listed.one_more());
+            }
+        }
+    }
+    count
+}
+
+#[test]
+fn every_string_of_choices_comes() {
+    let all = |most| {
+        let mut seen = std::collections::BTreeSet::new();
+        let count = every(most, |choices| {
+            // The third choice is there after some of the first only.
+            let mut all = vec![choices.below(3), choices.below(2)];
+            if all[0] < 2 {
+                all.push(choices.rarely(1, 1));
+            }
+            seen.insert(all);
+        });
+        assert_eq!(count, seen.len());
+        count
+    };
+    assert_eq!([all(0), all(1), all(2), all(3)], [1, 1 + 2 + 1 + 1, 1 + 4 + 4, 2 * 2 * 2 + 2]);
+}

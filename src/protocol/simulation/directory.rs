@@ -1,0 +1,97 @@
+//! The model of a lock directory.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::protocol::acquire::OwnNode;
+use crate::protocol::convert::Created;
+use crate::protocol::failure::{Answer, FailureKind};
+use crate::protocol::node_name::Naming;
+use crate::protocol::queue::{Listing, Queue};
+
+pub(super) struct Directory {
+    pub(super) naming: Naming,
+    /// The count of creates, which numbers the nodes, since the directory was created.
+    pub(super) created: u32,
+    /// The count of all changes, over the directories that were removed.
+    pub(super) zxid: i64,
+    /// When the directory was created, and each node.
+    pub(super) czxid: i64,
+    pub(super) czxids: BTreeMap<String, i64>,
+    /// The owner of each node: the caller and the number of its attempt.
+    pub(super) nodes: BTreeMap<String, (usize, u64)>,
+    /// Whether it has been deleted, and not been created again.
+    pub(super) missing: bool,
+    /// Nodes whose deletion is refused: the end of their sessions deletes them.
+    pub(super) stuck: BTreeSet<String>,
+    /// Nodes of readers that hold the lock, and of conversions.
+    pub(super) placeless: BTreeSet<String>,
+    /// When other processes deleted nodes.
+    pub(super) deleted_by_hand: BTreeMap<String, usize>,
+    pub(super) clock: usize,
+}
+
+impl Directory {
+    pub(super) fn new(naming: Naming) -> Self {
+        Self {
+            naming,
+            created: 0,
+            zxid: 1,
+            czxid: 1,
+            czxids: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            missing: false,
+            stuck: BTreeSet::new(),
+            placeless: BTreeSet::new(),
+            deleted_by_hand: BTreeMap::new(),
+            clock: 0,
+        }
+    }
+
+    pub(super) fn create(&mut self, owner: (usize, u64), beginning: &str) -> OwnNode {
+        let name = format!("{beginning}{:010}", self.created);
+        self.nodes.insert(name.clone(), owner);
+        OwnNode { czxid: Some(self.count(&name)), name }
+    }
+
+    /// Counts a create. Returns its zxid.
+    fn count(&mut self, name: &str) -> i64 {
+        self.created += 1;
+        self.zxid += 1;
+        self.czxids.insert(name.to_owned(), self.zxid);
+        self.zxid
+    }
+
+    /// Creates the directory, which begins the numbers anew.
+    pub(super) fn make_again(&mut self) {
+        self.missing = false;
+        self.created = 0;
+        self.zxid += 1;
+        self.czxid = self.zxid;
+    }
+
+    pub(super) fn list(&self) -> Answer<Listing> {
+        match self.missing {
+            true => Answer::no(FailureKind::NoNode),
+            false => Answer::Is(Queue::read(self.nodes.keys().cloned().collect(), self.naming)),
+        }
+    }
+
+    /// Creates a node with this full name.
+    pub(super) fn make(&mut self, owner: (usize, u64), name: &str) -> Created {
+        self.placeless.insert(name.to_owned());
+        match self.nodes.insert(name.to_owned(), owner) {
+            Some(_) => Created::Exists,
+            None => Created::Done { czxid: Some(self.count(name)) },
+        }
+    }
+
+    pub(super) fn swap(&mut self, owner: (usize, u64), create: &str, delete: &str) -> Created {
+        if self.nodes.contains_key(create) {
+            return Created::Exists;
+        }
+        if self.nodes.remove(delete).is_none() {
+            return Created::Missing;
+        }
+        self.make(owner, create)
+    }
+}

@@ -1,0 +1,421 @@
+//! Runs the real decisions of attempts, conversions and the local queue against a model of a lock directory,
+//! with lost replies, late creates, cancellations, expired sessions, nodes and directories deleted by other
+//! processes and made again, foreign children, watches that fire or are interrupted, and refused deletions.
+//!
+//! The [choices](choices) of a schedule are [drawn](schedules), or all strings of them that deviate from
+//! "all goes well" at few points are [run](enumeration). Two clients run several attempts each, of mutexes
+//! and fair locks on one path or of read-write locks, with fewer places than attempts. Each client has a
+//! real [`LocalQueue`]. Sending a request, carrying it out and receiving the answer are separate steps. In
+//! every schedule,
+//!
+//! - no contender holds the lock beside a writer (docs/protocol.md#grant), also without a list
+//!   (docs/protocol.md#succession);
+//! - every admitted attempt ends: it is granted the lock, or leaves;
+//! - every node has a place, except those of readers that hold the lock and of conversions, and no more
+//!   places are taken than there are (docs/protocol.md#places);
+//! - no attempt waits for a place while one is free, or is overtaken by a later one, and a place is freed
+//!   once;
+//! - in each session the attempts of a client create in the order of arrival
+//!   (docs/protocol.md#arrival-order);
+//! - a list is returned only to attempts that asked before it was sent (docs/protocol.md#shared-lists);
+//! - each waker gets one notice;
+//! - every node is deleted in the end, unless the servers refuse it.
+
+mod attempt;
+pub(super) mod choices;
+mod cleanup;
+mod directory;
+mod enumeration;
+mod faults;
+mod hold;
+mod kept_nodes;
+mod schedules;
+mod shared_reads;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::choices::Choices;
+use self::directory::Directory;
+use crate::protocol::acquire::{AcquireStep, Acquiring, IfBusy, OwnNode};
+use crate::protocol::convert::{Conversion, ConvertStep};
+use crate::protocol::failure::{Answer, FailureKind};
+use crate::protocol::local_queue::{Limit, LocalQueue, Notice, Told};
+use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
+use crate::protocol::queue::Listing;
+
+enum Doing {
+    Idle,
+    /// Waits for a place, by the question with this number.
+    ForPlace(usize),
+    /// Has a place, and begins in the session.
+    Admitted,
+    /// Waits for its turn to create.
+    ForTurn(Acquiring, usize),
+    /// Waits for a list, perhaps together with what came of its create.
+    ForList(Acquiring, Question, Option<Creation>),
+    Queued(Acquiring, AcquireStep),
+    /// The watch on the node is set.
+    Watching(Acquiring, String),
+    /// Waits in memory, by the question with this number.
+    Waiting(Acquiring, usize),
+    Holding {
+        name: String,
+    },
+    /// Holds as `held` until the end of it.
+    Converting {
+        name: String,
+        conversion: Conversion,
+        step: ConvertStep,
+    },
+}
+
+/// A question for a list: its number here, and that of the queue.
+struct Question(usize, u64);
+
+/// The answer to a create.
+struct Creation {
+    id: String,
+    create: Answer<OwnNode>,
+}
+
+/// A caller that acquires the lock again and again.
+struct Caller {
+    client: usize,
+    /// What it does, if that is not drawn.
+    role: Option<Role>,
+    doing: Doing,
+    kind: Kind,
+    if_busy: IfBusy,
+    /// Whether it uses a fair lock.
+    fair: bool,
+    /// The number of its attempt.
+    number: u64,
+    /// Whether the attempt, or its hold, has a place or waits for one.
+    placed: bool,
+    /// The beginning of the name of a create that was not answered, and that the server may still carry out.
+    late: Option<String>,
+    ids: u32,
+    /// Whether another process has deleted one of its nodes: a grant by a node that does not exist is no
+    /// error then.
+    deleted_by_hand: bool,
+    /// Whether a conversion was refused a deletion.
+    refused: bool,
+    /// The last notice, and the question that it answers.
+    told: Option<(usize, Notice)>,
+    listed: Option<(usize, Answer<Listing>)>,
+    /// When the servers last showed that its node exists: by its create, a list or a hand-over.
+    seen: usize,
+}
+
+/// What a caller does in all schedules.
+#[derive(Clone, Copy, Debug)]
+struct Role {
+    client: usize,
+    kind: Kind,
+    if_busy: IfBusy,
+    fair: bool,
+    /// How often it converts its holds, and how many attempts it makes.
+    conversions: u32,
+    attempts: u32,
+}
+
+impl Caller {
+    fn new(client: usize, role: Option<Role>) -> Self {
+        Self {
+            client,
+            role,
+            doing: Doing::Idle,
+            kind: Kind::Exclusive,
+            if_busy: IfBusy::Wait,
+            fair: false,
+            number: 0,
+            placed: false,
+            late: None,
+            ids: 0,
+            deleted_by_hand: false,
+            refused: false,
+            told: None,
+            listed: None,
+            seen: 0,
+        }
+    }
+}
+
+/// A caller and the number of its question.
+type Waker = (usize, usize);
+/// The same, and when it was asked.
+type ListWaker = (usize, usize, usize);
+
+/// What the callers of a client share.
+struct ModelClient {
+    queue: LocalQueue<Waker, ListWaker>,
+    session: u64,
+    /// How many users each place has, and whether it is taken.
+    places: BTreeMap<u64, (usize, bool, Limit)>,
+    /// The attempts that have asked to create, and the session in which each has created, or stepped aside.
+    contending: BTreeMap<u64, u64>,
+    /// The tasks that send lists, one for each session.
+    listers: Vec<Lister>,
+    watch: Watch,
+}
+
+/// The watch of a client on the directory.
+#[derive(Clone, Copy)]
+enum Watch {
+    None,
+    Asked,
+    /// The servers have set it on the directory that was created then. `answered` is whether the client
+    /// knows,
+    /// `over` whether it has fired, or the connection was interrupted.
+    Set {
+        czxid: i64,
+        answered: bool,
+        over: bool,
+    },
+}
+
+impl Watch {
+    fn over(&mut self) {
+        if let Self::Set { over, .. } = self {
+            *over = true;
+        }
+    }
+
+    /// Returns when the directory was created, if the client knows that it exists since.
+    fn created(self) -> Option<i64> {
+        match self {
+            Self::Set { czxid, answered: true, over: false } => Some(czxid),
+            _ => None,
+        }
+    }
+}
+
+/// Sends lists in a session, one after the other.
+struct Lister {
+    session: u64,
+    /// The receivers of the list under way, what it shows, and when it was sent.
+    under_way: Option<(Vec<ListWaker>, Answer<Listing>, usize)>,
+}
+
+const CLIENTS: usize = 2;
+/// How many places a client has.
+const LIMITS: [(Limit, usize); 2] = [(Limit::MaxZnodes, 2), (Limit::MaxWaiters, 3)];
+
+impl ModelClient {
+    fn new() -> Self {
+        let mut queue = LocalQueue::default();
+        LIMITS.into_iter().for_each(|(limit, max)| queue.set_limit(limit, max));
+        let (places, contending) = (BTreeMap::new(), BTreeMap::new());
+        Self { queue, session: 1, places, contending, listers: Vec::new(), watch: Watch::None }
+    }
+}
+
+/// A node that the cleanup has to delete.
+struct PendingDeletion {
+    id: u64,
+    client: usize,
+    session: u64,
+    name: String,
+    /// The place that it keeps.
+    place: Option<u64>,
+    at: DeletionStage,
+}
+
+#[derive(Clone)]
+enum DeletionStage {
+    /// Not sent yet. `hand_over` is whether the lock may be handed over.
+    New {
+        hand_over: bool,
+    },
+    /// One transaction, on the condition that this node exists, is under way.
+    HandingOver {
+        to: String,
+    },
+    /// A deletion is under way.
+    Plain,
+    /// The servers have deleted it, but the client has no answer yet.
+    Deleted,
+    HandedOver {
+        to: String,
+        at: usize,
+    },
+    /// It did not exist, or its deletion is refused.
+    Unclear,
+}
+
+struct World<'a> {
+    directory: Directory,
+    callers: Vec<Caller>,
+    clients: Vec<ModelClient>,
+    deletions: Vec<PendingDeletion>,
+    attempts: u64,
+    /// How many deletions there were.
+    deleted: u64,
+    questions: usize,
+    /// The questions that have been answered.
+    answered: BTreeSet<usize>,
+    first_without_list: usize,
+    /// Whether few contend, so that each is often done before another comes.
+    few: bool,
+    choices: &'a mut Choices,
+}
+
+impl<'a> World<'a> {
+    fn new(family: Family, callers: Vec<Caller>, choices: &'a mut Choices) -> Self {
+        Self {
+            directory: Directory::new(Naming { family, dialect: Dialect::Curator, sticky: false }),
+            callers,
+            clients: (0..CLIENTS).map(|_| ModelClient::new()).collect(),
+            deletions: Vec::new(),
+            attempts: 0,
+            deleted: 0,
+            questions: 0,
+            answered: BTreeSet::new(),
+            first_without_list: 0,
+            few: false,
+            choices,
+        }
+    }
+
+    /// Runs one decision of the queue of a client, and delivers its notices.
+    fn queue<T>(&mut self, c: usize, change: impl FnOnce(&mut LocalQueue<Waker, ListWaker>, u64) -> T) -> T {
+        let client = &mut self.clients[c];
+        let result = change(&mut client.queue, client.session);
+        let Told { notices, no_list } = client.queue.take_told();
+        for ((i, question), notice) in notices {
+            assert!(self.answered.insert(question), "told twice");
+            if notice == Notice::Place {
+                self.check_admitted(c, i);
+                self.clients[c].places.get_mut(&self.callers[i].number).expect("a place for none").1 = true;
+            }
+            let caller = &mut self.callers[i];
+            if matches!(caller.doing, Doing::ForPlace(asked) | Doing::ForTurn(_, asked) | Doing::Waiting(_, asked) if asked == question)
+            {
+                caller.told = Some((question, notice));
+            }
+        }
+        for waker in no_list {
+            self.listed(waker, Answer::no(FailureKind::Unknown));
+        }
+        result
+    }
+
+    fn listed(&mut self, (i, question, _): ListWaker, list: Answer<Listing>) {
+        assert!(self.answered.insert(question), "listed twice");
+        if matches!(&self.callers[i].doing, Doing::ForList(_, Question(asked, _), _) if *asked == question) {
+            self.callers[i].listed = Some((question, list));
+        }
+    }
+
+    /// Checks that a caller that gets a place has waited longest.
+    fn check_admitted(&self, c: usize, i: usize) {
+        let (number, places) = (self.callers[i].number, &self.clients[c].places);
+        let overtaken = self.callers.iter().find(|caller| {
+            let waits = matches!(caller.doing, Doing::ForPlace(_)) && caller.told.is_none();
+            let before = waits && caller.client == c && caller.number < number;
+            before && places[&caller.number].2 == places[&number].2
+        });
+        assert!(overtaken.is_none(), "{number} is admitted before one that has waited longer");
+    }
+
+    /// Returns the callers of a client.
+    fn callers_of(&self, c: usize) -> Vec<usize> {
+        (0..self.callers.len()).filter(|i| self.callers[*i].client == c).collect()
+    }
+
+    fn in_memory(&self) -> bool {
+        self.directory.naming.family == Family::Exclusive
+    }
+
+    fn question(&mut self) -> usize {
+        self.questions += 1;
+        self.questions
+    }
+
+    fn keep_place(&mut self, c: usize, number: u64) {
+        self.clients[c].places.get_mut(&number).expect("it has a place").0 += 1;
+    }
+
+    fn let_go(&mut self, c: usize, number: u64) {
+        let uses = &mut self.clients[c].places.get_mut(&number).expect("it has a place").0;
+        *uses -= 1;
+        if *uses == 0 {
+            self.clients[c].places.remove(&number);
+            self.queue(c, |queue, _| queue.free(number));
+        }
+    }
+
+    fn owner(&self, i: usize) -> (usize, u64) {
+        (i, self.callers[i].number)
+    }
+
+    fn new_id(&mut self, i: usize) -> String {
+        self.callers[i].ids += 1;
+        format!("{i}x{}", self.callers[i].ids)
+    }
+
+    /// Returns how many readers and writers hold the lock by nodes that exist.
+    fn inside(&self) -> (usize, usize) {
+        let kind = |caller: &Caller| match &caller.doing {
+            Doing::Holding { name } if self.directory.nodes.contains_key(name) => Some(caller.kind),
+            // During an upgrade the lock is held as a reader; during a downgrade as the one or the other.
+            Doing::Converting { name, .. } if self.directory.nodes.contains_key(name) => Some(caller.kind),
+            _ => None,
+        };
+        let of = |wanted| self.callers.iter().filter(|caller| kind(caller) == Some(wanted)).count();
+        (of(Kind::Shared), of(Kind::Exclusive))
+    }
+
+    fn check(&self) {
+        let (readers, writers) = self.inside();
+        assert!(writers == 0 || writers == 1 && readers == 0, "{readers} readers, {writers} writers");
+        for (name, (owner, number)) in &self.directory.nodes {
+            let place = self.clients[self.callers[*owner].client].places.get(number);
+            let none = self.directory.stuck.contains(name) || self.directory.placeless.contains(name);
+            assert!(none || place.is_some_and(|place| place.1), "{name} has no place");
+        }
+        for (c, client) in self.clients.iter().enumerate() {
+            for (limit, max) in LIMITS {
+                let waits = |busy: bool| {
+                    let waits = self.callers.iter().filter(move |caller| {
+                        let limited = caller.client == c && matches!(caller.doing, Doing::ForPlace(_));
+                        let told = match &caller.told {
+                            None => !busy,
+                            Some((_, notice)) => busy && matches!(notice, Notice::Busy(_)),
+                        };
+                        limited && told && client.places[&caller.number].2 == limit
+                    });
+                    waits.count()
+                };
+                let census = client.queue.census(limit);
+                let taken = census.live() + census.in_cleanup();
+                let known = client.places.values().filter(|place| place.1 && place.2 == limit).count();
+                // A try that is told that the lock is busy keeps its turn, and may get a place unnoticed.
+                assert!(known <= taken && taken <= known + waits(true), "{taken} places of {limit:?}");
+                assert!(taken <= max, "{taken} places of {limit:?}");
+                assert!(waits(false) == 0 || taken == max, "waits while a place is free");
+            }
+        }
+    }
+
+    /// Checks that all attempts have ended, and that nothing is left of them.
+    fn check_end(&self) {
+        let busy = self.callers.iter().filter(|caller| !matches!(caller.doing, Doing::Idle)).count();
+        assert_eq!(busy, 0, "still waiting without a contender");
+        assert!(self.directory.nodes.is_empty(), "left behind: {:?}", self.directory.nodes);
+        for client in &self.clients {
+            assert!(
+                client.places.is_empty() && client.queue.is_empty(client.session),
+                "left behind: {:?}",
+                client.queue
+            );
+        }
+    }
+}
+
+fn copy(list: &Answer<Listing>) -> Answer<Listing> {
+    match list {
+        Answer::Is(listing) => Answer::Is(listing.clone()),
+        Answer::No(failure) => Answer::No(failure.clone()),
+    }
+}

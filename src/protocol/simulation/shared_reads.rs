@@ -1,0 +1,420 @@
+//! All schedules with few deviations of clients whose readers share a read node and keep it ([`Readers`]),
+//! beside writers and readers that become the writer. The records of the nodes, the order of the queue and
+//! the conversions are the real ones; the servers, the attempts and the watch of an open node are modelled
+//! here.
+//!
+//! In every schedule, no reader holds the lock beside a writer, every caller is served in the end, also
+//! behind a node that another client keeps, and each shared node is deleted once, with its last reader
+//! (docs/protocol.md#kept-read-node, docs/protocol.md#upgrade).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::choices::{Choices, Turns, count};
+use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Created};
+use crate::protocol::failure::{Answer, FailureKind};
+use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
+use crate::protocol::queue::{Listing, Position, Queue};
+use crate::protocol::readers::{Leaving, Readers};
+
+const NAMING: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator, sticky: true };
+/// The anchor of a node, in place of a caller.
+const ANCHOR: usize = usize::MAX;
+
+/// What makes steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Task {
+    Caller(usize),
+    /// The deletion of the next node that is to be deleted.
+    Deletion,
+    /// The watch of a shared node.
+    Watch(usize),
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Step(Task),
+    Hold(Task),
+    Leave(usize),
+    Expire(usize),
+    DeleteNode(String),
+    /// A shared node has not been used for long enough, or its client is not sure of it.
+    Close(usize),
+    /// A conversion has waited for long enough.
+    Late(usize),
+}
+
+#[derive(Clone, Debug)]
+enum Doing {
+    Idle,
+    Waits(String),
+    /// Reads by this hold of a shared node.
+    Reads {
+        node: usize,
+        hold: u64,
+    },
+    /// Reads by `own`, which it has taken out.
+    Converts {
+        own: String,
+        conversion: Conversion,
+        step: ConvertStep,
+    },
+    Writes(String),
+}
+
+#[derive(Clone, Debug)]
+struct Caller {
+    client: usize,
+    kind: Kind,
+    upgrades: bool,
+    attempts: u32,
+    doing: Doing,
+}
+
+struct SharedNode {
+    client: usize,
+    name: String,
+    readers: Readers<usize>,
+    is_deleted: bool,
+}
+
+struct World<'a> {
+    callers: Vec<Caller>,
+    shared: Vec<SharedNode>,
+    numbers: u64,
+    created: u32,
+    /// The nodes that exist, and their clients.
+    nodes: BTreeMap<String, usize>,
+    deletions: Vec<String>,
+    choices: &'a mut Choices,
+}
+
+impl World<'_> {
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn insert(&mut self, name: String, client: usize) {
+        self.created += 1;
+        self.nodes.insert(name, client);
+    }
+
+    fn create(&mut self, i: usize) {
+        let Caller { client, kind, .. } = self.callers[i];
+        let name = format!("{}{:010}", NAMING.prefix(&format!("{i}x{}", self.number()), kind), self.created);
+        self.insert(name.clone(), client);
+        self.callers[i].doing = Doing::Waits(name);
+    }
+
+    fn list(&self) -> Listing {
+        Queue::read(self.nodes.keys().cloned().collect(), NAMING)
+    }
+
+    fn waits(&self, name: &str) -> bool {
+        matches!(self.list().unwrap().position(name), Some(Position::Behind { .. }))
+    }
+
+    fn ready(&self) -> Vec<Task> {
+        let is_ready = |caller: &Caller| match &caller.doing {
+            Doing::Idle => caller.attempts > 0,
+            Doing::Waits(name) => !self.waits(name),
+            Doing::Converts { step: ConvertStep::Await { node }, .. } => !self.nodes.contains_key(node),
+            Doing::Converts { .. } | Doing::Reads { .. } | Doing::Writes(_) => true,
+        };
+        let callers = (0..self.callers.len()).filter(|i| is_ready(&self.callers[*i])).map(Task::Caller);
+        let deletion = (!self.deletions.is_empty()).then_some(Task::Deletion);
+        let queue = self.list().unwrap();
+        let is_wanted =
+            |node: &SharedNode| node.readers.is_open() && queue.in_order(Some(Kind::Exclusive)).count() > 0;
+        let watches = (0..self.shared.len()).filter(|node| is_wanted(&self.shared[*node])).map(Task::Watch);
+        callers.chain(deletion).chain(watches).collect()
+    }
+
+    fn step(&mut self, task: Task) {
+        match task {
+            Task::Caller(i) => self.call(i),
+            Task::Deletion => drop(self.nodes.remove(&self.deletions.remove(0))),
+            Task::Watch(node) => self.close(node),
+        }
+    }
+
+    fn call(&mut self, i: usize) {
+        match self.callers[i].doing.clone() {
+            Doing::Idle => {
+                self.callers[i].attempts -= 1;
+                let Caller { client, kind, .. } = self.callers[i];
+                let hold = self.number();
+                let joins = |node: &mut SharedNode| node.client == client && node.readers.join(hold, i);
+                let joined = match kind {
+                    Kind::Shared => self.shared.iter_mut().position(joins),
+                    Kind::Exclusive => None,
+                };
+                match joined {
+                    Some(node) => self.callers[i].doing = Doing::Reads { node, hold },
+                    None => self.create(i),
+                }
+            }
+            Doing::Waits(name) if !self.nodes.contains_key(&name) => self.create(i),
+            Doing::Waits(name) if self.callers[i].kind == Kind::Exclusive => {
+                self.callers[i].doing = Doing::Writes(name);
+            }
+            Doing::Waits(name) => {
+                let (client, hold, anchor) = (self.callers[i].client, self.number(), self.number());
+                let is_open = |node: &SharedNode| node.client == client && node.readers.is_open();
+                let mut readers = Readers::new(hold, i);
+                if !self.shared.iter().any(is_open) {
+                    readers.open(anchor, ANCHOR);
+                }
+                self.callers[i].doing = Doing::Reads { node: self.shared.len(), hold };
+                self.shared.push(SharedNode { client, name, readers, is_deleted: false });
+            }
+            Doing::Reads { node, hold } => {
+                if std::mem::take(&mut self.callers[i].upgrades) && self.shared[node].readers.take_out(hold) {
+                    let own = self.shared[node].name.clone();
+                    let id = format!("{i}x{}", self.number());
+                    let new = NAMING.converted_name(&own, &id, Kind::Exclusive).unwrap();
+                    let (conversion, step) = Conversion::upgrade(own.clone(), new);
+                    self.callers[i].doing = Doing::Converts { own, conversion, step };
+                } else {
+                    self.callers[i].doing = Doing::Idle;
+                    match self.shared[node].readers.leave(hold) {
+                        Leaving::Stays => {}
+                        Leaving::Last | Leaving::NotShared => self.delete_shared(node),
+                    }
+                }
+            }
+            Doing::Converts { own, conversion, step } => {
+                let event = match step {
+                    ConvertStep::Do(request) => self.serve(i, &request),
+                    ConvertStep::Await { node } => {
+                        ConvertEvent::Awaited { is_late: self.nodes.contains_key(&node) }
+                    }
+                    ConvertStep::Pause { .. } => ConvertEvent::Retry,
+                    ConvertStep::Finish(_) => unreachable!("done by `convert`"),
+                };
+                self.convert(i, own, conversion, event);
+            }
+            Doing::Writes(name) => {
+                self.deletions.push(name);
+                self.callers[i].doing = Doing::Idle;
+            }
+        }
+    }
+
+    /// Carries out a request of a conversion, unless it or its reply is lost.
+    fn serve(&mut self, i: usize, request: &ConvertRequest) -> ConvertEvent {
+        let lost = self.choices.rarely(1, 2);
+        let unknown = || FailureKind::Unknown.into();
+        match request {
+            ConvertRequest::Swap { .. } => unreachable!("of downgrades"),
+            ConvertRequest::Create { name } => {
+                let exists = self.nodes.contains_key(name);
+                if lost < 2 && !exists {
+                    self.insert(name.clone(), self.callers[i].client);
+                }
+                ConvertEvent::Created(match lost {
+                    0 if exists => Created::Exists,
+                    0 => Created::Done { czxid: Some(self.created.into()) },
+                    _ => Created::Failed(unknown()),
+                })
+            }
+            ConvertRequest::List if lost > 0 => ConvertEvent::Listed(Answer::No(unknown())),
+            ConvertRequest::List => ConvertEvent::Listed(Answer::Is(self.list())),
+            ConvertRequest::Inspect { .. } if lost > 0 => ConvertEvent::Inspected(Answer::No(unknown())),
+            ConvertRequest::Inspect { name } => {
+                ConvertEvent::Inspected(match self.nodes.contains_key(name) {
+                    true => Answer::Is(1),
+                    false => Answer::no(FailureKind::NoNode),
+                })
+            }
+            ConvertRequest::Delete { name } => {
+                let is_gone = if lost < 2 { self.nodes.remove(name) } else { None }.is_none();
+                ConvertEvent::Deleted(match lost {
+                    0 if is_gone => Answer::no(FailureKind::NoNode),
+                    0 => Answer::Is(()),
+                    _ => Answer::No(unknown()),
+                })
+            }
+        }
+    }
+
+    fn convert(&mut self, i: usize, own: String, mut conversion: Conversion, event: ConvertEvent) {
+        self.callers[i].doing = match conversion.on(event) {
+            ConvertStep::Finish(Converted::Done { node, .. }) => Doing::Writes(node),
+            // It has the node for itself, and is a reader until it is deleted.
+            ConvertStep::Finish(Converted::Kept(_)) => {
+                self.deletions.push(own);
+                Doing::Idle
+            }
+            ConvertStep::Finish(Converted::Lost { delete, .. }) => {
+                self.deletions.extend(delete);
+                Doing::Idle
+            }
+            ConvertStep::Finish(Converted::SessionGone) => panic!("sessions end by `expire` here"),
+            step => Doing::Converts { own, conversion, step },
+        };
+    }
+
+    fn delete_shared(&mut self, node: usize) {
+        let readers = self
+            .callers
+            .iter()
+            .filter(|caller| matches!(&caller.doing, Doing::Reads { node: other, .. } if *other == node));
+        assert_eq!(readers.count(), 0, "deleted under a reader");
+        assert!(!std::mem::replace(&mut self.shared[node].is_deleted, true), "deleted twice");
+        self.deletions.push(self.shared[node].name.clone());
+    }
+
+    fn close(&mut self, node: usize) {
+        if self.shared[node].readers.close() {
+            self.delete_shared(node);
+        }
+    }
+
+    /// The nodes that these names are of are gone, and their holders are told.
+    fn gone(&mut self, names: &BTreeSet<String>) {
+        self.nodes.retain(|name, _| !names.contains(name));
+        for (number, node) in
+            self.shared.iter_mut().enumerate().filter(|(_, node)| names.contains(&node.name))
+        {
+            for told in node.readers.gone().into_iter().filter(|told| *told != ANCHOR) {
+                assert!(matches!(self.callers[told].doing, Doing::Reads { node, .. } if node == number));
+                self.callers[told].doing = Doing::Idle;
+            }
+        }
+        for caller in &mut self.callers {
+            if matches!(&caller.doing, Doing::Writes(name) if names.contains(name)) {
+                caller.doing = Doing::Idle;
+            }
+        }
+    }
+
+    fn expire(&mut self, c: usize) {
+        let names =
+            self.nodes.iter().filter(|(_, client)| **client == c).map(|(name, _)| name.clone()).collect();
+        self.gone(&names);
+        for caller in self.callers.iter_mut().filter(|caller| caller.client == c) {
+            if let Doing::Converts { .. } = caller.doing {
+                caller.doing = Doing::Idle;
+            }
+        }
+    }
+
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Step(task) => self.step(task),
+            Event::Hold(_) => {}
+            Event::Leave(i) => {
+                if let Doing::Waits(name) = std::mem::replace(&mut self.callers[i].doing, Doing::Idle) {
+                    self.deletions.push(name);
+                }
+            }
+            Event::Expire(c) => self.expire(c),
+            Event::DeleteNode(name) => self.gone(&BTreeSet::from([name])),
+            Event::Close(node) => self.close(node),
+            Event::Late(i) => {
+                if let Doing::Converts { own, conversion, .. } = self.callers[i].doing.clone() {
+                    self.convert(i, own, conversion, ConvertEvent::Awaited { is_late: true });
+                }
+            }
+        }
+    }
+
+    fn awaits(&self, i: usize) -> bool {
+        matches!(self.callers[i].doing, Doing::Converts { step: ConvertStep::Await { .. }, .. })
+    }
+
+    fn events(&self, turn: Task) -> Vec<Event> {
+        let mut events = vec![Event::Step(turn), Event::Hold(turn)];
+        let waits = |i: &usize| matches!(self.callers[*i].doing, Doing::Waits(_));
+        events.extend((0..self.callers.len()).filter(waits).map(Event::Leave));
+        events.extend((0..self.callers.len()).filter(|i| self.awaits(*i)).map(Event::Late));
+        events.extend(self.nodes.keys().cloned().map(Event::DeleteNode));
+        let clients: BTreeSet<_> = self.nodes.values().copied().collect();
+        events.extend(clients.into_iter().map(Event::Expire));
+        let is_open = |node: &usize| self.shared[*node].readers.is_open();
+        events.extend((0..self.shared.len()).filter(is_open).map(Event::Close));
+        events
+    }
+
+    fn check(&self) {
+        let (mut readers, mut writers) = (0, 0);
+        for caller in &self.callers {
+            match &caller.doing {
+                Doing::Reads { node, .. } if self.nodes.contains_key(&self.shared[*node].name) => {
+                    readers += 1
+                }
+                Doing::Converts { own, .. } if self.nodes.contains_key(own) => readers += 1,
+                Doing::Writes(name) if self.nodes.contains_key(name) => writers += 1,
+                _ => {}
+            }
+        }
+        assert!(writers == 0 || writers == 1 && readers == 0, "{readers} readers, {writers} writers");
+    }
+
+    fn run(mut self) {
+        let mut turns = Turns::new();
+        loop {
+            let event = match turns.next(&self.ready()) {
+                Some(turn) => {
+                    let events = self.events(turn);
+                    let event = events[self.choices.below(events.len())].clone();
+                    self.choices.note(&event);
+                    match event {
+                        Event::Step(task) => turns.had(task),
+                        Event::Hold(task) => turns.hold(task),
+                        _ => {}
+                    }
+                    event
+                }
+                None => {
+                    // At last the conversions that wait are late, and the last handles go.
+                    let late = (0..self.callers.len()).find(|i| self.awaits(*i)).map(Event::Late);
+                    let is_open = |node: &usize| self.shared[*node].readers.is_open();
+                    let is_done =
+                        |caller: &Caller| matches!(caller.doing, Doing::Idle) && caller.attempts == 0;
+                    let are_done = late.is_some() || self.callers.iter().all(is_done);
+                    assert!(are_done, "wait for ever: {:#?}, {:?}", self.callers, self.nodes);
+                    let close = || (0..self.shared.len()).find(is_open).map(Event::Close);
+                    let Some(event) = late.or_else(close) else { break };
+                    event
+                }
+            };
+            self.happens(event);
+            self.check();
+        }
+        assert!(self.nodes.is_empty(), "never deleted: {:?}", self.nodes);
+    }
+}
+
+const READER: Caller =
+    Caller { client: 0, kind: Kind::Shared, upgrades: false, attempts: 1, doing: Doing::Idle };
+const UPGRADER: Caller = Caller { upgrades: true, ..READER };
+const WRITER: Caller = Caller { kind: Kind::Exclusive, ..READER };
+
+/// The same, of the other client, twice.
+fn other(caller: Caller) -> Caller {
+    Caller { client: 1, attempts: 2, ..caller }
+}
+
+#[test]
+fn every_schedule_of_shared_read_nodes_with_few_deviations() {
+    let reads = |team: &[Caller], most, at_least| {
+        count(&format!("shared read nodes, {} contenders", team.len()), most, at_least, |choices| {
+            let world = World {
+                callers: team.to_vec(),
+                shared: Vec::new(),
+                numbers: 0,
+                created: 0,
+                nodes: BTreeMap::new(),
+                deletions: Vec::new(),
+                choices,
+            };
+            world.run();
+        });
+    };
+    reads(&[READER, other(WRITER)], 2, 1_400);
+    reads(&[UPGRADER, other(UPGRADER)], 2, 5_500);
+    reads(&[READER, UPGRADER, other(READER)], 2, 9_500);
+    reads(&[READER, UPGRADER, other(READER), other(WRITER)], 1, 200);
+}
