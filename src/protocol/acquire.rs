@@ -563,6 +563,7 @@ impl Acquiring {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Cause;
     use crate::protocol::failure::Refusal;
     use crate::protocol::node_name::{Dialect, Family};
 
@@ -780,6 +781,63 @@ mod tests {
         let step = contender.step(created(B, Answer::Is(node(B, 8)), list(&[name(B, 8)])));
         let also = Orphans { names: Vec::new(), ids: vec![A.to_owned()] };
         assert_eq!(step, AcquireStep::Finish(AcquireOutcome::Granted { name: name(B, 8), czxid: 108, also }));
+    }
+
+    /// Whether the reply to the create, to the list that was sent with it, or to a later request says so.
+    #[test]
+    fn an_own_node_that_is_missing_in_any_answer_is_queued_again_at_the_end() {
+        let gone = || Answer::no(FailureKind::NoNode);
+        let queue_again = AcquireStep::Pause { failures: 0, why: PauseReason::NodeDeleted };
+        assert_eq!(waiting().step(created(A, Answer::Is(node(A, 3)), gone())), queue_again);
+        let mut listing = waiting();
+        listing.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
+        assert_eq!(listing.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
+        assert_eq!(listing.step(AcquireEvent::Listed(gone())), queue_again);
+        let mut inspecting = waiting();
+        let step = inspecting.step(created(A, Answer::no(FailureKind::Unknown), list(&[name(A, 3)])));
+        assert_eq!(step, AcquireStep::Do(AcquireRequest::Inspect { name: name(A, 3) }));
+        assert_eq!(inspecting.step(AcquireEvent::Inspected(Answer::no(FailureKind::NoNode))), queue_again);
+    }
+
+    /// A list that shows nothing of the create is no answer to it.
+    #[test]
+    fn a_caller_is_told_what_was_said_of_its_last_create() {
+        let mut contender = waiting();
+        let cause: Cause = Arc::new(FailureKind::NotNow);
+        let failure = Failure { kind: FailureKind::Unknown, cause: Arc::clone(&cause) };
+        contender.step(created(A, Answer::No(failure), list(&[])));
+        let AcquireStep::Finish(AcquireOutcome::NotGranted { why: NoGrant::KeptFailing(told), .. }) =
+            contender.step(AcquireEvent::GiveUp)
+        else {
+            panic!("it ends")
+        };
+        assert_eq!(told.cause.to_string(), cause.to_string());
+    }
+
+    #[test]
+    fn only_the_first_node_is_watched_as_one_that_may_be_kept() {
+        let kept = format!("_c_{B}-sticky-lock-0000000002");
+        let watch = |others: &[String]| {
+            let all = [&[name(A, 3)], others].concat();
+            waiting().step(created(A, Answer::Is(node(A, 3)), list(&all)))
+        };
+        let predecessor = kept.clone();
+        assert_eq!(
+            watch(&[kept.clone()]),
+            AcquireStep::Do(AcquireRequest::WatchKept { predecessor: predecessor.clone() })
+        );
+        // One that is not first is not kept.
+        assert_eq!(watch(&[kept, name("c", 1)]), AcquireStep::Do(AcquireRequest::Watch { predecessor }));
+        let predecessor = name(B, 2);
+        assert_eq!(watch(&[predecessor.clone()]), AcquireStep::Do(AcquireRequest::Watch { predecessor }));
+    }
+
+    #[test]
+    fn the_list_of_the_last_step_is_taken_once() {
+        let mut contender = waiting();
+        contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
+        assert_eq!(contender.take_list().and_then(|list| list.rank(&name(A, 3))), Some(1));
+        assert!(contender.take_list().is_none());
     }
 
     #[test]

@@ -488,6 +488,35 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_read_leaves_a_lost_write_unknown() {
+        let lost = [(READ, seen(10, 3)), (write(11, 3), CounterEvent::Lost)];
+        let node_is_gone = (write(11, 3), CounterEvent::NoNode);
+        assert_eq!(
+            after(Change::Add(1), &[&lost[..], &[node_is_gone]].concat()),
+            finish(CounterOutcome::Unknown)
+        );
+        let data = CounterEvent::Unusable(Unusable::Data { bytes: 3 });
+        let refused = [(write(11, 3), CounterEvent::BadVersion), (SYNC, data)];
+        assert_eq!(after(Change::Add(1), &[&lost[..], &refused].concat()), finish(CounterOutcome::Unknown));
+    }
+
+    #[test]
+    fn only_a_request_that_changes_what_the_caller_asked_for_can_leave_it_in_doubt() {
+        let writes = |change, events: &[CounterEvent]| {
+            let mut changing = Changing::new(change).0;
+            for event in events {
+                changing.on(*event);
+            }
+            changing.changes_the_value()
+        };
+        assert!(!writes(Change::Add(1), &[]));
+        assert!(writes(Change::Add(1), &[seen(10, 3)]));
+        assert!(writes(Change::Initialize(4), &[]));
+        // Its numbers are not handed out, and there are others.
+        assert!(!writes(Change::Reserve(1), &[seen(10, 3)]));
+    }
+
+    #[test]
     fn a_number_that_may_be_another_s_is_given_up() {
         assert_eq!(
             after(
@@ -539,6 +568,20 @@ mod tests {
         assert_eq!(after(Change::Add(1), &more), CounterStep::Do(READ));
         let late = [&more[..], &[(READ, CounterEvent::OutOfTime)]].concat();
         assert_eq!(after(Change::Add(1), &late), finish(CounterOutcome::OutOfTime));
+    }
+
+    /// Where it may end by its time: nothing is on its way.
+    #[test]
+    fn each_try_under_the_mutex_begins_with_a_read() {
+        let (mut changing, _) = Changing::new(Change::Add(1));
+        assert!(!changing.begins_under_mutex(), "it has no mutex");
+        changing.on(CounterEvent::Locked);
+        assert!(changing.begins_under_mutex());
+        changing.on(seen(10, 3));
+        assert!(!changing.begins_under_mutex(), "it writes");
+        changing.on(CounterEvent::Lost);
+        changing.on(CounterEvent::BadVersion);
+        assert!(!changing.begins_under_mutex(), "what became of its write is not known yet");
     }
 
     #[test]

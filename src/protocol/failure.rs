@@ -81,3 +81,15 @@ pub(crate) enum Refusal {
     NodeExists,
     Other,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_of_one_kind_are_equal_whatever_their_cause() {
+        let unknown = Failure { kind: FailureKind::Unknown, cause: Arc::new(FailureKind::NoNode) };
+        assert_eq!(unknown, FailureKind::Unknown.into());
+        assert_ne!(unknown, FailureKind::NoNode.into());
+    }
+}

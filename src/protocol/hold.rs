@@ -755,9 +755,33 @@ mod tests {
         }
     }
 
+    /// docs/protocol.md#permits-by-one-transaction
+    #[test]
+    fn only_the_head_is_exchanged_and_it_is_the_head_again_if_that_fails() {
+        let mut head = HoldState::head("own".into(), Some(Place));
+        assert!(head.on(HoldEvent::EndExchange).refused, "it was not begun");
+        assert!(!head.on(HoldEvent::BeginExchange).refused);
+        assert!(!head.is_held_by("own"), "no heartbeat checks it meanwhile");
+        assert!(head.on(HoldEvent::BeginExchange).refused, "it was begun");
+        assert!(!head.on(HoldEvent::EndExchange).refused);
+        assert!(head.is_held_by("own"));
+        assert!(after(&[]).on(HoldEvent::BeginExchange).refused);
+    }
+
+    #[test]
+    fn a_state_is_shown_by_its_name_and_the_reason_of_a_loss() {
+        let lost = LockState::Lost(LostReason::LeaseOver);
+        let shown = [LockState::Held, LockState::Suspended, lost].map(|state| state.to_string());
+        assert_eq!(shown, ["held", "suspended", "lost: its lease is over"]);
+    }
+
     #[test]
     fn what_is_left_of_a_lease() {
         assert_eq!(after(&[]).remaining(NOW), None);
+        assert!(!after(&[]).has_lease());
+        let from_the_grant = after(&[]).with_lease_end(Some(END));
+        assert!(from_the_grant.has_lease());
+        assert_eq!(from_the_grant.remaining(NOW), Some(Duration::from_secs(10)));
         let leased = after(&[extend(END)]);
         assert_eq!(leased.remaining(NOW), Some(Duration::from_secs(10)));
         assert_eq!((leased.is_lease_over(BEFORE), leased.is_lease_over(END)), (false, true));

@@ -171,11 +171,19 @@ mod tests {
     }
 
     #[test]
+    fn what_a_call_waits_for_says_how_many_answers_are_missing() {
+        assert_eq!(WaitsFor::Session.to_string(), "no session");
+        assert!(WaitsFor::Place(1).to_string().contains("the deletion of this client's last node"));
+        assert!(WaitsFor::Place(3).to_string().contains("the deletions of 3 earlier nodes"));
+    }
+
+    #[test]
     fn those_whose_end_was_told_are_not_in_the_way() {
         let mut waiting = after(ahead(2), WaitsFor::Deletion);
         waiting.one_is_gone();
         assert_eq!(waiting.ahead(), ahead(1).as_ref());
         waiting.one_is_gone();
+        assert_eq!(waiting.ahead(), None);
         waiting.one_is_gone();
         assert_eq!(waiting.late(IfBusy::Wait, || None), Late::NoAnswer(WaitsFor::Deletion));
     }

@@ -213,6 +213,7 @@ mod tests {
                 let SpareTries { from, pause, limit } = lease.spare_tries();
                 assert!(from > lease.heartbeat_interval(), "its answer is awaited first");
                 assert!(limit > pause);
+                assert!(limit < lease.duration(), "one server does not take all the time");
                 let tries: Vec<Duration> = (0..)
                     .map(|round| from + pause * round)
                     .take_while(|&since_renewal| since_renewal < lease.duration())

@@ -914,6 +914,35 @@ mod tests {
     }
 
     #[test]
+    fn an_attempt_waits_for_a_place_until_there_is_one() {
+        let mut queue = queue(1, 64);
+        assert!(queue.admits(newcomer(1)) && !queue.admits(newcomer(2)));
+        let waits = |queue: &Queue| [1, 2, 3].map(|number| queue.waits_for_place(number));
+        assert_eq!(waits(&queue), [false, true, false]);
+        queue.set_limit(Limit::MaxZnodes, 2);
+        assert_eq!(waits(&queue), [false; 3]);
+    }
+
+    #[test]
+    fn what_is_known_of_nodes_is_known_of_one_session() {
+        let mut queue = Queue::crowd(1);
+        assert!(queue.may_create(1, 1, "") && !queue.may_skip_list(1));
+        queue.create_sent(1, 1);
+        assert_eq!(queue.created(1, "b", 2), None);
+        queue.know(1, "a");
+        queue.set_ahead(1, "b", 5);
+        queue.set_ahead(2, "b", 7);
+        let known = |session| {
+            let knows = ["a", "b", "c"].map(|name| queue.knows(session, name));
+            (knows, queue.may_skip_list(session), queue.ahead(session, "b"))
+        };
+        assert_eq!(known(1), ([true, true, false], true, 5));
+        assert_eq!(known(2), ([false; 3], false, 0));
+        let is_live = |session, leaves| queue.is_live(session, "b", &|_| leaves);
+        assert_eq!((is_live(1, false), is_live(1, true), is_live(2, false)), (true, false, false));
+    }
+
+    #[test]
     fn a_newer_session_clears_what_the_one_before_left() {
         let mut queue = Queue::crowd(3);
         for (number, name) in [(1, "a"), (2, "b")] {
