@@ -7,6 +7,11 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::time::Instant;
+
+use test_support::{SOON, poll_until};
+
+use super::{Outcome, WORK_LIMIT};
 
 /// The digits of the counter: always as many, so that it is overwritten in one piece.
 const DIGITS: usize = 20;
@@ -57,6 +62,46 @@ impl Tail {
         // Records are ASCII, so no character is cut in two.
         self.file.read_to_string(&mut self.text)?;
         Ok(&self.text)
+    }
+}
+
+/// Waits for something in the journal, for as long as there is progress, `ended` names no worker that has
+/// ended too early, and the deadline has not come. `there` is given the journal so far and then, every 10 ms,
+/// the records that are new: to read the whole journal at every look took much of the processor.
+pub(crate) fn until(
+    tail: &mut Tail,
+    what: &str,
+    deadline: Instant,
+    mut ended: impl FnMut() -> Option<String>,
+    mut there: impl FnMut(&str) -> bool,
+) -> Outcome {
+    let (mut known, mut progress) = (0, Instant::now());
+    poll_until(what, deadline.saturating_duration_since(Instant::now()), || {
+        if let Some(ended) = ended() {
+            return Some(Err(format!("{ended} while waiting for {what}").into()));
+        }
+        let text = match tail.read() {
+            Ok(text) => text,
+            Err(e) => return Some(Err(e.into())),
+        };
+        let new = whole(&text[known..]);
+        if !new.is_empty() {
+            (known, progress) = (known + new.len(), Instant::now());
+        }
+        if there(new) {
+            return Some(Ok(()));
+        }
+        let late = progress.elapsed() > SOON;
+        late.then(|| Err(format!("no progress for {SOON:?} while waiting for {what}").into()))
+    })
+    .map_err(|_| format!("after {WORK_LIMIT:?} still waiting for {what}"))?
+}
+
+/// Without a record at the end that is not there as a whole yet.
+fn whole(text: &str) -> &str {
+    match text.ends_with(" .") {
+        true => text,
+        false => &text[..text.rfind('\n').unwrap_or(0)],
     }
 }
 

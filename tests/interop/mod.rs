@@ -22,11 +22,11 @@ use self::pairing::{Extent, Side};
 pub(crate) use self::worker::run_if_asked;
 
 /// How long workers may be at it. A run that takes longer fails, which ends its workers.
-pub(crate) const WORK_LIMIT: Duration = Duration::from_secs(300);
+pub(crate) const WORK_LIMIT: Duration = Duration::from_secs(600);
 
 /// How long a trial may take: its work, the last wait in it, the end of its workers and that of their sessions.
 /// A trial that the suite gives up is left behind, and its workers with it.
-pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(300 + 3 * 60);
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(600 + 3 * 60);
 const _: () = assert!(TIME_LIMIT.as_secs() >= WORK_LIMIT.as_secs() + 3 * SOON.as_secs());
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;

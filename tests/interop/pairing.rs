@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::Instant;
 
 use tempfile::TempDir;
 use test_support::{SOON, ZooKeeper, poll_until, unique_path};
 
 use super::check::{Findings, check, unfinished};
-use super::journal::{Journal, Tail, create, read_counter, records};
+use super::journal::{Journal, Tail, create, read_counter, records, until};
 use super::outside::{contenders, has_nodes};
 use super::worker::Task;
 use super::{Failure, Outcome, WORK_LIMIT, block_on};
@@ -20,7 +22,7 @@ use super::{Failure, Outcome, WORK_LIMIT, block_on};
 /// and long for machines on which everything else runs too.
 const SESSION_MS: u64 = 1_500;
 
-type Start = Box<dyn Fn(&Task) -> Result<Command, Failure> + Send>;
+type Start = Box<dyn Fn(&Task) -> Result<Command, Failure> + Send + Sync>;
 
 /// The workers of one language.
 pub(crate) struct Side {
@@ -65,8 +67,8 @@ pub(crate) trait Plan {
 /// Nothing.
 impl Plan for () {}
 
-/// What the pairings of both binaries do: 20 kills on either side.
-pub(crate) const FULL: Extent = Extent { grants: 2_000, holders: 14, bystanders: 6 };
+/// What each half of the pairings of both binaries does: 10 kills on either side.
+const HALF: Extent = Extent { grants: 1_000, holders: 7, bystanders: 3 };
 
 #[derive(Debug)]
 struct Worker {
@@ -95,6 +97,25 @@ pub(crate) struct Run<'a> {
 pub(crate) struct Finished {
     pub(crate) findings: Findings,
     dir: TempDir,
+}
+
+/// What the pairings of both binaries do: two runs at once, on a path each, since most of the time the
+/// workers of one wait for the session of a holder that was killed.
+pub(crate) fn in_halves(
+    servers: &ZooKeeper,
+    title: &str,
+    sides: &[Side; 2],
+    shows: fn(&Finished) -> Outcome,
+) -> Outcome {
+    let half = || {
+        let finished = run(servers, title, sides, HALF)?;
+        shows(&finished)?;
+        finished.fulfils(sides, HALF)
+    };
+    thread::scope(|scope| {
+        let halves = [scope.spawn(half), scope.spawn(half)];
+        halves.map(|half| half.join().unwrap_or_else(|panic| resume_unwind(panic))).into_iter().collect()
+    })
 }
 
 /// Lets both sides work until there were enough grants and kills, and reads what they wrote.
@@ -144,22 +165,22 @@ pub(crate) fn run_and(
 }
 
 impl Finished {
-    /// What a run of read-write locks must show besides: readers of both sides, some of them together, and
-    /// guards that were converted.
+    /// What each half of a pairing of read-write locks must show besides: readers of both sides, some of them
+    /// together, and guards that were converted.
     pub(crate) fn shares_and_converts(&self) -> Outcome {
         let Findings { shared, together, converted, .. } = &self.findings;
         if shared.len() == 2
-            && shared.values().all(|n| *n > 20)
-            && *together > 50
-            && converted.0 > 20
-            && converted.1 > 5
+            && shared.values().all(|n| *n > 10)
+            && *together > 25
+            && converted.0 > 10
+            && converted.1 > 2
         {
             return Ok(());
         }
         Err(format!("shared {shared:?}, together {together}, converted {converted:?}").into())
     }
 
-    /// What a pairing promises: its extent, that both sides had their share, and no violation. Else the
+    /// What a run promises: its extent, that both sides had their share, and no violation. Else the
     /// journal is kept.
     pub(crate) fn fulfils(self, sides: &[Side; 2], extent: Extent) -> Outcome {
         fulfils(&self.findings, sides, extent).map_err(|e| {
@@ -288,8 +309,8 @@ impl<'a> Run<'a> {
     }
 
     fn until_entered(&mut self, worker: &str) -> Outcome {
-        self.until(&format!("{worker} to have the lock"), |journal| {
-            records(journal).any(|r| r.strip_prefix("enter ").is_some_and(|r| r.starts_with(worker)))
+        self.until(&format!("{worker} to have the lock"), |new| {
+            records(new).any(|r| r.strip_prefix("enter ").is_some_and(|r| r.starts_with(worker)))
         })
     }
 
@@ -324,51 +345,26 @@ impl<'a> Run<'a> {
         Ok(Journal::open(&self.task.dir)?.append(record)?)
     }
 
-    fn until_granted(&mut self, grants: usize) -> Outcome {
-        let what = format!("{grants} grants");
-        self.until(&what, |journal| records(journal).filter(|r| r.starts_with("enter ")).count() >= grants)
-    }
-
-    /// Waits for something in the journal, for as long as there is progress.
-    pub(crate) fn until(&mut self, what: &str, mut there: impl FnMut(&str) -> bool) -> Outcome {
-        let mut length = 0;
-        loop {
-            if let Some(ended) = self.ended() {
-                return Err(format!("{ended} while waiting for {what}").into());
-            }
-            if Instant::now() >= self.deadline {
-                return Err(format!("after {WORK_LIMIT:?} still waiting for {what}").into());
-            }
-            let tail = &mut self.tail;
-            let seen = poll_until(what, SOON, || match tail.read() {
-                Ok(text) if there(text) => Some(Ok(true)),
-                Ok(text) if text.len() > length => {
-                    length = text.len();
-                    Some(Ok(false))
-                }
-                Ok(_) => None,
-                Err(e) => Some(Err(e)),
-            });
-            if seen?? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// A worker that has ended, although it was not told that it is enough.
-    fn ended(&mut self) -> Option<String> {
-        self.workers.iter_mut().flatten().find_map(|worker| {
-            let status = worker.child.try_wait().ok()??;
-            Some(format!("{} ended ({status})", worker.name))
+    fn until_granted(&mut self, wanted: usize) -> Outcome {
+        let mut grants = 0;
+        self.until(&format!("{wanted} grants"), |new| {
+            grants += records(new).filter(|r| r.starts_with("enter ")).count();
+            grants >= wanted
         })
+    }
+
+    /// Waits for something in the [journal](until).
+    pub(crate) fn until(&mut self, what: &str, there: impl FnMut(&str) -> bool) -> Outcome {
+        let Self { tail, workers, deadline, .. } = self;
+        until(tail, what, *deadline, || ended(workers), there)
     }
 
     /// Has the next who comes to that point stay there.
     fn stay(&mut self, side: usize, crew: usize, point: &str) -> Outcome {
         let mark = format!("stays {}.", self.workers[side][crew].name);
         self.tell(side, crew, &format!("stay {point}"))?;
-        self.until(&format!("{mark} at {point}"), |journal| {
-            records(journal).any(|r| r.starts_with(&mark) && r.ends_with(point))
+        self.until(&format!("{mark} at {point}"), |new| {
+            records(new).any(|r| r.starts_with(&mark) && r.ends_with(point))
         })
     }
 
@@ -437,6 +433,14 @@ impl Drop for Run<'_> {
             let _ = worker.child.wait();
         }
     }
+}
+
+/// A worker that has ended, although it was not told that it is enough.
+fn ended(workers: &mut [Vec<Worker>]) -> Option<String> {
+    workers.iter_mut().flatten().find_map(|worker| {
+        let status = worker.child.try_wait().ok()??;
+        Some(format!("{} ended ({status})", worker.name))
+    })
 }
 
 fn end_of(text: &str) -> String {

@@ -17,7 +17,7 @@ use test_support::peers::CuratorPeer;
 use test_support::{Cut, Proxy, SOON, poll_until, shared_standalone, unique_path};
 use zookeeper_recipes::{AtomicLongError, CachedAtomicLong, Client, DistributedAtomicLong, RetryPolicy};
 
-use crate::interop::journal::{Journal, Tail, create, records};
+use crate::interop::journal::{Journal, Tail, create, records, until};
 use crate::interop::outside::children;
 use crate::interop::{Failure, Outcome, WORK_LIMIT, block_on, connect};
 use crate::java;
@@ -191,14 +191,25 @@ fn count_and_kill(start: &mut Start, proxy: &Proxy, tail: &mut Tail, workers: &m
     }
     for turn in 0..=KILLS {
         let numbers = NUMBERS * (turn + 1) / (KILLS + 1);
-        let names: Vec<String> = workers.iter().map(|worker| worker.name.clone()).collect();
-        until(tail, &format!("{numbers} numbers"), workers, deadline, |journal| {
-            let taken = |name: &String| records(journal).any(|r| r.starts_with(&format!("id {name} ")));
-            let count = records(journal).filter(|r| r.starts_with("id ")).count();
-            if count % 7 == 0 {
+        let mut waits_for: BTreeSet<String> = workers.iter().map(|worker| worker.name.clone()).collect();
+        let mut count = 0;
+        let ended = || {
+            workers.iter_mut().find_map(|worker| {
+                let status = worker.child.try_wait().ok()??;
+                Some(format!("{} ended ({status})", worker.name))
+            })
+        };
+        until(tail, &format!("{numbers} numbers"), deadline, ended, |new| {
+            let before = count;
+            for number in records(new).filter_map(|r| r.strip_prefix("id ")) {
+                count += 1;
+                waits_for.remove(number.split(' ').next().unwrap_or(number));
+            }
+            // At every seventh.
+            if count / 7 > before / 7 {
                 proxy.cut(Cut::Reset);
             }
-            count >= numbers && names.iter().all(taken)
+            count >= numbers && waits_for.is_empty()
         })?;
         if turn < KILLS {
             for (side, kind) in ["rust", "java"].into_iter().enumerate() {
@@ -221,39 +232,6 @@ fn count_and_kill(start: &mut Start, proxy: &Proxy, tail: &mut Tail, workers: &m
         }
     }
     Ok(())
-}
-
-/// Waits for something in the journal, for as long as there is progress.
-fn until(
-    tail: &mut Tail,
-    what: &str,
-    workers: &mut [Worker],
-    deadline: Instant,
-    mut there: impl FnMut(&str) -> bool,
-) -> Outcome {
-    let mut length = 0;
-    loop {
-        for worker in workers.iter_mut() {
-            if let Some(status) = worker.child.try_wait()? {
-                return Err(format!("{} ended ({status})", worker.name).into());
-            }
-        }
-        if Instant::now() >= deadline {
-            return Err(format!("after {WORK_LIMIT:?} still waiting for {what}").into());
-        }
-        let seen = poll_until(what, SOON, || match tail.read() {
-            Ok(text) if there(text) => Some(Ok(true)),
-            Ok(text) if text.len() > length => {
-                length = text.len();
-                Some(Ok(false))
-            }
-            Ok(_) => None,
-            Err(e) => Some(Err(e)),
-        });
-        if seen?? {
-            return Ok(());
-        }
-    }
 }
 
 /// Every number once, below the counter's value; the sum is what was added, and what may have been.

@@ -92,19 +92,20 @@ impl Plan for Changing {
         // One that is just starting must not miss it.
         let all = run.names();
         for java in &all[1] {
-            run.until(&format!("{java} to know a limit"), |journal| sees(journal, java).is_some())?;
+            run.until(&format!("{java} to know a limit"), |new| sees(new, java).is_some())?;
         }
         run.note(&format!("may {limit}"))?;
         let set = format!("set {} {limit}", all[side][crew]);
         // The same process may have set the same limit before.
-        let before = count(run.journal()?, &set);
+        let (before, mut now) = (count(run.journal()?, &set), 0);
         run.tell(side, crew, &format!("limit {limit}"))?;
-        run.until(&set, |journal| count(journal, &set) > before)?;
+        run.until(&set, |new| {
+            now += count(new, &set);
+            now > before
+        })?;
         // Ours read it whenever they look for room; Curator's are told, sooner or later.
         for java in &all[1] {
-            run.until(&format!("{java} to know {limit}"), |journal| {
-                sees(journal, java) == Some(&limit.to_string())
-            })?;
+            run.until(&format!("{java} to know {limit}"), |new| sees(new, java) == Some(&limit.to_string()))?;
         }
         run.note(&format!("limit {limit}"))
     }
