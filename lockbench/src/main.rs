@@ -37,7 +37,7 @@ const TROUBLE: u8 = 2;
 fn main() -> ExitCode {
     let options = Options::parse();
     let result = match &options.command {
-        Some(Command::Worker { name }) => worker::serve(name).map(|()| true),
+        Some(Command::Worker { name, classes }) => worker::serve(name, classes.as_deref()).map(|()| true),
         None => bench::run(&options),
     };
     match result {

@@ -55,5 +55,8 @@ pub(crate) enum Command {
     Worker {
         /// Which.
         name: String,
+        /// Where Curator's worker has been compiled to, or is to be, by those who start several.
+        #[arg(long, value_name = "DIR")]
+        classes: Option<PathBuf>,
     },
 }

@@ -1,7 +1,7 @@
 //! How the contenders' programs are started, and why some cannot be.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
@@ -13,7 +13,25 @@ use crate::contender::Program;
 /// The programs; what must be compiled first is compiled once.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
-    curator: Option<TempDir>,
+    curator: Option<Classes>,
+}
+
+/// Where Curator's worker is.
+#[derive(Debug)]
+enum Classes {
+    /// In a directory that goes with this value.
+    Own(TempDir),
+    /// In one that others use too.
+    Shared(PathBuf),
+}
+
+impl Classes {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Own(directory) => directory.path(),
+            Self::Shared(directory) => directory,
+        }
+    }
 }
 
 impl Program {
@@ -29,6 +47,11 @@ impl Program {
 }
 
 impl Programs {
+    /// Those whose classes are in this directory, or are put there; without one, in one of their own.
+    pub(crate) fn compiled_to(classes: Option<&Path>) -> Self {
+        Self { curator: classes.map(|directory| Classes::Shared(directory.to_owned())) }
+    }
+
     /// Returns the command that starts a worker.
     pub(crate) fn command(&mut self, program: Program) -> Result<Command, Error> {
         match program {
@@ -56,8 +79,11 @@ impl Programs {
     fn curator(&mut self, peer: &CuratorPeer) -> Result<Command, Error> {
         let classes = match self.curator.take() {
             Some(classes) => classes,
-            None => compiled(peer)?,
+            None => Classes::Own(tempfile::Builder::new().prefix("lockbench-").tempdir()?),
         };
+        if !classes.path().join("CuratorWorker.class").exists() {
+            compile(peer, classes.path())?;
+        }
         let mut command = Command::new(&peer.java);
         command.args(["-Xms512m", "-Xmx512m", "-Xss256k", "-Djava.net.preferIPv4Stack=true"]);
         command.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=off");
@@ -79,15 +105,14 @@ fn sources() -> &'static Path {
 }
 
 /// Compiles Curator's worker.
-fn compiled(peer: &CuratorPeer) -> Result<TempDir, Error> {
-    let classes = tempfile::Builder::new().prefix("lockbench-").tempdir()?;
+fn compile(peer: &CuratorPeer, classes: &Path) -> Result<(), Error> {
     let sources = ["CuratorWorker.java", "Job.java", "Place.java", "Round.java"];
     let mut javac = Command::new(&peer.javac);
-    javac.args(["-cp", &peer.classpath]).arg("-d").arg(classes.path());
+    javac.args(["-cp", &peer.classpath]).arg("-d").arg(classes);
     javac.args(sources.map(|name| self::sources().join("curator").join(name))).stdin(Stdio::null());
     let output = javac.output()?;
     match output.status.success() {
-        true => Ok(classes),
+        true => Ok(()),
         false => Err(format!("{javac:?}: {}", String::from_utf8_lossy(&output.stderr)).into()),
     }
 }

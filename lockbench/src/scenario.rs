@@ -118,8 +118,9 @@ impl Scenario {
     pub(crate) fn small(self) -> Self {
         Self {
             processes: self.processes.min(4),
-            tasks: self.tasks.min(1000),
-            paths: self.paths.min(1000),
+            sessions: self.sessions.min(32),
+            tasks: self.tasks.min(100),
+            paths: self.paths.min(100),
             cycles_per_task: self.cycles_per_task.map(|cycles| cycles.min(10)),
             hold_micros: 300,
             ..self
@@ -128,7 +129,13 @@ impl Scenario {
 
     /// Returns the same with few tasks, and on other paths.
     pub(crate) fn few(&self) -> Self {
-        Self { name: format!("{}_few", self.name), ..self.clone().small() }
+        Self {
+            name: format!("{}_few", self.name),
+            sessions: self.sessions,
+            tasks: self.tasks.min(1000),
+            paths: self.paths.min(1000),
+            ..self.clone().small()
+        }
     }
 
     /// How many rounds there are.

@@ -8,7 +8,9 @@
 use std::error::Error;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 use test_support::peers::{self, Missing};
@@ -86,6 +88,27 @@ fn with_servers(worker: &str, test: impl FnOnce(&str) -> Outcome) -> Outcome {
     test(&shared_standalone().map_err(|e| e.to_string())?.connect_string())
 }
 
+fn command(worker: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockbench"));
+    command.args(["worker", worker]);
+    command
+}
+
+/// Where Curator's worker is compiled, once for all: to compile it takes longer than to run it.
+fn classes() -> &'static Path {
+    static CLASSES: OnceLock<PathBuf> = OnceLock::new();
+    CLASSES.get_or_init(|| {
+        let classes = Path::new(env!("CARGO_TARGET_TMPDIR")).join("curator");
+        // Those of an earlier run, if there are any.
+        drop(fs::remove_dir_all(&classes));
+        fs::create_dir_all(&classes).expect("a directory");
+        // It has nothing to do, so it ends.
+        let status = command("curator").arg("--classes").arg(&classes).stdin(Stdio::null()).status();
+        assert!(status.expect("a worker").success(), "Curator's worker cannot be compiled");
+        classes
+    })
+}
+
 /// A worker's process.
 struct Worker {
     child: Child,
@@ -95,8 +118,11 @@ struct Worker {
 
 impl Worker {
     fn start(name: &str) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lockbench"));
-        command.args(["worker", name]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut command = command(name);
+        if name == "curator" {
+            command.arg("--classes").arg(classes());
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("a worker");
         let (orders, answers) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
         Self { child, orders, answers: BufReader::new(answers) }

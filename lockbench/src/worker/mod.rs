@@ -9,6 +9,7 @@ mod redis;
 
 use std::collections::HashMap;
 use std::io::{self, BufRead as _, Write as _};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::Error;
@@ -18,22 +19,22 @@ use crate::programs::Programs;
 use drive::{Contender, Setup};
 
 /// Runs this process as the worker of a contender until its input ends.
-pub(crate) fn serve(name: &str) -> Result<(), Error> {
+pub(crate) fn serve(name: &str, classes: Option<&Path>) -> Result<(), Error> {
     match name {
         "ours" => answer_orders::<ours::Session>(),
         "bare" => answer_orders::<bare::Session>(),
         "bare_apart" => answer_orders::<bare::SessionApart>(),
         "client_lock" => answer_orders::<client_lock::Session>(),
         "redis" => answer_orders::<redis::Session>(),
-        "curator" => run_peer(Program::Curator),
-        "kazoo" => run_peer(Program::Kazoo),
+        "curator" => run_peer(Program::Curator, classes),
+        "kazoo" => run_peer(Program::Kazoo, None),
         _ => Err(format!("there is no worker {name}").into()),
     }
 }
 
 /// Runs a peer's program with this process's input and output.
-fn run_peer(program: Program) -> Result<(), Error> {
-    let mut programs = Programs::default();
+fn run_peer(program: Program, classes: Option<&Path>) -> Result<(), Error> {
+    let mut programs = Programs::compiled_to(classes);
     match programs.command(program)?.status()? {
         status if status.success() => Ok(()),
         status => Err(format!("{}: {status}", program.name()).into()),
