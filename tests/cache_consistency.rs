@@ -13,21 +13,24 @@ type TestResult = Result<(), Box<dyn Error>>;
 
 fn main() {
     let mut suite = Suite::new();
-    suite.add("in-process", "cache::is_consistent", || is_consistent(None));
-    suite.add("in-process", "cache::without_a_lock_it_goes_stale", || without_a_lock_it_goes_stale(None));
-    suite.add("in-process", "cache::readers_take_read_locks", readers_take_read_locks);
+    // The runs wait most of the time, for the sessions of the dead.
+    suite.at_once(8);
+    // The longest first.
     suite.add(
         "in-process",
         "cache::who_has_no_patience_reads_the_table",
         who_has_no_patience_reads_the_table,
     );
+    suite.add("in-process", "cache::a_terminal_shows_why_it_waits", a_terminal_shows_why_it_waits);
+    suite.add("in-process", "cache::is_consistent", || is_consistent(None));
+    suite.add("in-process", "cache::without_a_lock_it_goes_stale", || without_a_lock_it_goes_stale(None));
+    suite.add("in-process", "cache::readers_take_read_locks", readers_take_read_locks);
     suite.add("in-process", "cache::goes_on_without_a_killed_writer", || {
         goes_on_without_a_killed_writer(None)
     });
     suite.add("in-process", "cache::refuses_a_paused_reader", || refuses_a_paused("reader", None));
     suite.add("in-process", "cache::refuses_a_paused_writer", || refuses_a_paused("writer", None));
     suite.add("in-process", "cache::says_what_is_wrong", says_what_is_wrong);
-    suite.add("in-process", "cache::a_terminal_shows_why_it_waits", a_terminal_shows_why_it_waits);
     suite.add("in-process", "cache::an_interrupt_ends_the_workers_too", an_interrupt_ends_the_workers_too);
     suite.add_needing("zookeeper", "cache::is_consistent", peers::zookeeper(), |_| {
         is_consistent(Some(&shared_standalone()?.connect_string()))

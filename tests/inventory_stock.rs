@@ -20,6 +20,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() {
     let mut suite = Suite::new();
+    // The sales wait most of the time, for those who think and for the sessions of the dead.
+    suite.at_once(8);
+    // The longest first.
+    suite.add("in-process", "sale::the_rush", || the_rush(None));
+    for lock in ["mutex", "fair", "read-write"] {
+        let name = format!("sale::both_faults_and_several_products_with_{}", lock.replace('-', "_"));
+        suite.add("in-process", &name, move || both_faults_and_several_products(lock));
+    }
+    suite.add("in-process", "sale::a_terminal_shows_why_it_waits", a_terminal_shows_why_it_waits);
+    suite.add("in-process", "sale::draws_what_happened", draws_what_happened);
     suite.add("in-process", "sale::sells_what_there_is", || sells_what_there_is("mutex"));
     suite.add("in-process", "sale::sells_what_there_is_fairly", || sells_what_there_is("fair"));
     suite.add(
@@ -43,15 +53,8 @@ fn main() {
     suite
         .add("in-process", "sale::goes_on_without_a_killed_worker", || goes_on_without_a_killed_worker(None));
     suite.add("in-process", "sale::refuses_a_paused_worker", || refuses_a_paused_worker(None));
-    for lock in ["mutex", "fair", "read-write"] {
-        let name = format!("sale::both_faults_and_several_products_with_{}", lock.replace('-', "_"));
-        suite.add("in-process", &name, move || both_faults_and_several_products(lock));
-    }
     suite.add("in-process", "sale::a_lock_per_product", a_lock_per_product);
-    suite.add("in-process", "sale::the_rush", || the_rush(None));
-    suite.add("in-process", "sale::draws_what_happened", draws_what_happened);
     suite.add("in-process", "sale::draws_overlaps_as_such", draws_overlaps_as_such);
-    suite.add("in-process", "sale::a_terminal_shows_why_it_waits", a_terminal_shows_why_it_waits);
     suite.add(
         "in-process",
         "sale::says_that_a_lock_is_released_before_the_next_one_gets_it",

@@ -30,6 +30,31 @@ type Test = fn() -> TestResult;
 
 fn main() {
     let mut suite = Suite::new();
+    // The examples wait most of the time, for those who work and for the sessions of the dead.
+    suite.at_once(8);
+    // The longest first.
+    let in_process: [(&str, Test); 11] = [
+        ("controller::of_a_latch_has_one_leader_at_a_time", controller::of_a_latch_has_one_leader_at_a_time),
+        (
+            "controller::without_a_fence_takes_the_write_of_a_former_leader",
+            controller::without_a_fence_takes_the_write_of_a_former_leader,
+        ),
+        ("order_numbers::go_on_without_a_killed_process", order_numbers::go_on_without_a_killed_process),
+        (
+            "order_numbers::of_a_counter_outlive_a_killed_process",
+            order_numbers::of_a_counter_outlive_a_killed_process,
+        ),
+        ("order_numbers::lost_replies_are_decided", order_numbers::lost_replies_are_decided),
+        ("daily_job::that_died_half_way_is_done_again", daily_job::that_died_half_way_is_done_again),
+        ("daily_job::lost_replies_are_decided", daily_job::lost_replies_are_decided),
+        ("herd::is_counted_on_the_wire_as_by_the_server", herd::is_counted_on_the_wire_as_by_the_server),
+        ("examples::say_what_is_wrong", say_what_is_wrong),
+        ("examples::an_interrupt_ends_the_workers_too", an_interrupt_ends_the_workers_too),
+        ("examples::a_terminal_shows_how_far_it_is", a_terminal_shows_how_far_it_is),
+    ];
+    for (name, test) in in_process {
+        suite.add("in-process", name, test);
+    }
     let everywhere: [(&str, OnServers); 12] = [
         ("controller::has_one_leader_at_a_time", controller::has_one_leader_at_a_time),
         ("order_numbers::have_no_gaps", order_numbers::have_no_gaps),
@@ -52,28 +77,6 @@ fn main() {
         suite.add_needing("zookeeper-3", name, peers::zookeeper(), move |_| {
             test(Some(&shared_ensemble()?.connect_string()))
         });
-    }
-    let in_process: [(&str, Test); 11] = [
-        ("controller::of_a_latch_has_one_leader_at_a_time", controller::of_a_latch_has_one_leader_at_a_time),
-        (
-            "controller::without_a_fence_takes_the_write_of_a_former_leader",
-            controller::without_a_fence_takes_the_write_of_a_former_leader,
-        ),
-        ("order_numbers::go_on_without_a_killed_process", order_numbers::go_on_without_a_killed_process),
-        (
-            "order_numbers::of_a_counter_outlive_a_killed_process",
-            order_numbers::of_a_counter_outlive_a_killed_process,
-        ),
-        ("order_numbers::lost_replies_are_decided", order_numbers::lost_replies_are_decided),
-        ("daily_job::that_died_half_way_is_done_again", daily_job::that_died_half_way_is_done_again),
-        ("daily_job::lost_replies_are_decided", daily_job::lost_replies_are_decided),
-        ("herd::is_counted_on_the_wire_as_by_the_server", herd::is_counted_on_the_wire_as_by_the_server),
-        ("examples::say_what_is_wrong", say_what_is_wrong),
-        ("examples::an_interrupt_ends_the_workers_too", an_interrupt_ends_the_workers_too),
-        ("examples::a_terminal_shows_how_far_it_is", a_terminal_shows_how_far_it_is),
-    ];
-    for (name, test) in in_process {
-        suite.add("in-process", name, test);
     }
     suite.run()
 }
