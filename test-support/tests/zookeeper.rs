@@ -25,6 +25,8 @@ fn main() {
         return hold_a_server().expect("a server");
     }
     let mut suite = Suite::new();
+    // They wait most of the time, for servers to start and to miss one another.
+    suite.at_once(4);
     for (name, test) in [
         ("a_standalone_server_answers", standalone as fn(ZooKeeperPeer) -> Outcome),
         ("options_reach_the_server", options),

@@ -24,7 +24,7 @@ use self::view::Outside;
 
 fn main() {
     let mut suite = Suite::new();
-    suite.at_once(4);
+    suite.at_once(8);
     suite.time_limit(Duration::from_secs(90));
     mutex::add_all(&mut suite);
     read_write_lock::add_all(&mut suite);
