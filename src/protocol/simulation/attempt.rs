@@ -40,7 +40,15 @@ impl World<'_> {
         let reads = !self.in_memory() && self.choices.chance(140);
         let fair = self.in_memory() && self.choices.chance(190);
         let kind = if reads { Kind::Shared } else { Kind::Exclusive };
-        Role { client: self.callers[i].client, kind, if_busy, fair, conversions: 0, attempts: 0 }
+        Role {
+            client: self.callers[i].client,
+            kind,
+            if_busy,
+            fair,
+            conversions: 0,
+            attempts: 0,
+            holds_long: false,
+        }
     }
 
     /// Asks for a place.

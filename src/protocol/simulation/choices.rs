@@ -158,13 +158,25 @@ impl<T: Copy + Ord> Turns<T> {
 
     /// Returns the next of those that are ready, which are in order. `None` if none is.
     pub(in crate::protocol) fn next(&mut self, ready: &[T]) -> Option<T> {
+        self.next_patient(ready, |_| false)
+    }
+
+    /// The same, where some that are ready have no turn before all others wait, except for those that are held.
+    pub(in crate::protocol) fn next_patient(
+        &mut self,
+        ready: &[T],
+        is_patient: impl Fn(T) -> bool,
+    ) -> Option<T> {
         self.count += 1;
         assert!(self.count < 2_000, "it does not end");
         loop {
-            let mut free = ready.iter().filter(|task| !self.held.contains(task));
-            let first = free.clone().next();
-            if let Some(next) = free.find(|task| Some(**task) > self.last).or(first) {
-                return Some(*next);
+            for patient in [false, true] {
+                let is_free = |task: &&T| !self.held.contains(task) && is_patient(**task) == patient;
+                let mut free = ready.iter().filter(is_free);
+                let first = free.clone().next();
+                if let Some(next) = free.find(|task| Some(**task) > self.last).or(first) {
+                    return Some(*next);
+                }
             }
             if self.held.is_empty() {
                 return None;

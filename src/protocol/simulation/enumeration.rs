@@ -75,7 +75,16 @@ impl Schedule<'_> {
 
     /// Returns whose turn it is. `None` if all is done.
     fn turn(&mut self) -> Option<Task> {
-        if let Some(task) = self.turns.next(&self.ready()) {
+        let ready = self.ready();
+        let callers = &self.world.callers;
+        let holds_long = |task| match task {
+            Task::Caller(i) => {
+                let Caller { doing, role, .. } = &callers[i];
+                matches!(doing, Doing::Holding { .. }) && role.is_some_and(|role| role.holds_long)
+            }
+            _ => false,
+        };
+        if let Some(task) = self.turns.next_patient(&ready, holds_long) {
             return Some(task);
         }
         // The sessions of nodes that cannot be deleted end at last.
@@ -161,6 +170,7 @@ const MUTEX: Role = Role {
     fair: false,
     conversions: 0,
     attempts: 1,
+    holds_long: false,
 };
 const FAIR: Role = Role { fair: true, ..MUTEX };
 const READER: Role = Role { kind: Kind::Shared, ..MUTEX };
@@ -177,6 +187,11 @@ const fn tries(role: Role) -> Role {
 
 const fn twice(role: Role) -> Role {
     Role { attempts: 2, ..role }
+}
+
+/// The same, which releases the lock when all others wait.
+const fn long(role: Role) -> Role {
+    Role { holds_long: true, ..role }
 }
 
 /// The same, of the other client.
@@ -202,6 +217,7 @@ fn every_schedule_of_a_mutex_with_few_deviations() {
     assert!(first > 0, "none was granted the lock without a list");
     mutex(&[MUTEX, tries(other(MUTEX))], 1, 70);
     mutex(&[twice(MUTEX), MUTEX, other(MUTEX)], 1, 270);
+    mutex(&[long(twice(MUTEX)), other(long(MUTEX)), other(long(MUTEX))], 1, 280);
     // More than there are places.
     mutex(&[MUTEX, MUTEX, MUTEX, other(MUTEX)], 1, 280);
     mutex(&[MUTEX, other(MUTEX)], 2, 5_500);
@@ -212,6 +228,7 @@ fn every_schedule_of_a_fair_lock_with_few_deviations() {
     let fair =
         |team: &[Role], most, at_least| enumerate("fair lock", Family::Exclusive, team, most, at_least);
     fair(&[twice(FAIR), FAIR, other(FAIR)], 1, 370);
+    fair(&[long(twice(FAIR)), long(FAIR), other(long(FAIR))], 1, 470);
     fair(&[FAIR, FAIR, other(FAIR), MUTEX], 1, 370);
     fair(&[FAIR, FAIR], 2, 8_500);
 }
@@ -221,6 +238,7 @@ fn every_schedule_of_readers_and_writers_with_few_deviations() {
     let locks =
         |team: &[Role], most, at_least| enumerate("read-write lock", Family::ReadWrite, team, most, at_least);
     locks(&[DOWNGRADER, other(READER)], 1, 160);
+    locks(&[long(READER), UPGRADER, other(long(WRITER))], 1, 280);
     locks(&[UPGRADER, other(WRITER)], 1, 150);
     locks(&[CHANGER, twice(WRITER)], 1, 250);
     locks(&[UPGRADER, other(UPGRADER), other(WRITER)], 1, 280);

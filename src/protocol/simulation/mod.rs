@@ -117,6 +117,8 @@ struct Role {
     /// How often it converts its holds, and how many attempts it makes.
     conversions: u32,
     attempts: u32,
+    /// Whether it keeps the lock until all others wait.
+    holds_long: bool,
 }
 
 impl Caller {

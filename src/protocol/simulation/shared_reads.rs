@@ -341,8 +341,10 @@ impl World<'_> {
         let (mut readers, mut writers) = (0, 0);
         for caller in &self.callers {
             match &caller.doing {
-                Doing::Reads { node, .. } if self.nodes.contains_key(&self.shared[*node].name) => {
-                    readers += 1
+                Doing::Reads { node, .. } => {
+                    // Those that lose it by force are told at once.
+                    assert!(self.nodes.contains_key(&self.shared[*node].name), "deleted under a reader");
+                    readers += 1;
                 }
                 Doing::Converts { own, .. } if self.nodes.contains_key(own) => readers += 1,
                 Doing::Writes(name) if self.nodes.contains_key(name) => writers += 1,
@@ -355,7 +357,13 @@ impl World<'_> {
     fn run(mut self) {
         let mut turns = Turns::new();
         loop {
-            let event = match turns.next(&self.ready()) {
+            let reads = |task| match task {
+                Task::Caller(i) => {
+                    !self.callers[i].upgrades && matches!(self.callers[i].doing, Doing::Reads { .. })
+                }
+                _ => false,
+            };
+            let event = match turns.next_patient(&self.ready(), reads) {
                 Some(turn) => {
                     let events = self.events(turn);
                     let event = events[self.choices.below(events.len())].clone();
@@ -415,6 +423,6 @@ fn every_schedule_of_shared_read_nodes_with_few_deviations() {
     };
     reads(&[READER, other(WRITER)], 2, 1_400);
     reads(&[UPGRADER, other(UPGRADER)], 2, 5_500);
-    reads(&[READER, UPGRADER, other(READER)], 2, 9_500);
-    reads(&[READER, UPGRADER, other(READER), other(WRITER)], 1, 200);
+    reads(&[READER, UPGRADER, other(READER)], 2, 11_000);
+    reads(&[READER, UPGRADER, other(READER), other(WRITER)], 1, 250);
 }
