@@ -6,9 +6,11 @@
 mod bench;
 mod contender;
 mod gate;
+mod holder;
 mod job;
 mod machine;
 mod markdown;
+mod matrix;
 mod options;
 mod plot;
 mod process;
@@ -18,6 +20,7 @@ mod report;
 mod scenario;
 mod servers;
 mod statistics;
+mod step;
 mod turn;
 mod worker;
 
@@ -38,6 +41,8 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let result = match &options.command {
         Some(Command::Worker { name, classes }) => worker::serve(name, classes.as_deref()).map(|()| true),
+        Some(Command::Holder { name }) => holder::serve(name).map(|()| true),
+        Some(Command::Matrix(options)) => matrix::run(options),
         None => bench::run(&options),
     };
     match result {

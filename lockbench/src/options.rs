@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
+
+use crate::matrix::Fault;
 
 /// Measures locks beside each other: this workspace's, the two bare writes below them, `Client::lock`, Java
 /// Curator, kazoo and Redis, in interleaved rounds, on servers that it starts itself.
@@ -59,4 +61,38 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DIR")]
         classes: Option<PathBuf>,
     },
+    /// Runs as a holder of the matrix: what that starts.
+    #[command(hide = true)]
+    Holder {
+        /// Which.
+        name: String,
+    },
+    /// Compares what locks do when something breaks: holders that are killed, stopped or cut off, answers that are
+    /// lost, servers that restart, and updates that a holder makes too late.
+    Matrix(MatrixOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MatrixOptions {
+    /// How often each fault is made.
+    #[arg(long, default_value_t = 5)]
+    pub(crate) repeat: usize,
+    /// How many seconds each mode of the lock-set lasts; 0 leaves it out.
+    #[arg(long, default_value_t = 60)]
+    pub(crate) seconds: u64,
+    /// The session timeout, and the time to live of a key, in milliseconds.
+    #[arg(long, default_value_t = 4000)]
+    pub(crate) timeout: u64,
+    /// Only these locks; may be repeated.
+    #[arg(long, value_name = "LOCK")]
+    pub(crate) lock: Vec<String>,
+    /// Only these faults; may be repeated.
+    #[arg(long, value_name = "FAULT")]
+    pub(crate) fault: Vec<Fault>,
+    /// Writes everything that was found to a file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Makes no fault, and prints the tables of what an earlier run wrote with --json.
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub(crate) from: Option<PathBuf>,
 }

@@ -6,6 +6,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::Error;
 use crate::job::{Answer, Done, Job, Order};
 
@@ -64,10 +66,8 @@ impl Worker {
     /// Waits for what came of the round that was begun.
     pub(crate) fn end(&mut self, job: &Job) -> Result<Done, Error> {
         let patience = Duration::from_micros(job.micros) + PATIENCE;
-        let line = self
-            .answers
-            .recv_timeout(patience)
-            .map_err(|_| format!("{} did not answer within {} s", self.name, patience.as_secs()))?;
+        let late = || format!("{} did not answer within {} s", self.name, patience.as_secs());
+        let line = self.answer(patience).ok_or_else(late)?;
         match serde_json::from_str(&line) {
             Ok(Answer::Done(done)) => Ok(done),
             Ok(Answer::Failed { error }) => Err(format!("{}: {error}", self.name).into()),
@@ -75,7 +75,20 @@ impl Worker {
         }
     }
 
-    fn tell(&mut self, order: &Order) -> Result<(), Error> {
+    /// Returns its next answer; `None` if there is none in time.
+    pub(crate) fn answer(&self, patience: Duration) -> Option<String> {
+        self.answers.recv_timeout(patience).ok()
+    }
+
+    /// Ends it without a word.
+    pub(crate) fn kill(&mut self) {
+        // One that has ended already is as dead as we want it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Gives it an order.
+    pub(crate) fn tell(&mut self, order: &impl Serialize) -> Result<(), Error> {
         let orders = self.orders.as_mut().ok_or("its input is closed")?;
         writeln!(orders, "{}", serde_json::to_string(order)?)?;
         Ok(orders.flush()?)
@@ -88,8 +101,7 @@ impl Drop for Worker {
         let _ = self.tell(&Order::Quit(true));
         self.orders = None;
         // Its output ends when it does; a worker that takes too long is killed.
-        while let Ok(_late) = self.answers.recv_timeout(FAREWELL) {}
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        while self.answer(FAREWELL).is_some() {}
+        self.kill();
     }
 }

@@ -67,6 +67,31 @@ impl Programs {
         }
     }
 
+    /// Returns the command that starts a holder of the matrix.
+    pub(crate) fn holder(&mut self, program: Program) -> Result<Command, Error> {
+        match program {
+            Program::Curator => {
+                let peer = peers::curator()?;
+                let classes = self.classes(&peer)?;
+                // A small machine that starts quickly.
+                let mut command = Command::new(&peer.java);
+                command.args(["-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"]);
+                command.args(java_arguments(&classes, &peer, "CuratorHolder"));
+                Ok(command)
+            }
+            Program::Kazoo => {
+                let mut command = Command::new(peers::kazoo()?.python);
+                command.arg(sources().join("kazoo_holder.py"));
+                Ok(command)
+            }
+            program => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.args(["holder", program.name()]);
+                Ok(command)
+            }
+        }
+    }
+
     /// What the peers are.
     pub(crate) fn versions(&self) -> BTreeMap<String, String> {
         let curator = peers::curator().ok().and_then(|peer| peer.version).map(|version| ("curator", version));
@@ -77,6 +102,15 @@ impl Programs {
     /// Java as on a server: the compilers and the collector that it chooses for this machine, and a heap
     /// whose size does not change.
     fn curator(&mut self, peer: &CuratorPeer) -> Result<Command, Error> {
+        let classes = self.classes(peer)?;
+        let mut command = Command::new(&peer.java);
+        command.args(["-Xms512m", "-Xmx512m", "-Xss256k"]);
+        command.args(java_arguments(&classes, peer, "CuratorWorker"));
+        Ok(command)
+    }
+
+    /// Where the compiled classes are.
+    fn classes(&mut self, peer: &CuratorPeer) -> Result<PathBuf, Error> {
         let classes = match self.curator.take() {
             Some(classes) => classes,
             None => Classes::Own(tempfile::Builder::new().prefix("lockbench-").tempdir()?),
@@ -84,13 +118,18 @@ impl Programs {
         if !classes.path().join("CuratorWorker.class").exists() {
             compile(peer, classes.path())?;
         }
-        let mut command = Command::new(&peer.java);
-        command.args(["-Xms512m", "-Xmx512m", "-Xss256k", "-Djava.net.preferIPv4Stack=true"]);
-        command.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=off");
-        command.args(["-cp", &format!("{}:{}", classes.path().display(), peer.classpath), "CuratorWorker"]);
-        self.curator = Some(classes);
-        Ok(command)
+        Ok(self.curator.insert(classes).path().to_owned())
     }
+}
+
+fn java_arguments(classes: &Path, peer: &CuratorPeer, main: &str) -> [String; 5] {
+    [
+        "-Djava.net.preferIPv4Stack=true".to_owned(),
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=off".to_owned(),
+        "-cp".to_owned(),
+        format!("{}:{}", classes.display(), peer.classpath),
+        main.to_owned(),
+    ]
 }
 
 /// Returns the command that starts a worker of this program, or of another build of it.
@@ -106,7 +145,7 @@ fn sources() -> &'static Path {
 
 /// Compiles Curator's worker.
 fn compile(peer: &CuratorPeer, classes: &Path) -> Result<(), Error> {
-    let sources = ["CuratorWorker.java", "Job.java", "Place.java", "Round.java"];
+    let sources = ["CuratorHolder.java", "CuratorWorker.java", "Job.java", "Place.java", "Round.java"];
     let mut javac = Command::new(&peer.javac);
     javac.args(["-cp", &peer.classpath]).arg("-d").arg(classes);
     javac.args(sources.map(|name| self::sources().join("curator").join(name))).stdin(Stdio::null());

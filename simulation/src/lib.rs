@@ -1,5 +1,6 @@
 //! Worlds of this library in virtual time: see README.md.
 
+pub mod beside;
 pub mod check;
 pub mod day;
 pub mod faults;

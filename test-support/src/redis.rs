@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::peers;
+use crate::peers::{self, RedisPeer};
 use crate::poll::poll_until;
 use crate::ports::Ports;
 use crate::watchdog::{Watchdog, own_group};
@@ -29,7 +29,7 @@ pub struct Redis {
     child: Child,
     watchdog: Watchdog,
     dir: TempDir,
-    version: String,
+    peer: RedisPeer,
     _ports: Ports,
 }
 
@@ -57,22 +57,21 @@ impl Redis {
         let ports = Ports::take()?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports.port(0)));
         let mut watchdog = Watchdog::start(dir.path())?;
-        let mut command = Command::new(&peer.server);
-        command
-            .args(["--bind", &address.ip().to_string(), "--port", &address.port().to_string()])
-            // Neither snapshots nor a log of writes.
-            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
-            .arg("--dir")
-            .arg(dir.path())
-            .args(["--loglevel", "warning", "--logfile", "log"])
-            .current_dir(dir.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        own_group(&mut command);
-        let child = command.spawn()?;
+        let child = run(&peer, address, dir.path())?;
         watchdog.guard(&[child.id()]);
-        Ok(Self { address, child, watchdog, dir, version: peer.version, _ports: ports })
+        Ok(Self { address, child, watchdog, dir, peer, _ports: ports })
+    }
+
+    /// Kills the server, and starts it again: it has forgotten everything.
+    ///
+    /// # Errors
+    /// What went wrong, with the log.
+    pub fn restart(&mut self) -> Result<(), ServerError> {
+        self.child.kill()?;
+        self.child.wait()?;
+        self.child = run(&self.peer, self.address, self.dir.path())?;
+        self.watchdog.guard(&[self.child.id()]);
+        self.wait_serving()
     }
 
     fn wait_serving(&mut self) -> Result<(), ServerError> {
@@ -104,7 +103,7 @@ impl Redis {
     /// Its version.
     #[must_use]
     pub fn version(&self) -> &str {
-        &self.version
+        &self.peer.version
     }
 
     /// What it has logged, warnings only.
@@ -122,6 +121,23 @@ impl Drop for Redis {
         self.watchdog.end();
         let _ = self.child.wait();
     }
+}
+
+fn run(peer: &RedisPeer, address: SocketAddr, dir: &Path) -> std::io::Result<Child> {
+    let mut command = Command::new(&peer.server);
+    command
+        .args(["--bind", &address.ip().to_string(), "--port", &address.port().to_string()])
+        // Neither snapshots nor a log of writes.
+        .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+        .arg("--dir")
+        .arg(dir)
+        .args(["--loglevel", "warning", "--logfile", "log"])
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    own_group(&mut command);
+    command.spawn()
 }
 
 fn read_log(dir: &Path) -> String {

@@ -107,7 +107,7 @@ public final class CuratorWorker {
         return found;
     }
 
-    private static Map<String, String> members(String line) {
+    static Map<String, String> members(String line) {
         Map<String, String> members = new HashMap<>();
         for (Matcher found = MEMBER.matcher(line); found.find(); ) {
             String text = found.group(2);
@@ -119,7 +119,7 @@ public final class CuratorWorker {
         return members;
     }
 
-    private static String quoted(String text) {
+    static String quoted(String text) {
         StringBuilder quoted = new StringBuilder("\"");
         for (char c : text.toCharArray()) {
             if (c == '"' || c == '\\') {

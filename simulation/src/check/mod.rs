@@ -1,5 +1,6 @@
 //! What has to be true in every world, a file each. A checker is told what happens, and answers what is wrong.
 
+pub mod both;
 pub mod broken;
 pub mod counter;
 pub mod exclusion;
