@@ -368,6 +368,11 @@ impl World {
         lock(&self.revoked).asked(node, self.now());
     }
 
+    /// A holder has exchanged its nodes.
+    pub fn converted(&self, before: &[String], after: &[String]) {
+        lock(&self.revoked).converted(before, after);
+    }
+
     /// A holder is told that it was asked to stop.
     pub fn revoked(&self, grant: &Grant) {
         self.sometimes("told to stop".to_owned());

@@ -21,6 +21,13 @@ impl Revoked {
         *since = since.or(Some(now));
     }
 
+    /// A lock that was held by these nodes is held by others from here on, and was asked if it was before.
+    pub fn converted(&mut self, before: &[String], after: &[String]) {
+        if self.told(before).is_ok() {
+            after.iter().for_each(|node| self.asks(node));
+        }
+    }
+
     /// A holder is told that it was asked.
     pub fn told(&self, nodes: &[String]) -> Result<(), String> {
         match nodes.iter().any(|node| self.asked.contains_key(node)) {
@@ -57,5 +64,9 @@ mod tests {
         revoked.look(1_010, &node, 0, 10).unwrap();
         revoked.look(1_011, &node, 0, 10).unwrap_err();
         revoked.look(1_011, &node, 1_005, 10).unwrap();
+        revoked.converted(&node, &["/b".to_owned()]);
+        revoked.told(&["/b".to_owned()]).unwrap();
+        revoked.converted(&["/c".to_owned()], &["/d".to_owned()]);
+        revoked.told(&["/d".to_owned()]).unwrap_err();
     }
 }

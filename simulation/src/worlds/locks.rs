@@ -301,6 +301,7 @@ pub async fn hold(
             return Some(held);
         }
         let polls = if rng.one_in(8) { rng.range(1, 6) } else { u64::MAX };
+        let before = held.nodes();
         held = match held {
             Held::Read(guard) => match polled(polls, guard.try_upgrade()).await? {
                 Ok(guard) => {
@@ -324,6 +325,7 @@ pub async fn hold(
             },
             other => return Some(other),
         };
+        world.converted(&before, &held.nodes());
         let converted = if matches!(held, Held::Read(_)) { Share::Shared } else { Share::Exclusive };
         shares.iter_mut().for_each(|(_, share)| *share = converted);
     }
