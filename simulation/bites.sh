@@ -16,7 +16,8 @@ done
 ((${#names[@]} > 0)) || mapfile -t names < <(cd "$folder" && ls -- *.patch | sed 's/\.patch$//')
 
 target=$root/simulation/target
-tree=$target/bites
+# Not below `simulation`, whose flags would count twice there, and have everything built again.
+tree=$root/target/bites
 built=$target/debug/simulation
 found=$target/bites.found
 rows=$target/bites.rows
