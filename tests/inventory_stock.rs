@@ -18,6 +18,9 @@ type TestResult = Result<(), Box<dyn Error>>;
 /// For a machine that does ten other things.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Users who wait for as long as other sales take the processor.
+const PATIENT: &str = "60s";
+
 fn main() {
     let mut suite = Suite::new();
     // The sales wait most of the time, for those who think and for the sessions of the dead.
@@ -119,7 +122,7 @@ fn number(report: &Value, name: &str) -> u64 {
 }
 
 fn sells_what_there_is(lock: &str) -> TestResult {
-    let report = report(sale(&["--lock", lock])?, 0)?;
+    let report = report(sale(&["--lock", lock, "--wait", PATIENT])?, 0)?;
     assert_eq!(report["backend"], "in-process");
     sold_three(&report)
 }
@@ -154,7 +157,8 @@ fn with_a_fair_lock_every_user_has_a_node() -> TestResult {
 /// Each user looks as a reader, and who buys has been a writer.
 fn looks_under_the_read_lock() -> TestResult {
     let server = Server::start()?;
-    sold_three(&report(sale_on(Some(&server.connect_string()), &["--lock", "read-write"])?, 0)?)?;
+    let args = ["--lock", "read-write", "--wait", PATIENT];
+    sold_three(&report(sale_on(Some(&server.connect_string()), &args)?, 0)?)?;
     let is_new = |entry: &LogEntry| (entry.kind, entry.op, entry.error) == (LogKind::Applied, Op::Create, 0);
     let created =
         |kind| server.log().iter().filter(|entry| is_new(entry) && entry.path.contains(kind)).count();
@@ -232,7 +236,7 @@ fn both_faults_and_several_products(lock: &str) -> TestResult {
 }
 
 fn a_lock_per_product() -> TestResult {
-    let report = survives(&["--skus", "8", "--stock", "4", "--wait", "60s"], None)?;
+    let report = survives(&["--skus", "8", "--stock", "4", "--wait", PATIENT], None)?;
     assert_eq!(number(&report, "stock"), 32, "{report}");
     let skus = report["skus"].as_array().ok_or("no skus")?;
     assert_eq!(skus.len(), 8, "{report}");
@@ -248,7 +252,7 @@ fn a_lock_per_product() -> TestResult {
 
 /// Ten orders of a second each, one after another, and a hundred thousand who want them.
 fn the_rush(servers: Option<&str>) -> TestResult {
-    let report = survives(&["--scenario", "article-rush"], servers)?;
+    let report = survives(&["--scenario", "article-rush", "--wait", "4m"], servers)?;
     assert_eq!((number(&report, "users"), number(&report, "sold")), (100_000, 10), "{report}");
     assert_eq!(report["winners"].as_array().map(Vec::len), Some(10), "{report}");
     assert!(report["seconds"].as_f64() >= Some(10.0), "{report}");
@@ -435,7 +439,7 @@ fn ends_with_all_workers(end: impl FnOnce(Pid) -> TestResult, exit_code: Option<
 }
 
 fn sells_on(lock: &str, servers: &str) -> TestResult {
-    let report = report(sale_on(Some(servers), &["--wait", "60s", "--lock", lock])?, 0)?;
+    let report = report(sale_on(Some(servers), &["--wait", PATIENT, "--lock", lock])?, 0)?;
     assert_eq!(report["backend"], "zookeeper", "{report}");
     assert_eq!(number(&report, "sold"), 3, "{report}");
     assert_eq!(number(&report, "sold_out"), 96, "{report}");
